@@ -29,7 +29,7 @@ pub struct ConfigReloader {
 /// Why the built-in runtime keeps the configuration that it has.
 pub type ReloadRefusal = Box<dyn StdError + Send + Sync>;
 
-/// Gives the built-in runtime another configuration, of which it takes all or nothing.
+/// Gives the built-in runtime another configuration. The runtime takes all of it or nothing.
 pub type Reconfigure =
     dyn Fn(&config::Runtime) -> BoxFuture<'static, Result<(), ReloadRefusal>> + Send + Sync;
 

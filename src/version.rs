@@ -35,7 +35,7 @@ pub fn with_commit() -> &'static str {
 
 /// Abbreviates the commit that HEAD points to according to git's log of HEAD; empty if the log is.
 ///
-/// Its lines are `OLD NEW AUTHOR...`, and the last one counts.
+/// Lines of the log are `OLD NEW AUTHOR...`, and the last one counts.
 pub const fn head(log: &'static [u8]) -> &'static str {
     let Some((_, ended)) = log.split_last() else {
         return "";

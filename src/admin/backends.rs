@@ -27,8 +27,8 @@ fn standing(backend: &BackendView) -> Markup {
         } @else {
             span.bad { "✗ down" } " " small { (since) ": " (backend.reason) }
         }
-        @for it in backend.conditions.iter().filter(|it| !it.status) {
-            " " span.warn { "✗ " (it.kind) } " " small { (it.reason) " " (it.message) }
+        @for condition in backend.conditions.iter().filter(|condition| !condition.status) {
+            " " span.warn { "✗ " (condition.kind) } " " small { (condition.reason) " " (condition.message) }
         }
         @if backend.reconnects > 0 { " " small { "reconnected " (backend.reconnects) " times" } }
     }

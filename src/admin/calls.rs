@@ -1,4 +1,4 @@
-//! Every call in flight: its method, pod, progress and what is left of its deadline.
+//! Every call in flight: its method, pod, progress and the rest of its deadline.
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -41,12 +41,11 @@ pub async fn page(
     Query(format): Query<FormatQuery>,
 ) -> Response {
     let rows = rows(&sources);
-    match format.is_json() {
-        true => Json(rows).into_response(),
-        false => {
-            let body = html! { section.card { (table(&rows)) } };
-            page_at("/debug/calls", "Calls in flight", &body).into_response()
-        }
+    if format.is_json() {
+        Json(rows).into_response()
+    } else {
+        let body = html! { section.card { (table(&rows)) } };
+        page_at("/debug/calls", "Calls in flight", &body).into_response()
     }
 }
 

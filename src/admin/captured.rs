@@ -1,4 +1,4 @@
-//! Captures: what is added to the journal when one is made, and the pages of one on another machine.
+//! Captures: the state that a capture adds to the journal, and the pages of a capture on another machine.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -41,12 +41,12 @@ pub const PAGES: [(&str, &str, &str); 8] = [
 
 /// `/debug/capture`
 pub(super) async fn snapshot(State(sources): State<PageSources>) -> Response {
-    // It takes milliseconds, which would delay the other tasks of the side thread.
-    let work = move || {
+    // Reading takes milliseconds, which would delay the other tasks of the side thread.
+    let snapshot = tokio::task::spawn_blocking(move || {
         let calls = sources.in_flight.calls();
         Snapshot::of(&sources.stories, &calls, &sources.state_dir)
-    };
-    match tokio::task::spawn_blocking(work).await {
+    });
+    match snapshot.await {
         Ok(snapshot) => Json(snapshot).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
@@ -64,32 +64,34 @@ pub fn app(bundle: Bundle) -> Router {
     };
     let stored: StoredPages = Arc::new(bundle.pages);
     let live = Arc::clone(&stored);
-    let root = move |Query(format): Query<FormatQuery>| async move {
-        match format.is_json() {
-            true => of(&live, "live.json"),
-            false => Redirect::to("/debug/pods").into_response(),
+    let root = get(move |Query(format): Query<FormatQuery>| async move {
+        if format.is_json() {
+            stored_page(&live, "live.json")
+        } else {
+            Redirect::to("/debug/pods").into_response()
         }
-    };
+    });
     let mut app = Router::new()
-        .route("/", get(root))
+        .route("/", root)
         .route("/debug/pods", get(pods::list))
         .route("/debug/pods/{namespace}/{name}", get(pods::one));
     for (name, path, _) in PAGES {
         let stored = Arc::clone(&stored);
-        app = app.route(path, get(async move || of(&stored, name)));
+        app = app.route(path, get(async move || stored_page(&stored, name)));
     }
     app.fallback(no_page)
         .layer(map_response(page::secure))
         .with_state(sources)
 }
 
-fn of(stored: &StoredPages, name: &str) -> Response {
+fn stored_page(stored: &StoredPages, name: &str) -> Response {
     let Some(body) = stored.get(name) else {
         return (StatusCode::NOT_FOUND, "the capture has no such page\n").into_response();
     };
-    let kind = match name.ends_with(".json") {
-        true => "application/json",
-        false => "text/plain; charset=utf-8",
+    let kind = if name.ends_with(".json") {
+        "application/json"
+    } else {
+        "text/plain; charset=utf-8"
     };
     ([(header::CONTENT_TYPE, kind)], body.clone()).into_response()
 }

@@ -23,14 +23,11 @@ fn properties(block: &str) -> ColourScheme {
         .filter_map(|line| {
             let (name, value) = line.trim().split_once(':')?;
             let hex = value.strip_prefix('#').filter(|hex| hex.len() == 6)?;
-            let part = |at: usize| {
+            let channels = [0, 2, 4].map(|at| {
                 let number = u8::from_str_radix(&hex[at..at + 2], 16).expect("hex");
                 f64::from(number) / 255.0
-            };
-            Some((
-                name.strip_prefix("--")?.to_owned(),
-                [part(0), part(2), part(4)],
-            ))
+            });
+            Some((name.strip_prefix("--")?.to_owned(), channels))
         })
         .collect()
 }

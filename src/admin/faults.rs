@@ -11,21 +11,28 @@ use super::serve::UnixSocketPeer;
 use crate::proxy::faults::{FaultRule, FaultView};
 use crate::telemetry::logging::AUDIT;
 
-const FAULTS_DISABLED: &str = "faults are not enabled: set faults.enabled = true and restart criscope\n";
+const FAULTS_DISABLED: &str =
+    "faults are not enabled: set faults.enabled = true and restart criscope\n";
 
 /// GET: the faults in effect.
 pub(super) async fn list(State(sources): State<PageSources>) -> Json<Vec<FaultView>> {
-    Json(sources.faults.map(|it| it.list()).unwrap_or_default())
+    Json(
+        sources
+            .faults
+            .map(|faults| faults.list())
+            .unwrap_or_default(),
+    )
 }
 
 /// The faults in effect, as `RunPodSandbox of shop/web hangs, until 2025-06-15T15:06:40Z`.
 pub(super) fn sentences(sources: &PageSources) -> Vec<String> {
-    let faults = sources.faults.iter().flat_map(|it| it.list());
-    let sentence = |it: FaultView| {
-        let until = crate::units::rfc3339(it.until_unix_us);
-        format!("{}, until {until}", it.rule)
-    };
-    faults.map(sentence).collect()
+    let faults = sources.faults.iter().flat_map(|faults| faults.list());
+    faults
+        .map(|fault| {
+            let until = crate::units::rfc3339(fault.until_unix_us);
+            format!("{}, until {until}", fault.rule)
+        })
+        .collect()
 }
 
 /// POST: adds the fault in the body.

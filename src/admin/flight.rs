@@ -33,14 +33,23 @@ pub struct FlightRecorderQuery {
 
 impl FlightRecorderQuery {
     /// The page, for this method alone if there is one.
-    pub(super) fn of(method: Option<String>) -> Self {
+    pub(super) fn for_method(method: Option<String>) -> Self {
         Self {
             method,
             ..Self::default()
         }
     }
 
-    /// The filter, or what is wrong with the query.
+    /// The filters that the query sets, by name.
+    fn filters(&self) -> Vec<(&'static str, &str)> {
+        let filters = [("pod", &self.pod), ("method", &self.method)];
+        filters
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value.as_deref()?)))
+            .collect()
+    }
+
+    /// The filter, or an error about the query.
     fn filter(&self) -> Result<Filter, &'static str> {
         let pod = self.pod.as_deref().map(|pod| {
             let parts = pod.split_once('/').ok_or("pod is NAMESPACE/NAME\n");
@@ -64,10 +73,9 @@ pub async fn page(
         Ok(filter) => filter,
         Err(refusal) => return (StatusCode::BAD_REQUEST, refusal).into_response(),
     };
-    // It takes milliseconds, which would delay the other tasks of the side thread.
-    let work = move || answer(&sources, &wanted, &filter);
-    let made = tokio::task::spawn_blocking(work).await;
-    made.unwrap_or_else(|error| failed(&error))
+    // Reading takes milliseconds, which would delay the other tasks of the side thread.
+    let page = tokio::task::spawn_blocking(move || answer(&sources, &wanted, &filter)).await;
+    page.unwrap_or_else(|error| failed(&error))
 }
 
 fn failed(error: &dyn std::error::Error) -> Response {
@@ -119,7 +127,7 @@ fn html(
     html! {
         (summary(dump, wanted))
         (recorded(dump))
-        // Samples are of a method, not of a pod.
+        // Samples belong to a method, not to a pod.
         @if filter.pod.is_none() { (tracez::part(sources, filter.method)) }
         (files(sources))
     }
@@ -127,22 +135,9 @@ fn html(
 
 fn summary(dump: &Dump, wanted: &FlightRecorderQuery) -> Markup {
     let memory = dump.memory();
-    let chosen = [("pod", &wanted.pod), ("method", &wanted.method)];
-    let chosen = || {
-        chosen
-            .into_iter()
-            .filter_map(|(what, value)| Some((what, value.as_ref()?)))
-    };
-    let link = |format: &str| {
-        let mut link = format!("/debug/flight?format={format}");
-        for (key, value) in chosen() {
-            link.extend(["&", key, "="]);
-            link.extend(utf8_percent_encode(value, NON_ALPHANUMERIC));
-        }
-        link
-    };
+    let filters = wanted.filters();
     html! {
-        @for (what, value) in chosen() {
+        @for (what, value) in &filters {
             p { "Only " (what) " " code { (value) } ". " a href="/debug/flight" { "All" } }
         }
         p {
@@ -151,11 +146,21 @@ fn summary(dump: &Dump, wanted: &FlightRecorderQuery) -> Markup {
             (memory.forgotten) " older ones were overwritten."
         }
         p {
-            a href=(link("json")) { "As JSON" } ", or " a href=(link("perfetto")) { "as a trace file" } " for "
+            a href=(download_link("json", &filters)) { "As JSON" } ", or "
+            a href=(download_link("perfetto", &filters)) { "as a trace file" } " for "
             code { "ui.perfetto.dev" } " and " code { "chrome://tracing" } ". "
             code { "?pod=NAMESPACE/NAME" } " and " code { "?method=NAME" } " filter; SIGUSR2 writes both to disk."
         }
     }
+}
+
+fn download_link(format: &str, filters: &[(&str, &str)]) -> String {
+    let mut link = format!("/debug/flight?format={format}");
+    for (key, value) in filters {
+        link.extend(["&", key, "="]);
+        link.extend(utf8_percent_encode(value, NON_ALPHANUMERIC));
+    }
+    link
 }
 
 fn recorded(dump: &Dump) -> Markup {

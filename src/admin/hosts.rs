@@ -48,9 +48,12 @@ impl AllowedHosts {
         }
         let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         host == "localhost"
-            || self.0.iter().any(|name| match name.starts_with('.') {
-                true => host.len() > name.len() && host.ends_with(name),
-                false => host == *name,
+            || self.0.iter().any(|name| {
+                if name.starts_with('.') {
+                    host.len() > name.len() && host.ends_with(name)
+                } else {
+                    host == *name
+                }
             })
     }
 

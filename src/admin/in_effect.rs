@@ -38,9 +38,10 @@ pub async fn page(
     Query(format): Query<FormatQuery>,
 ) -> Response {
     let settings = shown(&sources.config.load(), sources.log.level());
-    match format.is_json() {
-        true => Json(settings).into_response(),
-        false => page_at("/debug/config", "Settings in effect", &html(&settings)).into_response(),
+    if format.is_json() {
+        Json(settings).into_response()
+    } else {
+        page_at("/debug/config", "Settings in effect", &html(&settings)).into_response()
     }
 }
 

@@ -65,12 +65,11 @@ pub async fn page(
     Query(format): Query<FormatQuery>,
 ) -> Response {
     let mut live = live(&sources);
-    match format.is_json() {
-        true => {
-            (live.starts, live.crash_loops) = starts_and_loops(&sources);
-            Json(live).into_response()
-        }
-        false => html(&live).into_response(),
+    if format.is_json() {
+        (live.starts, live.crash_loops) = starts_and_loops(&sources);
+        Json(live).into_response()
+    } else {
+        html(&live).into_response()
     }
 }
 
@@ -95,8 +94,9 @@ fn starts_and_loops(sources: &PageSources) -> (Vec<Episode>, usize) {
 
 fn live(sources: &PageSources) -> FrontPageState {
     let mut pods = sources.stories.pods(&sources.in_flight.calls());
-    let loops = |pod: &&Pod| pod.state == PodState::CrashLoop;
-    let crash_loops = pods.pods.iter().filter(loops).count();
+    let known = pods.pods.iter();
+    let crash_loops = known.filter(|pod| pod.state == PodState::CrashLoop);
+    let crash_loops = crash_loops.count();
     pods.pods.truncate(MAX_STARTS_SHOWN);
     FrontPageState {
         now_unix_us: units::unix_us(SystemTime::now()),
@@ -186,7 +186,7 @@ fn pods(live: &FrontPageState) -> Markup {
         @if loops > 0 {
             a.warn href="/debug/pods?state=crash_loop" { (loops) (if loops == 1 { " crash loop" } else { " crash loops" }) } "; "
         }
-        "failing first, then the newest"
+        "failing pods first, then the newest"
     };
     let content = html! {
         (starts::rows(&pods, live.now_unix_us))

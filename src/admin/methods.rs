@@ -16,15 +16,14 @@ pub(super) fn table(table: &RpcTable) -> Markup {
         return html! { p.none { "No call has ended yet." } };
     }
     let columns = html! { (text("Method")) (number("Calls/s")) (number("Errors")) (number("p50")) (number("p99")) };
-    let time = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), units::duration);
     let rows = html! {
         @for row in rows {
             tr {
                 th scope="row" { (row.method) }
                 td.n { (format_args!("{:.1}", row.minute.rate())) }
                 td.n { (errors(row.minute.errors)) }
-                td.n { (time(row.minute.p50_ms)) }
-                td.n { (time(row.minute.p99_ms)) }
+                td.n { (quantile(row.minute.p50_ms)) }
+                td.n { (quantile(row.minute.p99_ms)) }
             }
         }
     };
@@ -34,6 +33,10 @@ pub(super) fn table(table: &RpcTable) -> Markup {
         &columns,
         &rows,
     )
+}
+
+fn quantile(ms: Option<f64>) -> String {
+    ms.map_or_else(|| "-".to_owned(), units::duration)
 }
 
 fn errors(n: u64) -> Markup {
@@ -65,7 +68,7 @@ pub(super) fn facts(table: &RpcTable) -> Markup {
             (errors(failed)) " "
             small {
                 "in the last minute"
-                @if routine > 0 { "; " (routine) " routine, as NOT_FOUND of a removed container" }
+                @if routine > 0 { "; " (routine) " expected (NOT_FOUND for a removed container)" }
             }
         }))
     }
@@ -77,7 +80,7 @@ pub(super) mod tests {
     use crate::lifecycle::tables::Window;
 
     /// A method with so many calls and errors in the last minute.
-    pub(in super::super) fn row(method: &str, calls: u64, errors: u64, ms: f64) -> RpcRow {
+    pub(crate) fn row(method: &str, calls: u64, errors: u64, ms: f64) -> RpcRow {
         let window = Window {
             seconds: 60.0,
             calls,

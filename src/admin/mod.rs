@@ -23,7 +23,7 @@
 //! | `/debug/requests` | over the socket: POST begins to record requests, POST `/debug/requests/take` takes them, DELETE ends it |
 //! | `/debug/log-level` | GET the log filter; over the socket, PUT a new one |
 //!
-//! It does not run on the thread of the request path, which a slow scrape therefore cannot delay. Connections, request heads,
+//! The endpoint does not run on the thread of the request path, so a slow scrape cannot delay calls. Connections, request heads,
 //! large responses and their duration are bounded (`serve`); requests over TCP must name a known host (`hosts`).
 
 mod backends;

@@ -41,7 +41,7 @@ const DEBUG_PAGES: [(&str, &str, &str); 6] = [
     ("/debug/log-level", "Log level", "the log filter, as text"),
 ];
 
-/// The bars, with the page at `path` marked. A page of the group "Debug" has that of the group as well.
+/// The bars, with the page at `path` marked. A page of the group "Debug" also has the group's bar.
 pub(super) fn html(path: &str) -> Markup {
     let in_group = path == DEBUG_PATH || DEBUG_PAGES.iter().any(|(of, ..)| *of == path);
     html! {

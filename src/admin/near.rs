@@ -33,15 +33,19 @@ pub(super) fn unknown(
         .collect();
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
     Unknown {
-        error: match notes.is_empty() {
-            true => format!("no record of pod {namespace}/{name}{others}"),
-            false => format!("no record of pod {namespace}/{name}: {}", notes.remove(0)),
+        error: if notes.is_empty() {
+            format!("no record of pod {namespace}/{name}{others}")
+        } else {
+            format!("no record of pod {namespace}/{name}: {}", notes.remove(0))
         },
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         notes,
         known: known.len(),
-        more: near.len().checked_sub(MAX_SUGGESTIONS).filter(|more| *more > 0),
+        more: near
+            .len()
+            .checked_sub(MAX_SUGGESTIONS)
+            .filter(|more| *more > 0),
         near: near
             .into_iter()
             .take(MAX_SUGGESTIONS)
@@ -50,7 +54,7 @@ pub(super) fn unknown(
     }
 }
 
-/// About 1 for the same name in another namespace; a part of a name, such as that of a Deployment, also counts as near.
+/// About 1 for the same name in another namespace; a part of a name, such as a Deployment's, also counts as near.
 fn similarity(namespace: &str, name: &str, pod: (&str, &str)) -> f64 {
     let of_name = match pod.1 {
         it if it == name => 1.0,

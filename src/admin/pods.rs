@@ -23,9 +23,9 @@ pub struct PodListQuery {
     format: Option<String>,
     /// `pod`: JSON of pods instead of episodes.
     by: Option<String>,
-    /// Of episodes: `start`, `restart`, `stop`, or several separated by commas.
+    /// Kinds of episodes: `start`, `restart`, `stop`, or several separated by commas.
     kind: Option<String>,
-    /// Of pods a word that `PodState::is_meant` knows, of episodes `open`, `failing`, `ok`, `failed`, `cancelled`, `crash_loop`; or several
+    /// States. For pods a word that `PodState::is_meant` knows, for episodes `open`, `failing`, `ok`, `failed`, `cancelled`, `crash_loop`; or several
     /// separated by commas.
     state: Option<String>,
     namespace: Option<String>,
@@ -33,7 +33,7 @@ pub struct PodListQuery {
     name: Option<String>,
     /// Anything but `false`: only those with a failed call or of a crash loop.
     failed: Option<String>,
-    /// `slowest`: slowest first, after what is in trouble. Otherwise newest first.
+    /// `slowest`: slowest first, after pods in trouble. Otherwise newest first.
     sort: Option<String>,
     limit: Option<usize>,
 }
@@ -57,7 +57,7 @@ fn word(episode: &Episode) -> &'static str {
 
 impl PodListQuery {
     fn is_named(&self, namespace: &str, name: &str) -> bool {
-        asked(self.namespace.as_ref()).is_none_or(|it| it == namespace)
+        asked(self.namespace.as_ref()).is_none_or(|wanted| wanted == namespace)
             && asked(self.name.as_ref()).is_none_or(|part| match part.split_once('/') {
                 Some((of, part)) => namespace == of && name.contains(part),
                 None => name.contains(part),
@@ -65,11 +65,11 @@ impl PodListQuery {
     }
 
     fn only_failed(&self) -> bool {
-        asked(self.failed.as_ref()).is_some_and(|it| it != "false")
+        asked(self.failed.as_ref()).is_some_and(|value| value != "false")
     }
 
     fn lets_pass(&self, episode: &Episode) -> bool {
-        listed(asked(self.kind.as_ref()), |it| it == episode.kind)
+        listed(asked(self.kind.as_ref()), |kind| kind == episode.kind)
             && self.has_state(episode)
             && self.is_named(&episode.namespace, &episode.name)
             && (!self.only_failed()
@@ -79,17 +79,17 @@ impl PodListQuery {
     }
 
     fn lets_pod_pass(&self, pod: &Pod) -> bool {
-        let is_meant = |it: &str| pod.state.is_meant(it).unwrap_or(false);
-        listed(asked(self.state.as_ref()), is_meant)
+        let states = asked(self.state.as_ref());
+        listed(states, |state| pod.state.is_meant(state).unwrap_or(false))
             && self.is_named(&pod.namespace, &pod.name)
             && (!self.only_failed() || pod.failures > 0 || pod.state.is_trouble())
     }
 
-    /// What is failing is open, too.
+    /// A failing episode is open, too.
     fn has_state(&self, episode: &Episode) -> bool {
-        let is_open = episode.state.is_open();
-        let is_meant = |it: &str| it == word(episode) || (is_open && it == "open");
-        listed(asked(self.state.as_ref()), is_meant)
+        listed(asked(self.state.as_ref()), |state| {
+            state == word(episode) || (state == "open" && episode.state.is_open())
+        })
     }
 
     fn is_slowest(&self) -> bool {
@@ -102,10 +102,12 @@ impl PodListQuery {
         if self.is_slowest() {
             slowest_first(&mut recent.episodes);
         }
-        recent.episodes.truncate(self.limit.unwrap_or(DEFAULT_LIST_LIMIT));
+        recent
+            .episodes
+            .truncate(self.limit.unwrap_or(DEFAULT_LIST_LIMIT));
     }
 
-    /// The same for pods; returns how many there were before truncation.
+    /// Filters, sorts and truncates pods; returns how many there were before truncation.
     fn apply_to_pods(&self, pods: &mut Pods, limit: usize) -> usize {
         pods.pods.retain(|pod| self.lets_pod_pass(pod));
         sort(&mut pods.pods, self.is_slowest());
@@ -165,9 +167,10 @@ pub(super) fn list_page(pods: &Pods, filter: &PodListQuery, found: usize) -> Htm
         (found) " of " (pods.known)
         @if pods.forgotten > 0 { "; " (pods.forgotten) " older episodes were dropped" }
     };
-    let title = match filter.is_slowest() {
-        true => "In trouble first, then the slowest",
-        false => "In trouble first, then the newest",
+    let title = if filter.is_slowest() {
+        "In trouble first, then the slowest"
+    } else {
+        "In trouble first, then the newest"
     };
     let body = html! { (form(filter)) (card("list", title, &note, &rows)) };
     page_at("/debug/pods", "Pods", &body)
@@ -248,9 +251,10 @@ pub async fn one(
                 &recent.episodes,
                 sources.stories.about_unknown(),
             );
-            match json {
-                true => (StatusCode::NOT_FOUND, Json(unknown)).into_response(),
-                false => unknown_page(&unknown).into_response(),
+            if json {
+                (StatusCode::NOT_FOUND, Json(unknown)).into_response()
+            } else {
+                unknown_page(&unknown).into_response()
             }
         }
     }

@@ -45,7 +45,7 @@ impl PullProgressReader {
         }
     }
 
-    /// The same with pulls that have ended, the oldest first.
+    /// Adds a function that returns the pulls that have ended, the oldest first.
     #[must_use]
     pub fn with_ended(self, read: impl Fn() -> Vec<EndedPull> + Send + Sync + 'static) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl PullProgressReader {
 
 impl std::fmt::Debug for PullProgressReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Pulling")
+        f.write_str("PullProgressReader")
     }
 }
 
@@ -67,9 +67,10 @@ pub async fn page(
     Query(format): Query<FormatQuery>,
 ) -> Response {
     let pulls = pulls(&sources);
-    match format.is_json() {
-        true => Json(pulls).into_response(),
-        false => page_at("/debug/images/pulls", "Images", &html(&pulls)).into_response(),
+    if format.is_json() {
+        Json(pulls).into_response()
+    } else {
+        page_at("/debug/images/pulls", "Images", &html(&pulls)).into_response()
     }
 }
 
@@ -91,7 +92,10 @@ pub(super) fn pulls(sources: &PageSources) -> Pulls {
             running(sources),
         ),
         recent: with_sizes(
-            recent.iter().map(|it| Pull::from(Call::of(it))).collect(),
+            recent
+                .iter()
+                .map(|record| Pull::from(Call::of(record)))
+                .collect(),
             sources
                 .pulling
                 .as_ref()
@@ -114,8 +118,7 @@ fn running(sources: &PageSources) -> Vec<Progress> {
 /// `docker.io/library/busybox:latest`.
 fn with_progress(mut pulls: Vec<Pull>, mut progress: Vec<Progress>) -> Vec<Pull> {
     for pull in &mut pulls {
-        let is_same = |one: &Progress| is_of(one, &pull.call);
-        if let Some(at) = progress.iter().position(is_same) {
+        if let Some(at) = progress.iter().position(|one| is_of(one, &pull.call)) {
             pull.progress = Some(progress.swap_remove(at));
         }
     }
@@ -134,7 +137,7 @@ fn is_of(progress: &Progress, call: &Call) -> bool {
     })
 }
 
-/// Adds what was fetched to each pull that ended.
+/// Adds the fetched bytes to each pull that ended.
 fn with_sizes(mut pulls: Vec<Pull>, mut ended: Vec<EndedPull>) -> Vec<Pull> {
     for pull in &mut pulls {
         let call = &pull.call;
@@ -153,7 +156,7 @@ fn with_sizes(mut pulls: Vec<Pull>, mut ended: Vec<EndedPull>) -> Vec<Pull> {
 fn html(pulls: &Pulls) -> Markup {
     html! {
         (card("now", "In progress", &html! {}, &in_flight(&pulls.in_flight)))
-        (card("then", "Finished", &html! { "as far as the recorder goes back" }, &finished(&pulls.recent, pulls.now_unix_us)))
+        (card("then", "Finished", &html! { "as long as the recorder remembers them" }, &finished(&pulls.recent, pulls.now_unix_us)))
     }
 }
 
@@ -183,15 +186,11 @@ fn layers(progress: &Progress) -> Markup {
     if progress.layers.is_empty() {
         return html! { br; span.sub { "resolving" } };
     }
-    let of = |done, all| match all {
-        0 => format!("{} so far", units::bytes(done)),
-        all => format!("{} of {}", units::bytes(done), units::bytes(all)),
-    };
     html! {
         @if progress.of_bytes > 0 {
             progress value=(progress.bytes) max=(progress.of_bytes) aria-hidden="true" {}
         }
-        (of(progress.bytes, progress.of_bytes))
+        (part_done(progress.bytes, progress.of_bytes))
         @for layer in progress.layers.iter().filter(|layer| layer.phase != "done") {
             br;
             span.sub {
@@ -201,10 +200,17 @@ fn layers(progress: &Progress) -> Markup {
                 } @else if layer.phase == "unpacking" {
                     (units::bytes(layer.unpacked_bytes)) " so far"
                 } @else {
-                    (of(layer.bytes, layer.of_bytes))
+                    (part_done(layer.bytes, layer.of_bytes))
                 }
             }
         }
+    }
+}
+
+fn part_done(done: u64, all: u64) -> String {
+    match all {
+        0 => format!("{} so far", units::bytes(done)),
+        all => format!("{} of {}", units::bytes(done), units::bytes(all)),
     }
 }
 

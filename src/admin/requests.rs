@@ -50,7 +50,7 @@ pub(super) async fn begin(
     StatusCode::CREATED.into_response()
 }
 
-/// POST: takes what was recorded since the last time.
+/// POST: takes the calls that were recorded since the last request.
 pub(super) async fn take(State(sources): State<PageSources>) -> Json<RecordedPart> {
     Json(sources.requests.take(Instant::now()))
 }

@@ -40,14 +40,15 @@ struct RoutingDecision {
     calls: u64,
 }
 
-/// `/debug/routes`; as a page, that of the backends.
+/// `/debug/routes`; the page is the same as `/debug/backends`.
 pub async fn page(
     State(sources): State<PageSources>,
     Query(format): Query<FormatQuery>,
 ) -> Response {
-    match format.is_json() {
-        true => Json(routes(&sources)).into_response(),
-        false => runtimes::html_page(&sources).into_response(),
+    if format.is_json() {
+        Json(routes(&sources)).into_response()
+    } else {
+        runtimes::html_page(&sources).into_response()
     }
 }
 
@@ -70,25 +71,26 @@ pub(super) fn part(sources: &PageSources) -> Markup {
     html(&routes(sources))
 }
 
-/// What `criscope_route_decisions_total` has counted.
+/// The routing decisions that `criscope_route_decisions_total` has counted.
 fn decisions(registry: &Registry) -> Vec<RoutingDecision> {
     let name = ROUTE_DECISIONS.full_name();
     let families = registry.gather();
     let family = families.iter().find(|family| family.name() == name);
     let samples = family.map_or(&[][..], |family| family.get_metric());
-    let decision = |sample: &prometheus::proto::Metric| {
-        let label = |name: &str| {
-            let pair = sample.get_label().iter().find(|pair| pair.name() == name);
-            pair.map(|pair| pair.value().to_owned()).unwrap_or_default()
-        };
-        RoutingDecision {
-            backend: label("backend"),
-            reason: label("reason"),
+    samples
+        .iter()
+        .map(|sample| RoutingDecision {
+            backend: label(sample, "backend"),
+            reason: label(sample, "reason"),
             // A whole number, which the library keeps as a float.
             calls: sample.get_counter().get_value() as u64,
-        }
-    };
-    samples.iter().map(decision).collect()
+        })
+        .collect()
+}
+
+fn label(sample: &prometheus::proto::Metric, name: &str) -> String {
+    let pair = sample.get_label().iter().find(|pair| pair.name() == name);
+    pair.map(|pair| pair.value().to_owned()).unwrap_or_default()
 }
 
 fn html(routes: &RoutesReport) -> Markup {

@@ -18,9 +18,10 @@ pub async fn page(
     Query(format): Query<FormatQuery>,
 ) -> Response {
     let table = rpc_table(&sources.rates, &sources.in_flight.calls());
-    match format.is_json() {
-        true => Json(table).into_response(),
-        false => page_at("/debug/rpcz", "Calls by method", &html(&table)).into_response(),
+    if format.is_json() {
+        Json(table).into_response()
+    } else {
+        page_at("/debug/rpcz", "Calls by method", &html(&table)).into_response()
     }
 }
 
@@ -42,7 +43,7 @@ fn html(table: &RpcTable) -> Markup {
         @for (title, whole, part) in parts {
             @let seconds = table.methods.iter().map(|row| part(row).seconds).fold(0.0, f64::max);
             h2 { (title_of(title, whole, seconds)) }
-            (of_window(table, part))
+            (window_table(table, part))
         }
     }
 }
@@ -57,12 +58,11 @@ fn title_of(title: &str, whole: f64, seconds: f64) -> Markup {
     }
 }
 
-fn of_window(table: &RpcTable, part: fn(&RpcRow) -> &Window) -> Markup {
+fn window_table(table: &RpcTable, part: fn(&RpcRow) -> &Window) -> Markup {
     let columns = html! {
         (text("method")) (number("calls")) (number("per second")) (number("errors")) (number("routine")) (number("cancelled"))
         (number("p50")) (number("p95")) (number("p99")) (number("in flight")) (number("stuck")) (number("oldest"))
     };
-    let time = |ms: Option<f64>| ms.map(units::duration).unwrap_or_default();
     let rows = html! {
         @for row in &table.methods {
             @let window = part(row);
@@ -83,6 +83,10 @@ fn of_window(table: &RpcTable, part: fn(&RpcRow) -> &Window) -> Markup {
         }
     };
     table::table(&columns, &rows)
+}
+
+fn time(ms: Option<f64>) -> String {
+    ms.map(units::duration).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub(super) struct BackendView {
     /// Why it does not answer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) reason: String,
-    /// Its own name and version.
+    /// The runtime's own name and version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) runtime: Option<(String, String)>,
     /// The version of its services: `runtime.v1` or `runtime.v1alpha2`.
@@ -48,7 +48,7 @@ pub(super) struct ConditionView {
     pub(super) status: bool,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) reason: String,
-    /// What the runtime says about it, redacted.
+    /// The runtime's message about the condition, redacted.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) message: String,
 }
@@ -58,9 +58,10 @@ pub async fn page(
     State(sources): State<PageSources>,
     Query(format): Query<FormatQuery>,
 ) -> Response {
-    match format.is_json() {
-        true => Json(standings(&sources)).into_response(),
-        false => html_page(&sources).into_response(),
+    if format.is_json() {
+        Json(standings(&sources)).into_response()
+    } else {
+        html_page(&sources).into_response()
     }
 }
 
@@ -73,19 +74,19 @@ pub(super) fn html_page(sources: &PageSources) -> HtmlPage {
 /// All backends, in the order of the configuration.
 pub(super) fn standings(sources: &PageSources) -> Vec<BackendView> {
     let calls = sources.in_flight.calls();
-    let went_to = |name: &str| {
-        let of_call =
-            |call: &crate::call::Call| call.route.get().is_some_and(|r| *r.backend == *name);
-        calls.iter().filter(|call| of_call(call)).count()
-    };
     let backends = sources.backends.iter();
-    backends.map(|b| state(b, went_to(b.name()))).collect()
+    backends
+        .map(|backend| {
+            let routes = calls.iter().filter_map(|call| call.route.get());
+            let in_flight = routes.filter(|route| *route.backend == **backend.name());
+            state(backend, in_flight.count())
+        })
+        .collect()
 }
 
 fn state(backend: &Backend, in_flight: usize) -> BackendView {
     let health = backend.health();
     let state = health.state();
-    let age = |at: std::time::Instant| at.elapsed().as_secs_f64() * 1e3;
     let conditions = state.conditions.into_iter().map(|c| ConditionView {
         kind: c.kind,
         status: c.status,
@@ -96,15 +97,19 @@ fn state(backend: &Backend, in_flight: usize) -> BackendView {
         name: backend.name().to_string(),
         endpoint: backend.endpoint(),
         up: state.up,
-        since_ms: state.since.map(age),
+        since_ms: state.since.map(age_ms),
         reason: state.reason,
         runtime: state.runtime,
         api: health.api().package(),
         conditions: conditions.collect(),
-        last_status_ms: state.last_status.map(age),
+        last_status_ms: state.last_status.map(age_ms),
         reconnects: health.reconnects(),
         in_flight,
     }
+}
+
+fn age_ms(at: std::time::Instant) -> f64 {
+    at.elapsed().as_secs_f64() * 1e3
 }
 
 fn html(states: &[BackendView]) -> Markup {

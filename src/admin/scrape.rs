@@ -28,7 +28,7 @@ impl ExpositionFormat {
 
     /// Content negotiation of RFC 9110, section 12.5.1. OpenMetrics needs a higher weight than the text format, or the same
     /// weight and to be named. A client that accepts neither gets the text format.
-    fn of(headers: &HeaderMap) -> Self {
+    fn accepted(headers: &HeaderMap) -> Self {
         let accepted: Vec<_> = headers
             .get_all(header::ACCEPT)
             .iter()
@@ -39,9 +39,10 @@ impl ExpositionFormat {
         let (text, _) = quality(&accepted, Self::Text);
         let (open, exactness) = quality(&accepted, Self::OpenMetrics);
         let named = exactness > 1;
-        match open > text || (open == text && open > 0 && named) {
-            true => Self::OpenMetrics,
-            false => Self::Text,
+        if open > text || (open == text && open > 0 && named) {
+            Self::OpenMetrics
+        } else {
+            Self::Text
         }
     }
 }
@@ -82,11 +83,12 @@ impl<'a> AcceptedMediaRange<'a> {
     /// How specifically it matches a format; `None` if it does not.
     fn exactness(&self, format: ExpositionFormat) -> Option<u8> {
         let (kind, subtype, version) = format.media();
-        let is = |name: &str, wanted: &str| name.eq_ignore_ascii_case(wanted);
+        let is_kind = self.kind.eq_ignore_ascii_case(kind);
+        let is_subtype = self.subtype.eq_ignore_ascii_case(subtype);
         match (self.kind, self.subtype) {
             ("*", "*") => Some(0),
-            (name, "*") if is(name, kind) => Some(1),
-            (name, sub) if is(name, kind) && is(sub, subtype) => match self.version {
+            (_, "*") if is_kind => Some(1),
+            _ if is_kind && is_subtype => match self.version {
                 None => Some(2),
                 Some(wanted) => (wanted == version).then_some(3),
             },
@@ -116,7 +118,7 @@ fn quality(accepted: &[AcceptedMediaRange<'_>], format: ExpositionFormat) -> (u1
 
 /// `/metrics`
 pub async fn metrics(State(sources): State<PageSources>, headers: HeaderMap) -> Response {
-    let (content_type, text) = match ExpositionFormat::of(&headers) {
+    let (content_type, text) = match ExpositionFormat::accepted(&headers) {
         ExpositionFormat::Text => (Registry::CONTENT_TYPE, sources.registry.encode()),
         ExpositionFormat::OpenMetrics => {
             let text = sources.registry.encode_openmetrics();
@@ -196,14 +198,14 @@ mod tests {
             if !accept.is_empty() {
                 headers.append(header::ACCEPT, accept.parse().expect("a value"));
             }
-            assert_eq!(ExpositionFormat::of(&headers), format, "{accept}");
+            assert_eq!(ExpositionFormat::accepted(&headers), format, "{accept}");
         }
         let mut headers = HeaderMap::new();
         for accept in ["text/plain;q=0.1", "application/openmetrics-text"] {
             headers.append(header::ACCEPT, accept.parse().expect("a value"));
         }
         assert_eq!(
-            ExpositionFormat::of(&headers),
+            ExpositionFormat::accepted(&headers),
             OpenMetrics,
             "two headers are one list"
         );

@@ -30,7 +30,7 @@ use crate::uds::limit::{ConnectionLimit, ConnectionPermit, EvictionPolicy};
 
 /// Most connections over TCP, and over the socket of agents, at a time. At the limit, one that has not sent its request yet is closed.
 const MAX_CONNECTIONS: usize = 64;
-/// The same for the socket of root.
+/// Most connections to root's socket.
 const MAX_SOCKET_CONNECTIONS: usize = 16;
 /// Time limit for the head of a request, and for a TLS handshake.
 pub(super) const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -79,8 +79,7 @@ pub(super) async fn tcp(
     app: Router,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    let admit = |stream: TcpStream| ready(Some((stream, app.clone())));
-    admitted(listener, stop, admit).await
+    admitted(listener, stop, |stream| ready(Some((stream, app.clone())))).await
 }
 
 /// Serves a port until `stop`. `admit` returns the stream and the routes of a connection; it must not take long.
@@ -99,16 +98,20 @@ where
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let serving = ListenerState::new(Router::new(), stop);
     let places = ConnectionLimit::new(MAX_CONNECTIONS, EvictionPolicy::Any);
-    let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
-    accepting(accept, &places, &serving.stop, |stream, place| {
-        let (serving, admission) = (serving.clone(), admit(stream));
-        async move {
-            if let Some((stream, app)) = admission.await {
-                let serving = ListenerState { app, ..serving };
-                serving.connection(stream, place, None).await;
+    accepting(
+        || listener.accept(),
+        &places,
+        &serving.stop,
+        |stream, place| {
+            let (serving, admission) = (serving.clone(), admit(stream));
+            async move {
+                if let Some((stream, app)) = admission.await {
+                    let serving = ListenerState { app, ..serving };
+                    serving.connection(stream, place, None).await;
+                }
             }
-        }
-    })
+        },
+    )
     .await;
     Ok(())
 }
@@ -126,9 +129,8 @@ pub(super) async fn unix(
     let allowed = ListenerState::new(app, stop.clone());
     let refused = ListenerState::new(Router::new().fallback(forbidden), stop);
     let places = ConnectionLimit::new(MAX_SOCKET_CONNECTIONS, EvictionPolicy::Any);
-    let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
     accepting(
-        accept,
+        || listener.accept(),
         &places,
         &allowed.stop,
         |stream: UnixStream, place| {
@@ -162,9 +164,8 @@ pub(super) async fn by_mode(
     let listener = tokio::net::UnixListener::from_std(listener)?;
     let serving = ListenerState::new(app, stop);
     let places = ConnectionLimit::new(MAX_CONNECTIONS, EvictionPolicy::Any);
-    let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
     accepting(
-        accept,
+        || listener.accept(),
         &places,
         &serving.stop,
         |stream: UnixStream, place| serving.clone().connection(stream, place, None),
@@ -178,21 +179,24 @@ async fn forbidden() -> (StatusCode, &'static str) {
 }
 
 /// Accepts until `stop`, and serves each connection in its own task.
-async fn accepting<T, A, S>(
+async fn accepting<T, P, A, S>(
     accept: impl Fn() -> A,
     places: &Arc<ConnectionLimit>,
     stop: &CancellationToken,
     serve: impl Fn(T, ConnectionPermit) -> S,
 ) where
-    A: Future<Output = io::Result<T>>,
+    A: Future<Output = io::Result<(T, P)>>,
     S: Future<Output = ()> + Send + 'static,
 {
-    let next = || async {
-        let stream = accept().await?;
-        Ok::<_, io::Error>((stream, places.take().await))
-    };
-    while let Some(next) = stop.run_until_cancelled(next()).await {
-        match next {
+    loop {
+        let accepted = stop.run_until_cancelled(async {
+            let (stream, _peer) = accept().await?;
+            Ok::<_, io::Error>((stream, places.take().await))
+        });
+        let Some(accepted) = accepted.await else {
+            return;
+        };
+        match accepted {
             Ok((stream, place)) => drop(tokio::spawn(serve(stream, place))),
             Err(error) => {
                 tracing::warn!(event = "admin.accept", error.message = %error, "connection not accepted");

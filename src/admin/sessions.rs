@@ -11,7 +11,7 @@ use crate::units;
 const MAX_SESSIONS_SHOWN: usize = 40;
 
 /// A card with a row for each session, the open ones first, then the newest; nothing without sessions.
-pub(super) fn of_pod(sessions: &[Session], now: u64) -> Markup {
+pub(super) fn pod_sessions(sessions: &[Session], now: u64) -> Markup {
     if sessions.is_empty() {
         return html! {};
     }
@@ -20,7 +20,7 @@ pub(super) fn of_pod(sessions: &[Session], now: u64) -> Markup {
         (number("Exit code")) (number("Took")) (number("Bytes in")) (number("Bytes out")) (number("Ago"))
     };
     let rows = html! { @for session in sessions.iter().rev() { (row(session, now)) } };
-    let caption = "Exec, attach and port-forward, the open ones first";
+    let caption = "Exec, attach and port-forward, open sessions first";
     card(
         "sessions",
         "Sessions",
@@ -36,9 +36,10 @@ fn row(session: &Session, now: u64) -> Markup {
         _ => "",
     };
     let took = units::duration(session.duration_ms);
-    let (outcome, took) = match session.is_open() {
-        true => (format!("open, {took} so far"), String::new()),
-        false => (session.outcome.replace('_', " "), took),
+    let (outcome, took) = if session.is_open() {
+        (format!("open, {took} so far"), String::new())
+    } else {
+        (session.outcome.replace('_', " "), took)
     };
     html! {
         tr {
@@ -113,13 +114,13 @@ mod tests {
             exit_code: code,
             ..Session::default()
         };
-        let html = of_pod(&[session("a<b", None), session("sh", Some(137))], 0).into_string();
+        let html = pod_sessions(&[session("a<b", None), session("sh", Some(137))], 0).into_string();
         assert!(html.find("exec sh") < html.find("exec a&lt;b"), "{html}");
         assert!(
             html.contains("<td class=\"bad\">client gone</td><td class=\"n\">137</td>"),
             "{html}"
         );
-        assert_eq!(of_pod(&[], 0).into_string(), "");
+        assert_eq!(pod_sessions(&[], 0).into_string(), "");
     }
 
     #[test]
@@ -130,7 +131,7 @@ mod tests {
             duration_ms: 120_000.0,
             ..Session::default()
         };
-        let html = of_pod(&[session], 0).into_string();
+        let html = pod_sessions(&[session], 0).into_string();
         assert!(
             html.contains("<td class=\"\">open, 2m 00s so far</td>"),
             "{html}"

@@ -15,7 +15,7 @@ settings! {
         /// TCP address of the endpoint, which is read-only. It has no authentication, and its pages show pod and image
         /// names to every user of the node: keep it on loopback unless a scraper needs more.
         listen: Option<SocketAddr> = Some(SocketAddr::from(([127, 0, 0, 1], 9478))), ListenAddress;
-        /// Whether `admin.listen` also serves the live page and the pages under `/debug`, which show names of pods,
+        /// Serves the live page and the pages under `/debug` on `admin.listen` too. These pages show names of pods,
         /// images and commands. The socket always serves them.
         debug: bool = true, BooleanValue;
         /// A unix socket with the same endpoint for root only (mode 0600, checked with the credentials of the peer). The
@@ -51,7 +51,7 @@ settings! {
 }
 
 impl AdminSettings {
-    /// Reads the section, and refuses a socket for agents beside a socket that agents must not reach.
+    /// Reads the section, and refuses a socket for agents in the directory of another socket.
     pub(crate) fn checked(reader: &mut SettingsReader<'_>, listen: &Path) -> Self {
         let scope = reader.section("admin");
         let admin = Self::read_at(reader, &scope, listen);

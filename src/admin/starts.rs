@@ -57,7 +57,7 @@ fn row(pod: &Pod, scale: WaterfallScale, now: u64) -> Markup {
     }
 }
 
-/// What the row is about, unless it is the first start or the stop of the pod.
+/// The subject of the row, unless it is the first start or the stop of the pod.
 fn what(episode: &Episode) -> Markup {
     html! {
         @match (episode.kind.as_str(), &episode.container, episode.attempt) {

@@ -12,12 +12,14 @@ use crate::units;
 
 /// Everything below the heading: the newest episode first.
 pub(super) fn html(story: &PodStory, trace_url: Option<&str>) -> Markup {
-    let newest_first = || story.episodes.iter().enumerate().rev();
-    let loops = crash_loops(newest_first().map(|(_, episode)| episode));
+    let newest_first = story.episodes.iter().enumerate().rev();
+    let loops = crash_loops(story.episodes.iter().rev());
     html! {
         p.lead { (story.headline) }
-        @for ((number, it), crash_loop) in newest_first().zip(loops) { (episode(story, number, it, crash_loop, trace_url)) }
-        (sessions::of_pod(&story.sessions, story.now_unix_us))
+        @for ((number, shown), crash_loop) in newest_first.zip(loops) {
+            (episode(story, number, shown, crash_loop, trace_url))
+        }
+        (sessions::pod_sessions(&story.sessions, story.now_unix_us))
     }
 }
 
@@ -47,7 +49,7 @@ fn episode(
             }
             (facts(episode, story.now_unix_us, trace_url))
             (phases(episode, scale))
-            (of_episode(episode, scale))
+            (episode_calls(episode, scale))
             (exits(&episode.exits, story.now_unix_us))
         }
     }
@@ -65,7 +67,6 @@ fn title(episode: &Episode) -> String {
 }
 
 fn facts(episode: &Episode, now: u64, trace_url: Option<&str>) -> Markup {
-    let id = |name: &str, id: &str| fact(name, html! { small { code { (id) } } });
     html! {
         dl.facts {
             (fact("Took", units::duration(episode.lasting_ms(now))))
@@ -73,18 +74,21 @@ fn facts(episode: &Episode, now: u64, trace_url: Option<&str>) -> Markup {
             @if episode.failures > 0 { (fact("Failed calls", html! { span.bad { (episode.failures) } })) }
             @if episode.kind == "start" && episode.attempt > 0 { (fact("Sandbox attempt", episode.attempt)) }
             @if !episode.handler.is_empty() { (fact("Runtime handler", &episode.handler)) }
-            (id("Pod uid", &episode.uid))
-            @if let Some(sandbox) = &episode.sandbox_id { (id("Sandbox", calls::short(sandbox))) }
+            (id_fact("Pod uid", &episode.uid))
+            @if let Some(sandbox) = &episode.sandbox_id { (id_fact("Sandbox", calls::short(sandbox))) }
             @match trace_url {
                 Some(url) => (fact("Trace", links::trace(url, &episode.trace_id))),
-                None => (id("Trace", &episode.trace_id)),
+                None => (id_fact("Trace", &episode.trace_id)),
             }
         }
     }
 }
 
+fn id_fact(name: &str, id: &str) -> Markup {
+    fact(name, html! { small { code { (id) } } })
+}
+
 fn phases(episode: &Episode, scale: WaterfallScale) -> Markup {
-    let share = |ms: f64| ms / episode.duration_ms.max(0.001) * 100.0;
     html! {
         @if !episode.phases.is_empty() {
             h3 { "Where the time went" }
@@ -92,9 +96,10 @@ fn phases(episode: &Episode, scale: WaterfallScale) -> Markup {
             ul.legend.parts aria-label="Phases" {
                 @for phase in &episode.phases {
                     @let (class, word) = waterfall::look(&phase.phase);
+                    @let percent = phase.ms / episode.duration_ms.max(0.001) * 100.0;
                     li {
                         (waterfall::key(class)) (word) " " strong { (units::duration(phase.ms)) } " "
-                        (format_args!("{:.0}", share(phase.ms))) " %"
+                        (format_args!("{percent:.0}")) " %"
                     }
                 }
             }
@@ -102,7 +107,7 @@ fn phases(episode: &Episode, scale: WaterfallScale) -> Markup {
     }
 }
 
-fn of_episode(episode: &Episode, scale: WaterfallScale) -> Markup {
+fn episode_calls(episode: &Episode, scale: WaterfallScale) -> Markup {
     if episode.calls.is_empty() {
         return html! {};
     }
@@ -203,7 +208,10 @@ fn tries(tries: &Tries<'_>, scale: WaterfallScale) -> Markup {
     let (first, last) = tries.times();
     let about = failed.container.as_deref().or(failed.image.as_deref());
     let words = format!("{} tries, {} UTC", tries.count, units::from_to(first, last));
-    let bars = tries.calls.iter().map(|it| (it.offset_ms, it.duration_ms));
+    let bars = tries
+        .calls
+        .iter()
+        .map(|call| (call.offset_ms, call.duration_ms));
     html! {
         li.tries {
             span.what {
@@ -260,7 +268,7 @@ fn detail(detail: &Detail, count: usize, scale: WaterfallScale) -> Markup {
         _ => ("other", "runtime "),
     };
     let doing = detail.doing.as_ref().map(|doing| format!(": {doing}"));
-    let command = detail.command.as_ref().map(|it| format!(" {it}"));
+    let command = detail.command.as_ref().map(|command| format!(" {command}"));
     let (command, doing) = (command.unwrap_or_default(), doing.unwrap_or_default());
     let mut what = format!("{kind}{}{command}{doing}", detail.name);
     if count > 1 {
@@ -305,7 +313,7 @@ fn exits(exits: &[Exit], now: u64) -> Markup {
     html! {
         @if !exits.is_empty() {
             h3 { "Container exits" }
-            (wide("Container exits", "Container exits, as far as the kubelet asked for them", &columns, &rows))
+            (wide("Container exits", "Container exits that the kubelet asked about", &columns, &rows))
         }
     }
 }

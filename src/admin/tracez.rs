@@ -29,7 +29,7 @@ pub(super) fn method_of(name: &str) -> Option<Method> {
 /// The response to an unknown method.
 pub(super) const NO_SUCH_METHOD: &str = "no such method\n";
 
-/// `/debug/tracez`; as a page, that of the recorder.
+/// `/debug/tracez`; the page is the same as `/debug/flight`.
 pub async fn page(
     State(sources): State<PageSources>,
     Query(wanted): Query<TracezQuery>,
@@ -39,24 +39,24 @@ pub async fn page(
         return (StatusCode::BAD_REQUEST, NO_SUCH_METHOD).into_response();
     }
     match wanted.format.as_deref() {
-        Some("json") => Json(of_recorder(&sources, only.flatten())).into_response(),
+        Some("json") => Json(recorder_samples(&sources, only.flatten())).into_response(),
         _ => {
             flight::page(
                 State(sources),
-                Query(flight::FlightRecorderQuery::of(wanted.method)),
+                Query(flight::FlightRecorderQuery::for_method(wanted.method)),
             )
             .await
         }
     }
 }
 
-fn of_recorder(sources: &PageSources, only: Option<Method>) -> Samples {
+fn recorder_samples(sources: &PageSources, only: Option<Method>) -> Samples {
     samples(&sources.recorder, &sources.in_flight.calls(), only)
 }
 
 /// The part of the page of the recorder.
 pub(super) fn part(sources: &PageSources, only: Option<Method>) -> Markup {
-    html(&of_recorder(sources, only))
+    html(&recorder_samples(sources, only))
 }
 
 fn html(samples: &Samples) -> Markup {
@@ -83,10 +83,10 @@ fn html(samples: &Samples) -> Markup {
         h2 #samples { "Samples, by method and latency" }
         (table::table(&columns, &counts))
         @for of in &samples.methods {
-            @let buckets = || [&of.errors].into_iter().chain(of.buckets.iter().rev());
-            @if buckets().any(|bucket| bucket.count > 0) {
+            @let buckets = [&of.errors].into_iter().chain(of.buckets.iter().rev());
+            @if buckets.clone().any(|bucket| bucket.count > 0) {
                 h3 { (of.method) }
-                (calls(buckets().flat_map(|bucket| &bucket.samples), samples.now_unix_us))
+                (calls(buckets.flat_map(|bucket| &bucket.samples), samples.now_unix_us))
             }
         }
     }
@@ -104,9 +104,10 @@ pub(super) fn calls<'a>(rows: impl IntoIterator<Item = &'a view::Call>, now: u64
 fn call(row: &view::Call, now: u64) -> Markup {
     let whom = row.pod_path().or_else(|| row.image.clone());
     // A code as gRPC spells it, an outcome in words.
-    let outcome = match row.code.is_empty() {
-        true => row.outcome.replace('_', " "),
-        false => row.code.clone(),
+    let outcome = if row.code.is_empty() {
+        row.outcome.replace('_', " ")
+    } else {
+        row.code.clone()
     };
     html! {
         tr {

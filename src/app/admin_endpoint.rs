@@ -13,7 +13,7 @@ use crate::proxy::listener::BoundSocket;
 use crate::telemetry::logging::LogHandle;
 use crate::tls::Certificates;
 
-/// Its sockets; each is `None` if it is off.
+/// The sockets of the admin endpoint; each is `None` if it is off.
 pub(super) struct AdminSockets {
     pages: Option<TcpListener>,
     metrics: Option<TcpListener>,
@@ -47,16 +47,17 @@ impl AdminSockets {
         side: &Runtime,
         stop: &CancellationToken,
     ) -> impl Sized + use<> {
-        let sources = || built.sources(config, log.clone());
+        let sources = built.sources(config, log.clone());
         if let Some(listener) = self.pages {
             let settings = config.admin.clone();
-            side.spawn(admin::serve(listener, sources(), settings, stop.clone()));
+            let pages = admin::serve(listener, sources.clone(), settings, stop.clone());
+            side.spawn(pages);
         }
         if let Some(listener) = self.metrics {
             let settings = config.metrics.clone();
             side.spawn(admin::remote::serve(
                 listener,
-                sources(),
+                sources.clone(),
                 settings,
                 certificates,
                 stop.clone(),
@@ -64,11 +65,12 @@ impl AdminSockets {
         }
         let mut files = Vec::new();
         if let Some((listener, file)) = self.root.map(BoundSocket::into_parts) {
-            side.spawn(admin::serve_socket(listener, sources(), stop.clone()));
+            let socket = admin::serve_socket(listener, sources.clone(), stop.clone());
+            side.spawn(socket);
             files.push(file);
         }
         if let Some((listener, file)) = self.agents.map(BoundSocket::into_parts) {
-            side.spawn(admin::serve_agents(listener, sources(), stop.clone()));
+            side.spawn(admin::serve_agents(listener, sources, stop.clone()));
             files.push(file);
         }
         files

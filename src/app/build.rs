@@ -32,7 +32,7 @@ use crate::proxy::instrument::{CallObserver, InFlightCalls, InstrumentState};
 use crate::proxy::listener::metrics::ConnectionMetrics;
 use crate::proxy::pod_index::{self, PodIndex};
 use crate::proxy::router::RoutingTable;
-use crate::proxy::router::rules::RoutingRules;
+use crate::proxy::router::rules::{BackendIndex, RoutingRules};
 use crate::proxy::sessions::SessionProxy;
 use crate::proxy::stack::StackParts;
 use crate::settings::EffectiveSettings;
@@ -116,9 +116,10 @@ pub(super) fn build(
     let aggregator = aggregator(config, inputs, trace, node, drops);
     let aggregator = Aggregator::new(aggregator, &registry)?;
     let (index, table) = table(config, &backends, &registry)?;
-    let faults = match config.faults.enabled {
-        true => Some(Arc::new(ActiveFaults::new(&registry)?)),
-        false => None,
+    let faults = if config.faults.enabled {
+        Some(Arc::new(ActiveFaults::new(&registry)?))
+    } else {
+        None
     };
     Ok(ProcessParts {
         connections,
@@ -148,7 +149,7 @@ pub(super) fn build(
     })
 }
 
-/// What receives the records of calls.
+/// Receivers of the records of calls.
 struct RecordReceivers {
     recorder: Arc<Recorder>,
     observations: Arc<Observations>,
@@ -280,13 +281,9 @@ fn backend(
 
 /// The routing settings, with indices of backends in place of names.
 fn rules(config: &Config) -> Result<RoutingRules, ServeError> {
-    let position = |name: &str| {
-        let found = config.backends.iter().position(|b| b.name == name);
-        found.ok_or_else(|| ServeError::Backends(format!("routing: no backend is named {name}")))
-    };
     let mut handlers = HashMap::new();
     for rule in &config.routing.rules {
-        let backend = position(&rule.backend)?;
+        let backend = backend_index(config, &rule.backend)?;
         // The first match wins.
         handlers
             .entry(rule.runtime_handler.as_str().into())
@@ -294,10 +291,15 @@ fn rules(config: &Config) -> Result<RoutingRules, ServeError> {
     }
     Ok(RoutingRules {
         backends: config.backends.len(),
-        default: position(&config.routing.default)?,
-        images: position(&config.routing.images)?,
+        default: backend_index(config, &config.routing.default)?,
+        images: backend_index(config, &config.routing.images)?,
         handlers,
     })
+}
+
+fn backend_index(config: &Config, name: &str) -> Result<BackendIndex, ServeError> {
+    let index = config.backends.iter().position(|b| b.name == name);
+    index.ok_or_else(|| ServeError::Backends(format!("routing: no backend is named {name}")))
 }
 
 /// Spawns a task that begins anew after a panic, until `stop`.
@@ -321,17 +323,15 @@ impl ProcessParts {
                 (Arc::clone(backend), Arc::clone(&self.index)),
                 Arc::clone(&came_up),
             );
-            let filling = move || {
+            spawn(side, stop, "resync", move || {
                 let (backend, index) = parts.clone();
                 resync::run(backend, index, Arc::clone(&up))
-            };
-            spawn(side, stop, "resync", filling);
+            });
             let backend = Arc::clone(backend);
-            let watching = move || {
+            spawn(side, stop, "probe", move || {
                 let came_up = Arc::clone(&came_up);
                 probe::run(Arc::clone(&backend), move || came_up.notify_one())
-            };
-            spawn(side, stop, "probe", watching);
+            });
         }
         let rates = Arc::clone(&self.rates);
         spawn(side, stop, "rates", move || Arc::clone(&rates).run());

@@ -117,7 +117,7 @@ impl BuiltinRuntime {
         &self.service
     }
 
-    /// containerd's services, as far as cAdvisor needs them.
+    /// The services of containerd that cAdvisor needs.
     pub(super) fn containerd(&self) -> CriService {
         CriService::new(grpc::Containerd::new(
             Arc::clone(&self.runtime),
@@ -187,7 +187,8 @@ impl BuiltinRuntime {
     /// Shuts it down. Pods keep running; work in progress is completed or undone by the next start.
     pub(super) fn stop(self) {
         // Plugins that take longer lose their connections with this process.
-        let telling = async { tokio::time::timeout(SHUTDOWN_WORK_TIMEOUT, self.runtime.stop_nri()).await };
+        let telling =
+            async { tokio::time::timeout(SHUTDOWN_WORK_TIMEOUT, self.runtime.stop_nri()).await };
         let _told = self.threads.block_on(telling);
         self.runtime.close();
         self.threads.shutdown_timeout(SHUTDOWN_WORK_TIMEOUT);

@@ -10,10 +10,10 @@ use tower::Service;
 
 use crate::grpc::{Body, BoxError, CriService};
 
-/// What the paths of containerd's own services begin with.
+/// The paths of containerd's own services begin with this prefix.
 const CONTAINERD_PATH_PREFIX: &str = "/containerd.";
 
-/// See the module documentation.
+/// Routes calls of containerd's own services to one service, and all others to the CRI.
 #[derive(Clone, Debug)]
 pub(super) struct ContainerdRoutes<S> {
     cri: S,

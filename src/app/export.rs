@@ -28,8 +28,8 @@ pub enum ImageExporterError {
         "no backend of this configuration is the built-in runtime: images belong to the upstream, export them there"
     )]
     NotBuiltin,
-    /// The daemon is of a version that cannot.
-    #[error("the criscope that runs is of an earlier version, which cannot export: restart it")]
+    /// The running daemon's version cannot export images.
+    #[error("the running criscope has an earlier version, which cannot export: restart it")]
     TooOld,
     /// The store cannot be opened.
     #[error(transparent)]
@@ -90,7 +90,7 @@ fn give_out(
             match ended.recv_timeout(PROGRESS_INTERVAL) {
                 Ok(result) => return Some(result),
                 Err(RecvTimeoutError::Timeout) => progress(watch.progress().into()),
-                // It has panicked, which the scope passes on.
+                // The exporting thread has panicked; the scope passes the panic on.
                 Err(RecvTimeoutError::Disconnected) => return None,
             }
         }

@@ -45,7 +45,6 @@ use self::builtin::BuiltinRuntime;
 use self::containerd_socket::ContainerdRoutes;
 use self::sessions::SessionThread;
 use crate::admin;
-use crate::call::Peer;
 use crate::config::{self, Config, LoadedConfig};
 use crate::grpc::CriService;
 use crate::lifecycle::otlp_receiver;
@@ -138,7 +137,7 @@ impl ServeError {
     }
 }
 
-/// The threads of the process, see the module documentation.
+/// The threads of the process.
 struct ProcessThreads {
     main: Runtime,
     side: Runtime,
@@ -177,7 +176,7 @@ impl TelemetryOutputs {
             let _inside = side.enter();
             Otlp::start(&config.otlp, Arc::clone(drops))
         };
-        // A proxy without traces is better than none.
+        // Failed export of traces must not stop the proxy.
         let (otlp, no_export) = match otlp {
             Ok(otlp) => (Some(otlp), None),
             Err(error) => (None, Some(error)),
@@ -266,7 +265,7 @@ pub fn serve(loaded: LoadedConfig) -> Result<(), ServeError> {
     let observers = sessions::observers(&parts, &config.streaming, &drops, sink)?;
     let certificates = Certificates::register(&parts.registry)?;
     if let Some((cert, key)) = otlp::client_certificate(&config.telemetry.otlp) {
-        let pair = Arc::new(Pair::of_client("otlp", &cert, &key));
+        let pair = Arc::new(Pair::for_client("otlp", &cert, &key));
         certificates.measure(Arc::clone(&pair));
         side.spawn(pair.watch(stop.clone()));
     }
@@ -362,23 +361,21 @@ async fn serve_calls(
             return Ok(0);
         };
         let (listener, _file) = socket.into_parts();
-        let make = |peer: Arc<Peer>| {
-            let cri = stack::stack(&parts, peer);
-            ContainerdRoutes::new(cri, containerd.clone())
-        };
         listener::serve(
             listener,
-            make,
+            |peer| {
+                let cri = stack::stack(&parts, peer);
+                ContainerdRoutes::new(cri, containerd.clone())
+            },
             Arc::clone(&connections),
             stop.clone(),
             drain,
         )
         .await
     };
-    let make = |peer: Arc<Peer>| stack::stack(&parts, peer);
     let first = listener::serve(
         listener,
-        make,
+        |peer| stack::stack(&parts, peer),
         Arc::clone(&connections),
         stop.clone(),
         drain,
@@ -397,9 +394,12 @@ async fn serve_calls(
 
 /// Each connection takes two or three descriptors; the usual soft limit of 1024 is soon reached.
 fn raise_descriptor_limit() {
-    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| match soft < hard {
-        true => setrlimit(Resource::RLIMIT_NOFILE, hard, hard),
-        false => Ok(()),
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
+        if soft < hard {
+            setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+        } else {
+            Ok(())
+        }
     });
     if let Err(error) = raised {
         tracing::warn!(error.message = %error, "cannot raise the limit of open files");

@@ -9,7 +9,7 @@ use crate::proxy::listener::metrics::ConnectionMetrics;
 /// The conditions that keep the kubelet from starting pods. Others, such as containerd's deprecation warnings, do not.
 const REQUIRED_CONDITIONS: [&str; 2] = ["RuntimeReady", "NetworkReady"];
 
-/// See the module documentation.
+/// Gives `lifecycle` the state of backends and connections.
 pub(super) struct NodeStateReader {
     pub(super) backends: Vec<Arc<Backend>>,
     pub(super) connections: Arc<ConnectionMetrics>,
@@ -36,11 +36,11 @@ fn state(backend: &Backend) -> BackendState {
     } = health.state();
     let not_ready = conditions
         .into_iter()
-        .filter(|it| !it.status && REQUIRED_CONDITIONS.contains(&&*it.kind))
-        .map(|it| NotReady {
-            reason: it.said().to_owned(),
-            condition: it.kind,
-            since: it.since,
+        .filter(|condition| !condition.status && REQUIRED_CONDITIONS.contains(&&*condition.kind))
+        .map(|condition| NotReady {
+            reason: condition.said().to_owned(),
+            condition: condition.kind,
+            since: condition.since,
         });
     BackendState {
         name: Arc::clone(backend.name()),

@@ -13,7 +13,7 @@ use crate::lifecycle::{CallSink, activity};
 use crate::proxy::backend::Backend;
 use crate::proxy::instrument::CallObserver;
 
-/// See the module documentation.
+/// Passes records and events of calls to `lifecycle`.
 #[derive(Debug)]
 pub(super) struct LifecycleObserver {
     pub(super) sink: CallSink,

@@ -15,7 +15,7 @@ use crate::runtime::events::{ProcessChange, ProcessEvent, SandboxLimit};
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 
-/// Passes events on until the runtime ends. What does not fit, and what is of an unknown pod, is learned from ContainerStatus.
+/// Passes events on until the runtime ends. Events beyond the queue, and events of unknown pods, are dropped: ContainerStatus reports them later.
 pub(super) async fn pass_on(
     mut events: Receiver<ProcessEvent>,
     index: Arc<PodIndex>,
@@ -35,7 +35,7 @@ pub(super) async fn pass_on(
             Err(RecvError::Closed) => return,
         };
         let subject = index.subject_of(&event.id);
-        let Some(event) = subject.and_then(|subject| of_pod(&event, subject)) else {
+        let Some(event) = subject.and_then(|subject| container_event(&event, subject)) else {
             continue;
         };
         if feed.try_send(Event::Container(event)).is_err() {
@@ -44,7 +44,7 @@ pub(super) async fn pass_on(
     }
 }
 
-fn of_pod(event: &ProcessEvent, subject: Subject) -> Option<ContainerEvent> {
+fn container_event(event: &ProcessEvent, subject: Subject) -> Option<ContainerEvent> {
     let what = match &event.what {
         ProcessChange::OutOfMemory { kills } => What::OutOfMemory {
             kills: Some((*kills).try_into().unwrap_or(u32::MAX)),
@@ -151,7 +151,10 @@ mod tests {
         let mut seen = Vec::new();
         while let Some(Event::Container(event)) = fed.recv().await {
             assert_eq!((&*event.pod.name, event.at), ("web", 7000));
-            let container = event.container.as_ref().map(|it| it.name.to_string());
+            let container = event
+                .container
+                .as_ref()
+                .map(|container| container.name.to_string());
             seen.push((container, event.what));
         }
         let app = || Some("app".to_owned());

@@ -1,4 +1,4 @@
-//! Builds and starts the observers of what calls do not show: the process scanner, the watches over containerd and the
+//! Builds and starts the observers beyond calls: the process scanner, the watches over containerd and the
 //! built-in runtime, and the OTLP receiver. They belong to `lifecycle`, which knows neither the table of calls in flight
 //! nor the runtime.
 
@@ -127,24 +127,23 @@ impl ProcessParts {
         drops: &Arc<Drops>,
     ) -> Result<Receiver, RegistryError> {
         let (in_flight, recorder) = (Arc::clone(&self.in_flight), Arc::clone(&self.recorder));
-        let ours = move || {
-            let calls = in_flight.calls();
-            let records = recorder.calls();
-            let flying = calls.iter().filter(|call| is_episodic(call.method));
-            let flying = flying.filter_map(|call| call.placement());
-            let ended = records.iter().filter(|record| is_episodic(record.method));
-            let ended = ended.filter_map(|record| record.spans.as_ref());
-            flying
-                .map(|spans| (spans.trace_id, spans.client))
-                .chain(ended.map(|spans| (spans.trace_id, spans.client)))
-                .collect()
-        };
         Ok(Receiver {
             listener,
-            ours: Arc::new(ours),
+            ours: Arc::new(move || {
+                let calls = in_flight.calls();
+                let records = recorder.calls();
+                let flying = calls.iter().filter(|call| is_episodic(call.method));
+                let flying = flying.filter_map(|call| call.placement());
+                let ended = records.iter().filter(|record| is_episodic(record.method));
+                let ended = ended.filter_map(|record| record.spans.as_ref());
+                flying
+                    .map(|spans| (spans.trace_id, spans.client))
+                    .chain(ended.map(|spans| (spans.trace_id, spans.client)))
+                    .collect()
+            }),
             feed: self.feed.clone(),
             // A wrong one was logged at the start.
-            collector: Collector::of(&config.telemetry.otlp, Signal::Traces)
+            collector: Collector::from_settings(&config.telemetry.otlp, Signal::Traces)
                 .ok()
                 .flatten(),
             drops: Arc::clone(drops),

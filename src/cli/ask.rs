@@ -90,9 +90,12 @@ fn address(text: &str) -> Result<String, String> {
     let is_one = address.rsplit_once(':').is_some_and(|(host, port)| {
         !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok()
     });
-    match is_one || text.is_empty() {
-        true => Ok(address.to_owned()),
-        false => Err(format!("expected HOST:PORT, such as {USUAL}")),
+    if is_one || text.is_empty() {
+        Ok(address.to_owned())
+    } else {
+        Err(format!(
+            "expected HOST:PORT, such as {DEFAULT_ADMIN_ADDRESS}"
+        ))
     }
 }
 
@@ -115,7 +118,7 @@ fn at(admin: &AdminSettings) -> Option<String> {
     let socket = admin.socket.as_deref();
     let socket = socket.filter(|path| UnixStream::connect(path).is_ok());
     match socket {
-        Some(path) => Some(format!("{SOCKET}{}", path.display())),
+        Some(path) => Some(format!("{UNIX_SOCKET_PREFIX}{}", path.display())),
         None => admin.listen.map(|address| address.to_string()),
     }
 }
@@ -147,7 +150,7 @@ impl StateSourceArgs {
     }
 }
 
-/// Reads a capture, and says on standard error what it is.
+/// Reads a capture, and describes it on standard error.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -184,20 +187,19 @@ async fn ask_capture(
     file: &str,
     path: &str,
 ) -> Result<HttpResponse, AdminRequestError> {
-    let broken = |cause: String| AdminRequestError::Broken {
-        address: file.to_owned(),
-        cause,
-    };
     let request = Request::get(path).body(Body::empty());
-    let request = request.map_err(|error| broken(error.to_string()))?;
+    let request = request.map_err(|error| AdminRequestError::broken(file, error))?;
     let response = match capture.clone().oneshot(request).await {
         Ok(response) => response,
         Err(never) => match never {},
     };
     let status = response.status();
     let body = response.into_body().collect().await;
-    let body = body.map_err(|error| broken(error.to_string()))?.to_bytes();
-    Ok(HttpResponse { status, body })
+    let body = body.map_err(|error| AdminRequestError::broken(file, error))?;
+    Ok(HttpResponse {
+        status,
+        body: body.to_bytes(),
+    })
 }
 
 /// An admin endpoint.
@@ -260,7 +262,7 @@ impl AdminEndpoint {
     ) -> Result<Result<Bytes, T>, AdminRequestError> {
         Ok(match self.page(path).await? {
             Ok(bytes) => Ok(bytes),
-            // A 404 without a body is that of the router, which has no such page.
+            // The router answers 404 without a body if there is no such page.
             Err(bytes) => Err(serde_json::from_slice(&bytes).map_err(|_| self.no_page(path))?),
         })
     }

@@ -33,7 +33,7 @@ struct SessionsPart {
 
 /// Show calls in flight, open sessions and rates per method, like top
 ///
-/// Sessions are those of kubectl exec, attach and port-forward. Their calls have ended: they only fetch the session's URL.
+/// kubectl exec, attach and port-forward open sessions. Their calls have ended already: a call only fetches the session's URL.
 /// Reads from the running criscope. On a terminal it runs until Ctrl-C; otherwise it prints once.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -48,7 +48,7 @@ pub(super) struct Args {
     /// Print the calls in flight once in this format, instead of text
     #[arg(long, short, value_name = "FORMAT")]
     output: Option<OutputFormat>,
-    /// The same as -o json
+    /// Short for -o json
     #[arg(long, hide = true, conflicts_with = "output")]
     json: bool,
 }

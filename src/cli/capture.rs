@@ -23,15 +23,15 @@ use crate::version;
 /// The page that only root gets.
 const CAPTURE_PAGE: &str = "/debug/capture";
 
-/// Write what this node knows to a file, to explain its pods on another machine
+/// Write criscope's records of this node to a file, to explain its pods on another machine
 ///
 /// The file is a .tar.gz with the journal of the stories, the last calls, the state of runtimes and node, metrics, settings and
-/// versions. Requests, environments, arguments and credentials are not in it; names of pods, images and hosts are. Read it
+/// versions. It contains names of pods, images and hosts, but no requests, environments, arguments or credentials. Read it
 /// with criscope explain --from FILE, pods --from FILE or view FILE. If criscope is not running, the file has its journal
 /// only, and says so. Needs root.
 ///
-/// With --requests it first records the calls of the given time with their requests, for criscope replay. Such a file holds
-/// secrets: environments, arguments and registry credentials of pods, unredacted. Keep it as safe as the node itself.
+/// With --requests, criscope first records the calls of the given time with their requests, for criscope replay. Such a file
+/// holds secrets: environments, arguments and registry credentials of pods, unredacted. Keep it as safe as the node itself.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub(super) struct Args {
     /// The file to write, - for standard output [default: criscope-HOST-TIME.tar.gz in the working directory]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Only this pod, as NAMESPACE/POD. Its headline may lack what other pods had to do with it
+    /// Only this pod, as NAMESPACE/POD. Its headline may lack causes in other pods
     #[arg(long, value_name = "POD", value_parser = pod)]
     pod: Option<(String, String)>,
     /// Only pods with calls in this time until now (30m, 2h)
@@ -51,7 +51,7 @@ pub(super) struct Args {
     /// How long requests are recorded, at most 1h (30s, 10m)
     #[arg(long = "for", value_name = "TIME", value_parser = duration, requires = "requests")]
     lasts: Option<Duration>,
-    /// Most MiB of requests; calls beyond are left out and counted
+    /// Limit of the recorded requests in MiB; calls beyond it are left out and counted
     #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=MOST_BYTES >> 20), requires = "requests")]
     max_mib: u64,
 }
@@ -120,7 +120,7 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     Ok(out.flush()?)
 }
 
-/// What the running criscope says.
+/// Pages of the running criscope.
 async fn running(
     endpoint: &AdminEndpoint,
 ) -> Result<(Snapshot, BTreeMap<String, Vec<u8>>), AdminRequestError> {
@@ -144,13 +144,12 @@ async fn running(
 }
 
 fn journal(dir: &Path) -> io::Result<[Vec<u8>; 2]> {
-    let named = |error: io::Error| {
-        io::Error::new(
-            error.kind(),
-            format!("journal in {}: {error}", dir.display()),
-        )
-    };
-    capture::journal(dir).map_err(named)
+    capture::journal(dir).map_err(|error| named(&format!("journal in {}", dir.display()), &error))
+}
+
+/// The error with the subject in front of it.
+fn named(subject: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{subject}: {error}"))
 }
 
 fn bundle(
@@ -159,15 +158,11 @@ fn bundle(
     pages: BTreeMap<String, Vec<u8>>,
     origin: Origin,
 ) -> Bundle {
-    let of_kernel = |name: &str| {
-        let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(name));
-        text.unwrap_or_default().trim().to_owned()
-    };
     let manifest = Manifest {
         format: FORMAT,
         criscope: version::with_commit().to_owned(),
-        kernel: of_kernel("osrelease"),
-        host: of_kernel("hostname"),
+        kernel: kernel_setting("osrelease"),
+        host: kernel_setting("hostname"),
         made_unix_us: units::unix_us(SystemTime::now()),
         origin,
         pod: None,
@@ -180,6 +175,11 @@ fn bundle(
         requests: Vec::new(),
         pages,
     }
+}
+
+fn kernel_setting(name: &str) -> String {
+    let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(name));
+    text.unwrap_or_default().trim().to_owned()
 }
 
 /// `criscope-node-1-20250615T150640Z.tar.gz`
@@ -201,14 +201,10 @@ fn write(bundle: &Bundle, path: &Path) -> io::Result<()> {
     new.push(".part");
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
-    let named = |error: io::Error| {
-        io::Error::new(
-            error.kind(),
-            format!("{}: {error}", Path::new(&new).display()),
-        )
-    };
-    let file = options.open(&new).map_err(named)?;
-    let written = bundle.write(io::BufWriter::new(file)).map_err(named);
+    let shown = Path::new(&new).display().to_string();
+    let file = options.open(&new).map_err(|error| named(&shown, &error))?;
+    let written = bundle.write(io::BufWriter::new(file));
+    let written = written.map_err(|error| named(&shown, &error));
     let written = written.and_then(|()| fs::rename(&new, path));
     if written.is_err() {
         // The first error is reported.

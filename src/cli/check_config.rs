@@ -8,10 +8,10 @@ use crate::app;
 use crate::config::{BackendSettings, Config, FlagOverrides, LoadedConfig, Misfit, Runtime};
 use crate::settings::show_endpoint;
 
-/// Check a configuration file and its drop-in files, and report everything that is wrong with them
+/// Check a configuration file and its drop-in files, and report every error in them
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The file, with those in `conf.d` beside it; `-` for standard input
+    /// The file; its drop-in files in `conf.d` are read too; `-` for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Print every value in effect and where it comes from, instead of a summary
@@ -41,7 +41,7 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-/// What is valid and cannot work.
+/// Warns about settings that are valid but cannot work.
 fn warnings(config: &Config) -> Vec<String> {
     let handlers = config.runtime.iter().flat_map(|runtime| &runtime.handlers);
     let found = handlers.filter_map(|handler| {

@@ -19,7 +19,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The socket of a command.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct CriSocketArgs {
-    /// The CRI socket: that of criscope, or of any runtime
+    /// The CRI socket of criscope or of any runtime
     #[arg(
         long,
         short = 'r',
@@ -51,7 +51,7 @@ pub enum Error {
     Call {
         /// The method.
         call: &'static str,
-        /// Its status.
+        /// The runtime's status.
         status: Status,
     },
 }
@@ -71,7 +71,7 @@ impl Error {
         }
     }
 
-    /// Whether the object no longer exists.
+    /// Returns whether the object no longer exists.
     pub(super) fn is_gone(&self) -> bool {
         matches!(self, Self::Call { status, .. } if status.code() == Code::NotFound)
     }
@@ -117,7 +117,7 @@ impl CriConnection {
         Ok(answer.map_err(failed("ListImages"))?.into_inner().images)
     }
 
-    /// What the runtime tells of an image besides the CRI; nothing if it is gone.
+    /// The runtime's own information about an image; empty if the image is gone.
     pub(super) async fn image_info(&self, id: &str) -> Result<HashMap<String, String>, Error> {
         let mut client = client::images(self.channel.clone());
         let image = v1::ImageSpec {

@@ -12,10 +12,10 @@ use crate::cri::v1;
 use crate::cri::visible::visible;
 use crate::units;
 
-/// Show what images and containers take on the disk, and what prune would free
+/// Show how much disk space images and containers use, and how much prune would free
 ///
-/// Asks the CRI socket, so the kubelet need not run. What images share is known of the built-in runtime only, which tells the
-/// size of each layer; of others, prune frees at most what is shown.
+/// Asks the CRI socket, so it works without a running kubelet. Only the built-in runtime reports the size of each layer, and
+/// so the space that images share; with other runtimes, prune frees at most the space shown.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub(super) struct Args {
 
 #[derive(Debug, Serialize)]
 struct DiskUsageReport {
-    /// As ImageFsInfo measures them.
+    /// Measured by ImageFsInfo.
     image_filesystems: Vec<FilesystemUsage>,
     container_filesystems: Vec<FilesystemUsage>,
     images: Vec<ImageDiskUsage>,
@@ -54,7 +54,7 @@ struct ImageDiskUsage {
     unique_bytes: Option<u64>,
 }
 
-/// A writable layer, as ListContainerStats measures it.
+/// A writable layer, measured by ListContainerStats.
 #[derive(Debug, Serialize)]
 struct WritableLayerUsage {
     id: String,
@@ -64,12 +64,12 @@ struct WritableLayerUsage {
     inodes: Option<u64>,
 }
 
-/// What `criscope prune` removes.
+/// Images that `criscope prune` removes.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct ReclaimableSpace {
     images: usize,
     bytes: u64,
-    /// Whether layers that used images need as well are left out.
+    /// True if layers that used images share are left out.
     is_by_layer: bool,
 }
 
@@ -120,16 +120,17 @@ async fn read(cri: &CriConnection) -> Result<DiskUsageReport, Error> {
 }
 
 fn value(value: Option<&v1::UInt64Value>) -> Option<u64> {
-    value.map(|it| it.value)
+    value.map(|wrapper| wrapper.value)
 }
 
 fn filesystem(all: Vec<v1::FilesystemUsage>) -> Vec<FilesystemUsage> {
-    let one = |usage: v1::FilesystemUsage| FilesystemUsage {
-        used_bytes: value(usage.used_bytes.as_ref()).unwrap_or_default(),
-        inodes_used: value(usage.inodes_used.as_ref()).unwrap_or_default(),
-        mountpoint: usage.fs_id.unwrap_or_default().mountpoint,
-    };
-    all.into_iter().map(one).collect()
+    all.into_iter()
+        .map(|usage| FilesystemUsage {
+            used_bytes: value(usage.used_bytes.as_ref()).unwrap_or_default(),
+            inodes_used: value(usage.inodes_used.as_ref()).unwrap_or_default(),
+            mountpoint: usage.fs_id.unwrap_or_default().mountpoint,
+        })
+        .collect()
 }
 
 fn container(stats: v1::ContainerStats) -> Option<WritableLayerUsage> {
@@ -143,7 +144,7 @@ fn container(stats: v1::ContainerStats) -> Option<WritableLayerUsage> {
     })
 }
 
-/// What images share, and what remains of a sum that counts each layer once.
+/// Sizes of shared and unshared layers by image, and the space that prune frees. Each layer counts once.
 fn shares(
     images: Vec<(ListedImage, Option<Vec<ImageLayerSize>>)>,
 ) -> (ReclaimableSpace, Vec<ImageDiskUsage>) {
@@ -165,27 +166,33 @@ fn shares(
     let layered = free.filter_map(|(id, _)| sizes.get(id).copied());
     let freed = ReclaimableSpace {
         images: unused.count(),
-        bytes: match is_by_layer {
-            true => layered.fold(0, u64::saturating_add),
-            false => whole.fold(0, u64::saturating_add),
+        bytes: if is_by_layer {
+            layered.fold(0, u64::saturating_add)
+        } else {
+            whole.fold(0, u64::saturating_add)
         },
         is_by_layer,
     };
-    let usage = |(image, layers): (ListedImage, Option<Vec<ImageLayerSize>>)| {
-        let sum = |is_shared: bool| {
-            let mine = layers.as_ref()?.iter().filter(|layer| {
-                let (all, _) = users.get(&layer.id).copied().unwrap_or_default();
-                (all > 1) == is_shared
-            });
-            Some(mine.map(|layer| layer.bytes).fold(0, u64::saturating_add))
-        };
+    let usages = images.into_iter().map(|(image, layers)| {
+        let (shared, unique): (Vec<_>, Vec<_>) = layers.iter().flatten().partition(|layer| {
+            let (all, _) = users.get(&layer.id).copied().unwrap_or_default();
+            all > 1
+        });
+        let [shared_bytes, unique_bytes] = [shared, unique].map(|layers_of_kind| {
+            layers.as_ref()?;
+            Some(sum(layers_of_kind.iter().map(|layer| layer.bytes)))
+        });
         ImageDiskUsage {
-            shared_bytes: sum(true),
-            unique_bytes: sum(false),
+            shared_bytes,
+            unique_bytes,
             image,
         }
-    };
-    (freed, images.into_iter().map(usage).collect())
+    });
+    (freed, usages.collect())
+}
+
+fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
 }
 
 fn bytes(value: Option<u64>) -> String {
@@ -193,41 +200,36 @@ fn bytes(value: Option<u64>) -> String {
 }
 
 fn shown(usage: &DiskUsageReport, is_verbose: bool) -> String {
-    let used = |all: &[FilesystemUsage]| {
-        let sum = |of: fn(&FilesystemUsage) -> u64| all.iter().map(of).fold(0, u64::saturating_add);
-        match all {
-            [] => ["-".to_owned(), "-".to_owned()],
-            _ => [
-                units::bytes(sum(|it| it.used_bytes)),
-                sum(|it| it.inodes_used).to_string(),
-            ],
-        }
+    let head = ["", "COUNT", "IN USE", "SIZE", "INODES", "FREED BY PRUNE"];
+    let filesystems = usage.image_filesystems.as_slice();
+    let [size, inodes] = if filesystems.is_empty() {
+        ["-".to_owned(), "-".to_owned()]
+    } else {
+        let inodes = sum(filesystems.iter().map(|usage| usage.inodes_used));
+        [
+            units::bytes(sum(filesystems.iter().map(|usage| usage.used_bytes))),
+            inodes.to_string(),
+        ]
     };
-    let row = |cells: [&str; 6]| cells.map(str::to_owned).to_vec();
-    let head = row(["", "COUNT", "IN USE", "SIZE", "INODES", "FREED BY PRUNE"]);
-    let [size, inodes] = used(&usage.image_filesystems);
     let in_use = usage
         .images
         .iter()
-        .filter(|it| !it.image.is_unused())
+        .filter(|usage| !usage.image.is_unused())
         .count();
-    let freed = match usage.prune.is_by_layer {
-        true => units::bytes(usage.prune.bytes),
-        false => format!("{} at most", units::bytes(usage.prune.bytes)),
+    let freed = if usage.prune.is_by_layer {
+        units::bytes(usage.prune.bytes)
+    } else {
+        format!("{} at most", units::bytes(usage.prune.bytes))
     };
     let (count, in_use) = (usage.images.len().to_string(), in_use.to_string());
-    let images = row(["images", &count, &in_use, &size, &inodes, &freed]);
-    let sum = |of: fn(&WritableLayerUsage) -> Option<u64>| {
-        let known = usage.containers.iter().filter_map(of);
-        known.fold(0, u64::saturating_add)
-    };
-    let count = usage.containers.len().to_string();
-    let (size, inodes) = (
-        units::bytes(sum(|it| it.bytes)),
-        sum(|it| it.inodes).to_string(),
-    );
-    let layers = row(["writable layers", &count, &count, &size, &inodes, "-"]);
-    let mut text = images::columns(&[head, images, layers]);
+    let images = ["images", &count, &in_use, &size, &inodes, &freed];
+    let layers = usage.containers.as_slice();
+    let count = layers.len().to_string();
+    let size = units::bytes(sum(layers.iter().filter_map(|layer| layer.bytes)));
+    let inodes = sum(layers.iter().filter_map(|layer| layer.inodes)).to_string();
+    let layers = ["writable layers", &count, &count, &size, &inodes, "-"];
+    let rows = [head, images, layers].map(|cells| cells.map(str::to_owned).to_vec());
+    let mut text = images::columns(&rows);
     if is_verbose {
         text += &format!("\n{}\n{}", images_table(usage), containers_table(usage));
     }
@@ -289,7 +291,7 @@ mod tests {
         );
         let sizes: Vec<_> = images
             .iter()
-            .map(|it| (it.shared_bytes, it.unique_bytes))
+            .map(|usage| (usage.shared_bytes, usage.unique_bytes))
             .collect();
         assert_eq!(
             sizes,

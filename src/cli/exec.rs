@@ -18,9 +18,9 @@ use crate::cri::v1;
 
 /// Run a command in a container
 ///
-/// Asks the CRI socket for a session and connects to it, as the kubelet does for `kubectl exec`: neither a kubelet nor an API
-/// server need run. With --upstream or another socket the containers are those of that runtime. Exits with the code of the
-/// command, with 128 and the number of a signal that ended criscope, or with 1 if the command could not be run.
+/// Asks the CRI socket for a session and connects to it, like the kubelet for `kubectl exec`. It works without a kubelet and an
+/// API server. With --upstream or another socket it runs the command in a container of that runtime. Exits with the code of the
+/// command, with 128 plus the number of the signal that ended criscope, or with 1 if the command could not be run.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -38,13 +38,13 @@ pub(super) struct Args {
     /// Protocol of the session. Every runtime speaks SPDY; for WebSocket it needs version 5 of the protocol
     #[arg(long, value_enum, default_value = "spdy")]
     transport: SessionProtocol,
-    /// Certificate authorities in PEM, for a runtime whose sessions use TLS [default: those of the system]
+    /// Certificate authorities in PEM, for a runtime whose sessions use TLS [default: the system's]
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
     /// The name in the certificate of the sessions [default: the host of their URL]
     #[arg(long, value_name = "NAME")]
     tls_server_name: Option<String>,
-    /// The container: its id, the beginning of it, NAMESPACE/POD/CONTAINER, or NAMESPACE/POD if one container of it runs
+    /// The container: its id or the beginning of it, NAMESPACE/POD/CONTAINER, or NAMESPACE/POD if one container of the pod runs
     #[arg(value_name = "CONTAINER")]
     container: String,
     /// The command with its arguments
@@ -84,7 +84,7 @@ pub enum Error {
     Url {
         /// The URL, without the token.
         url: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
     /// The server of the sessions cannot be reached.
@@ -118,7 +118,7 @@ impl Error {
                 Some("without -i and -t, --sync runs a command over the CRI socket alone")
             }
             Self::Upgrade(UpgradeError::Refused(_)) => {
-                Some("another --transport may be what the runtime speaks")
+                Some("the runtime may speak another --transport")
             }
             _ => None,
         }
@@ -129,9 +129,10 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     CriConnection::run(&args.socket, async |cri| {
         let (sandboxes, containers) = (cri.sandboxes().await?, cri.containers().await?);
         let id = target::find(&args.container, &sandboxes, &containers).map_err(Error::from)?;
-        let code = match args.sync {
-            true => sync(cri, id, &args.command).await?,
-            false => session(cri, id, args).await?,
+        let code = if args.sync {
+            sync(cri, id, &args.command).await?
+        } else {
+            session(cri, id, args).await?
         };
         match code {
             0 => Ok(()),

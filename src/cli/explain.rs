@@ -16,10 +16,10 @@ const DEFAULT_COLUMNS: usize = 80;
 /// The default namespace.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Say why a pod was slow, or is not up
+/// Explain why a pod is slow or will not start
 ///
-/// The first line is the largest part of the time or the failure; the calls follow as a waterfall. Reads from the running
-/// criscope. Exits with 1 if nothing is known of the pod.
+/// The first line names the failure, or the step that took the most time; the calls follow as a waterfall. Reads from the
+/// running criscope. Exits with 1 if criscope does not know the pod.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The pod: NAMESPACE/POD, POD (of the namespace default), or pod/POD with -n
@@ -39,7 +39,7 @@ pub(super) struct Args {
     /// Output format, instead of text
     #[arg(long, short, value_name = "FORMAT")]
     output: Option<OutputFormat>,
-    /// The same as -o json
+    /// Short for -o json
     #[arg(long, hide = true, conflicts_with = "output")]
     json: bool,
 }
@@ -82,7 +82,7 @@ impl Error {
     }
 }
 
-/// The sentence, and below it what it can mean and the state of the node.
+/// The headline, then its possible causes and the state of the node.
 fn what(unknown: &Unknown) -> String {
     let notes = unknown.notes.iter();
     notes.fold(unknown.error.clone(), |text, note| {
@@ -132,7 +132,10 @@ pub(super) fn pod(text: &str, namespace: Option<&str>) -> Result<(String, String
     }
     match (said, namespace) {
         (Some(a), Some(b)) if a != b => Err(Error::Namespaces(b.to_owned(), a.to_owned())),
-        (a, b) => Ok((a.or(b).unwrap_or(DEFAULT_NAMESPACE).to_owned(), name.to_owned())),
+        (a, b) => Ok((
+            a.or(b).unwrap_or(DEFAULT_NAMESPACE).to_owned(),
+            name.to_owned(),
+        )),
     }
 }
 

@@ -14,22 +14,22 @@ use crate::app::export::{
 ///
 /// The archive is an OCI layout in a tar file, uncompressed, for criscope load-image, ctr images import, skopeo (oci-archive:FILE:NAME),
 /// podman load and docker load. Names, configuration and annotations stay. Layers are packed again, because the store keeps
-/// them unpacked: their digests and so the digest and the id of the image are others than in the registry, which an annotation
-/// tells (io.criscope.image.original.digest). So pods that name an image by digest do not find an exported one, and signatures
-/// do not hold for it. The same image always makes the same archive. Artifacts keep their digests if the store has all of
+/// them unpacked. Digests and the image id therefore differ; an annotation keeps the original digest
+/// (io.criscope.image.original.digest). So pods that name an image by digest do not find an exported one, and its signatures
+/// do not match. Exporting an image twice gives identical archives. Artifacts keep their digests if the store has all of
 /// their parts.
 ///
-/// A running criscope exports the images; otherwise this command does. The configuration has the path of the store, as for
-/// criscope load-image. The archive appears under its name when it is complete. Prints the names and the id in the archive of
-/// each image, on standard error if the archive goes to standard output.
+/// A running criscope exports the images; otherwise this command does. It takes the path of the store from the configuration,
+/// like criscope load-image. The archive appears under its name when it is complete. Prints the names and the id in the archive
+/// of each image, on standard error if the archive goes to standard output.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigSourceArgs,
-    /// Images: names, ids or beginnings of ids. One that is given by a tag gets only this name, another one all its tags
+    /// Images: names, ids or beginnings of ids. An image given by a tag keeps only this name, any other all its tags
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
-    /// The archive, which is replaced; - or none for standard output if that is not a terminal
+    /// The archive; an existing file is replaced. - or no archive means standard output, unless it is a terminal
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Also write images that came encrypted from their registry: the archive contains them in plain text
@@ -47,7 +47,7 @@ pub enum Error {
     /// The file cannot be written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Its path.
+        /// Path of the archive.
         path: PathBuf,
         /// The cause.
         source: io::Error,
@@ -63,7 +63,7 @@ impl Error {
         matches!(self, Self::Terminal)
     }
 
-    /// What to do about it.
+    /// A recommendation for the user.
     pub(super) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Terminal => Some("name a file with -o"),
@@ -83,7 +83,10 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     if file.is_none() && io::stdout().is_terminal() {
         return Err(Error::Terminal.into());
     }
-    let loaded = args.config.or_usual(Path::new(DEFAULT_CONFIG_FILE)).load()?;
+    let loaded = args
+        .config
+        .or_usual(Path::new(DEFAULT_CONFIG_FILE))
+        .load()?;
     let exporter = ImageExporter::new(&loaded.config).map_err(Error::from)?;
     let request = Request {
         images: args.images.clone(),
@@ -91,13 +94,9 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     };
     match file {
         Some(path) => {
-            let at = |source| Error::File {
-                path: path.to_owned(),
-                source,
-            };
-            let mut output = ReplacedFile::create(path).map_err(at)?;
+            let mut output = ReplacedFile::create(path).map_err(file_error(path))?;
             let images = write(&exporter, &request, &mut output)?;
-            output.finish().map_err(at)?;
+            output.finish().map_err(file_error(path))?;
             io::stdout().lock().write_all(lines(&images).as_bytes())?;
         }
         None => {
@@ -108,6 +107,11 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
         }
     }
     Ok(())
+}
+
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    |source| Error::File { path, source }
 }
 
 fn write(
@@ -130,9 +134,12 @@ fn write(
 
 /// A line for each image.
 fn lines(images: &[Exported]) -> String {
-    let line = |image: &Exported| match image.names.as_slice() {
-        [] => format!("{}\n", image.id),
-        names => format!("{} {}\n", names.join(" "), image.id),
-    };
-    images.iter().map(line).collect()
+    let mut text = String::new();
+    for image in images {
+        for name in &image.names {
+            text.extend([name, " "]);
+        }
+        text.extend([&*image.id, "\n"]);
+    }
+    text
 }

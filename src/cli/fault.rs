@@ -20,8 +20,8 @@ const FAULTS_PAGE: &str = "/debug/faults";
 
 /// Delay calls or let them fail on purpose, to try alerts and upgrades
 ///
-/// Needs faults.enabled = true in the configuration of the running criscope, and root. Every fault ends by itself. What was
-/// injected is named in explain, in the log and in criscope_faults_injected_total.
+/// Needs faults.enabled = true in the configuration of the running criscope, and root. Every fault ends by itself. explain,
+/// the log and criscope_faults_injected_total name the injected faults.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum FaultCommand {
     Add(AddFaultArgs),
@@ -31,8 +31,8 @@ pub(super) enum FaultCommand {
 
 /// Inject a fault into the calls of a method
 ///
-/// Prints its number. Calls that it holds go on when it ends or is cleared; of several faults that fit a call the oldest
-/// counts.
+/// Prints the number of the fault. Calls that it holds go on when it ends or is cleared. If several faults apply to a call, the
+/// oldest counts.
 #[derive(Debug, clap::Args)]
 pub(super) struct AddFaultArgs {
     #[command(flatten)]
@@ -82,7 +82,7 @@ pub(super) struct ListFaultsArgs {
 pub(super) struct ClearFaultsArgs {
     #[command(flatten)]
     admin: AdminEndpointArgs,
-    /// Its number [default: all]
+    /// Number of the fault [default: all]
     #[arg(value_name = "NUMBER")]
     number: Option<u64>,
 }
@@ -103,8 +103,9 @@ fn failures() -> impl Iterator<Item = &'static str> {
 
 impl FaultEffectArgs {
     fn effect(&self) -> FaultEffect {
-        let code = |name: &String| CODES.into_iter().find(|code| code_name(*code) == name);
-        match (self.delay, self.fail.as_ref().and_then(code)) {
+        let name = self.fail.as_deref();
+        let code = name.and_then(|name| CODES.into_iter().find(|code| code_name(*code) == name));
+        match (self.delay, code) {
             (Some(delay), _) => FaultEffect::Delay { ms: millis(delay) },
             (None, Some(code)) => FaultEffect::Fail { code },
             (None, None) => FaultEffect::Hang,
@@ -151,7 +152,7 @@ fn list(args: &ListFaultsArgs) -> Result<(), CommandFailure> {
 fn clear(args: &ClearFaultsArgs) -> Result<(), CommandFailure> {
     let endpoint = args.admin.endpoint()?;
     let path = match args.number {
-        Some(number) => format!("{FAULTS}?number={number}"),
+        Some(number) => format!("{FAULTS_PAGE}?number={number}"),
         None => FAULTS_PAGE.to_owned(),
     };
     let change = async { Ok(endpoint.change(Verb::DELETE, &path, Vec::new()).await?) };

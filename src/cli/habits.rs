@@ -2,7 +2,7 @@
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// The word typed, and what does that here.
+/// A word that users of other tools type, and the commands that do it here.
 const HABITS: [(&str, &str); 24] = [
     ("get", "criscope pods, criscope explain NAMESPACE/POD"),
     ("list", "criscope pods"),
@@ -52,7 +52,7 @@ const CRICTL_COMMANDS: [&str; 12] = [
     "stopp",
 ];
 
-/// What to type instead, for a subcommand that does not exist.
+/// The command to type instead of a subcommand that does not exist.
 pub(super) fn hint(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return None;
@@ -88,7 +88,7 @@ mod tests {
             assert_eq!(hinted(word).as_deref(), Some(here));
             let commands = here
                 .split(", ")
-                .filter_map(|it| it.strip_prefix("criscope "));
+                .filter_map(|word| word.strip_prefix("criscope "));
             for command in commands {
                 let name = command.split(' ').next().expect("a word");
                 assert!(cli.find_subcommand(name).is_some(), "{word}: {name}");

@@ -89,6 +89,13 @@ pub enum AdminRequestError {
 }
 
 impl AdminRequestError {
+    pub(super) fn broken(address: &str, cause: impl std::fmt::Display) -> Self {
+        Self::Broken {
+            address: address.to_owned(),
+            cause: cause.to_string(),
+        }
+    }
+
     /// A recommendation for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
@@ -96,14 +103,14 @@ impl AdminRequestError {
                 "is criscope running? Run this as root, set admin.listen, or name another address with --admin",
             ),
             Self::Connect { .. } => Some(
-                "is criscope running, and is admin.listen this address? Name another with --admin or CRISCOPE_ADMIN",
+                "is criscope running, and does admin.listen in its configuration name this address? Name another with --admin or CRISCOPE_ADMIN",
             ),
             Self::Timeout { .. } => Some("does criscope listen there? See /livez"),
             Self::Broken { .. } | Self::Json { .. } => {
                 Some("does criscope listen there, in the same version?")
             }
             Self::NoPage { .. } => Some(
-                "admin.debug is false in its configuration, it is an older version, or it is not criscope",
+                "the configuration may have admin.debug = false, or the program there is an older criscope or something else",
             ),
             Self::Status { .. } | Self::Refused { .. } => None,
         }
@@ -139,10 +146,7 @@ pub(super) async fn send(
     let request = request
         .header(header::USER_AGENT, "criscope")
         .body(Full::new(body))
-        .map_err(|error| AdminRequestError::Broken {
-            address: address.to_owned(),
-            cause: error.to_string(),
-        })?;
+        .map_err(|error| AdminRequestError::broken(address, error))?;
     match timeout(REQUEST_TIMEOUT, ask(address, request)).await {
         Ok(answer) => answer,
         Err(_) => Err(AdminRequestError::Timeout {
@@ -155,19 +159,24 @@ async fn ask(
     address: &str,
     request: Request<Full<Bytes>>,
 ) -> Result<HttpResponse, AdminRequestError> {
-    let refused = |source| AdminRequestError::Connect {
-        address: address.to_owned(),
-        source,
-    };
     match address.strip_prefix(UNIX_SOCKET_PREFIX) {
         Some(socket) => {
-            let stream = UnixStream::connect(socket).await.map_err(refused)?;
+            let stream = UnixStream::connect(socket).await;
+            let stream = stream.map_err(|source| refused(address, source))?;
             exchange(stream, address, "localhost", request).await
         }
         None => {
-            let stream = TcpStream::connect(address).await.map_err(refused)?;
+            let stream = TcpStream::connect(address).await;
+            let stream = stream.map_err(|source| refused(address, source))?;
             exchange(stream, address, address, request).await
         }
+    }
+}
+
+fn refused(address: &str, source: io::Error) -> AdminRequestError {
+    AdminRequestError::Connect {
+        address: address.to_owned(),
+        source,
     }
 }
 
@@ -181,25 +190,28 @@ async fn exchange<T>(
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let broken = |cause: String| AdminRequestError::Broken {
-        address: address.to_owned(),
-        cause,
-    };
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| broken(error.to_string()))?;
-    let host = HeaderValue::from_str(host).map_err(|error| broken(error.to_string()))?;
+        .map_err(|error| AdminRequestError::broken(address, error))?;
+    let host =
+        HeaderValue::from_str(host).map_err(|error| AdminRequestError::broken(address, error))?;
     request.headers_mut().insert(header::HOST, host);
     let talk = async {
         let response = sender
             .send_request(request)
             .await
-            .map_err(|error| broken(error.to_string()))?;
+            .map_err(|error| AdminRequestError::broken(address, error))?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
-        let body = body.map_err(|error| match error.is::<LengthLimitError>() {
-            true => broken(format!("more than {} MiB", MAX_RESPONSE_BYTES >> 20)),
-            false => broken(error.to_string()),
+        let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES)
+            .collect()
+            .await;
+        let body = body.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                let limit = MAX_RESPONSE_BYTES >> 20;
+                AdminRequestError::broken(address, format_args!("more than {limit} MiB"))
+            } else {
+                AdminRequestError::broken(address, error)
+            }
         })?;
         Ok(HttpResponse {
             status,
@@ -211,7 +223,7 @@ where
     tokio::select! {
         answer = &mut talk => answer,
         result = &mut connection => {
-            result.map_err(|error| broken(error.to_string()))?;
+            result.map_err(|error| AdminRequestError::broken(address, error))?;
             // The rest of the body may be buffered already.
             talk.await
         }
@@ -228,7 +240,7 @@ pub(super) mod tests {
     use super::*;
 
     /// Answers one request with these bytes and closes.
-    pub(in crate::cli) async fn serve_once(answer: &'static str) -> SocketAddr {
+    pub(crate) async fn serve_once(answer: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let address = listener.local_addr().expect("bound");
         tokio::spawn(async move {

@@ -21,11 +21,11 @@ const SHORT_ID_LENGTH: usize = 13;
 
 /// List images, and the containers that use them
 ///
-/// Asks the CRI socket, so the kubelet need not run. With --upstream or another socket the images are those of that
-/// runtime. An image in use is that of a container, running or not, or mounted as a volume into one.
+/// Asks the CRI socket, so it works without a running kubelet. With --upstream or another socket it lists that runtime's
+/// images. An image is in use if a container has it, running or not, or mounts it as a volume.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Only images of which a name contains this
+    /// Only images with a name that contains this
     #[arg(value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
@@ -46,15 +46,15 @@ pub(super) struct Args {
 
 /// Remove the images that no container uses
 ///
-/// Asks no questions; --dry-run shows what would be removed. Images of containers, running or not, those mounted as volumes
-/// and pinned ones (such as the pause image) stay. The runtime removes them, with its locks; there is no way without it. An
-/// image that was pulled for a container which is not created yet counts as unused: the kubelet pulls it again. Exits with 1
-/// if an image could not be removed; the others are removed all the same.
+/// Removes without asking; --dry-run shows the images first. Images of containers, running or not, images mounted as volumes
+/// and pinned images (such as the pause image) stay. The runtime removes the images, with its locks, so it must be running.
+/// An image that was pulled for a container that does not exist yet counts as unused: the kubelet pulls it again. Exits with 1
+/// if an image could not be removed; the others are removed nevertheless.
 #[derive(Debug, clap::Args)]
 pub(super) struct PruneArgs {
     #[command(flatten)]
     socket: CriSocketArgs,
-    /// Show what would be removed, and remove nothing
+    /// Show the images that would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
     /// Output format, instead of text
@@ -97,11 +97,12 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
             return Ok(format::print(format, &images)?);
         }
         let mut text = String::new();
-        match args.quiet {
-            true => images.iter().for_each(|image| {
+        if args.quiet {
+            images.iter().for_each(|image| {
                 text += &format!("{}\n", visible(&image.id));
-            }),
-            false => text = table(&images, args.digests, args.no_trunc),
+            })
+        } else {
+            text = table(&images, args.digests, args.no_trunc)
         }
         Ok(print(&text)?)
     })
@@ -116,9 +117,10 @@ pub(super) fn prune(args: &PruneArgs) -> Result<(), CommandFailure> {
         };
         let unused = read(cri).await?.into_iter().filter(ListedImage::is_unused);
         for image in unused {
-            let removed = match args.dry_run {
-                true => Ok(()),
-                false => cri.remove_image(&image.id).await,
+            let removed = if args.dry_run {
+                Ok(())
+            } else {
+                cri.remove_image(&image.id).await
             };
             match removed {
                 Ok(()) => pruned.removed.push(image),
@@ -138,9 +140,10 @@ pub(super) fn prune(args: &PruneArgs) -> Result<(), CommandFailure> {
             Some(format) => format::print(format, &pruned)?,
             None => print(&report(&pruned))?,
         }
-        match pruned.failed.is_empty() {
-            true => Ok(()),
-            false => Err(CommandFailure::Found),
+        if pruned.failed.is_empty() {
+            Ok(())
+        } else {
+            Err(CommandFailure::Found)
         }
     })
 }
@@ -153,7 +156,7 @@ pub(super) async fn read(cri: &CriConnection) -> Result<Vec<ListedImage>, Error>
         let mounted = cri.mounted_images(&container.id).await?;
         users.add(&container, mounted);
     }
-    let mut images: Vec<_> = images.into_iter().map(|it| users.image(it)).collect();
+    let mut images: Vec<_> = images.into_iter().map(|image| users.image(image)).collect();
     images.sort_by(|a, b| (a.shown(), &a.id).cmp(&(b.shown(), &b.id)));
     Ok(images)
 }
@@ -172,7 +175,7 @@ impl ImageUsers {
             Some(container.image_id.clone()),
         ];
         let all = own.into_iter().flatten().chain(mounted);
-        for image in all.filter(|it| !it.is_empty()) {
+        for image in all.filter(|name| !name.is_empty()) {
             self.0.entry(image).or_default().insert(user.clone());
         }
     }
@@ -229,42 +232,38 @@ impl ListedImage {
     /// A row for each tag.
     fn rows(&self, is_full: bool) -> Vec<[String; 6]> {
         let id = self.id.strip_prefix("sha256:").unwrap_or(&self.id);
-        let short = |text: &str, length| text.chars().take(length).collect::<String>();
-        let digest = self.digests.first().map(String::as_str).unwrap_or(MISSING_NAME);
+        let reference = self.digests.first().map(String::as_str);
+        let digest = reference.unwrap_or(MISSING_NAME);
         let digest = digest.rsplit('@').next().unwrap_or(digest);
-        let used = self.users(is_full);
-        let row = |name: &str, tag: &str| {
-            let (digest, id) = match is_full {
-                true => (digest.to_owned(), self.id.clone()),
-                false => {
-                    let hex = digest.strip_prefix("sha256:").unwrap_or(digest);
-                    (short(hex, SHORT_ID_LENGTH), short(id, SHORT_ID_LENGTH))
-                }
-            };
-            let size = units::bytes(self.size_bytes);
-            [
-                name.to_owned(),
-                tag.to_owned(),
-                digest,
-                id,
-                size,
-                used.clone(),
-            ]
+        let (digest, id) = if is_full {
+            (digest.to_owned(), self.id.clone())
+        } else {
+            let hex = digest.strip_prefix("sha256:").unwrap_or(digest);
+            let [digest, id] = [hex, id].map(|text| text.chars().take(SHORT_ID_LENGTH).collect());
+            (digest, id)
         };
-        if !self.names.is_empty() {
-            let tags = self.names.iter().map(|name| split(name));
-            return tags.map(|(name, tag)| row(name, tag)).collect();
+        let size = units::bytes(self.size_bytes);
+        let used = self.users(is_full);
+        let mut tags: Vec<_> = self.names.iter().map(|name| split(name)).collect();
+        if tags.is_empty() {
+            let name = reference.and_then(|reference| reference.split('@').next());
+            tags.push((name.unwrap_or(MISSING_NAME), MISSING_NAME));
         }
-        let name = self.digests.first().and_then(|it| it.split('@').next());
-        vec![row(name.unwrap_or(MISSING_NAME), MISSING_NAME)]
+        tags.into_iter()
+            .map(|(name, tag)| [name, tag, &digest, &id, &size, &used].map(str::to_owned))
+            .collect()
     }
 }
 
 /// NAMESPACE/POD/CONTAINER, from the labels of the kubelet.
 pub(super) fn pod_and_name(labels: &HashMap<String, String>) -> Option<String> {
-    let label = |name: &str| labels.get(&format!("io.kubernetes.{name}"));
-    let (namespace, pod) = (label("pod.namespace")?, label("pod.name")?);
-    Some(format!("{namespace}/{pod}/{}", label("container.name")?))
+    let keys = ["pod.namespace", "pod.name", "container.name"];
+    match keys.map(|key| labels.get(&format!("io.kubernetes.{key}"))) {
+        [Some(namespace), Some(pod), Some(container)] => {
+            Some(format!("{namespace}/{pod}/{container}"))
+        }
+        _ => None,
+    }
 }
 
 /// The repository and the tag; the port of a registry is no tag.

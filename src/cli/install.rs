@@ -19,8 +19,8 @@ use crate::install::{
 /// Put criscope between this node's kubelet and its runtime, or in the runtime's place
 ///
 /// Finds how the kubelet is configured (a unit of its own, kubeadm, K3s, RKE2, MicroK8s), writes units and configuration,
-/// starts criscope, moves the kubelet's endpoint, restarts the kubelet, and waits until it works. If it does not, everything is
-/// taken back. Running pods are not affected. An interrupted installation is undone at the next boot.
+/// starts criscope, points the kubelet at it, restarts the kubelet, and waits until the node is healthy. If it is not, every
+/// change is rolled back. Running pods are not affected. An interrupted installation is undone at the next boot.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Run pods with the built-in runtime instead of the one that the kubelet uses
@@ -29,10 +29,10 @@ pub(super) struct Args {
     /// Listen on the path of the runtime's socket and move the runtime, for a kubelet whose endpoint cannot be changed
     #[arg(long, conflicts_with = "upstream")]
     take_over: bool,
-    /// The runtime's socket, if it is not the one that the kubelet uses
+    /// The runtime's socket, if the kubelet uses another one
     #[arg(long, value_name = "URI", value_parser = socket)]
     upstream: Option<PathBuf>,
-    /// The unit that runs the kubelet, if it is not found
+    /// The kubelet's unit, if it is not found automatically
     #[arg(long, value_name = "UNIT")]
     kubelet_unit: Option<String>,
     /// The name of the cluster, for spans, metrics and log lines that are exported (k8s.cluster.name)
@@ -47,14 +47,14 @@ pub(super) struct Args {
     /// How long criscope and the kubelet may each take to become healthy
     #[arg(long, value_name = "TIME", default_value = "90s", value_parser = super::smoke::duration)]
     timeout: Duration,
-    /// Undo or finish what was interrupted, without starting anything: at boot, before kubelet and runtime
+    /// Undo or finish an interrupted installation, without starting anything: at boot, before kubelet and runtime
     #[arg(long, hide = true)]
     recover: bool,
 }
 
 /// Restore this node's configuration as it was before `criscope install`
 ///
-/// Files get back the bytes they had. In a file that was changed since, only the endpoint is set back. Running pods are not
+/// Restores every file byte for byte. In a file that was edited since, only the endpoint changes back. Running pods are not
 /// affected.
 #[derive(Debug, clap::Args)]
 pub(super) struct UninstallArgs {
@@ -78,7 +78,7 @@ pub enum Error {
     /// Files of the system are changed.
     #[error("this needs root")]
     NotRoot,
-    /// Units are what is installed.
+    /// `criscope install` needs systemd.
     #[error("systemd does not run on this node")]
     NoSystemd,
 }
@@ -98,9 +98,10 @@ impl Error {
 }
 
 fn name(text: &str) -> Result<String, String> {
-    match install::is_name(text) {
-        true => Ok(text.to_owned()),
-        false => Err("expected letters, digits, '-', '_' and '.'".to_owned()),
+    if install::is_name(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected letters, digits, '-', '_' and '.'".to_owned())
     }
 }
 
@@ -118,9 +119,10 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
         patience: args.timeout,
         say: &say,
     };
-    let lock = match args.dry_run {
-        true => None,
-        false => Some(installer.lock().map_err(Error::from)?),
+    let lock = if args.dry_run {
+        None
+    } else {
+        Some(installer.lock().map_err(Error::from)?)
     };
     if lock.is_some() {
         tell(installer.recover(args.recover).map_err(Error::from)?);
@@ -188,7 +190,7 @@ pub(super) fn uninstall(args: &UninstallArgs) -> Result<(), CommandFailure> {
     for note in &removal.notes {
         say(&format!("note: {note}"));
     }
-    say("uninstalled: the node is as before");
+    say("uninstalled; the node is as it was before criscope");
     Ok(())
 }
 

@@ -15,10 +15,10 @@ const READ_BUFFER_BYTES: usize = 256 << 10;
 
 /// Load images from archives into the store of the built-in runtime
 ///
-/// Archives are those of the OCI (`skopeo copy ... oci-archive:FILE`) or of docker (`docker save`), also compressed with
-/// gzip or zstd. A running criscope loads them; otherwise this command does. The configuration has the path of the store,
-/// so it must be that of the daemon: without --config, /etc/criscope/criscope.toml is used if it exists. Prints the names
-/// and the id of each image. Exits with 1 if an archive cannot be loaded; the others are loaded all the same.
+/// Reads OCI archives (`skopeo copy ... oci-archive:FILE`) and docker archives (`docker save`), also compressed with
+/// gzip or zstd. A running criscope loads them; otherwise this command does. It takes the path of the store from the
+/// daemon's configuration: without --config, from /etc/criscope/criscope.toml if it exists. Prints the names
+/// and the id of each image. Exits with 1 if an archive cannot be loaded; the others are loaded nevertheless.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -29,8 +29,11 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
-    // Without it, images would silently be loaded into another store than that of the running criscope.
-    let loaded = args.config.or_usual(Path::new(DEFAULT_CONFIG_FILE)).load()?;
+    // Without the configuration, images would silently go to another store than the running criscope's.
+    let loaded = args
+        .config
+        .or_usual(Path::new(DEFAULT_CONFIG_FILE))
+        .load()?;
     let loader = ImageLoader::new(&loaded.config)?;
     let mut failed = false;
     for archive in &args.archives {
@@ -68,11 +71,13 @@ fn load(
         progress.show("loading", done, all);
     });
     let images = loader.load(file, &name, &mut report)?;
-    let line = |image: crate::app::load::Loaded| match image.names.as_slice() {
-        [] => format!("{}\n", image.id),
-        names => format!("{} {}\n", names.join(" "), image.id),
-    };
-    Ok(images.into_iter().map(line).collect())
+    let lines = images
+        .into_iter()
+        .map(|image| match image.names.as_slice() {
+            [] => format!("{}\n", image.id),
+            names => format!("{} {}\n", names.join(" "), image.id),
+        });
+    Ok(lines.collect())
 }
 
 #[derive(Debug, thiserror::Error)]

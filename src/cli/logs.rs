@@ -19,13 +19,13 @@ const LEADING_KEYS: [&str; 4] = ["ts", "level", "msg", "target"];
 /// Longest line that is read, in bytes. The daemon's are shorter.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
-/// Print what criscope has logged, of one pod if asked
+/// Print criscope's log, of all pods or of one
 ///
-/// Reads the journal of systemd, or a file of log lines in the format json. The calls of a pod, its headlines and what was
-/// logged about them carry its namespace and name; kubectl logs prints what its containers write.
+/// Reads the journal of systemd, or a file of log lines in the format json. Lines about a pod, such as its calls and
+/// headlines, carry its namespace and name. kubectl logs prints the output of its containers.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Only lines of this pod: NAMESPACE/POD, POD (of the namespace default), or pod/POD with -n
+    /// Only lines about this pod: NAMESPACE/POD, POD (in the namespace default), or pod/POD with -n
     #[arg(value_name = "POD")]
     pod: Option<String>,
     /// The pod's namespace
@@ -95,7 +95,7 @@ impl Error {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
-    let wanted = LogLineFilter::of(args)?;
+    let wanted = LogLineFilter::from_args(args)?;
     let colours = colour(&io::stdout());
     let print =
         |lines: &mut dyn Read, out: &mut dyn Write| copy(lines, out, &wanted, args.output, colours);
@@ -112,17 +112,19 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
         }
         let ended = journal.wait()?;
         copied?;
-        return match ended.success() {
-            true => Ok(()),
-            false => Err(Error::Failed.into()),
+        return if ended.success() {
+            Ok(())
+        } else {
+            Err(Error::Failed.into())
         };
     };
-    let mut lines: Box<dyn Read> = match file == Path::new("-") {
-        true => Box::new(io::stdin().lock()),
-        false => Box::new(File::open(file).map_err(|source| {
+    let mut lines: Box<dyn Read> = if file == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(File::open(file).map_err(|source| {
             let file = file.clone();
             Error::File { file, source }
-        })?),
+        })?)
     };
     Ok(print(&mut lines, &mut out)?)
 }
@@ -152,7 +154,7 @@ struct LogLineFilter {
 impl LogLineFilter {
     /// # Errors
     /// If the argument is not a pod.
-    fn of(args: &Args) -> Result<Self, explain::Error> {
+    fn from_args(args: &Args) -> Result<Self, explain::Error> {
         let (namespace, pod) = match &args.pod {
             Some(text) => {
                 let (namespace, pod) = explain::pod(text, args.namespace.as_deref())?;
@@ -169,22 +171,23 @@ impl LogLineFilter {
     }
 
     fn has(&self, line: &Map<String, Value>) -> bool {
-        let is = |key: &str, wanted: &Option<String>| {
-            let value = line.get(key).and_then(Value::as_str);
-            wanted.as_deref().is_none_or(|wanted| value == Some(wanted))
-        };
-        is("k8s.namespace.name", &self.namespace)
-            && is("k8s.pod.name", &self.pod)
+        let namespace = word(line, "k8s.namespace.name");
+        let pod = word(line, "k8s.pod.name");
+        (self.namespace.is_none() || self.namespace.as_deref() == namespace)
+            && (self.pod.is_none() || self.pod.as_deref() == pod)
             && level(line).is_none_or(|level| level <= self.level)
     }
 }
 
-fn level(line: &Map<String, Value>) -> Option<LogSeverity> {
-    let word = line.get("level")?.as_str()?;
-    clap::ValueEnum::from_str(word, true).ok()
+fn word<'a>(line: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
+    line.get(key).and_then(Value::as_str)
 }
 
-/// Prints the lines that are wanted, each at once. A line that is no JSON object, such as one of systemd, is printed unless
+fn level(line: &Map<String, Value>) -> Option<LogSeverity> {
+    clap::ValueEnum::from_str(word(line, "level")?, true).ok()
+}
+
+/// Prints the wanted lines, each as soon as it is read. Lines that are not JSON objects, such as systemd's, are printed unless
 /// a pod is asked for.
 fn copy(
     lines: &mut dyn Read,
@@ -197,7 +200,12 @@ fn copy(
     let mut line = Vec::new();
     loop {
         line.clear();
-        if lines.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
+        if lines
+            .by_ref()
+            .take(MAX_LINE_BYTES)
+            .read_until(b'\n', &mut line)?
+            == 0
+        {
             return Ok(());
         }
         let text = String::from_utf8_lossy(&line);
@@ -219,18 +227,20 @@ fn copy(
 
 /// A line for people: time, level, message, and the other keys as key=value.
 fn sentence(line: &Map<String, Value>, colours: bool) -> String {
-    let word = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
     let style = match level(line) {
         Some(LogSeverity::Error) if colours => AnsiColor::Red.on_default().bold(),
         Some(LogSeverity::Warn) if colours => AnsiColor::Yellow.on_default().bold(),
         _ => Style::new(),
     };
-    let dimmed = match colours {
-        true => Style::new().dimmed(),
-        false => Style::new(),
+    let dimmed = if colours {
+        Style::new().dimmed()
+    } else {
+        Style::new()
     };
-    let level = word("level").to_ascii_uppercase();
-    let (time, level, message) = (visible(word("ts")), visible(&level), visible(word("msg")));
+    let [time, level, message] =
+        ["ts", "level", "msg"].map(|key| word(line, key).unwrap_or_default());
+    let level = level.to_ascii_uppercase();
+    let (time, level, message) = (visible(time), visible(&level), visible(message));
     let mut text = format!("{time} {style}{level:<5}{style:#} {message}");
     for (key, value) in line {
         if LEADING_KEYS.contains(&key.as_str()) {
@@ -269,7 +279,7 @@ mod tests {
     fn printed(flags: &[&str]) -> String {
         let args = ["logs"].iter().chain(flags);
         let args = ParsedLine::try_parse_from(args).expect("parsed").args;
-        let wanted = LogLineFilter::of(&args).expect("a pod");
+        let wanted = LogLineFilter::from_args(&args).expect("a pod");
         let mut out = Vec::new();
         copy(&mut LOG.as_bytes(), &mut out, &wanted, args.output, false).expect("copied");
         String::from_utf8(out).expect("text")

@@ -233,7 +233,7 @@ impl CommandFailure {
             Self::Config(errors) => errors.iter().for_each(output::error),
             Self::Found | Self::Command(_) => {}
             Self::Io(error) if is_broken_pipe(error) => {}
-            // They quote texts of a runtime or names of pods.
+            // These errors quote texts of a runtime or names of pods.
             Self::Cri(_)
             | Self::Exec(_)
             | Self::Export(_)
@@ -303,7 +303,7 @@ struct ConfigSourceArgs {
 }
 
 impl ConfigSourceArgs {
-    /// The same; if none is given, with the node's default configuration file if it exists.
+    /// Adds the node's default configuration file, if none is given and it exists.
     fn or_usual(&self, usual: &Path) -> Self {
         let mut args = self.clone();
         if args.config.is_none() && args.upstream.is_none() && usual.exists() {

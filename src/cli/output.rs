@@ -104,13 +104,12 @@ pub(super) fn look(default: usize) -> WaterfallStyle {
     }
 }
 
-/// The width of standard output: that of the terminal, or of `COLUMNS` (POSIX), which watch(1) and others set for a pipe.
+/// The width of standard output: the terminal's width, or `COLUMNS` (POSIX), which watch(1) and others set for a pipe.
 /// `None` if there is neither.
 pub(super) fn columns() -> Option<usize> {
     let size = terminal_size::terminal_size_of(io::stdout());
-    let said = || std::env::var("COLUMNS").ok()?.parse().ok();
     size.map(|(width, _)| usize::from(width.0))
-        .or_else(said)
+        .or_else(|| std::env::var("COLUMNS").ok()?.parse().ok())
         .filter(|columns| *columns > 0)
 }
 

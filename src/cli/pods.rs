@@ -1,4 +1,4 @@
-//! `criscope pods`: the pods of this node, those in trouble first.
+//! `criscope pods`: the pods of this node, failing pods first.
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
@@ -13,11 +13,11 @@ use super::screen::{self, DEFAULT_REFRESH_INTERVAL};
 use crate::cri::visible::visible;
 use crate::lifecycle::view::{Pod, PodState, Pods};
 
-/// List pods with their state, those in trouble first
+/// List pods with their state, failing pods first, deleted pods last
 ///
 /// One row per pod: retries, restarts and a crash loop are one row. Pods whose sandbox was stopped come last, as "gone".
-/// Times of pods that are failing, starting or stopping count from the begin of that. The column REASON is the first line of
-/// criscope explain. A pod is listed once a call of its start, restart or stop went through this criscope.
+/// Times of pods that are failing, starting or stopping count from the beginning of that state. The column REASON is the first
+/// line of criscope explain. A pod appears with the first call of its start, restart or stop that passes this criscope.
 #[derive(Debug, clap::Args)]
 #[command(after_help = STATES_HELP)]
 pub(super) struct Args {
@@ -38,7 +38,7 @@ pub(super) struct Args {
     /// Show this many at most, the slowest of each state first
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     slowest: Option<u32>,
-    /// Only pods that are failing, or in which a call failed
+    /// Only pods that are failing, or had a failed call
     #[arg(long)]
     failed: bool,
     /// Keep the list up to date until Ctrl-C. Without a terminal, print a row whenever a pod's state changes
@@ -47,7 +47,7 @@ pub(super) struct Args {
     /// Output format; wide: one line per pod, nothing truncated, and its uid
     #[arg(long, short, value_name = "FORMAT")]
     output: Option<PodsOutputFormat>,
-    /// Print the episodes as JSON (that of /debug/pods)
+    /// Print the episodes as JSON, like /debug/pods
     #[arg(long, hide = true, conflicts_with = "output")]
     json: bool,
 }
@@ -116,9 +116,10 @@ async fn watch(args: &Args, endpoint: &AdminEndpoint, path: &str) -> Result<(), 
         let draw = async |height: Option<usize>| -> Result<String, AdminRequestError> {
             let pods = read().await?;
             let mut drawn = summary(&pods, output::look(usize::MAX));
-            match pods.pods.is_empty() {
-                true => drawn += &nothing(args, pods.known),
-                false => drawn += &text(args, &pods),
+            if pods.pods.is_empty() {
+                drawn += &nothing(args, pods.known)
+            } else {
+                drawn += &text(args, &pods)
             }
             let lines: Vec<_> = drawn.lines().take(height.unwrap_or(usize::MAX)).collect();
             Ok(lines.join("\n"))
@@ -133,9 +134,10 @@ async fn watch(args: &Args, endpoint: &AdminEndpoint, path: &str) -> Result<(), 
         pods.pods.retain(|pod| news(&mut seen, pod));
         if !pods.pods.is_empty() {
             let rows = text(args, &pods);
-            let rows = match is_first {
-                true => &*rows,
-                false => rows.split_once('\n').map_or("", |(_, rows)| rows),
+            let rows = if is_first {
+                &*rows
+            } else {
+                rows.split_once('\n').map_or("", |(_, rows)| rows)
             };
             let mut out = io::stdout().lock();
             out.write_all(rows.as_bytes())?;
@@ -156,11 +158,12 @@ fn news(seen: &mut HashMap<[String; 3], (PodState, u32, u64)>, pod: &Pod) -> boo
 }
 
 fn path(args: &Args) -> String {
-    let mut path = match args.json {
-        true => "/debug/pods?format=json&kind=start,restart".to_owned(),
-        false => "/debug/pods?format=json&by=pod".to_owned(),
+    let mut path = if args.json {
+        "/debug/pods?format=json&kind=start,restart".to_owned()
+    } else {
+        "/debug/pods?format=json&by=pod".to_owned()
     };
-    let (namespace, name) = match args.name.as_deref().and_then(|it| it.split_once('/')) {
+    let (namespace, name) = match args.name.as_deref().and_then(|name| name.split_once('/')) {
         Some(("pod" | "pods" | "po", name)) => (None, Some(name)),
         Some((namespace, name)) => (Some(namespace), Some(name)),
         None => (None, args.name.as_deref()),
@@ -222,7 +225,7 @@ mod tests {
 
     fn args(line: &[&str]) -> Result<Args, clap::Error> {
         let line = ["pods"].iter().chain(line);
-        ParsedLine::try_parse_from(line).map(|it| it.args)
+        ParsedLine::try_parse_from(line).map(|line| line.args)
     }
 
     #[test]

@@ -14,12 +14,12 @@ pub(super) struct ProgressLine {
     name: String,
     on: bool,
     last: String,
-    /// What is done, and since when.
+    /// The current step, and its start.
     began: Option<(String, Instant)>,
 }
 
 impl ProgressLine {
-    /// `name` is what is worked on.
+    /// `name` is the subject of the progress line, such as an archive.
     pub(super) fn new(name: &str) -> Self {
         Self {
             name: visible(name).to_string(),

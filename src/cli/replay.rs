@@ -15,11 +15,11 @@ use crate::replay::{self, ReplayOptions};
 /// Play the calls of a capture against another runtime, and compare codes and times
 ///
 /// A canary for upgrades: record on a node with criscope capture --requests --for 10m, replay against the new runtime. Calls
-/// keep their order and gaps; one that needs a sandbox or container waits until the target has made it. Exits with 1 if a
-/// code differs. Exec, Attach and PortForward are asked for a URL only.
+/// keep their order and gaps; a call that needs a sandbox or container waits until the target has made it. Exec, Attach and
+/// PortForward are called, but their sessions are not opened. Exits with 1 if a code differs.
 ///
-/// THE RECORDED CONTAINERS RUN, with the environment and credentials that were recorded: use a machine apart from the
-/// cluster. Logs and volumes are empty directories of their own. What the replay made is removed, images excepted.
+/// THE RECORDED CONTAINERS RUN, with the recorded environment and credentials: use a machine outside the cluster. Logs and
+/// volumes are new, empty directories. Everything that the replay made is removed at the end, except images.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The capture
@@ -28,13 +28,13 @@ pub(super) struct Args {
     /// The CRI socket of the runtime to try
     #[arg(long, value_name = "URI", value_parser = socket)]
     to: PathBuf,
-    /// How many times as fast as recorded, 0.01 to 100
+    /// Speed relative to the recording, 0.01 to 100
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = speed)]
     speed: f64,
     /// Leave the pods on the target
     #[arg(long)]
     keep: bool,
-    /// Mount volumes from where they were recorded, instead of empty directories. Containers may write to them
+    /// Mount volumes from their recorded paths, instead of empty directories. Containers may write to them
     #[arg(long)]
     mounts: bool,
     /// Parent cgroup of the pods [default: criscope-replay]
@@ -110,8 +110,9 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
             out.flush()?;
         }
     }
-    match report.is_equal() {
-        true => Ok(()),
-        false => Err(CommandFailure::Found),
+    if report.is_equal() {
+        Ok(())
+    } else {
+        Err(CommandFailure::Found)
     }
 }

@@ -50,7 +50,7 @@ pub(super) struct Args {
     /// Output format, instead of the waterfall
     #[arg(long, short, value_name = "FORMAT")]
     output: Option<OutputFormat>,
-    /// The same as -o json
+    /// Short for -o json
     #[arg(long, hide = true, conflicts_with = "output")]
     json: bool,
     /// Leave the pod running, also after a failure, and print how to remove it
@@ -191,7 +191,7 @@ fn print(text: &str) {
 fn text(report: &SmokeReport, look: WaterfallStyle) -> String {
     let runtime = report.runtime.as_ref().map_or_else(
         || "no runtime".to_owned(),
-        |it| format!("{} {} (CRI {})", it.name, it.version, it.api_version),
+        |info| format!("{} {} (CRI {})", info.name, info.version, info.api_version),
     );
     let bars = waterfall::render(&report.steps, look);
     let end = match report.failed() {
@@ -229,17 +229,18 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(split);
     let number: u64 = number
         .parse()
-        .map_err(|_| format!("{text:?} is not a duration: {WRITE}"))?;
+        .map_err(|_| format!("{text:?} is not a duration: {DURATION_SYNTAX}"))?;
     let time = match unit {
         "ms" => Duration::from_millis(number),
         "s" => Duration::from_secs(number),
         "m" => Duration::from_secs(number.saturating_mul(60)),
         "h" => Duration::from_secs(number.saturating_mul(3600)),
-        _ => return Err(format!("{text:?} has an unknown unit: {WRITE}")),
+        _ => return Err(format!("{text:?} has an unknown unit: {DURATION_SYNTAX}")),
     };
-    match time.is_zero() {
-        true => Err(format!("{text:?} is zero: {WRITE}")),
-        false => Ok(time),
+    if time.is_zero() {
+        Err(format!("{text:?} is zero: {DURATION_SYNTAX}"))
+    } else {
+        Ok(time)
     }
 }
 

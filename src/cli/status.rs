@@ -16,9 +16,9 @@ const FRONT_PAGE: &str = "/?format=json";
 /// Every pod in memory.
 const PODS_PAGE: &str = "/debug/pods?format=json&by=pod";
 
-/// Show whether criscope, the runtimes behind it and its pods are well
+/// Show whether criscope, its runtimes and the pods are healthy
 ///
-/// Reads from the running criscope; criscope doctor checks the node without one. Exits with 1 if criscope or a runtime does
+/// Reads from the running criscope; criscope doctor checks a node without one. Exits with 1 if criscope or a runtime does
 /// not answer or a runtime is not ready. Pods in trouble are warnings.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -29,7 +29,7 @@ pub(super) struct Args {
     output: Option<OutputFormat>,
 }
 
-/// The front page, without the pods, of which it has the first only.
+/// The front page. Its pods are left out, because it has only the first of them.
 #[derive(Debug, Default, Deserialize)]
 struct DaemonState {
     version: String,
@@ -83,12 +83,13 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
             }
         }
     }
-    match findings
+    if findings
         .iter()
         .any(|finding| finding.level == FindingLevel::Fail)
     {
-        true => Err(CommandFailure::Found),
-        false => Ok(()),
+        Err(CommandFailure::Found)
+    } else {
+        Ok(())
     }
 }
 
@@ -111,7 +112,10 @@ fn findings(live: &DaemonState, pods: Option<&[Pod]>) -> Vec<ReportFinding> {
     )];
     for backend in &live.backends {
         findings.push(backend_of(backend));
-        let failing = backend.conditions.iter().filter(|it| !it.status);
+        let failing = backend
+            .conditions
+            .iter()
+            .filter(|condition| !condition.status);
         findings.extend(failing.map(|condition| condition_of(backend, condition)));
     }
     if live.backends.is_empty() {
@@ -153,10 +157,11 @@ fn backend_of(backend: &BackendStatus) -> ReportFinding {
 
 fn condition_of(backend: &BackendStatus, condition: &BackendCondition) -> ReportFinding {
     let words = [&*condition.reason, &*condition.message];
-    let words: Vec<_> = words.into_iter().filter(|it| !it.is_empty()).collect();
-    let why = match words.is_empty() {
-        true => String::new(),
-        false => format!(": {}", words.join(": ")),
+    let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
+    let why = if words.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", words.join(": "))
     };
     let text = format!("{} of {} is false{why}", condition.kind, backend.name);
     ReportFinding::fail("backend", text)
@@ -181,31 +186,31 @@ fn calls(live: &DaemonState) -> ReportFinding {
     match (stuck > 0, calls) {
         (true, _) => ReportFinding::warn("calls", text).hint("criscope calls"),
         (false, 0) => ReportFinding::warn("calls", text)
-            .hint("does the kubelet use this socket? criscope doctor tells"),
+            .hint("does the kubelet use this socket? Check with criscope doctor"),
         (false, _) => ReportFinding::ok("calls", text),
     }
 }
 
 fn pods_of(pods: &[Pod]) -> ReportFinding {
-    let count = |states: &[PodState]| {
-        let of_these = |pod: &&Pod| states.contains(&pod.state);
-        pods.iter().filter(of_these).count()
-    };
-    let failing = count(&[PodState::Failing, PodState::Failed]);
-    let loops = count(&[PodState::CrashLoop]);
-    let counts = [
-        (failing, "failing"),
-        (loops, "in a crash loop"),
-        (count(&[PodState::Starting]), "starting"),
-        (count(&[PodState::Stopping]), "stopping"),
-        (count(&[PodState::Ok]), "ok"),
-        (count(&[PodState::Gone]), "gone"),
+    let groups: [(&[PodState], &str); 6] = [
+        (&[PodState::Failing, PodState::Failed], "failing"),
+        (&[PodState::CrashLoop], "in a crash loop"),
+        (&[PodState::Starting], "starting"),
+        (&[PodState::Stopping], "stopping"),
+        (&[PodState::Ok], "ok"),
+        (&[PodState::Gone], "gone"),
     ];
+    let counts = groups.map(|(states, word)| {
+        let in_states = pods.iter().filter(|pod| states.contains(&pod.state));
+        (in_states.count(), word)
+    });
+    let [(failing, _), (loops, _), ..] = counts;
     let counts = counts.iter().filter(|(count, _)| *count > 0);
     let counts: Vec<_> = counts.map(|(n, state)| format!("{n} {state}")).collect();
-    let text = match counts.is_empty() {
-        true => "none was started, restarted or stopped yet".to_owned(),
-        false => counts.join(", "),
+    let text = if counts.is_empty() {
+        "no pod was started, restarted or stopped yet".to_owned()
+    } else {
+        counts.join(", ")
     };
     match failing + loops {
         0 => ReportFinding::ok("pods", text),

@@ -14,9 +14,9 @@ use crate::version;
 /// The front page, which is also served without the pages below /debug.
 const FRONT_PAGE: &str = "/?format=json";
 
-/// Print the version of this program, of the running criscope and of the runtimes behind it
+/// Print the version of this program, of the running criscope and of its runtimes
 ///
-/// Exits with 1 if no criscope is running; with --client none is asked.
+/// Exits with 1 if no criscope is running; --client prints the version of this program alone.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -69,19 +69,19 @@ struct RuntimeVersion {
 
 pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let client = version::with_commit().to_owned();
-    let asked = match args.client {
-        true => Ok(None),
-        false => args
-            .admin
+    let asked = if args.client {
+        Ok(None)
+    } else {
+        args.admin
             .endpoint()
-            .and_then(|endpoint| block_on(async { Ok(Some(ask(&endpoint).await?)) })),
+            .and_then(|endpoint| block_on(async { Ok(Some(ask(&endpoint).await?)) }))
     };
     // The version of this program is known in any case.
     let (live, failure) = match asked {
         Ok(live) => (live, None),
         Err(failure) => (None, Some(failure)),
     };
-    let versions = VersionReport::of(client, live);
+    let versions = VersionReport::new(client, live);
     match args.output {
         Some(format) => format::print(format, &versions)?,
         None => {
@@ -98,7 +98,7 @@ async fn ask(endpoint: &AdminEndpoint) -> Result<DaemonVersion, AdminRequestErro
 }
 
 impl VersionReport {
-    fn of(client: String, live: Option<DaemonVersion>) -> Self {
+    fn new(client: String, live: Option<DaemonVersion>) -> Self {
         let (server, backends) = match live {
             Some(live) => (Some(live.version), live.backends),
             None => (None, Vec::new()),
@@ -149,7 +149,7 @@ mod tests {
                 {"name":"a","runtime":["containerd","1.6.20"],"api":"runtime.v1"},
                 {"name":"b","api":"runtime.v1"}]}"#,
         );
-        let versions = VersionReport::of("0.2.1".to_owned(), Some(live.expect("parsed")));
+        let versions = VersionReport::new("0.2.1".to_owned(), Some(live.expect("parsed")));
         assert_eq!(
             versions.text(),
             "Client:  criscope 0.2.1\nServer:  criscope 0.2.0\n\

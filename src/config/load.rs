@@ -1,4 +1,4 @@
-//! Reads a configuration from a file and the drop-in files beside it, or from standard input.
+//! Reads a configuration from a file and its drop-in files, or from standard input.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::settings::{
     ValuePlace, check_shape,
 };
 
-/// The directory of drop-in files, beside the configuration file.
+/// The directory of drop-in files, next to the configuration file.
 const DROP_IN_DIRECTORY: &str = "conf.d";
 
 /// Command line flags that replace keys of the file, as they were written.
@@ -81,7 +81,7 @@ impl FlagOverrides {
 }
 
 impl LoadedConfig {
-    /// Reads the same files with the same flags again, and those that were added; without a file the result is the same.
+    /// Reads the files again, added ones too, with the same flags. Without a file the result is the same.
     ///
     /// # Errors
     /// As [`Config::load`], and if the configuration came from standard input.
@@ -97,7 +97,7 @@ impl LoadedConfig {
 }
 
 impl Config {
-    /// Reads a file (`-` is standard input) and the drop-in files in `conf.d` beside it, `*.toml` in lexical order; flags
+    /// Reads a file (`-` is standard input) and its drop-in files `conf.d/*.toml`, in lexical order; flags
     /// replace their keys.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl Config {
     }
 }
 
-/// Reads texts, of which a later one replaces the values of earlier ones.
+/// Reads texts; values of later ones replace values of earlier ones.
 fn from_sources(
     sources: &[ConfigSource],
     flags: &FlagOverrides,
@@ -165,26 +165,29 @@ fn from_sources(
     ConfigErrors::from_list(errors)?;
     let origins = origins(&root, &texts);
     let mut reader = SettingsReader::new(texts, Some(&root), flags.keys());
-    check_shape(&mut reader, &root, &SettingsSchema::of::<Config>());
+    check_shape(
+        &mut reader,
+        &root,
+        &SettingsSchema::from_section::<Config>(),
+    );
     Ok((finish(reader, flags)?, origins))
 }
 
-/// The drop-in files beside a configuration file, in lexical order. Hidden files are left out, as editors and configuration
+/// The drop-in files of a configuration file, in lexical order. Hidden files are left out, as editors and configuration
 /// managers leave some behind.
 fn drop_ins(path: &Path) -> Result<Vec<PathBuf>, ConfigErrors> {
     if is_stdin(path) {
         return Ok(Vec::new());
     }
     let dir = path.with_file_name(DROP_IN_DIRECTORY);
-    let unreadable = |error| whole(&name_of(&dir), ConfigProblem::Unreadable(error));
     let entries = match fs::read_dir(&dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(unreadable(error).into()),
+        Err(error) => return Err(unreadable(&dir, error).into()),
     };
     let mut files = Vec::new();
     for entry in entries {
-        let path = entry.map_err(unreadable)?.path();
+        let path = entry.map_err(|error| unreadable(&dir, error))?.path();
         let hidden = path
             .file_name()
             .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
@@ -200,8 +203,12 @@ fn source(path: &Path) -> Result<ConfigSource, ConfigErrors> {
     let name = name_of(path);
     match read(path) {
         Ok(text) => Ok(ConfigSource { name, text }),
-        Err(error) => Err(whole(&name, ConfigProblem::Unreadable(error)).into()),
+        Err(error) => Err(unreadable(path, error).into()),
     }
+}
+
+fn unreadable(path: &Path, error: io::Error) -> ConfigError {
+    whole(&name_of(path), ConfigProblem::Unreadable(error))
 }
 
 fn finish(mut reader: SettingsReader<'_>, flags: &FlagOverrides) -> Result<Config, ConfigErrors> {

@@ -12,17 +12,11 @@ use std::path::{Path, PathBuf};
 pub use load::{FlagOverrides, LoadedConfig};
 pub use reference::{annotated_file, reference_markdown};
 
-<<<<<<< HEAD
-pub use crate::admin::settings::{Admin, Metrics};
+pub use crate::admin::settings::{AdminSettings, MetricsEndpointSettings};
 pub use crate::lifecycle::settings::{
     ContainerdSettings, ReceiverSettings, RecorderSettings, SamplerSettings, StorySettings,
 };
-pub use crate::proxy::backend::settings::{Backend, BackendKind};
-=======
-pub use crate::admin::settings::{AdminSettings, MetricsEndpointSettings};
-pub use crate::lifecycle::settings::{Containerd, Receiver, Recorder, Sampler, Story};
 pub use crate::proxy::backend::settings::{BackendKind, BackendSettings};
->>>>>>> ac5d2711 (Type names say what they hold)
 pub use crate::proxy::faults::settings::FaultSettings;
 pub use crate::proxy::listener::settings::ServerSettings;
 pub use crate::proxy::pod_index::settings::IdentityLimits;
@@ -45,25 +39,14 @@ settings! {
         admin: AdminSettings = |reader| AdminSettings::checked(reader, &server.listen);
         metrics: MetricsEndpointSettings = MetricsEndpointSettings::read;
         /// At least one, in the order of the file.
-<<<<<<< HEAD
-        backends: Vec<Backend> = |reader| backend::settings::read(reader, upstream, &server.listen);
-        routing: Routing = |reader| routing(reader, &backends, upstream);
-        telemetry: Telemetry = Telemetry::read;
+        backends: Vec<BackendSettings> = |reader| backend::settings::read(reader, upstream, &server.listen);
+        routing: RoutingSettings = |reader| routing(reader, &backends, upstream);
+        telemetry: TelemetrySettings = TelemetrySettings::read;
         story: StorySettings = |reader| StorySettings::read(reader, &server.listen);
         sampler: SamplerSettings = SamplerSettings::read;
         containerd: ContainerdSettings = ContainerdSettings::read;
         receiver: ReceiverSettings = ReceiverSettings::read;
         recorder: RecorderSettings = RecorderSettings::read;
-=======
-        backends: Vec<BackendSettings> = |reader| backend::settings::read(reader, upstream, &server.listen);
-        routing: RoutingSettings = |reader| routing(reader, &backends, upstream);
-        telemetry: TelemetrySettings = TelemetrySettings::read;
-        story: Story = |reader| Story::read(reader, &server.listen);
-        sampler: Sampler = Sampler::read;
-        containerd: Containerd = Containerd::read;
-        receiver: Receiver = Receiver::read;
-        recorder: Recorder = Recorder::read;
->>>>>>> ac5d2711 (Type names say what they hold)
         faults: FaultSettings = FaultSettings::read;
         streaming: Streaming = Streaming::checked;
         /// Only if a backend is the built-in runtime. It is checked in any case.
@@ -80,7 +63,7 @@ settings! {
     parts {
         log: Log = Log::read;
         otlp: Otlp = Otlp::checked;
-        sampling: Sampling = Sampling::of;
+        sampling: Sampling = Sampling::read_with_environment;
         identity: IdentityLimits = IdentityLimits::read;
     }
 }
@@ -185,9 +168,10 @@ pub fn reload_diff(old: &Config, new: &Config) -> ChangedSettings {
         if old.get(&path) == new.get(&path) {
             continue;
         }
-        let list = match setting.live {
-            true => &mut diff.reloadable,
-            false => &mut diff.restart,
+        let list = if setting.live {
+            &mut diff.reloadable
+        } else {
+            &mut diff.restart
         };
         list.push(path);
     }

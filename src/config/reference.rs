@@ -95,7 +95,7 @@ const FILE_INTRO: &str = "\
 /// The reference of every key, as Markdown.
 pub fn reference_markdown() -> String {
     let mut page = REFERENCE_INTRO.to_owned();
-    let schema = SettingsSchema::of::<Config>();
+    let schema = SettingsSchema::from_section::<Config>();
     for (section, about) in &schema.sections {
         // Writing to a String cannot fail.
         let _ = write!(page, "\n## `{}`\n\n{about}\n\n", header(section));
@@ -138,7 +138,7 @@ fn row(key: &KeyDescription) -> String {
 /// its default, or an example if it has none.
 pub fn annotated_file() -> String {
     let mut file = FILE_INTRO.to_owned();
-    let schema = SettingsSchema::of::<Config>();
+    let schema = SettingsSchema::from_section::<Config>();
     for (section, about) in &schema.sections {
         file.push('\n');
         comment(&mut file, about);
@@ -217,7 +217,7 @@ mod tests {
     fn the_page_on_migration_names_only_known_keys() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/MIGRATION.md");
         let page = fs::read_to_string(path).expect("readable");
-        let schema = SettingsSchema::of::<Config>();
+        let schema = SettingsSchema::from_section::<Config>();
         let known = schema.keys.iter();
         let known: Vec<_> = known
             .map(|key| format!("{}.{}", key.section, key.name))
@@ -265,7 +265,7 @@ mod tests {
             .collect();
         let full = Config::from_text("example", &whole, &FlagOverrides::default()).expect("valid");
         let full = full.settings();
-        for key in SettingsSchema::of::<Config>().keys {
+        for key in SettingsSchema::from_section::<Config>().keys {
             let there = full.keys().any(|path| {
                 let section = key
                     .section

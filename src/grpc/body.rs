@@ -13,15 +13,15 @@ use hyper::body::Incoming;
 
 use super::BoxError;
 
-/// See the module documentation.
+/// The body of a request or response.
 ///
-/// Its size is never announced: hyper would make a known size a `content-length` header that the sender did not send.
+/// The size is never announced: hyper would make a known size a `content-length` header that the sender did not send.
 #[derive(Default)]
 pub enum Body {
     /// No data; together with `grpc-status` among the headers this is a trailers-only response.
     #[default]
     Empty,
-    /// As it arrives from the connection.
+    /// Frames that arrive from the connection.
     Incoming(Incoming),
     /// The beginning that was read for inspection, then the rest from the connection.
     Prefixed(BodyPrefix, Incoming),

@@ -13,7 +13,7 @@ pub const HEADER_LENGTH: usize = 5;
 /// The header of a length-prefixed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// Whether the message is compressed with the call's `grpc-encoding`.
+    /// True if the message is compressed with the call's `grpc-encoding`.
     pub compressed: bool,
     /// Length of the message, in bytes.
     pub len: usize,

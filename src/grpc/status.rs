@@ -19,7 +19,7 @@ pub struct Status {
     pub code: Code,
     /// The text, sent to the caller unchanged.
     pub message: String,
-    /// Whether the text quotes a backend, and so may contain secrets.
+    /// True if the text quotes a backend, and so may contain secrets.
     pub quotes_backend: bool,
 }
 
@@ -37,7 +37,7 @@ impl Status {
     }
 
     /// A status from a backend.
-    pub fn of_backend(code: Code, message: impl Into<String>) -> Self {
+    pub fn from_backend(code: Code, message: impl Into<String>) -> Self {
         Self {
             quotes_backend: true,
             ..Self::new(code, message)
@@ -55,9 +55,10 @@ impl Status {
 
     /// The redacted text, for logs and pages.
     pub fn shown(&self) -> Box<str> {
-        match self.quotes_backend {
-            true => redact::error_text(&self.message, None, None, None),
-            false => redact::own_text(&self.message),
+        if self.quotes_backend {
+            redact::error_text(&self.message, None, None, None)
+        } else {
+            redact::own_text(&self.message)
         }
     }
 
@@ -121,7 +122,7 @@ mod tests {
                 .is_some()
         );
 
-        let theirs = Status::of_backend(Code::NotFound, "not found: hunter2");
+        let theirs = Status::from_backend(Code::NotFound, "not found: hunter2");
         assert_eq!(&*theirs.shown(), "not found: <redacted>");
         let reworded = theirs.reworded(Code::Internal, |text| format!("backend a: {text}"));
         assert_eq!(reworded.message, "backend a: not found: hunter2");

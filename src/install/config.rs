@@ -20,7 +20,7 @@ const CRIO_ENDPOINT: &str = "/run/criscope/run/crio/crio.sock";
 /// The annotated example.
 const SAMPLE_CONFIG: &str = include_str!("../../deploy/criscope.toml");
 
-/// What the packages install: for containerd, and not a choice of the administrator.
+/// The configuration in the packages: for containerd, and not a choice of the administrator.
 pub(super) const PACKAGED_CONFIG: &str = include_str!("../../deploy/packaging/criscope.toml");
 
 /// A configuration that `install` has not written.
@@ -32,15 +32,17 @@ pub(super) struct ExistingConfig {
 
 impl ExistingConfig {
     /// The configuration file, unless it is the unchanged example or was written by an installation.
-    pub(super) fn of(text: Option<String>) -> Result<Option<Self>, PlanError> {
-        let Some(text) = text.filter(|text| text != SAMPLE_CONFIG && !text.starts_with(WRITTEN_BY_INSTALL)) else {
+    pub(super) fn from_text(text: Option<String>) -> Result<Option<Self>, PlanError> {
+        let Some(text) =
+            text.filter(|text| text != SAMPLE_CONFIG && !text.starts_with(WRITTEN_BY_INSTALL))
+        else {
             return Ok(None);
         };
         let config = Config::from_text(CONFIG_PATH, &text, &FlagOverrides::default())?;
         Ok(Some(Self { text, config }))
     }
 
-    /// Returns whether it is that of a package, unchanged: it is kept where it fits, and replaced elsewhere.
+    /// Returns whether this is a package's configuration, unchanged. Such a file is replaced where it does not fit.
     pub(super) fn is_packaged(&self) -> bool {
         self.text == PACKAGED_CONFIG
     }
@@ -59,29 +61,32 @@ impl ExistingConfig {
         self.upstreams().next()
     }
 
-    /// Its text, if it does what the plan needs.
+    /// Returns the text, if it has the settings that the plan requires.
     pub(super) fn keep(self, wanted: &RequiredSettings<'_>) -> Result<String, PlanError> {
-        let misfit = |needs: String| PlanError::Config {
-            path: CONFIG_PATH.into(),
-            needs,
-        };
+        match self.missing(wanted) {
+            Some(needs) => Err(PlanError::Config {
+                path: CONFIG_PATH.into(),
+                needs,
+            }),
+            None => Ok(self.text),
+        }
+    }
+
+    /// The first required setting that it does not have.
+    fn missing(&self, wanted: &RequiredSettings<'_>) -> Option<String> {
         if lexical(self.endpoint()) != lexical(wanted.endpoint) {
-            return Err(misfit(format!(
-                "server.listen = {:?}",
-                show_endpoint(wanted.endpoint)
-            )));
+            let endpoint = show_endpoint(wanted.endpoint);
+            return Some(format!("server.listen = {endpoint:?}"));
         }
         match wanted.upstream {
             Some(upstream) if !self.upstreams().any(|found| found == lexical(upstream)) => {
-                Err(misfit(format!(
-                    "a backend with endpoint = {:?}",
-                    show_endpoint(upstream)
-                )))
+                let endpoint = show_endpoint(upstream);
+                Some(format!("a backend with endpoint = {endpoint:?}"))
             }
             None if self.config.runtime.is_none() => {
-                Err(misfit("the built-in runtime as a backend".to_owned()))
+                Some("the built-in runtime as a backend".to_owned())
             }
-            _ => Ok(self.text),
+            _ => None,
         }
     }
 }
@@ -93,7 +98,7 @@ pub(super) fn written_upstream(text: Option<&str>) -> Option<PathBuf> {
     config.backends.first()?.endpoint.clone()
 }
 
-/// What the configuration must do.
+/// Settings that the plan requires of the configuration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequiredSettings<'a> {
     pub(super) endpoint: &'a Path,
@@ -111,10 +116,10 @@ pub(super) fn endpoint(upstream: &Path, mode: InstallMode) -> PathBuf {
 /// A new configuration.
 pub(super) fn write(wanted: &RequiredSettings<'_>) -> String {
     let mut text = format!(
-        "{WRITTEN}# All settings: https://github.com/criscope/criscope/blob/main/docs/CONFIG.md\n"
+        "{WRITTEN_BY_INSTALL}# All settings: https://github.com/criscope/criscope/blob/main/docs/CONFIG.md\n"
     );
     if wanted.endpoint != Path::new(DEFAULT_LISTEN) {
-        // The defaults of these are beside the socket, where the service may not write.
+        // By default these paths are next to the socket, where the service may not write.
         text.push_str(&format!(
             "\n[server]\nlisten = {:?}\n\n[admin]\nsocket = \"unix:///run/criscope/criscope.admin.sock\"\n",
             show_endpoint(wanted.endpoint)

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::machine::NodeOperations;
 use super::root::FilesystemRoot;
 
-/// What is at a path.
+/// The content at a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum PathContent {
@@ -27,6 +27,16 @@ pub(super) enum PathContent {
     },
     /// A symbolic link.
     Link { target: PathBuf },
+}
+
+impl PathContent {
+    /// Compares without mode and owner: an administrator's chmod is no change of content.
+    pub(super) fn has_same_content(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::File { sha256: one, .. }, Self::File { sha256: other, .. }) => one == other,
+            _ => self == other,
+        }
+    }
 }
 
 /// The name of a content.
@@ -86,40 +96,44 @@ pub(super) fn apply(
     if capture(path).is_ok_and(|(found, _)| found == *state) {
         return Ok(false);
     }
-    let shown = |error: io::Error| at(path, &error);
     match state {
         PathContent::Absent => remove(path)?,
         PathContent::Link { target } => {
-            symlink(target, &temporary).map_err(shown)?;
+            symlink(target, &temporary).map_err(|error| at(path, &error))?;
             machine.reached("a link made, not yet in place");
-            fs::rename(&temporary, path).map_err(shown)?;
+            fs::rename(&temporary, path).map_err(|error| at(path, &error))?;
         }
-        PathContent::File {
-            sha256,
-            mode,
-            uid,
-            gid,
-        } => {
+        PathContent::File { sha256, .. } => {
             let bytes = content(sha256)?;
-            let mut file = OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&temporary)
-                .map_err(shown)?;
-            file.write_all(&bytes).map_err(shown)?;
-            fchown(&file, Some(*uid), Some(*gid)).map_err(shown)?;
-            file.set_permissions(fs::Permissions::from_mode(*mode))
-                .map_err(shown)?;
-            copy_label(path, &file);
-            file.sync_all().map_err(shown)?;
+            write_temporary(&temporary, path, state, &bytes).map_err(|error| at(path, &error))?;
             machine.reached("a file written, not yet in place");
-            fs::rename(&temporary, path).map_err(shown)?;
+            fs::rename(&temporary, path).map_err(|error| at(path, &error))?;
         }
     }
     machine.reached("a change made, not yet synced");
     sync_directory(path)?;
     Ok(true)
+}
+
+/// Writes the file that will replace `path`, with the mode and the owner of `state`.
+fn write_temporary(
+    temporary: &Path,
+    path: &Path,
+    state: &PathContent,
+    bytes: &[u8],
+) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(temporary)?;
+    file.write_all(bytes)?;
+    if let PathContent::File { mode, uid, gid, .. } = state {
+        fchown(&file, Some(*uid), Some(*gid))?;
+        file.set_permissions(fs::Permissions::from_mode(*mode))?;
+    }
+    copy_label(path, &file);
+    file.sync_all()
 }
 
 fn temporary(path: &Path) -> PathBuf {

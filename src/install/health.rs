@@ -1,4 +1,4 @@
-//! Whether the node works: what was true before must be true afterwards, and for a while.
+//! Health checks after an installation: conditions that held before must hold again, for a while.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// How long the node must be healthy.
 const HEALTHY_FOR: Duration = Duration::from_secs(5);
 
-/// What was true before.
+/// The node's health before a change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HealthBaseline {
     pub(super) network: bool,
@@ -103,7 +103,7 @@ impl<'a> KubeletCheck<'a> {
 
     pub(super) fn look(&mut self) -> Result<(), String> {
         let unit = &self.units.kubelet;
-        let state = UnitState::of(self.machine, unit)?;
+        let state = UnitState::read(self.machine, unit)?;
         let restarts = *self.restarts.get_or_insert(state.restarts);
         if !state.active {
             return Err(format!("{unit} is not active"));

@@ -1,4 +1,4 @@
-//! The journal of an installation, in `/var/lib/criscope-install`: what is being changed, and what has been changed.
+//! The journal of an installation, in `/var/lib/criscope-install`: changes under way, and completed changes.
 //!
 //! `transaction.json` exists from before the first change until after the last. `record.json` holds the originals from a
 //! committed installation until it is uninstalled. Contents are in `blobs/`, named by their SHA-256.
@@ -37,7 +37,7 @@ pub enum ChangeGroup {
 }
 
 impl ChangeGroup {
-    /// Whether links are followed: files of others may be links, and stay links.
+    /// Returns whether links are followed: other programs' files may be links, and stay links.
     fn follows(self) -> bool {
         matches!(self, Self::Runtime | Self::Kubelet)
     }
@@ -68,19 +68,20 @@ pub(super) struct ChangedLine {
 impl FileChange {
     /// The path of the file itself.
     pub(super) fn file(&self, root: &FilesystemRoot) -> PathBuf {
-        match self.group.follows() {
-            true => files::behind_links(root, &self.path),
-            false => root.path(&self.path),
+        if self.group.follows() {
+            files::behind_links(root, &self.path)
+        } else {
+            root.path(&self.path)
         }
     }
 }
 
-/// What the commands between the changes need to know.
+/// Units and sockets, for the commands between the changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AffectedUnits {
     /// The kubelet's unit.
     pub(super) kubelet: String,
-    /// Whether it ran.
+    /// True if the kubelet ran.
     pub(super) kubelet_active: bool,
     /// The other runtime's unit, if its configuration changes.
     #[serde(default)]
@@ -111,7 +112,7 @@ pub(super) struct InstallationRecord {
     pub(super) version: String,
     pub(super) mode: String,
     pub(super) units: AffectedUnits,
-    /// From the originals to what is installed.
+    /// Changes from the originals to the installed files.
     pub(super) changes: Vec<FileChange>,
 }
 
@@ -130,6 +131,11 @@ impl InstallJournal<'_> {
     /// The committed installation.
     pub(super) fn record(&self) -> io::Result<Option<InstallationRecord>> {
         self.json(RECORD)
+    }
+
+    /// Returns whether the committed installation is this transaction.
+    pub(super) fn has_record(&self, id: u64) -> io::Result<bool> {
+        Ok(self.record()?.is_some_and(|record| record.id == id))
     }
 
     /// Writes a transaction. From now on it is undone or finished after a power failure. Contents come first.

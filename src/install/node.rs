@@ -52,9 +52,10 @@ impl NodeOperations for LocalNode {
                 .map(str::trim)
                 .filter(|line| !line.is_empty())
                 .collect();
-            return Err(match text.is_empty() {
-                true => output.status.to_string(),
-                false => text.join(" "),
+            return Err(if text.is_empty() {
+                output.status.to_string()
+            } else {
+                text.join(" ")
             });
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -69,14 +70,11 @@ impl NodeOperations for LocalNode {
             answer.map_err(|status| format!("{:?}: {}", status.code(), status.message()))
         })?;
         let status = status.into_inner().status.unwrap_or_default();
-        let holds = |name: &str| {
+        let [runtime, network] = ["RuntimeReady", "NetworkReady"].map(|name| {
             let mut conditions = status.conditions.iter();
             conditions.any(|condition| condition.r#type == name && condition.status)
-        };
-        Ok(RuntimeReadiness {
-            runtime: holds("RuntimeReady"),
-            network: holds("NetworkReady"),
-        })
+        });
+        Ok(RuntimeReadiness { runtime, network })
     }
 
     fn pods(&self, socket: &Path) -> Result<usize, String> {
@@ -140,11 +138,11 @@ fn processes(unit: &str) -> Vec<i32> {
         return Vec::new();
     };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let inside = |pid: &i32| {
+    pids.filter(|pid: &i32| {
         let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         text.split(['/', '\n']).any(|part| part == unit)
-    };
-    pids.filter(inside).collect()
+    })
+    .collect()
 }
 
 fn has_socket(pid: i32, inodes: &HashSet<u32>) -> bool {

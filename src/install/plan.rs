@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::config::{self, ExistingConfig, RequiredSettings};
 use super::detect::{DetectError, DetectedKubelet};
@@ -17,7 +17,7 @@ use super::workspace::EditWorkspace;
 use crate::config::ConfigErrors;
 use crate::settings::{lexical, show_endpoint};
 
-/// What criscope shall be.
+/// Modes of an installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstallMode {
     /// A proxy in front of the runtime that the kubelet uses.
@@ -29,7 +29,7 @@ pub enum InstallMode {
 }
 
 impl InstallMode {
-    /// Its name in the record.
+    /// The mode's name in the record.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Front => "front",
@@ -39,7 +39,7 @@ impl InstallMode {
     }
 }
 
-/// What the user wants.
+/// Options of `criscope install`.
 #[derive(Clone, Debug)]
 pub struct InstallOptions {
     /// The mode.
@@ -50,7 +50,7 @@ pub struct InstallOptions {
     pub unit: Option<String>,
     /// The name of the cluster, for the attributes of spans, metrics and log records.
     pub cluster: Option<String>,
-    /// Whether pods of criscope-agent read a socket of the daemon. One that an earlier installation made stays in any case.
+    /// True if pods of criscope-agent read a socket of the daemon. A socket from an earlier installation stays in any case.
     pub agent: bool,
     /// The running program.
     pub program: PathBuf,
@@ -74,17 +74,17 @@ pub enum PlanError {
     Config {
         /// The file.
         path: PathBuf,
-        /// What is missing.
+        /// The missing setting.
         needs: String,
     },
-    /// It is installed differently.
+    /// criscope is installed in another mode.
     #[error("criscope is installed on this node in another mode ({0})")]
     Mode(String),
     /// Nothing tells which runtime is meant.
-    #[error("the kubelet already uses {}, and nothing says which runtime is behind it", .0.display())]
+    #[error("the kubelet already uses {}, and the runtime behind it is unknown", .0.display())]
     NoUpstream(PathBuf),
     /// Pods of another runtime could not be stopped any more.
-    #[error("{} has {pods} pods, which no one could stop after the change", runtime.display())]
+    #[error("{} still has {pods} pods, and nothing could stop them after the change", runtime.display())]
     Pods {
         /// The socket of the other runtime.
         runtime: PathBuf,
@@ -94,13 +94,13 @@ pub enum PlanError {
     /// The runtime does not work before the change.
     #[error("the runtime at {} does not work, so nothing is changed: {reason}", runtime.display())]
     Broken {
-        /// Its socket.
+        /// Socket of the runtime.
         runtime: PathBuf,
         /// The reason.
         reason: String,
     },
     /// A program is missing.
-    #[error("{} is missing: the built-in runtime needs it beside criscope", .0.display())]
+    #[error("{} is missing: the built-in runtime needs it in the directory of criscope", .0.display())]
     NoShim(PathBuf),
     /// A file cannot be read.
     #[error(transparent)]
@@ -124,7 +124,7 @@ impl PlanError {
     }
 }
 
-/// What will be at a path.
+/// The planned content at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlannedContent {
     /// A text with a mode.
@@ -138,11 +138,11 @@ pub enum PlannedContent {
 /// A file that the plan changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedEdit {
-    /// Its path.
+    /// Path of the file.
     pub path: PathBuf,
     /// When it changes.
     pub group: ChangeGroup,
-    /// What it becomes.
+    /// The new content.
     pub content: PlannedContent,
 }
 
@@ -151,9 +151,9 @@ pub struct PlannedEdit {
 pub struct InstallPlan {
     /// The mode.
     pub mode: InstallMode,
-    /// What was found, a sentence each.
+    /// Findings about the node, a sentence each.
     pub found: Vec<String>,
-    /// What the user should know or do.
+    /// Notes and tasks for the user.
     pub notes: Vec<String>,
     /// Only files that change.
     pub edits: Vec<PlannedEdit>,
@@ -234,7 +234,7 @@ impl InstallPlan {
         self.edits.iter().any(|edit| edit.group == group)
     }
 
-    /// What must be true before anything is changed.
+    /// Checks the conditions for an installation, before anything is changed.
     fn check(
         &self,
         machine: &dyn NodeOperations,
@@ -255,19 +255,20 @@ impl InstallPlan {
             }
             return Ok(());
         }
-        let runtime = match self.record.is_none() && self.mode == InstallMode::TakeOver {
-            true => &sockets.old,
-            false => sockets.upstream.as_ref().unwrap_or(&sockets.old),
+        let runtime = if self.record.is_none() && self.mode == InstallMode::TakeOver {
+            &sockets.old
+        } else {
+            sockets.upstream.as_ref().unwrap_or(&sockets.old)
         };
-        let broken = |reason: String| PlanError::Broken {
+        let reason = match machine.runtime(runtime) {
+            Ok(ready) if ready.runtime => return Ok(()),
+            Ok(_) => "it reports RuntimeReady=false".to_owned(),
+            Err(reason) => reason,
+        };
+        Err(PlanError::Broken {
             runtime: runtime.clone(),
             reason,
-        };
-        let ready = machine.runtime(runtime).map_err(broken)?;
-        match ready.runtime {
-            true => Ok(()),
-            false => Err(broken("it reports RuntimeReady=false".to_owned())),
-        }
+        })
     }
 }
 
@@ -293,16 +294,14 @@ impl PlannedSockets {
     ) -> Result<Self, PlanError> {
         let text = root.text(config::CONFIG_PATH)?;
         let written = config::written_upstream(text.as_deref());
-        let existing = ExistingConfig::of(text)?;
+        let existing = ExistingConfig::from_text(text)?;
         let used = lexical(&kubelet.runtime);
-        let ours = |path: &Path| {
-            let existing = existing
-                .as_ref()
-                .map(|existing| lexical(existing.endpoint()));
-            record.is_some_and(|record| record.units.new == path)
-                || existing.is_some_and(|endpoint| endpoint == path)
-                || path.starts_with("/run/criscope")
-        };
+        let configured = existing
+            .as_ref()
+            .map(|existing| lexical(existing.endpoint()));
+        let uses_criscope = record.is_some_and(|record| record.units.new == used)
+            || configured.as_ref() == Some(&used)
+            || used.starts_with("/run/criscope");
         let old = match record {
             Some(record) => record.units.old.clone(),
             None => used.clone(),
@@ -315,14 +314,14 @@ impl PlannedSockets {
                     .and_then(ExistingConfig::upstream)
                     .or(written);
                 let named = options.upstream.as_deref().map(lexical);
-                let direct = Some(used.clone()).filter(|path| !ours(path));
+                let direct = (!uses_criscope).then(|| used.clone());
                 let upstream = named.or(direct).or(behind);
                 let upstream = upstream.ok_or_else(|| PlanError::NoUpstream(used.clone()))?;
                 (config::endpoint(&upstream, options.mode), Some(upstream))
             }
             InstallMode::Runtime => (PathBuf::from(config::DEFAULT_LISTEN), None),
         };
-        // Of a configuration that is kept, its own socket counts.
+        // An existing configuration keeps its own socket.
         let endpoint = match &existing {
             Some(existing) if options.mode != InstallMode::TakeOver && !existing.is_packaged() => {
                 existing.endpoint().to_owned()
@@ -359,7 +358,7 @@ fn notes(kubelet: &DetectedKubelet, sockets: &PlannedSockets) -> Vec<String> {
         .collect();
     if !kubelet.state.active {
         notes.push(format!(
-            "{} is not running: it is not started, and whether it works with criscope is not checked",
+            "{} is not running: criscope neither starts it nor checks that they work together",
             kubelet.unit
         ));
     }
@@ -377,7 +376,7 @@ fn texts(files: EditWorkspace<'_>, group: ChangeGroup) -> impl Iterator<Item = P
         })
 }
 
-/// Whether a file is not yet what the plan makes it. The mode of a file that exists is kept.
+/// Returns whether the plan changes a file. An existing file keeps its mode.
 fn differs(root: &FilesystemRoot, edit: &PlannedEdit) -> io::Result<bool> {
     let path = root.path(&edit.path);
     Ok(match &edit.content {
@@ -390,7 +389,7 @@ fn differs(root: &FilesystemRoot, edit: &PlannedEdit) -> io::Result<bool> {
     })
 }
 
-/// Whether a unit runs.
+/// Returns whether a unit is active.
 pub(super) fn active(machine: &dyn NodeOperations, unit: &str) -> bool {
-    UnitState::of(machine, unit).is_ok_and(|state| state.active)
+    UnitState::read(machine, unit).is_ok_and(|state| state.active)
 }

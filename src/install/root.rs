@@ -42,7 +42,7 @@ impl FilesystemRoot {
         }
     }
 
-    /// The same as text.
+    /// Reads a file as text.
     ///
     /// # Errors
     /// If it cannot be read, or is not UTF-8.
@@ -58,7 +58,7 @@ impl FilesystemRoot {
         Ok(Some(text))
     }
 
-    /// Whether there is a file, directory or link.
+    /// Returns whether there is a file, directory or link.
     pub fn has(&self, path: impl AsRef<Path>) -> bool {
         self.path(path).symlink_metadata().is_ok()
     }

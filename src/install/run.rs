@@ -30,10 +30,10 @@ pub enum InstallError {
     #[error("another `criscope install` or `uninstall` is running")]
     Busy,
     /// The node is as it was.
-    #[error("not installed, the node is as before: {0}")]
+    #[error("not installed; every change was rolled back: {0}")]
     RolledBack(String),
     /// The node is not as it was.
-    #[error("{reason}; and taking back what was done failed: {rollback}")]
+    #[error("{reason}; and the rollback failed: {rollback}")]
     Stuck {
         /// Why it was taken back.
         reason: String,
@@ -47,7 +47,7 @@ pub enum InstallError {
     #[error("criscope was not installed by `criscope install` on this node")]
     NotInstalled,
     /// Pods of the built-in runtime could not be stopped any more.
-    #[error("criscope has {0} pods, which no one could stop after the change")]
+    #[error("criscope still has {0} pods, and nothing could stop them after the change")]
     Pods(usize),
     /// A file cannot be read or written.
     #[error(transparent)]
@@ -125,16 +125,17 @@ impl Installer<'_> {
     pub fn install(&self, plan: &InstallPlan) -> Result<(), InstallError> {
         let transaction = self.begin(plan)?;
         self.machine.reached("the journal written");
-        let before = match plan.record.is_some() {
-            true => HealthBaseline::look(self.machine, &plan.units.new),
-            false => HealthBaseline::look(self.machine, &plan.units.old),
+        let before = if plan.record.is_some() {
+            HealthBaseline::look(self.machine, &plan.units.new)
+        } else {
+            HealthBaseline::look(self.machine, &plan.units.old)
         };
         if let Err(reason) = self.forward(plan, &transaction, before) {
             (self.say)(&format!("failed: {reason}"));
-            (self.say)("taking everything back");
+            (self.say)("rolling everything back");
             let back = self.take_back(&transaction, TakedownMoment::Now);
-            let works = || self.works_as_before(&transaction.units, before);
-            return Err(match back.and_then(|()| works()) {
+            let back = back.and_then(|()| self.works_as_before(&transaction.units, before));
+            return Err(match back {
                 Ok(()) => InstallError::RolledBack(reason),
                 Err(rollback) => InstallError::Stuck { reason, rollback },
             });
@@ -249,16 +250,17 @@ impl Installer<'_> {
     }
 
     fn start_criscope(&self, plan: &InstallPlan) -> Result<(), String> {
-        let socket = |edit: &PlannedEdit| {
-            edit.path.ends_with(CRISCOPE_SOCKET_UNIT) && matches!(edit.content, PlannedContent::Text(..))
-        };
+        let changes_socket = plan.edits.iter().any(|edit| {
+            edit.path.ends_with(CRISCOPE_SOCKET_UNIT)
+                && matches!(edit.content, PlannedContent::Text(..))
+        });
         let changed = plan.has(ChangeGroup::Service)
             || plan.has(ChangeGroup::Program)
             || plan.mode == InstallMode::TakeOver;
         let running = active(self.machine, CRISCOPE_SERVICE);
         if running && changed {
             // The socket stays, so callers wait; unless its address changes.
-            if plan.edits.iter().any(socket) {
+            if changes_socket {
                 self.systemctl(&["stop", CRISCOPE_SERVICE, CRISCOPE_SOCKET_UNIT])?;
             } else {
                 return self.systemctl(&["restart", CRISCOPE_SERVICE]);
@@ -288,10 +290,9 @@ impl Installer<'_> {
     /// Returns whether anything changed.
     pub(super) fn apply(&self, change: &FileChange, state: &PathContent) -> Result<bool, String> {
         let journal = self.journal();
-        let content = |name: &str| journal.content(name);
         let path = change.file(self.root);
-        let text = |error: io::Error| error.to_string();
-        let changed = files::apply(&path, state, content, self.machine).map_err(text)?;
+        let changed = files::apply(&path, state, |name| journal.content(name), self.machine);
+        let changed = changed.map_err(|error| error.to_string())?;
         if changed {
             let verb = match state {
                 PathContent::Absent => "removed",
@@ -353,25 +354,25 @@ impl Installer<'_> {
     /// After a roll-back: the kubelet runs if it ran, and the runtime answers where it did.
     fn works_as_before(&self, units: &AffectedUnits, before: HealthBaseline) -> Result<(), String> {
         let patience = self.patience;
-        let check = || {
+        // Also after an interrupt.
+        health::wait(&UninterruptedNode(self.machine), patience, false, || {
             if units.kubelet_active && !active(self.machine, &units.kubelet) {
                 return Err(format!("{} is not active", units.kubelet));
             }
             let now = HealthBaseline::look(self.machine, &units.old);
-            match before.network && !now.network {
-                true => Err(format!(
+            if before.network && !now.network {
+                Err(format!(
                     "the runtime at {} is not ready",
                     units.old.display()
-                )),
-                false => Ok(()),
+                ))
+            } else {
+                Ok(())
             }
-        };
-        // Also after an interrupt.
-        health::wait(&UninterruptedNode(self.machine), patience, false, check)
+        })
     }
 }
 
-/// The same machine, for what must be completed.
+/// The node, without interrupts: for steps that must be completed.
 #[derive(Debug)]
 pub(super) struct UninterruptedNode<'a>(pub(super) &'a dyn NodeOperations);
 
@@ -398,11 +399,10 @@ impl NodeOperations for UninterruptedNode<'_> {
 
 /// Joins what went wrong, if anything.
 pub(super) fn joined(problems: &[impl Display]) -> Result<(), String> {
-    match problems.is_empty() {
-        true => Ok(()),
-        false => {
-            let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
-            Err(problems.join("; "))
-        }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        Err(problems.join("; "))
     }
 }

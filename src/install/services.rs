@@ -16,14 +16,14 @@ const RUNTIME_SERVICE: &str = include_str!("../../deploy/systemd/criscope-runtim
 const SOCKET_UNIT: &str = include_str!("../../deploy/systemd/criscope.socket");
 const RECOVER_SERVICE: &str = include_str!("../../deploy/systemd/criscope-recover.service");
 
-/// What the exports of criscope say about where it runs.
+/// Drop-in with the names of Node and cluster, for criscope's exports.
 const IDENTITY_DROP_IN: &str = "/etc/systemd/system/criscope.service.d/criscope-identity.conf";
 const CLUSTER_NAME_ASSIGNMENT: &str = "OTEL_RESOURCE_ATTRIBUTES=k8s.cluster.name=";
 
 /// The socket of the daemon that pods of criscope-agent read, in the directory that they mount.
 pub const AGENT_SOCKET: &str = "unix:///run/criscope/agent/criscope.sock";
 
-/// That directory.
+/// Directory of the socket for criscope-agent.
 pub(super) const AGENT_DIRECTORY: &str = "/run/criscope/agent";
 
 /// The drop-in file with that socket.
@@ -45,32 +45,20 @@ pub(super) fn edits(
 ) -> Result<Vec<PlannedEdit>, PlanError> {
     let mut edits = Vec::new();
     let program = programs(options, &mut edits)?;
-    let text = |path: &str, text: String, group| PlannedEdit {
-        path: path.into(),
-        group,
-        content: PlannedContent::Text(text, 0o644),
-    };
-    let link = |target: &str, unit: &Path, group| PlannedEdit {
-        path: Path::new(SYSTEMD_DIRECTORY)
-            .join(format!("{target}.wants"))
-            .join(unit.file_name().unwrap_or_default()),
-        group,
-        content: PlannedContent::Link(unit.to_owned()),
-    };
-    let named = |unit: &str| unit.replace(UNIT_PROGRAM, &program.display().to_string());
+    let program = program.display().to_string();
 
-    let recover = PathBuf::from(format!("{ETC}/criscope-recover.service"));
+    let recover = PathBuf::from(format!("{SYSTEMD_DIRECTORY}/criscope-recover.service"));
     let before = format!("Before=criscope.service {} ", kubelet.unit);
-    let unit = match RECOVER_SERVICE.contains(&format!("{} ", kubelet.unit)) {
-        true => named(RECOVER_SERVICE),
-        false => named(RECOVER_SERVICE).replace("Before=criscope.service ", &before),
-    };
-    edits.push(text(
-        &recover.display().to_string(),
-        unit,
+    let mut unit = RECOVER_SERVICE.replace(UNIT_PROGRAM, &program);
+    if !RECOVER_SERVICE.contains(&format!("{} ", kubelet.unit)) {
+        unit = unit.replace("Before=criscope.service ", &before);
+    }
+    edits.push(text_file(recover.clone(), unit, ChangeGroup::Program));
+    edits.push(wants_link(
+        "multi-user.target",
+        &recover,
         ChangeGroup::Program,
     ));
-    edits.push(link("multi-user.target", &recover, ChangeGroup::Program));
 
     let service = match options.mode {
         InstallMode::Runtime => RUNTIME_SERVICE,
@@ -79,37 +67,55 @@ pub(super) fn edits(
     let listen = show_endpoint(&sockets.endpoint);
     let listen = listen.trim_start_matches("unix://");
     let socket = SOCKET_UNIT.replace(config::DEFAULT_LISTEN, listen);
-    edits.push(text(
-        config::CONFIG_PATH,
+    edits.push(text_file(
+        config::CONFIG_PATH.into(),
         sockets.config.clone(),
         ChangeGroup::Service,
     ));
     if options.agent {
-        let drop_in = format!("{WRITTEN}[admin]\nagent_socket = {AGENT_SOCKET:?}\n");
-        edits.push(text(AGENT_DROP_IN, drop_in, ChangeGroup::Service));
+        let drop_in = format!("{WRITTEN_BY_INSTALL}[admin]\nagent_socket = {AGENT_SOCKET:?}\n");
+        let path = AGENT_DROP_IN.into();
+        edits.push(text_file(path, drop_in, ChangeGroup::Service));
     }
+    let service = service.replace(UNIT_PROGRAM, &program);
     for (name, unit, target) in [
-        ("criscope.service", named(service), "multi-user.target"),
+        ("criscope.service", service, "multi-user.target"),
         ("criscope.socket", socket, "sockets.target"),
     ] {
         let path = match packaged(root, name, &unit)? {
             Some(path) => path,
             None => {
-                let path = PathBuf::from(format!("{ETC}/{name}"));
-                edits.push(text(
-                    &path.display().to_string(),
-                    unit,
-                    ChangeGroup::Service,
-                ));
+                let path = PathBuf::from(format!("{SYSTEMD_DIRECTORY}/{name}"));
+                edits.push(text_file(path.clone(), unit, ChangeGroup::Service));
                 path
             }
         };
-        edits.push(link(target, &path, ChangeGroup::Service));
+        edits.push(wants_link(target, &path, ChangeGroup::Service));
     }
     if let Some(identity) = identity(root, options, kubelet)? {
-        edits.push(text(IDENTITY_DROP_IN, identity, ChangeGroup::Service));
+        let path = IDENTITY_DROP_IN.into();
+        edits.push(text_file(path, identity, ChangeGroup::Service));
     }
     Ok(edits)
+}
+
+fn text_file(path: PathBuf, text: String, group: ChangeGroup) -> PlannedEdit {
+    PlannedEdit {
+        path,
+        group,
+        content: PlannedContent::Text(text, 0o644),
+    }
+}
+
+/// The link by which a target of systemd starts a unit.
+fn wants_link(target: &str, unit: &Path, group: ChangeGroup) -> PlannedEdit {
+    PlannedEdit {
+        path: Path::new(SYSTEMD_DIRECTORY)
+            .join(format!("{target}.wants"))
+            .join(unit.file_name().unwrap_or_default()),
+        group,
+        content: PlannedContent::Link(unit.to_owned()),
+    }
 }
 
 /// A drop-in with the names of Node and cluster, where they are known and not those of the unit. A cluster that an earlier
@@ -120,25 +126,30 @@ fn identity(
     kubelet: &DetectedKubelet,
 ) -> Result<Option<String>, PlanError> {
     let before = root.text(IDENTITY_DROP_IN)?.unwrap_or_default();
-    let told = before.lines().find_map(|line| line.split_once(CLUSTER_NAME_ASSIGNMENT));
+    let told = before
+        .lines()
+        .find_map(|line| line.split_once(CLUSTER_NAME_ASSIGNMENT));
     let cluster = options.cluster.as_deref().or(told.map(|(_, name)| name));
     let node = kubelet.node.as_deref().filter(|name| is_name(name));
     let node = node.map(|node| format!("Environment=NODE_NAME={node}\n"));
     let cluster = cluster.filter(|name| is_name(name));
-    let cluster = cluster.map(|cluster| format!("Environment={CLUSTER}{cluster}\n"));
+    let cluster =
+        cluster.map(|cluster| format!("Environment={CLUSTER_NAME_ASSIGNMENT}{cluster}\n"));
     let lines: String = node.into_iter().chain(cluster).collect();
-    Ok((!lines.is_empty()).then(|| format!("{WRITTEN}[Service]\n{lines}")))
+    Ok((!lines.is_empty()).then(|| format!("{WRITTEN_BY_INSTALL}[Service]\n{lines}")))
 }
 
 /// Returns whether a name needs no quotes and escapes in a unit and in a list of attributes.
 pub fn is_name(name: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    !name.is_empty() && name.len() <= 253 && name.chars().all(is_plain)
+    let mut characters = name.chars();
+    !name.is_empty()
+        && name.len() <= 253
+        && characters.all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
 /// A unit of a package, if it does the same and none in /etc overrides it.
 fn packaged(root: &FilesystemRoot, name: &str, unit: &str) -> Result<Option<PathBuf>, PlanError> {
-    if root.has(format!("{ETC}/{name}")) {
+    if root.has(format!("{SYSTEMD_DIRECTORY}/{name}")) {
         return Ok(None);
     }
     for directory in PACKAGE_UNIT_DIRECTORIES {
@@ -174,16 +185,18 @@ fn programs(options: &InstallOptions, edits: &mut Vec<PlannedEdit>) -> Result<Pa
     {
         return Ok(program.clone());
     }
-    let mut copy = |from: &Path, to: PathBuf| {
-        edits.push(PlannedEdit {
-            path: to,
-            group: ChangeGroup::Program,
-            content: PlannedContent::Program(from.to_owned()),
-        });
-    };
-    copy(program, UNIT_PROGRAM.into());
+    edits.push(program_copy(program, UNIT_PROGRAM.into()));
     if shim.exists() {
-        copy(&shim, Path::new(UNIT_PROGRAM).with_file_name(SHIM_PROGRAM));
+        let path = Path::new(UNIT_PROGRAM).with_file_name(SHIM_PROGRAM);
+        edits.push(program_copy(&shim, path));
     }
     Ok(UNIT_PROGRAM.into())
+}
+
+fn program_copy(from: &Path, path: PathBuf) -> PlannedEdit {
+    PlannedEdit {
+        path,
+        group: ChangeGroup::Program,
+        content: PlannedContent::Program(from.to_owned()),
+    }
 }

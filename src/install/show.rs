@@ -1,4 +1,4 @@
-//! A plan for people: what was found, every file as a diff, and the commands.
+//! Shows a plan to the user: findings, every file as a diff, and the commands.
 
 use std::fmt::Write as _;
 use std::io;
@@ -54,13 +54,17 @@ impl InstallPlan {
             ChangeGroup::Service => {
                 commands.push("systemctl daemon-reload".to_owned());
                 if !self.has(ChangeGroup::Runtime) {
-                    commands.push(format!("systemctl start {SOCKET} {SERVICE}"));
+                    commands.push(format!(
+                        "systemctl start {CRISCOPE_SOCKET_UNIT} {CRISCOPE_SERVICE}"
+                    ));
                 }
             }
             ChangeGroup::Runtime if self.has(group) => {
                 let unit = self.units.runtime.as_deref().unwrap_or_default();
                 commands.push(format!("systemctl restart {unit}"));
-                commands.push(format!("systemctl start {SOCKET} {SERVICE}"));
+                commands.push(format!(
+                    "systemctl start {CRISCOPE_SOCKET_UNIT} {CRISCOPE_SERVICE}"
+                ));
             }
             ChangeGroup::Kubelet if self.has(group) && self.units.kubelet_active => {
                 commands.push(format!("systemctl restart {}", self.units.kubelet));
@@ -91,20 +95,20 @@ fn show(root: &FilesystemRoot, edit: &PlannedEdit) -> io::Result<String> {
 }
 
 fn diff(path: &Path, old: Option<&str>, new: Option<&str>) -> String {
-    let name = |text: Option<&str>| match text {
+    let [old_name, new_name] = [old, new].map(|text| match text {
         Some(_) => path.display().to_string(),
         None => "/dev/null".to_owned(),
-    };
+    });
     let lines = TextDiff::from_lines(old.unwrap_or_default(), new.unwrap_or_default());
     lines
         .unified_diff()
         .context_radius(1)
-        .header(&name(old), &name(new))
+        .header(&old_name, &new_name)
         .to_string()
 }
 
 impl RemovalPlan {
-    /// The same for taking away.
+    /// Shows what uninstalling changes.
     ///
     /// # Errors
     /// If a file cannot be read.
@@ -147,7 +151,10 @@ impl RemovalPlan {
                 }
             }
         }
-        let _ = writeln!(text, "$ systemctl stop {SOCKET} {SERVICE}");
+        let _ = writeln!(
+            text,
+            "$ systemctl stop {CRISCOPE_SOCKET_UNIT} {CRISCOPE_SERVICE}"
+        );
         for note in &self.notes {
             let _ = writeln!(text, "# note: {note}");
         }

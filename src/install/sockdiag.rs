@@ -168,7 +168,7 @@ impl ServerConnection {
                 u64::from(inode) == found.ino() & u64::from(u32::MAX) && u64::from(dev) == device
             })
         });
-        // Of some file systems the device that programs see is another.
+        // Some file systems show programs another device number.
         same_file || (same_name && !is_another(&self.file, path))
     }
 }

@@ -10,10 +10,12 @@ use super::journal::{AffectedUnits, ChangeGroup, FileChange, InstallationRecord,
 use super::lines;
 use super::plan::InstallMode;
 use super::root::FilesystemRoot;
-use super::run::{InstallError, Installer, CRISCOPE_SERVICE, CRISCOPE_SOCKET_UNIT, UninterruptedNode, joined};
+use super::run::{
+    CRISCOPE_SERVICE, CRISCOPE_SOCKET_UNIT, InstallError, Installer, UninterruptedNode, joined,
+};
 use super::services::{AGENT_DIRECTORY, AGENT_SOCKET};
 
-/// What taking away changes; made before anything is.
+/// The changes of an uninstallation, planned before the first one.
 #[derive(Debug)]
 pub struct RemovalPlan {
     pub(super) record: InstallationRecord,
@@ -21,22 +23,22 @@ pub struct RemovalPlan {
     pub(super) changes: Vec<FileChange>,
     /// New contents.
     pub(super) contents: Vec<Vec<u8>>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// When something is taken away.
+/// The time of undoing changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TakedownMoment {
-    /// By the command that made the changes: what it did not reach was not changed.
+    /// By the command that made the changes. Files that it did not reach are unchanged.
     Now,
-    /// By a later command: what runs may have been started with any of the files.
+    /// By a later command. Running programs may have been started with any of the files.
     Later,
     /// Before kubelet and runtime start.
     Boot,
 }
 
-/// What was found at the start.
+/// Outcome of finishing or undoing an interrupted installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecoveryOutcome {
     /// Nothing was unfinished.
@@ -78,20 +80,13 @@ impl RemovalPlan {
     /// The original, unless the file was changed since.
     fn target(&mut self, root: &FilesystemRoot, change: &FileChange) -> io::Result<PathContent> {
         let (now, bytes) = files::capture(&change.file(root))?;
-        let same = |one: &PathContent, other: &PathContent| match (one, other) {
-            // An administrator's chmod is no change of content.
-            (PathContent::File { sha256: one, .. }, PathContent::File { sha256: other, .. }) => {
-                one == other
-            }
-            _ => one == other,
-        };
         let shown = change.path.display();
-        if same(&now, &change.after) || same(&now, &change.before) {
+        if now.has_same_content(&change.after) || now.has_same_content(&change.before) {
             return Ok(change.before.clone());
         }
         if change.path == std::path::Path::new(config::CONFIG_PATH) {
             self.notes
-                .push(format!("{shown} was changed since and is kept"));
+                .push(format!("{shown} was edited since and is kept"));
             return Ok(now);
         }
         if matches!(change.group, ChangeGroup::Program | ChangeGroup::Service) {
@@ -105,14 +100,15 @@ impl RemovalPlan {
             return Ok(now);
         };
         if change.before == PathContent::Absent {
-            // It is ours.
+            // criscope made this file.
             return Ok(PathContent::Absent);
         }
         let units = &self.record.units;
         let restored = lines::restore(&text, &change.lines, &units.new, &units.old);
-        self.notes.push(match restored == text {
-            true => format!("{shown} was changed since and does not name criscope any more"),
-            false => format!("{shown} was changed since: only the endpoint is set back"),
+        self.notes.push(if restored == text {
+            format!("{shown} was edited since and no longer names criscope")
+        } else {
+            format!("{shown} was edited since: only the endpoint changes back")
         });
         let bytes = restored.into_bytes();
         let state = PathContent::File {
@@ -127,7 +123,7 @@ impl RemovalPlan {
 }
 
 impl Installer<'_> {
-    /// Finishes or undoes what was interrupted. At boot nothing is restarted: kubelet and runtime start afterwards.
+    /// Finishes or undoes an interrupted installation. At boot nothing is restarted: kubelet and runtime start afterwards.
     ///
     /// # Errors
     /// If something could not be restored; then the journal stays.
@@ -136,30 +132,31 @@ impl Installer<'_> {
         let Some(transaction) = journal.pending()? else {
             return Ok(RecoveryOutcome::Nothing);
         };
-        let moment = match boot {
-            true => TakedownMoment::Boot,
-            false => TakedownMoment::Later,
+        let moment = if boot {
+            TakedownMoment::Boot
+        } else {
+            TakedownMoment::Later
         };
-        let stuck = |rollback| InstallError::Stuck {
-            reason: "an installation was interrupted".to_owned(),
-            rollback,
-        };
-        if !transaction.installs {
-            self.finish_removal(&transaction, moment).map_err(stuck)?;
-            return Ok(RecoveryOutcome::Removed);
-        }
-        if journal
-            .record()?
-            .is_some_and(|record| record.id == transaction.id)
-        {
+        let (result, outcome) = if !transaction.installs {
+            let removed = self.finish_removal(&transaction, moment);
+            (removed, RecoveryOutcome::Removed)
+        } else if journal.has_record(transaction.id)? {
             journal.finish()?;
             return Ok(RecoveryOutcome::Completed);
+        } else {
+            let taken_back = self.take_back(&transaction, moment);
+            (taken_back, RecoveryOutcome::Undone)
+        };
+        match result {
+            Ok(()) => Ok(outcome),
+            Err(rollback) => Err(InstallError::Stuck {
+                reason: "an installation was interrupted".to_owned(),
+                rollback,
+            }),
         }
-        self.take_back(&transaction, moment).map_err(stuck)?;
-        Ok(RecoveryOutcome::Undone)
     }
 
-    /// Restores what was before a transaction.
+    /// Restores the files as they were before a transaction.
     pub(super) fn take_back(
         &self,
         transaction: &Transaction,
@@ -230,10 +227,9 @@ impl Installer<'_> {
             .map(|change| (change, &change.after))
             .collect();
         self.take_away(&steps, &transaction.units, true, moment)?;
-        let text = |error: io::Error| error.to_string();
-        self.journal().forget().map_err(text)?;
+        self.journal().forget().map_err(|error| error.to_string())?;
         self.machine.reached("the record removed");
-        self.journal().finish().map_err(text)
+        self.journal().finish().map_err(|error| error.to_string())
     }
 
     /// Upwards: the kubelet first, so that it never uses a socket behind which nothing is. Goes on after a failure, and
@@ -303,7 +299,7 @@ impl Installer<'_> {
 
     /// A unit that has failed too often is started again only after that is forgotten.
     fn restart(&self, unit: &str) -> Result<(), String> {
-        // It fails for a unit that is not loaded; then the restart says so.
+        // `reset-failed` fails for a unit that is not loaded; the restart then reports that.
         let _ = self.machine.systemctl(&["reset-failed", unit]);
         self.systemctl(&["restart", unit])
     }
@@ -311,7 +307,7 @@ impl Installer<'_> {
     /// A unit that was never written cannot be stopped, and need not be.
     fn stop(&self) -> Result<(), String> {
         for unit in [CRISCOPE_SOCKET_UNIT, CRISCOPE_SERVICE] {
-            let state = super::machine::UnitState::of(self.machine, unit)?;
+            let state = super::machine::UnitState::read(self.machine, unit)?;
             if state.loaded {
                 self.systemctl(&["stop", unit])?;
             }
@@ -326,7 +322,7 @@ impl Installer<'_> {
         if directory.join("runtime").exists() {
             return;
         }
-        // It is on a tmpfs and gone after the next boot in any case, so errors do not matter.
+        // The directory is on a tmpfs and gone after the next boot in any case, so errors do not matter.
         let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
         for path in entries.map(|entry| entry.path()) {
             if path == self.root.path(AGENT_DIRECTORY) {

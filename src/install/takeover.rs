@@ -15,10 +15,10 @@ use super::workspace::EditWorkspace;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TakeOverError {
-    /// It is neither containerd nor CRI-O.
+    /// The runtime is neither containerd nor CRI-O.
     #[error("the socket {} is not that of containerd.service or crio.service, so it cannot be moved", .0.display())]
     Unknown(PathBuf),
-    /// Its command line overrides the configuration.
+    /// The runtime's command line overrides the configuration.
     #[error("{unit} sets {flag} on its command line, which overrides its configuration")]
     CommandLine {
         /// The unit.
@@ -26,7 +26,7 @@ pub enum TakeOverError {
         /// The flag.
         flag: &'static str,
     },
-    /// Its configuration has a format in which the setting is elsewhere.
+    /// The runtime's configuration has a version with the setting elsewhere.
     #[error("{} has version {version}; --take-over knows versions 2 and 3", path.display())]
     Version {
         /// The file.
@@ -73,27 +73,28 @@ pub(super) fn edit(
         "crio.sock" => ("crio.service", &["--listen"]),
         _ => return Err(TakeOverError::Unknown(sockets.old.clone())),
     };
-    let state = UnitState::of(machine, unit).map_err(TakeOverError::Systemd)?;
+    let state = UnitState::read(machine, unit).map_err(TakeOverError::Systemd)?;
     if !state.loaded {
         return Err(TakeOverError::Unknown(sockets.old.clone()));
     }
     let words = UnitCommand::read(root, &state.fragments)?.arguments();
     let mut options = options.iter();
-    if let Some(flag) = options.find(|option| flag::of_words(&words, option).is_some()) {
+    if let Some(flag) = options.find(|option| flag::last_in_words(&words, option).is_some()) {
         let unit = unit.to_owned();
         return Err(TakeOverError::CommandLine { unit, flag });
     }
     if name == "crio.sock" {
         let text = format!(
-            "{WRITTEN}[crio.api]\nlisten = {:?}\n",
+            "{WRITTEN_BY_INSTALL}[crio.api]\nlisten = {:?}\n",
             to.display().to_string()
         );
         files.put("/etc/crio/crio.conf.d/zz-criscope.conf".into(), text);
         return Ok(unit.to_owned());
     }
-    let option = |name| flag::of_words(&words, name).map(|(_, value)| PathBuf::from(value));
-    let path = option("--config").or_else(|| option("-c"));
-    let path = path.unwrap_or_else(|| "/etc/containerd/config.toml".into());
+    let mut flags = ["--config", "-c"].into_iter();
+    let path = flags.find_map(|name| flag::last_in_words(&words, name));
+    let path = path.map_or("/etc/containerd/config.toml", |(_, value)| value);
+    let path = PathBuf::from(path);
     let text = containerd(files.text(&path)?, &sockets.old, &to).map_err(|error| match error {
         EndpointLookupError::Version(version) => TakeOverError::Version {
             path: path.clone(),
@@ -119,9 +120,9 @@ impl From<TextEditError> for EndpointLookupError {
     }
 }
 
-/// Shims that run report their events to the ttrpc socket, whose path follows that of the other unless it is set.
+/// Running shims report their events to the ttrpc socket. Unless its path is set, it follows the main socket's path.
 fn containerd(text: Option<String>, from: &Path, to: &Path) -> Result<String, EndpointLookupError> {
-    let text = text.unwrap_or_else(|| format!("{WRITTEN}version = 2\n"));
+    let text = text.unwrap_or_else(|| format!("{WRITTEN_BY_INSTALL}version = 2\n"));
     // Without a version it is 1 for containerd 1.x, and not read by 2.x.
     let version = table::integer(&text, "version")?.unwrap_or(1);
     if !(2..=3).contains(&version) {

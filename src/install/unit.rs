@@ -1,4 +1,4 @@
-//! What a systemd unit executes: its fragments, environment and environment files (systemd.service(5), systemd.exec(5)), with the
+//! Reads the command of a systemd unit from its fragments, environment and environment files (systemd.service(5), systemd.exec(5)), with the
 //! place of every setting, so that the right one can be changed.
 
 use std::collections::BTreeMap;
@@ -129,7 +129,7 @@ impl ServiceSection {
     }
 }
 
-/// Lines without comments; those that end with a backslash are joined.
+/// Lines without comments; lines that end with a backslash are joined with the next.
 fn logical_lines(text: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut joined = String::new();

@@ -345,13 +345,8 @@ fn compute(registry: &Registry, stories: &Arc<Stories>) -> Result<(), RegistryEr
 #[cfg(test)]
 pub(crate) fn populate(registry: &Registry) {
     use super::script::{at, pod};
-<<<<<<< HEAD
-    let mut reader = crate::settings::Reader::empty();
-    let settings = super::settings::StorySettings::read(&mut reader, "/nowhere".as_ref());
-=======
     let mut reader = crate::settings::SettingsReader::empty();
-    let settings = super::settings::Story::read(&mut reader, "/nowhere".as_ref());
->>>>>>> ac5d2711 (Type names say what they hold)
+    let settings = super::settings::StorySettings::read(&mut reader, "/nowhere".as_ref());
     let stories = Arc::new(Stories::new(&settings, Arc::default()));
     let metrics = StoryMetrics::new(registry, &stories).expect("once");
     {

@@ -28,7 +28,7 @@ use crate::grpc::frame::{self, FrameHeader};
 use crate::grpc::{Body, BoxError, Request, Response};
 use crate::proxy::pod_index::PodIndex;
 
-/// See the module documentation.
+/// Adds [`InspectService`] to the services of one connection.
 #[derive(Clone, Debug)]
 pub struct InspectLayer {
     index: Arc<PodIndex>,
@@ -58,7 +58,7 @@ impl<S> Layer<S> for InspectLayer {
     }
 }
 
-/// See the module documentation.
+/// Identifies the pod and container of each call from its request message.
 #[derive(Clone, Debug)]
 pub struct InspectService<S> {
     inner: S,

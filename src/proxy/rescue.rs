@@ -14,7 +14,7 @@ use crate::grpc::status::Status;
 use crate::grpc::{BoxError, Request, Response};
 use crate::proxy::backend::remote;
 
-/// See the module documentation.
+/// Adds [`RescueService`].
 #[derive(Clone, Copy, Debug)]
 pub struct RescueLayer;
 
@@ -26,7 +26,7 @@ impl<S> Layer<S> for RescueLayer {
     }
 }
 
-/// See the module documentation.
+/// Turns errors of the service below into gRPC statuses.
 #[derive(Clone, Debug)]
 pub struct RescueService<S> {
     inner: S,
@@ -52,7 +52,7 @@ where
 }
 
 pin_project! {
-    /// See the module documentation.
+    /// The response, or the status that stands for an error.
     #[derive(Debug)]
     pub struct RescueFuture<F> {
         #[pin]

@@ -1,6 +1,6 @@
 //! Plays the recorded calls of a capture against another runtime, and compares codes and times (`docs/adr/0048`).
 //!
-//! `plan` decides what is played and what it waits for; `play` sends it, with the target's ids (`wire`) and with directories
+//! `plan` decides which calls are played and which earlier calls they wait for; `play` sends them, with the target's ids (`wire`) and with directories
 //! and a cgroup of its own in place of the node's (`stand_ins`); `report` compares.
 
 mod plan;
@@ -31,9 +31,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct ReplayOptions {
     /// How many times as fast as recorded.
     pub speed: f64,
-    /// Whether pods stay on the target.
+    /// True if pods stay on the target.
     pub keep: bool,
-    /// Whether volumes are mounted from where they were recorded.
+    /// True if volumes are mounted from their recorded paths.
     pub keeps_mounts: bool,
     /// The parent cgroup of the pods, instead of one of criscope's own.
     pub cgroup_parent: Option<String>,
@@ -66,9 +66,10 @@ pub async fn run(
     let steps = Arc::new(plan::plan(calls));
     let player = Arc::new(CallPlayer::new(channel, stand_ins));
     let played = player.play(&steps, options.speed, stop).await;
-    let left = match options.keep {
-        true => Vec::new(),
-        false => player.clean_up().await,
+    let left = if options.keep {
+        Vec::new()
+    } else {
+        player.clean_up().await
     };
     Ok(ReplayReport::new(&steps, &played, left))
 }

@@ -14,11 +14,11 @@ use crate::lifecycle::capture::requests::RecordedCall;
 pub(super) enum SkipReason {
     /// The method.
     Method,
-    /// It names an object that is older than the recording.
+    /// The call names an object that is older than the recording.
     Unknown,
-    /// It names an object that the target did not make.
+    /// The call names an object that the target did not make.
     NotMade,
-    /// Its request cannot be read.
+    /// The call's request cannot be read.
     Damaged,
     /// The replay was interrupted.
     Interrupted,
@@ -149,10 +149,14 @@ pub(super) fn plan(calls: Vec<RecordedCall>) -> Vec<RecordedStep> {
             && skipped.is_none()
         {
             let before = of_pod.entry(pod.uid.to_string()).or_default();
-            // What had ended when this one began was known to the caller.
-            let ended = before.iter().filter(|it| it.end <= call.began);
+            // The caller knew the result of every call that had ended before this one began.
+            let ended = before.iter().filter(|earlier| earlier.end <= call.began);
             let all = ends_something(call.method);
-            waits_for.extend(ended.filter(|it| all || it.is_waited_for).map(|it| it.step));
+            waits_for.extend(
+                ended
+                    .filter(|earlier| all || earlier.is_waited_for)
+                    .map(|earlier| earlier.step),
+            );
             before.push(EarlierCall {
                 step: i,
                 end: call.end(),

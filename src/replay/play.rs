@@ -1,4 +1,4 @@
-//! Plays the plan: each call at its time, and not before those that it waits for.
+//! Plays the plan: each call at its time, and not before the calls that it waits for.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,20 +22,20 @@ use crate::cri::redact;
 /// Most calls in flight or waiting; more than that are started late.
 const MAX_CALLS_UNDER_WAY: usize = 4096;
 
-/// Time limit of a call that removes what is left.
+/// Time limit of a call that removes leftovers.
 const CLEANUP_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What became of a step.
+/// Outcome of a step.
 #[derive(Clone, Debug)]
 pub(super) enum PlayedOutcome {
-    /// It was played.
+    /// The call was played.
     Done {
         code: Code,
         /// The target's error, redacted.
         text: Box<str>,
         elapsed: Duration,
     },
-    /// It was not.
+    /// The call was not played.
     Skipped(SkipReason),
 }
 
@@ -108,7 +108,7 @@ impl CallPlayer {
                 results[i] = played;
             }
         }
-        // After an interruption, calls under way are let go on: what they make has to be known.
+        // After an interruption, calls under way go on: the objects that they make must be removed.
         while let Some(joined) = playing.join_next().await {
             if let Ok((i, played)) = joined {
                 results[i] = played;
@@ -168,9 +168,10 @@ impl CallPlayer {
                 made.map(String::into_bytes)
             })?;
         }
-        match is_known {
-            true => self.stand_ins.put(method, &message).map(Some),
-            false => Ok(None),
+        if is_known {
+            self.stand_ins.put(method, &message).map(Some)
+        } else {
+            Ok(None)
         }
     }
 
@@ -190,7 +191,13 @@ impl CallPlayer {
             verbose: false,
         };
         let sent = request.encode_to_vec().into();
-        let got = target::call(&self.channel, Method::ImageStatus, sent, Some(CLEANUP_CALL_TIMEOUT)).await;
+        let got = target::call(
+            &self.channel,
+            Method::ImageStatus,
+            sent,
+            Some(CLEANUP_CALL_TIMEOUT),
+        )
+        .await;
         let id = wire::texts(&got.answer, &[1, 1]).unwrap_or_default().pop();
         let Some(id) = id else { return message };
         let put = wire::edit(&message, &[2, 2, 1], &mut |_| Some(id.clone().into_bytes()));
@@ -205,7 +212,7 @@ impl CallPlayer {
         }
     }
 
-    /// What a successful call made or removed.
+    /// Notes the objects that a successful call made or removed.
     fn learn(&self, step: &RecordedStep, got: &ReplayedResponse, removed: Option<String>) {
         let mut objects = self.objects();
         if let Some(sandbox) = removed {
@@ -241,8 +248,13 @@ impl CallPlayer {
             // Both requests have this one field.
             let request = Bytes::from(request.encode_to_vec());
             for method in [Method::StopPodSandbox, Method::RemovePodSandbox] {
-                let got =
-                    target::call(&self.channel, method, request.clone(), Some(CLEANUP_CALL_TIMEOUT)).await;
+                let got = target::call(
+                    &self.channel,
+                    method,
+                    request.clone(),
+                    Some(CLEANUP_CALL_TIMEOUT),
+                )
+                .await;
                 if got.code != Code::Ok && method == Method::RemovePodSandbox {
                     kept.push(format!("sandbox {sandbox}: {}", got.text));
                 }

@@ -1,4 +1,4 @@
-//! What the target did otherwise: differing calls first, then a table of the methods.
+//! Differences between the recording and the target: calls with another code first, then a table of the methods.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -31,9 +31,9 @@ pub struct ReplayReport {
     pub different: Vec<CodeDifference>,
     /// The methods that were played.
     pub methods: Vec<MethodComparison>,
-    /// What was left on the target.
+    /// Objects left on the target.
     pub left: Vec<String>,
-    /// Whether the replay was interrupted.
+    /// True if the replay was interrupted.
     pub interrupted: bool,
 }
 
@@ -66,7 +66,7 @@ pub struct MethodComparison {
     pub equal: usize,
     /// Median and 99th percentile of the recorded calls.
     pub recorded_ms: [f64; 2],
-    /// The same on the target.
+    /// Median and 99th percentile on the target, in milliseconds.
     pub replayed_ms: [f64; 2],
     /// Replayed to recorded median; absent if the recorded one is zero.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -219,7 +219,9 @@ impl ReplayReport {
         for row in &self.methods {
             let [rec50, rec99] = row.recorded_ms.map(units::duration);
             let [now50, now99] = row.replayed_ms.map(units::duration);
-            let ratio = row.ratio.map_or("-".to_owned(), |it| format!("{it:.2}"));
+            let ratio = row
+                .ratio
+                .map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
             writeln!(
                 out,
                 "{:<26} {:>6} {:>6} {:>6} {rec50:>10} {rec99:>10} {now50:>10} {now99:>10} {ratio:>7}",

@@ -5,7 +5,7 @@
 #[error("the recorded request is damaged")]
 pub(super) struct InvalidProtobuf;
 
-/// Replaces the contents of each field at `path`, a list of field numbers, by what `change` returns; `None` keeps it.
+/// Replaces the contents of each field at `path`, a list of field numbers, by the result of `change`; `None` keeps it.
 pub(super) fn edit(
     message: &[u8],
     path: &[u64],

@@ -9,7 +9,7 @@ use super::value::ValueError;
 
 /// All errors in a configuration, in the order of the files and their lines. Never empty.
 ///
-/// Its `Display` is one line per error: `FILE:LINE: KEY: what is wrong`.
+/// `Display` writes one line per error: `FILE:LINE: KEY: what is wrong`.
 #[derive(Debug)]
 pub struct ConfigErrors(Vec<ConfigError>);
 
@@ -61,7 +61,7 @@ impl std::error::Error for ConfigErrors {}
 /// One error.
 #[derive(Debug)]
 pub struct ConfigError {
-    /// Its position.
+    /// Position of the error.
     pub place: ValuePlace,
     /// The whole path of the key, such as `server.mode`; empty if the error does not concern a key.
     pub key: String,
@@ -160,7 +160,7 @@ pub enum ConfigProblem {
     /// The value is invalid for this key.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// Values that are inconsistent; the message is that of the module that checks them.
+    /// Inconsistent values, with the message of the module that checks them.
     #[error("{0}")]
     Conflict(String),
 }

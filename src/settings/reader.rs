@@ -73,7 +73,7 @@ pub(super) fn place_in(texts: &[SourceText<'_>], at: usize) -> ValuePlace {
 /// One table to read keys from.
 #[derive(Clone, Debug)]
 pub(crate) struct TableScope<'d> {
-    /// Its path in the file: `backends.containerd`, `routing.rules[1]`.
+    /// Path of the table in the file: `backends.containerd`, `routing.rules[1]`.
     path: String,
     /// `None` if the file does not have the table; every key then has its default.
     table: Option<&'d DeTable<'d>>,
@@ -238,7 +238,7 @@ impl<'d> SettingsReader<'d> {
         })
     }
 
-    /// The value of a key: that of a flag, else that of the file, else the default. An invalid value is reported, as is a
+    /// The value of a key: the flag's, else the file's, else the default. An invalid value is reported, like a
     /// missing required one; the default is then returned until the errors are reported.
     pub(crate) fn value<T>(
         &mut self,

@@ -14,7 +14,7 @@ pub(crate) struct SettingKey<T: 'static> {
     pub(crate) name: &'static str,
     pub(crate) kind: &'static (dyn ValueKind<Value = T> + Sync),
     pub(crate) fallback: SettingDefault<T>,
-    /// Whether SIGHUP applies a change; otherwise a restart does.
+    /// True if SIGHUP applies a change; otherwise a restart does.
     pub(crate) live: bool,
     /// Doc comments, each line with its leading space.
     pub(crate) help: &'static str,
@@ -98,7 +98,7 @@ pub(crate) struct SettingsSchema {
 
 impl SettingsSchema {
     /// All keys that `S` and its parts declare.
-    pub(crate) fn of<S: SettingsSection>() -> Self {
+    pub(crate) fn from_section<S: SettingsSection>() -> Self {
         let mut schema = Self::default();
         S::describe(&mut schema);
         schema
@@ -148,7 +148,11 @@ impl<S: SettingsSection> SettingsSection for Vec<S> {
 
     /// Rows are added and removed as a whole.
     fn reload(&mut self, new: &Self) {
-        if SettingsSchema::of::<S>().keys.iter().any(|key| key.live) {
+        if SettingsSchema::from_section::<S>()
+            .keys
+            .iter()
+            .any(|key| key.live)
+        {
             self.clone_from(new);
         }
     }
@@ -188,7 +192,7 @@ pub type EffectiveSettings = BTreeMap<String, EffectiveSetting>;
 pub struct EffectiveSetting {
     /// In the syntax of the file.
     pub value: String,
-    /// Whether SIGHUP applies a change; otherwise a restart does.
+    /// True if SIGHUP applies a change; otherwise a restart does.
     pub live: bool,
 }
 

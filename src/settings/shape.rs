@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn the_tree_has_every_key() {
-        let schema = SettingsSchema::of::<Config>();
+        let schema = SettingsSchema::from_section::<Config>();
         let root = tree(&schema.keys);
         for key in &schema.keys {
             let mut here = &root;
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_key_in_the_wrong_table_is_found() {
-        let schema = SettingsSchema::of::<Config>();
+        let schema = SettingsSchema::from_section::<Config>();
         let root = tree(&schema.keys);
         let telemetry = &root.get("telemetry").expect("there").children;
         assert_eq!(

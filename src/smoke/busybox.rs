@@ -23,7 +23,7 @@ const PT_INTERP: u32 = 3;
 pub struct StaticBusybox {
     /// Where it was found.
     pub path: PathBuf,
-    /// Its architecture.
+    /// Architecture of the program.
     pub arch: Arch,
     /// The file.
     pub bytes: Vec<u8>,
@@ -42,7 +42,7 @@ impl std::fmt::Debug for StaticBusybox {
 /// Why a file is not suitable.
 #[derive(Debug, thiserror::Error)]
 pub enum BusyboxError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
         /// The file.
@@ -50,10 +50,10 @@ pub enum BusyboxError {
         /// The cause.
         source: io::Error,
     },
-    /// It is too large.
+    /// The file is too large.
     #[error("{} has more than {MAX_BYTES} bytes", .0.display())]
     TooLarge(PathBuf),
-    /// It is not a program for this image.
+    /// The file is not a program for this image.
     #[error("{} {reason}", path.display())]
     Unfit {
         /// The file.
@@ -72,7 +72,7 @@ pub enum UnsuitableProgram {
     /// No ELF header, or an invalid one.
     #[error("is not an ELF program")]
     NotElf,
-    /// It needs a dynamic loader, which the image lacks.
+    /// The program needs a dynamic loader, which the image lacks.
     #[error("is dynamically linked")]
     Dynamic,
     /// An architecture without an OCI name in this program.
@@ -86,10 +86,14 @@ pub fn find(path: Option<&Path>) -> Result<StaticBusybox, BusyboxError> {
         return read(path);
     }
     let mut first = BusyboxError::Absent;
-    for place in BUSYBOX_PATHS.into_iter().chain([ALPINE_BUSYBOX]).map(Path::new) {
+    for place in BUSYBOX_PATHS
+        .into_iter()
+        .chain([ALPINE_BUSYBOX])
+        .map(Path::new)
+    {
         match read(place) {
             Ok(busybox) => return Ok(busybox),
-            // A dynamic busybox is a better explanation than none.
+            // The error of a dynamic busybox explains more than a missing file.
             Err(error @ BusyboxError::Unfit { .. }) => first = error,
             Err(_) => {}
         }
@@ -98,16 +102,13 @@ pub fn find(path: Option<&Path>) -> Result<StaticBusybox, BusyboxError> {
 }
 
 fn read(path: &Path) -> Result<StaticBusybox, BusyboxError> {
-    let failed = |source| BusyboxError::Read {
-        path: path.to_owned(),
-        source,
-    };
     let mut bytes = Vec::new();
     std::fs::File::open(path)
-        .map_err(failed)?
-        .take(MAX_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(failed)?;
+        .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|source| BusyboxError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(BusyboxError::TooLarge(path.to_owned()));
     }
@@ -235,7 +236,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A 64-bit little-endian ELF header with one program header of the given type.
-    pub(in crate::smoke) fn elf(kind: u16, machine: u16, segment: u32) -> Vec<u8> {
+    pub(crate) fn elf(kind: u16, machine: u16, segment: u32) -> Vec<u8> {
         let mut elf = vec![0; 64 + 56];
         elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
         elf[16..18].copy_from_slice(&kind.to_le_bytes());

@@ -17,7 +17,7 @@ const CONTAINERD_CGROUP_PARENT: &str = "/k8s.io";
 pub(super) struct ParentCgroups {
     /// The name that the runtime is given, or its default.
     name: String,
-    /// Whether systemd creates the runtime's cgroups.
+    /// True if systemd creates the runtime's cgroups.
     systemd: bool,
     /// Missing directories of all hierarchies, parents first.
     missing: Vec<PathBuf>,
@@ -32,17 +32,20 @@ impl ParentCgroups {
 
     /// With the text of a `/proc/PID/mounts` (fstab(5)).
     fn among(mounts: &str, name: &str, systemd: bool) -> Self {
-        let name = if name.is_empty() { CONTAINERD_CGROUP_PARENT } else { name };
+        let name = if name.is_empty() {
+            CONTAINERD_CGROUP_PARENT
+        } else {
+            name
+        };
         let points: Vec<_> = mounts.lines().filter_map(hierarchy).collect();
-        // Inaccessible directories are not ours.
-        let is_missing = |dir: &PathBuf| dir.try_exists().is_ok_and(|there| !there);
-        let levels = match systemd {
-            false => levels(name),
-            // A slice is one object, whatever hierarchies systemd has it in.
-            true => slices(name)
+        let levels = if systemd {
+            // A slice is one object, in all hierarchies.
+            slices(name)
                 .into_iter()
-                .filter(|slice| points.iter().all(|point| is_missing(&point.join(slice))))
-                .collect(),
+                .filter(|slice| points.iter().all(|point| is_missing(point.join(slice))))
+                .collect()
+        } else {
+            levels(name)
         };
         let all = points
             .iter()
@@ -50,11 +53,11 @@ impl ParentCgroups {
         Self {
             name: name.to_owned(),
             systemd,
-            missing: all.filter(is_missing).collect(),
+            missing: all.filter(|dir| is_missing(dir)).collect(),
         }
     }
 
-    /// Removes the empty ones. With systemd none is removed, and slices in use are not reported.
+    /// Removes the empty cgroups. With systemd none is removed, and slices in use are not reported.
     pub(super) fn remove(&mut self) {
         if !self.systemd {
             for dir in self.missing.iter().rev() {
@@ -102,6 +105,11 @@ impl ParentCgroups {
         let dirs = self.missing.iter().map(PathBuf::as_path);
         dirs.filter(|dir| dir.exists())
     }
+}
+
+/// Returns whether nothing is at a path. An inaccessible directory is another user's, not ours.
+fn is_missing(dir: impl AsRef<Path>) -> bool {
+    dir.as_ref().try_exists().is_ok_and(|there| !there)
 }
 
 /// The mount point of a cgroup hierarchy of either version. Mount points of cgroups have no blanks.

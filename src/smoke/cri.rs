@@ -9,7 +9,7 @@ use crate::client;
 use crate::cri::v1::image_service_client::ImageServiceClient;
 use crate::cri::v1::runtime_service_client::RuntimeServiceClient;
 
-/// See the module documentation. Cheap to make: the channel is shared.
+/// CRI clients with one deadline for all calls. Cheap to make: the channel is shared.
 #[derive(Clone, Debug)]
 pub(super) struct CanaryClient {
     channel: Channel,

@@ -39,7 +39,7 @@ pub(super) struct CreatedObjects {
     pub(super) image_may_come: AtomicBool,
     /// Set before RunPodSandbox: a sandbox may exist although its id is unknown.
     pub(super) sandbox_asked: bool,
-    /// The same for RunPodSandbox.
+    /// True if RunPodSandbox may still make a sandbox after its caller stopped waiting.
     pub(super) sandbox_may_come: AtomicBool,
     pub(super) sandbox: Option<String>,
     pub(super) container: Option<String>,
@@ -49,7 +49,7 @@ impl CreatedObjects {
     fn around(&self) -> StepContext<'_> {
         let registry = self.registry.as_ref();
         StepContext {
-            registry: registry.map(|it| (it.address(), it.requests())),
+            registry: registry.map(|registry| (registry.address(), registry.requests())),
             sandbox_made: self.sandbox.is_some(),
         }
     }

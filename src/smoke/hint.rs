@@ -15,7 +15,7 @@ use crate::cri::status::code_name;
 pub struct StepContext<'a> {
     /// The smoke's own registry, if it serves the image: its address, and its count of requests.
     pub registry: Option<(SocketAddr, &'a AtomicU64)>,
-    /// Whether the sandbox exists.
+    /// True if the sandbox exists.
     pub sandbox_made: bool,
 }
 

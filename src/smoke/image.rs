@@ -24,7 +24,7 @@ pub const PAUSE_REPOSITORY: &str = "criscope/pause";
 /// The tag of both.
 pub const IMAGE_TAG: &str = "1";
 
-/// Names of busybox applets: those that the steps need, and useful ones for inspecting a kept pod.
+/// Busybox applets: the steps need some, and the others help to inspect a kept pod.
 const APPLETS: [&str; 12] = [
     "cat", "echo", "env", "false", "id", "ip", "ls", "ps", "sh", "sleep", "true", "wget",
 ];
@@ -87,9 +87,21 @@ pub struct CanaryImage {
 pub fn assemble(busybox: &StaticBusybox, run: &str) -> Result<[CanaryImage; 2], CanaryImageError> {
     let layer = DigestedBlob::new(layer(&busybox.bytes)?);
     let labels = HashMap::from([(RUN_LABEL.to_owned(), run.to_owned())]);
-    let smoke = image(SMOKE_REPOSITORY, &busybox.arch, &layer, &["/bin/sh"], labels)?;
+    let smoke = image(
+        SMOKE_REPOSITORY,
+        &busybox.arch,
+        &layer,
+        &["/bin/sh"],
+        labels,
+    )?;
     let pause = ["/bin/sh", "-c", PAUSE_SCRIPT];
-    let pause = image(PAUSE_REPOSITORY, &busybox.arch, &layer, &pause, HashMap::new())?;
+    let pause = image(
+        PAUSE_REPOSITORY,
+        &busybox.arch,
+        &layer,
+        &pause,
+        HashMap::new(),
+    )?;
     Ok([smoke, pause])
 }
 
@@ -175,7 +187,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in crate::smoke) fn example() -> [CanaryImage; 2] {
+    pub(crate) fn example() -> [CanaryImage; 2] {
         let busybox = StaticBusybox {
             path: PathBuf::from("/bin/busybox"),
             arch: Arch::Amd64,

@@ -67,9 +67,10 @@ pub fn parse(log: &str) -> Result<Vec<JoinedLogLine>, LogReadError> {
         let Some(raw) = raw.strip_suffix('\n') else {
             break;
         };
-        let entry = match raw.starts_with('{') {
-            true => docker_entry(raw),
-            false => entry(raw).map(|(stream, whole, message)| (stream, whole, message.into())),
+        let entry = if raw.starts_with('{') {
+            docker_entry(raw)
+        } else {
+            entry(raw).map(|(stream, whole, message)| (stream, whole, message.into()))
         };
         let (stream, whole, message): (_, _, Cow<'_, str>) =
             entry.map_err(|reason| LogReadError::Format {
@@ -141,16 +142,6 @@ fn is_rfc3339_nano(text: &str) -> bool {
     let (Some(date), Some(rest)) = (text.get(..19), text.get(19..)) else {
         return false;
     };
-    let shaped = |text: &str, shape: &str| {
-        text.len() == shape.len()
-            && text
-                .bytes()
-                .zip(shape.bytes())
-                .all(|(byte, want)| match want {
-                    b'0' => byte.is_ascii_digit(),
-                    want => byte == want,
-                })
-    };
     let digits = rest.strip_prefix('.').map_or(0, |fraction| {
         fraction.bytes().take_while(u8::is_ascii_digit).count()
     });
@@ -158,8 +149,20 @@ fn is_rfc3339_nano(text: &str) -> bool {
         return false;
     }
     let zone = &rest[if digits > 0 { digits + 1 } else { 0 }..];
-    shaped(date, "0000-00-00T00:00:00")
-        && (zone == "Z" || shaped(zone, "+00:00") || shaped(zone, "-00:00"))
+    has_shape(date, "0000-00-00T00:00:00")
+        && (zone == "Z" || has_shape(zone, "+00:00") || has_shape(zone, "-00:00"))
+}
+
+/// Compares bytes with a shape, in which `0` stands for any digit.
+fn has_shape(text: &str, shape: &str) -> bool {
+    text.len() == shape.len()
+        && text
+            .bytes()
+            .zip(shape.bytes())
+            .all(|(byte, want)| match want {
+                b'0' => byte.is_ascii_digit(),
+                want => byte == want,
+            })
 }
 
 /// Waits until the log at `path` has all of `wanted`, and returns its number of lines. Runtimes write it asynchronously, so

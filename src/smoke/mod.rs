@@ -1,7 +1,7 @@
 //! `criscope smoke`: a canary that runs one real pod through the CRI socket of any runtime, and shows the duration of each
 //! step.
 //!
-//! It needs no preparation and no network: the image is assembled from the machine's static busybox and served to the
+//! A run needs no preparation and no network: the image is assembled from the machine's static busybox and served to the
 //! runtime from a registry inside this process. Everything it creates is removed again, also after a failure or an
 //! interrupt, within a separate deadline.
 //!

@@ -11,7 +11,7 @@ use crate::cri::v1::{
 
 /// Name of the pod.
 pub const POD_NAME: &str = "criscope-smoke";
-/// Its namespace.
+/// Namespace of the pod.
 pub const POD_NAMESPACE: &str = "criscope";
 /// Name of the container.
 pub const CONTAINER_NAME: &str = "smoke";

@@ -76,14 +76,14 @@ impl CanaryRegistry {
         })
     }
 
-    /// Its address on this host.
+    /// Address of the registry on this host.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// The full reference of an image, `127.0.0.1:PORT/repository:1`.
     pub fn reference(&self, repository: &str) -> String {
-        format!("{}/{repository}:{TAG}", self.address)
+        format!("{}/{repository}:{IMAGE_TAG}", self.address)
     }
 
     /// Number of requests: zero after a failed pull means that the runtime never reached it.

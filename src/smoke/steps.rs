@@ -62,7 +62,7 @@ pub(super) async fn status(cri: &CanaryClient, host_network: bool) -> StepResult
 
 /// Returns whether a condition holds, or why not.
 fn condition(conditions: &[RuntimeCondition], name: &str) -> std::result::Result<(), String> {
-    let Some(found) = conditions.iter().find(|it| it.r#type == name) else {
+    let Some(found) = conditions.iter().find(|condition| condition.r#type == name) else {
         return Err(format!("its status has no {name}"));
     };
     match (found.status, found.reason.is_empty()) {
@@ -72,7 +72,7 @@ fn condition(conditions: &[RuntimeCondition], name: &str) -> std::result::Result
     }
 }
 
-/// The parent cgroup: that of the options, or one that fits the runtime's cgroup driver; and whether the driver is systemd.
+/// The parent cgroup: the option, or one that fits the runtime's cgroup driver; and whether the driver is systemd.
 ///
 /// containerd with the systemd driver refuses a pod without a slice; the kubelet would name one.
 pub(super) async fn cgroup_parent(
@@ -83,7 +83,7 @@ pub(super) async fn cgroup_parent(
     let (systemd, word) = match cri.runtime().runtime_config(request).await {
         Ok(answer) => {
             let linux = answer.into_inner().linux;
-            let systemd = linux.is_some_and(|it| it.cgroup_driver() == CgroupDriver::Systemd);
+            let systemd = linux.is_some_and(|linux| linux.cgroup_driver() == CgroupDriver::Systemd);
             (systemd, "")
         }
         // Kubernetes before 1.28 lacks this method.
@@ -170,14 +170,14 @@ pub(super) async fn exec(cri: &CanaryClient, container: &str, run: &str) -> Step
 }
 
 pub(super) async fn read_log(logs: &Path, run: &str) -> StepResult<()> {
-    let line = |stream, message: &str| JoinedLogLine {
-        stream,
-        message: format!("{message} {run}"),
-    };
-    let wanted = [
-        line(LogStreamName::Stdout, "out"),
-        line(LogStreamName::Stderr, "err"),
+    let streams = [
+        (LogStreamName::Stdout, "out"),
+        (LogStreamName::Stderr, "err"),
     ];
+    let wanted = streams.map(|(stream, word)| JoinedLogLine {
+        stream,
+        message: format!("{word} {run}"),
+    });
     let lines = logs::wait_for(&logs.join(pod::CONTAINER_LOG), &wanted, LOG_PATIENCE)
         .await
         .map_err(|error| match &error {

@@ -13,7 +13,7 @@ use super::hint::{self, StepContext};
 /// Why a step failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureDetail {
-    /// The error; that of the runtime if it failed.
+    /// The error, in the runtime's words if the runtime failed.
     pub error: String,
     /// A recommendation for the user.
     pub hint: Option<String>,
@@ -68,9 +68,9 @@ pub struct FinishedStep {
     pub name: &'static str,
     /// From the start of the run.
     pub start: Duration,
-    /// Its duration.
+    /// Duration of the step.
     pub took: Duration,
-    /// Its outcome.
+    /// Outcome of the step.
     pub ended: StepOutcome,
 }
 
@@ -125,7 +125,7 @@ pub(super) fn millis(duration: Duration) -> f64 {
 pub trait StepProgress: Send {
     /// A step begins.
     fn begins(&mut self, name: &'static str);
-    /// It ended.
+    /// A step ended.
     fn ended(&mut self, step: &FinishedStep);
 }
 

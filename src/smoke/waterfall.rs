@@ -53,7 +53,7 @@ pub fn render(steps: &[FinishedStep], look: WaterfallStyle) -> String {
     let mut text = String::new();
     let axis = time(total);
     let header = format!(
-        "{:<name$}{:>TIME$}{:>TIME$}  0{axis:>rest$}",
+        "{:<name$}{:>TIME_WIDTH$}{:>TIME_WIDTH$}  0{axis:>rest$}",
         "step",
         "start",
         "took",
@@ -64,7 +64,7 @@ pub fn render(steps: &[FinishedStep], look: WaterfallStyle) -> String {
         let bar = bar((step.start, step.took), total, room, look.unicode);
         let _ = write!(
             text,
-            "{:<name$}{:>TIME$}{:>TIME$}  ",
+            "{:<name$}{:>TIME_WIDTH$}{:>TIME_WIDTH$}  ",
             step.name,
             time(step.start),
             time(step.took)
@@ -116,16 +116,14 @@ pub fn bar(
 
 /// A line for a step that has just ended, without the newline, with its hint on the next line.
 pub fn progress(step: &FinishedStep, colour: bool) -> String {
-    let paint = |code: &'static str| if colour { code } else { "" };
-    let reset = paint(RESET);
+    let codes = [GREEN, RED, DIM, RESET];
+    let [green, red, dim, reset] = codes.map(|code| if colour { code } else { "" });
     let took = time(step.took);
     match &step.ended {
         StepOutcome::Ok(detail) => {
             let text = format!(
-                "  {}ok{reset}    {:<18}{took:>TIME$}  {}{}{reset}",
-                paint(GREEN),
+                "  {green}ok{reset}    {:<18}{took:>TIME_WIDTH$}  {dim}{}{reset}",
                 step.name,
-                paint(DIM),
                 visible(detail)
             );
             text.trim_end().to_owned()
@@ -136,8 +134,7 @@ pub fn progress(step: &FinishedStep, colour: bool) -> String {
                 .as_ref()
                 .map(|hint| format!("\n        hint: {hint}"));
             format!(
-                "  {}FAIL{reset}  {:<18}{took:>TIME$}  {}{}",
-                paint(RED),
+                "  {red}FAIL{reset}  {:<18}{took:>TIME_WIDTH$}  {}{}",
                 step.name,
                 visible(&failure.error),
                 hint.unwrap_or_default()

@@ -21,21 +21,21 @@ settings! {
         base_url: Option<String> = None, OptionalValue(HttpBaseUrl),
             or "the address of the server" like "\"https://node.example:10010\"";
         /// A certificate chain in PEM. The kubelet verifies it with the authorities of its system. Renewed files are served
-        /// within seconds, without a restart; those that cannot be used are not, and are reported.
+        /// within seconds, without a restart; unusable ones are reported and not served.
         tls_cert: Option<PathBuf> = None, OptionalValue(FilePath), or "no TLS" like "\"/etc/criscope/streaming.crt\"";
-        /// Its private key in PEM.
+        /// The certificate's private key in PEM.
         tls_key: Option<PathBuf> = None, OptionalValue(FilePath), or "no TLS" like "\"/etc/criscope/streaming.key\"";
         /// A session without traffic in either direction for this long is closed. Pings of the client count as traffic.
         idle_timeout: Duration = secs(4 * 3600), BoundedDuration::between(secs(1), secs(30 * 86400));
         /// How long a client may take to open the streams of its session.
         creation_timeout: Duration = secs(30), BoundedDuration::between(ms(100), secs(600));
         /// The most concurrent sessions. Further ones are refused with 503; those of an upstream bypass criscope. A session
-        /// takes at most a few MiB of memory, whatever its client does.
+        /// takes at most a few MiB of memory, with any client.
         max_sessions: usize = 1000, BoundedNumber::between(1, 100_000);
-        /// Whether the log line at the end of each session shows the full command. Arguments may contain secrets; by default
+        /// Shows the full command in the log line at the end of each session. Arguments may contain secrets; by default
         /// the line has the name of the program and the number of arguments.
         audit_commands: bool = false, BooleanValue;
-        /// Whether the sessions of an upstream pass through criscope and are observed: the URL in the responses of Exec,
+        /// Passes the sessions of an upstream through criscope and observes them: the URL in the responses of Exec,
         /// Attach and PortForward is then one of criscope, on a port of 127.0.0.1 that the system chooses. The bytes of a
         /// session pass unchanged, and sessions end when criscope does. TLS is not terminated: the URL then has the address
         /// of the upstream with another port, for this session only, and transport, protocol and exit code are unknown. A

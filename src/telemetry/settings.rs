@@ -43,12 +43,12 @@ pub enum OtlpCompression {
     Gzip,
 }
 
-/// What happens to a call whose caller has a trace and does not sample it.
+/// Sampling of a call whose caller has a trace and does not sample it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnUnsampledParent {
-    /// It is treated as if there were no trace, and linked to the span of the caller.
+    /// The call is treated as if there were no trace, and linked to the span of the caller.
     Episode,
-    /// It is not sampled either.
+    /// The call is not sampled either.
     Respect,
 }
 
@@ -58,7 +58,7 @@ settings! {
         /// `json` writes one object per line, `text` lines for people, `auto` text if standard error is a terminal, else JSON.
         format: LogFormat = LogFormat::Auto,
             KeywordChoice(&[("auto", LogFormat::Auto), ("json", LogFormat::Json), ("text", LogFormat::Text)]);
-        /// What is logged: mutating calls at `info`, polls at `debug`.
+        /// Level of log lines. Mutating calls are logged at `info`, polls at `debug`.
         level: String = "info".to_owned(), FilterDirective => live;
     }
 }
@@ -76,20 +76,20 @@ settings! {
         traces_endpoint: Option<String> = env.traces_endpoint.clone(), OptionalValue(CollectorUrl),
             or "`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, unless `endpoint` is set; else `endpoint`"
             like "\"https://traces.example:4317\"";
-        /// Whether the metrics of `/metrics` are pushed to the collector too.
+        /// Pushes the metrics of `/metrics` to the collector too.
         metrics: bool = env.metrics.is_asked, BooleanValue,
             or "`true` if `OTEL_METRICS_EXPORTER` is `otlp`, else `false`" like "false";
-        /// As `traces_endpoint`, for metrics.
+        /// URL of the collector for metrics; otherwise like `traces_endpoint`.
         metrics_endpoint: Option<String> = env.metrics.endpoint.clone(), OptionalValue(CollectorUrl),
             or "`OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`, unless `endpoint` is set; else `endpoint`"
             like "\"https://metrics.example:4317\"";
         /// Interval of these pushes.
         metrics_interval: Duration = env.metrics_interval.unwrap_or(secs(60)), BoundedDuration::between(secs(1), secs(3600)),
             or "`OTEL_METRIC_EXPORT_INTERVAL`, else `\"60s\"`" like "\"60s\"";
-        /// Whether log lines are sent to the collector as well as written.
+        /// Sends log lines to the collector as well as writing them.
         logs: bool = env.logs.is_asked, BooleanValue,
             or "`true` if `OTEL_LOGS_EXPORTER` is `otlp`, else `false`" like "false";
-        /// As `traces_endpoint`, for log lines.
+        /// URL of the collector for log lines; otherwise like `traces_endpoint`.
         logs_endpoint: Option<String> = env.logs.endpoint.clone(), OptionalValue(CollectorUrl),
             or "`OTEL_EXPORTER_OTLP_LOGS_ENDPOINT`, unless `endpoint` is set; else `endpoint`"
             like "\"https://logs.example:4317\"";
@@ -110,7 +110,7 @@ settings! {
         /// The certificate chain that is shown to the collector, in PEM.
         tls_cert: Option<PathBuf> = env.client_certificate.clone(), OptionalValue(FilePath),
             or "`OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE`, else none" like "\"/etc/criscope/otlp.crt\"";
-        /// Its private key in PEM.
+        /// The certificate's private key in PEM.
         tls_key: Option<PathBuf> = env.client_key.clone(), OptionalValue(FilePath),
             or "`OTEL_EXPORTER_OTLP_CLIENT_KEY`, else none" like "\"/etc/criscope/otlp.key\"";
         /// A file with headers of each request, such as an API key: lines `name: value`. It is read for each connection, and
@@ -123,7 +123,7 @@ settings! {
 impl Otlp {
     /// Reads the section, and checks keys that depend on each other.
     pub(crate) fn checked(reader: &mut SettingsReader<'_>) -> Self {
-        let mut env = Variables::of_process();
+        let mut env = Variables::from_process();
         let scope = reader.section("telemetry.otlp");
         if scope.has(&Self::endpoint) {
             env.traces_endpoint = None;
@@ -187,7 +187,7 @@ settings! {
         /// all.
         episodes: f64 = env.share.unwrap_or(1.0), RatioNumber,
             or "the share of `OTEL_TRACES_SAMPLER`, else `1.0`" like "1.0" => live;
-        /// What happens to a call whose caller has a trace and does not sample it, as every call of a kubelet with
+        /// Sampling of a call whose caller has a trace and does not sample it, like every call of a kubelet with
         /// tracing enabled and no sampling rate does. `episode` decides as if the caller had no trace, and links to its
         /// span; `respect` exports the call only if it failed, was cancelled, stuck or slow.
         on_unsampled_parent: OnUnsampledParent = env.on_unsampled_parent.unwrap_or(OnUnsampledParent::Episode),
@@ -203,8 +203,8 @@ settings! {
 
 impl Sampling {
     /// Reads the section, with the sampler of the environment as the default.
-    pub(crate) fn of(reader: &mut SettingsReader<'_>) -> Self {
-        Self::read(reader, Variables::of_process().sampler)
+    pub(crate) fn read_with_environment(reader: &mut SettingsReader<'_>) -> Self {
+        Self::read(reader, Variables::from_process().sampler)
     }
 }
 

@@ -4,7 +4,7 @@
 //! directions is woken by it: several empty turns of the event loop per call. So this stream registers for reading only. It
 //! writes directly, and registers a duplicate of the descriptor for writing only while the kernel's buffer is full.
 //!
-//! It has no buffer: written bytes are in the kernel. h2 batches frames.
+//! The stream has no buffer: written bytes are in the kernel. h2 batches frames.
 
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd as _;
@@ -16,7 +16,7 @@ use nix::sys::socket::{MsgFlags, Shutdown, recv, sendmsg, shutdown};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
-/// See the module documentation.
+/// A unix stream socket that registers for writing only while the kernel's buffer is full.
 #[derive(Debug)]
 pub struct SocketStream {
     readable: AsyncFd<UnixStream>,
@@ -26,8 +26,8 @@ pub struct SocketStream {
 /// Registers a socket with the async runtime.
 #[allow(unsafe_code)]
 fn register(socket: UnixStream, interest: Interest) -> io::Result<AsyncFd<UnixStream>> {
-    // SAFETY: a `UnixStream` owns its descriptor and returns the same one for its whole life, which is that of the
-    // `AsyncFd` that owns it; nothing here lets the socket out again.
+    // SAFETY: a `UnixStream` owns its descriptor and returns the same one for its whole life, as long as the
+    // `AsyncFd` that owns it lives; nothing here lets the socket out again.
     unsafe { AsyncFd::register_with_interest(socket, interest) }.map_err(Into::into)
 }
 

@@ -45,13 +45,15 @@ enum ConnectionError {
     Tls(io::Error),
 }
 
-/// Reads a web configuration file and those that it names, to check them.
+/// Reads a web configuration file and the files that it names, to check them.
 ///
 /// # Errors
 /// If one of them cannot be used.
 pub fn check(path: &Path) -> Result<(), WebConfigError> {
-    let open = |cert: &Path, key: &Path| Pair::open(CERTIFICATE_ENDPOINT, cert, key).map(Arc::new);
-    WebConfig::load(path, &open).map(drop)
+    WebConfig::load(path, &|cert, key| {
+        Pair::open(CERTIFICATE_ENDPOINT, cert, key).map(Arc::new)
+    })
+    .map(drop)
 }
 
 /// Serves `/metrics`, `/livez` and `/readyz` until `stop`.
@@ -73,8 +75,7 @@ pub async fn serve(
         attempts: PasswordAttempts::default(),
         last_error: Mutex::default(),
     });
-    let admit = |stream| Arc::clone(&remote).admit(stream);
-    serve::admitted(listener, stop, admit).await
+    serve::admitted(listener, stop, |stream| Arc::clone(&remote).admit(stream)).await
 }
 
 /// Bytes of a client, with or without TLS.
@@ -93,7 +94,7 @@ struct RemoteEndpoint {
 }
 
 impl RemoteEndpoint {
-    /// The stream of a connection, and the routes with what its client must show.
+    /// Returns the stream of a connection, and the routes behind the guard of its client.
     async fn admit(self: Arc<Self>, stream: TcpStream) -> Option<(Box<dyn ClientStream>, Router)> {
         match timeout(REQUEST_HEAD_TIMEOUT, Arc::clone(&self).handshake(stream)).await {
             Ok(Ok(admitted)) => {
@@ -138,8 +139,8 @@ impl RemoteEndpoint {
 
     /// Reads the files. Blocks on the disk.
     fn config(&self) -> Result<WebConfig, WebConfigError> {
-        let open = |cert: &Path, key: &Path| self.open(cert, key);
-        let config = WebConfig::load(&self.settings.web_config, &open)?;
+        let file = &self.settings.web_config;
+        let config = WebConfig::load(file, &|cert, key| self.open(cert, key))?;
         if config.tls.is_none() {
             *self.held() = None;
             self.certificates.forget(CERTIFICATE_ENDPOINT);
@@ -165,7 +166,7 @@ impl RemoteEndpoint {
     }
 
     fn report(&self, error: &ConnectionError) {
-        // Handshakes fail by what clients do.
+        // Clients cause failed handshakes.
         if let ConnectionError::Tls(error) = error {
             tracing::debug!(event = "metrics.handshake", error.message = %error, "a TLS handshake failed");
             return;

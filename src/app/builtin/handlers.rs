@@ -1,4 +1,4 @@
-//! Finds the programs of the runtime handlers, and asks them what they support.
+//! Finds the programs of the runtime handlers, and asks each for its features.
 
 use std::ffi::OsStr;
 
@@ -69,7 +69,7 @@ pub(super) async fn find(
     })
 }
 
-/// A handler with what its OCI runtime and the node support, and the facts of the node with this OCI runtime.
+/// Adds the features of its OCI runtime and of the node to a handler; returns also the facts of the node with this OCI runtime.
 async fn detect(
     config: &config::Runtime,
     handler: &config::Handler,
@@ -80,7 +80,7 @@ async fn detect(
     let takes_filters = !is_shim && answers.version.as_ref().is_some_and(Filters::supported_by);
     let support = RuntimeSupport::of_features(answers.features.as_ref());
     let node = node_facts(config, answers).await?;
-    // As containerd: with v1 a container has no cgroup namespace of its own.
+    // With cgroup v1 a container has no cgroup namespace of its own; containerd refuses this, too.
     if handler.cgroup_writable && node.cgroup_version != CgroupVersion::V2 {
         return Err(BuiltinRuntimeError::CgroupWritable(handler.name.clone()));
     }

@@ -25,13 +25,14 @@ pub(super) async fn ask_all(runtimes: &[Option<OciRuntime>]) -> Vec<OciRuntimeAn
         }
     }
     let answers = join_all(programs.iter().map(ask)).await;
-    let of_program = |runtime: &OciRuntime| {
-        let at = programs.iter().position(|other| is_same(other, runtime))?;
-        answers.get(at).cloned()
-    };
     runtimes
         .iter()
-        .map(|runtime| runtime.as_ref().and_then(of_program).unwrap_or_default())
+        .map(|runtime| {
+            let runtime = runtime.as_ref()?;
+            let at = programs.iter().position(|other| is_same(other, runtime))?;
+            answers.get(at).cloned()
+        })
+        .map(Option::unwrap_or_default)
         .collect()
 }
 

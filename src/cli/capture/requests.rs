@@ -53,9 +53,10 @@ pub(super) async fn record(
             _ = interrupt.recv() => true,
             _ = terminate.recv() => true,
         };
-        let mut part = match stopped {
-            true => fetch(endpoint, Verb::DELETE, REQUESTS_PAGE).await?,
-            false => fetch(endpoint, Verb::POST, "/debug/requests/take").await?,
+        let mut part = if stopped {
+            fetch(endpoint, Verb::DELETE, REQUESTS_PAGE).await?
+        } else {
+            fetch(endpoint, Verb::POST, "/debug/requests/take").await?
         };
         calls.append(&mut part.calls);
         if stopped || part.over {

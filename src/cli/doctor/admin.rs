@@ -27,11 +27,14 @@ pub(super) async fn check(address: Option<SocketAddr>) -> Vec<ReportFinding> {
 async fn occupant(address: SocketAddr) -> ReportFinding {
     match TcpListener::bind(address).await {
         Ok(_) => ReportFinding::ok(TOPIC, format!("{address} is free")),
-        Err(error) if error.kind() == ErrorKind::AddrInUse => match is_criscope(address).await {
-            true => ReportFinding::ok(TOPIC, format!("criscope answers on {address}")),
-            false => ReportFinding::fail(TOPIC, format!("another program listens on {address}"))
-                .hint("set admin.listen to a free port"),
-        },
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            if is_criscope(address).await {
+                ReportFinding::ok(TOPIC, format!("criscope answers on {address}"))
+            } else {
+                ReportFinding::fail(TOPIC, format!("another program listens on {address}"))
+                    .hint("set admin.listen to a free port")
+            }
+        }
         Err(error) => ReportFinding::fail(TOPIC, format!("cannot listen on {address}: {error}"))
             .hint("set admin.listen to an address of this machine"),
     }

@@ -151,15 +151,16 @@ fn tried(
         }
         Err(error) => {
             let text = format!("{name} cannot run a container on this node: {error}");
-            match is_default {
-                true => ReportFinding::fail(TOPIC, text),
-                false => ReportFinding::warn(TOPIC, text),
+            if is_default {
+                ReportFinding::fail(TOPIC, text)
+            } else {
+                ReportFinding::warn(TOPIC, text)
             }
         }
     }
 }
 
-/// As the runtime decides: systemd where it runs the node and cgroups are v2.
+/// Returns whether the built-in runtime uses systemd's cgroup driver: by default where systemd runs the node and cgroups are v2.
 fn is_systemd(driver: CgroupDriver) -> bool {
     match driver {
         CgroupDriver::Systemd => true,

@@ -59,7 +59,7 @@ fn not_running(config: Option<&Config>, node: &NodeFiles) -> Vec<ReportFinding> 
     if !node.path(DEFAULT_CONFIG_FILE).exists() {
         return vec![ReportFinding::ok(TOPIC, "there is no kubelet on this node")];
     }
-    let arguments = [format!("--config={USUAL_FILE}")];
+    let arguments = [format!("--config={DEFAULT_CONFIG_FILE}")];
     judge("a kubelet, not running now,", &arguments, config, node)
 }
 
@@ -69,10 +69,11 @@ fn judge(
     config: Option<&Config>,
     node: &NodeFiles,
 ) -> Vec<ReportFinding> {
-    let runtime = effective(arguments, ENDPOINT_FLAG, ENDPOINT_KEY, node).unwrap_or_else(|| KubeletSetting {
-        endpoint: DEFAULT_ENDPOINT.to_owned(),
-        source: "its default".to_owned(),
-    });
+    let runtime =
+        effective(arguments, ENDPOINT_FLAG, ENDPOINT_KEY, node).unwrap_or_else(|| KubeletSetting {
+            endpoint: DEFAULT_ENDPOINT.to_owned(),
+            source: "its default".to_owned(),
+        });
     let text = format!("{who} uses {} ({})", runtime.endpoint, runtime.source);
     let Some(config) = config else {
         return vec![ReportFinding::ok(TOPIC, text)];
@@ -97,7 +98,8 @@ fn judge(
             "{who} sends image calls to {} ({}), so criscope sees no pulls",
             images.endpoint, images.source
         );
-        findings.push(ReportFinding::warn(TOPIC, text).hint(format!("remove {IMAGE_KEY}")));
+        findings
+            .push(ReportFinding::warn(TOPIC, text).hint(format!("remove {IMAGE_ENDPOINT_KEY}")));
     }
     findings
 }
@@ -107,11 +109,11 @@ fn change(setting: &KubeletSetting, config: &Config) -> String {
     if setting.source == ENDPOINT_FLAG {
         // kubeadm before 1.34 writes the flag into kubeadm-flags.env.
         return format!(
-            "the flag wins over the file: set {FLAG}={listen} where the kubelet's flags are set (kubeadm: /var/lib/kubelet/kubeadm-flags.env) and restart the kubelet; docs/INSTALL.md"
+            "the flag wins over the file: set {ENDPOINT_FLAG}={listen} where the kubelet's flags are set (kubeadm: /var/lib/kubelet/kubeadm-flags.env) and restart the kubelet; docs/INSTALL.md"
         );
     }
     format!(
-        "once criscope runs, set {KEY}: {listen} in the kubelet's configuration and restart the kubelet; docs/INSTALL.md"
+        "once criscope runs, set {ENDPOINT_KEY}: {listen} in the kubelet's configuration and restart the kubelet; docs/INSTALL.md"
     )
 }
 
@@ -197,7 +199,6 @@ fn path_of(endpoint: &str) -> PathBuf {
 
 /// With another path than CRI-O's own the kubelet asks the runtime for statistics.
 fn crio(config: &Config) -> Option<ReportFinding> {
-    let is_crio = |path: &Path| show_endpoint(path).ends_with(CRIO_SUFFIX);
     let listen = &config.server.listen;
     if is_crio(listen) || !upstreams(config).any(|(_, endpoint)| is_crio(endpoint)) {
         return None;
@@ -209,6 +210,10 @@ fn crio(config: &Config) -> Option<ReportFinding> {
     Some(ReportFinding::warn(TOPIC, text).hint(format!(
         "to keep it as it was, listen on a path that ends with {CRIO_SUFFIX}; docs/INSTALL.md"
     )))
+}
+
+fn is_crio(path: &Path) -> bool {
+    show_endpoint(path).ends_with(CRIO_SUFFIX)
 }
 
 #[cfg(test)]
@@ -344,7 +349,10 @@ mod tests {
     fn nested_fields_are_not_the_setting() {
         let text = "a:\n  containerRuntimeEndpoint: unix:///x\ncontainerRuntimeEndpointOld: y\n";
         assert_eq!(field(text, ENDPOINT_KEY), None);
-        assert_eq!(field("containerRuntimeEndpoint: \"\"\n", ENDPOINT_KEY), None);
+        assert_eq!(
+            field("containerRuntimeEndpoint: \"\"\n", ENDPOINT_KEY),
+            None
+        );
         assert_eq!(field("{ not json", ENDPOINT_KEY), None);
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn check(running: Option<i32>, node: &NodeFiles) -> ReportFinding {
     let text = format!("{whose} may have {limit} files open");
     if limit < MIN_FILE_DESCRIPTORS {
         ReportFinding::warn(TOPIC, text).hint(format!(
-            "raise it to {ENOUGH} or more: LimitNOFILE= in the unit, or ulimit -n"
+            "raise it to {MIN_FILE_DESCRIPTORS} or more: LimitNOFILE= in the unit, or ulimit -n"
         ))
     } else {
         ReportFinding::ok(TOPIC, text)

@@ -27,7 +27,7 @@ fn directory(key: &str, path: &Path) -> ReportFinding {
     let shown = directory.display();
     // The directory in which `serve` would create the missing ones.
     let mut above = directory.ancestors();
-    let there = above.find(|it| it.exists()).unwrap_or(Path::new("/"));
+    let there = above.find(|dir| dir.exists()).unwrap_or(Path::new("/"));
     if !there.is_dir() {
         return ReportFinding::fail(TOPIC, format!("{} is not a directory", there.display()));
     }

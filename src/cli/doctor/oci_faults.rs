@@ -19,14 +19,14 @@ pub(super) fn check(runtime: &Runtime, search: &OsStr) -> Vec<ReportFinding> {
         let version = version(&program, search)?;
         let mended = version.mended_in()?;
         let text = format!(
-            "handler {}: {} is {} {}, which has known faults by which a container reaches the node",
+            "handler {}: {} is {} {}, which has known vulnerabilities that let a container reach the node",
             handler.name,
             program.display(),
             version.name,
             version.version,
         );
         let hint = format!(
-            "update {} to {mended}, or check that your distribution has mended them (docs/THREATS.md lists the advisories)",
+            "update {} to {mended}, or check that your distribution has fixed them (docs/THREATS.md lists the advisories)",
             version.name
         );
         Some(ReportFinding::warn(TOPIC, text).hint(hint))

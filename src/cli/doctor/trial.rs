@@ -29,7 +29,7 @@ const NODE_DIRECTORIES: [&str; 6] = ["bin", "lib", "lib32", "lib64", "sbin", "us
 pub(super) struct TrialContainer<'a> {
     /// The program.
     pub(super) program: &'a Path,
-    /// Whether it is called with `--systemd-cgroup`.
+    /// True if the runtime is called with `--systemd-cgroup`.
     pub(super) systemd_cgroup: bool,
     /// Further global options.
     pub(super) options: &'a [String],
@@ -51,10 +51,10 @@ pub(super) enum TrialError {
     /// The program does not start.
     #[error("it does not start: {0}")]
     Start(io::Error),
-    /// It did not end.
-    #[error("a container did not end within {LIMIT:?}")]
+    /// The container did not end in time.
+    #[error("a container did not end within {CONTAINER_TIMEOUT:?}")]
     Late,
-    /// It failed.
+    /// A step failed.
     #[error("{0}")]
     Refused(String),
 }
@@ -69,7 +69,7 @@ impl TrialContainer<'_> {
             .map_err(TrialError::Prepare)?;
         let cgroups = CgroupSnapshot::before(self.cgroups);
         let result = self.verb(&bundle, &["run", "--bundle"], CONTAINER_TIMEOUT);
-        // It is gone already unless something went wrong.
+        // After success the container is gone already.
         if result.is_err() {
             let _ = self.verb(&bundle, &["delete", "--force"], REMOVAL_TIMEOUT);
         }
@@ -131,7 +131,9 @@ fn last_line(said: &str, status: &str) -> String {
 
 /// The parts of the node's root that are directories, to be mounted.
 fn parts() -> impl Iterator<Item = (&'static str, PathBuf)> {
-    let parts = NODE_DIRECTORIES.iter().map(|part| (*part, Path::new("/").join(part)));
+    let parts = NODE_DIRECTORIES
+        .iter()
+        .map(|part| (*part, Path::new("/").join(part)));
     parts.filter(|(_, path)| fs::symlink_metadata(path).is_ok())
 }
 
@@ -155,9 +157,10 @@ fn spec(program: &str, systemd: bool) -> Value {
         "options": ["nosuid", "mode=755", "size=64k"],
     });
     let namespaces = ["pid", "ipc", "uts", "mount", "network"];
-    let cgroup = match systemd {
-        true => format!("system.slice:criscope:{}", name()),
-        false => format!("/{}", name()),
+    let cgroup = if systemd {
+        format!("system.slice:criscope:{}", name())
+    } else {
+        format!("/{}", name())
     };
     json!({
         "ociVersion": "1.0.2",
@@ -183,16 +186,18 @@ struct TrialBundle(PathBuf);
 impl TrialBundle {
     fn make(temp: &Path, spec: &Value) -> io::Result<Self> {
         let bundle = Self(Self::unused(temp));
-        let dir = |path: &Path| DirBuilder::new().mode(0o700).create(path);
-        dir(&bundle.0)?;
-        dir(&bundle.root())?;
-        dir(&bundle.state())?;
-        dir(&bundle.root().join("proc"))?;
+        let mut private = DirBuilder::new();
+        private.mode(0o700);
+        private.create(&bundle.0)?;
+        private.create(bundle.root())?;
+        private.create(bundle.state())?;
+        private.create(bundle.root().join("proc"))?;
         for (part, path) in parts() {
             let place = bundle.root().join(part);
-            match is_link(&path) {
-                true => symlink(fs::read_link(&path)?, place)?,
-                false => dir(&place)?,
+            if is_link(&path) {
+                symlink(fs::read_link(&path)?, place)?
+            } else {
+                private.create(&place)?
             }
         }
         fs::write(bundle.0.join("config.json"), spec.to_string())?;
@@ -223,12 +228,13 @@ impl Drop for TrialBundle {
     fn drop(&mut self) {
         for (part, _) in parts() {
             let place = self.root().join(part);
-            let _ = match is_link(&place) {
-                true => fs::remove_file(place),
-                false => fs::remove_dir(place),
+            let _ = if is_link(&place) {
+                fs::remove_file(place)
+            } else {
+                fs::remove_dir(place)
             };
         }
-        // What a runtime makes for its own mounts in the root.
+        // Runtimes make these directories in the root for their own mounts.
         for made in ["proc", "dev", "sys"] {
             let _ = fs::remove_dir(self.root().join(made));
         }

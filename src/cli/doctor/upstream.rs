@@ -72,10 +72,9 @@ async fn ask(
     endpoint: &Path,
     findings: &mut Vec<ReportFinding>,
 ) -> Result<(), ReportFinding> {
-    let wrong = |error: CriCallError| refusal(name, &error);
     let client = CriSocketClient::connect(endpoint, CHECK_TIMEOUT)
         .await
-        .map_err(wrong)?;
+        .map_err(|error| refusal(name, &error))?;
     let version = match says_version(&client, ApiVersion::V1).await {
         Ok(answer) => {
             findings.push(ReportFinding::ok(name, describe(&answer, ApiVersion::V1)));
@@ -83,18 +82,19 @@ async fn ask(
         }
         Err(CriCallError::Status(status)) if status.code() == Code::Unimplemented => {
             let answer = says_version(&client, ApiVersion::V1Alpha2).await;
-            let text = describe(&answer.map_err(wrong)?, ApiVersion::V1Alpha2);
+            let answer = answer.map_err(|error| refusal(name, &error))?;
+            let text = describe(&answer, ApiVersion::V1Alpha2);
             findings.push(ReportFinding::warn(name, text).hint(
                 "an old runtime: criscope translates, but kubelets from 1.26 on need v1 features of it",
             ));
             ApiVersion::V1Alpha2
         }
-        Err(error) => return Err(wrong(error)),
+        Err(error) => return Err(refusal(name, &error)),
     };
     let status: StatusResponse = client
         .call(version, Method::Status, StatusRequest { verbose: false })
         .await
-        .map_err(wrong)?;
+        .map_err(|error| refusal(name, &error))?;
     let conditions = status.status.map(|status| status.conditions);
     let conditions = conditions.unwrap_or_default();
     for kind in ["RuntimeReady", "NetworkReady"] {

@@ -1,4 +1,4 @@
-//! The terminal of the user in raw mode, so that the one in the container interprets what is typed.
+//! The terminal of the user in raw mode, so that the container's terminal interprets the keys.
 
 use std::io;
 

@@ -93,9 +93,10 @@ impl TlsVerification<'_> {
                 roots.add_parsable_certificates(found);
             }
         }
-        match roots.is_empty() {
-            true => Err(Error::NoAuthorities),
-            false => Ok(roots),
+        if roots.is_empty() {
+            Err(Error::NoAuthorities)
+        } else {
+            Ok(roots)
         }
     }
 }

@@ -98,7 +98,10 @@ fn a_row_for_each_tag_and_the_pod_that_uses_it() {
     let (digest, id) = ("fedcba9876543", "0123456789abc");
     assert_eq!(rows[1], ["r.example:5000/x", "1", digest, id, size, used]);
     assert_eq!(rows[2], ["r.example:5000/x", "2", digest, id, size, used]);
-    assert_eq!(rows[3], ["r.example:5000/y", MISSING_NAME, "d", "1", size, "-"]);
+    assert_eq!(
+        rows[3],
+        ["r.example:5000/y", MISSING_NAME, "d", "1", size, "-"]
+    );
     assert!(!text.contains('\u{1b}'), "{text}");
     assert_eq!(rows[4][1..], [MISSING_NAME, MISSING_NAME, "2", size, "-"]);
     assert!(!table(&images, false, false).contains("DIGEST"));

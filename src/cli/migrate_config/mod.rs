@@ -29,15 +29,15 @@ enum SourceRuntime {
 
 /// Convert the configuration of containerd or CRI-O
 ///
-/// Prints a configuration for the built-in runtime, and reports on standard error what has no counterpart, what must be
-/// done by hand and where defaults differ. Nothing is changed. containerd's imports and CRI-O's drop-in files are read too.
+/// Prints a configuration for the built-in runtime. Standard error gets the keys without a counterpart, the tasks for the
+/// administrator, and different defaults. Nothing is changed. containerd's imports and CRI-O's drop-in files are read too.
 /// Credentials are never printed.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The runtime that the configuration is of
+    /// The runtime whose configuration is converted
     #[arg(long, value_name = "RUNTIME")]
     from: SourceRuntime,
-    /// Its file [default: /etc/containerd/config.toml or /etc/crio/crio.conf]
+    /// The runtime's configuration file [default: /etc/containerd/config.toml or /etc/crio/crio.conf]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -110,7 +110,7 @@ impl ConfigMigration {
             return;
         };
         match row.to {
-            // Dumped configurations name every key; an empty value is none, except that of a list.
+            // Dumped configurations name every key. An empty value counts as missing, except an empty list.
             _ if is_unset(value) && !matches!(value, Value::Boolean(_) | Value::Array(_) | Value::Integer(_)) => {}
             KeyConversion::Key(to, convert) => self.set(&shown, to, &name, convert(value)),
             KeyConversion::Noted(to, convert, note) => {
@@ -207,18 +207,18 @@ impl ConfigMigration {
                     "the default, {name}, is left out: choose another in `runtime.default_handler`"
                 ));
             }
-            // Both have it without naming it.
+            // Both runtimes have this handler by default.
             Some(name) => {
                 self.handlers.insert(name);
             }
             None => {}
         }
         for name in self.handlers.clone() {
-            let has = |key| {
-                self.values
-                    .contains_key(&target(&handler_table(&name), key))
-            };
-            if !has("path") && !has("runtime_type") && name != "runc" && name != "crun" {
+            let mut program_keys = ["path", "runtime_type"].into_iter();
+            let table = handler_table(&name);
+            let has_program =
+                program_keys.any(|key| self.values.contains_key(&target(&table, key)));
+            if !has_program && name != "runc" && name != "crun" {
                 self.report.push(format!("handler {name}: the program `{name}` is searched on PATH; containerd starts runc for it: see `runtime.handlers.NAME.path`"));
             }
         }
@@ -289,10 +289,11 @@ fn handler_table(name: &str) -> String {
 
 /// A name as a part of a key.
 fn quoted_key(name: &str) -> String {
-    let bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    match !name.is_empty() && name.chars().all(bare) {
-        true => name.to_owned(),
-        false => quoted(name),
+    let mut characters = name.chars();
+    if !name.is_empty() && characters.all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) {
+        name.to_owned()
+    } else {
+        quoted(name)
     }
 }
 
@@ -304,7 +305,7 @@ fn captured(pattern: &str, key: &[String]) -> Option<String> {
     fit.then(|| star.map(|at| key[at].clone()).unwrap_or_default())
 }
 
-/// Whether a value says as much as none.
+/// Returns whether a value has the same meaning as a missing key.
 fn is_unset(value: &Value) -> bool {
     match value {
         Value::String(text) => text.is_empty(),

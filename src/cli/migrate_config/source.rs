@@ -23,7 +23,7 @@ pub enum SourceConfigError {
     Syntax {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The parser's message.
         message: String,
     },
     /// containerd would refuse this version as well.
@@ -31,7 +31,7 @@ pub enum SourceConfigError {
     Version {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// The version of the configuration.
         version: i64,
     },
 }
@@ -39,7 +39,7 @@ pub enum SourceConfigError {
 /// A key by its parts, and its value.
 pub(super) type SourceSetting = (Vec<String>, Value);
 
-/// Reads containerd's configuration with what it imports. Later files win.
+/// Reads containerd's configuration and its imports. Later files win.
 pub(super) fn containerd(path: &Path) -> Result<Vec<SourceSetting>, SourceConfigError> {
     let mut all = Table::new();
     import(path, &mut all, &mut BTreeSet::new())?;
@@ -71,7 +71,7 @@ fn import(
     let imports: Vec<_> = imports.map(str::to_owned).collect();
     merge(all, table);
     for pattern in imports {
-        // Relative ones are beside the file that names them.
+        // Relative paths start at the directory of the file that names them.
         let pattern = path.parent().unwrap_or(Path::new("/")).join(pattern);
         for path in matching(&pattern)? {
             import(&path, all, seen)?;
@@ -128,28 +128,29 @@ fn matching(pattern: &Path) -> Result<Vec<PathBuf>, SourceConfigError> {
     if !name.contains('*') {
         return Ok(vec![pattern.to_owned()]);
     }
-    let unreadable = |source| SourceConfigError::Read {
+    let mut files = paths_in(dir).map_err(|source| SourceConfigError::Read {
         path: dir.to_owned(),
         source,
-    };
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(unreadable(error)),
-    };
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(unreadable)?.path();
+    })?;
+    files.retain(|path| {
         let found = path.file_name().and_then(|name| name.to_str());
-        if path.is_file() && found.is_some_and(|found| fits(name, found)) {
-            files.push(path);
-        }
-    }
+        path.is_file() && found.is_some_and(|found| fits(name, found))
+    });
     files.sort();
     Ok(files)
 }
 
-/// Whether a name fits a pattern with `*`.
+/// The paths in a directory; none if it does not exist.
+fn paths_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    entries.map(|entry| Ok(entry?.path())).collect()
+}
+
+/// Returns whether a name fits a pattern with `*`.
 pub(super) fn fits(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,

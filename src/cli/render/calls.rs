@@ -39,13 +39,15 @@ pub(crate) fn screen(
     let fixed = name + 2 + 8 + 2 + DEADLINE_WIDTH + 2 + PHASE_WIDTH + 2;
     let columns = (name, paper.width().saturating_sub(fixed).max(16));
     // The oldest first, with space for the rates below.
-    let most = |part: usize, least| height.map_or(usize::MAX, |height| (height / part).max(least));
+    let height_or_all = height.unwrap_or(usize::MAX);
     if now.sessions.is_empty() {
-        in_flight(&mut lines, &now.calls, columns, most(2, 4), paper);
+        let max_calls = (height_or_all / 2).max(4);
+        in_flight(&mut lines, &now.calls, columns, max_calls, paper);
     } else {
-        in_flight(&mut lines, &now.calls, columns, most(3, 4), paper);
+        let (max_calls, max_sessions) = ((height_or_all / 3).max(4), (height_or_all / 6).max(2));
+        in_flight(&mut lines, &now.calls, columns, max_calls, paper);
         lines.push(String::new());
-        open(&mut lines, &now.sessions, columns, most(6, 2), paper);
+        open(&mut lines, &now.sessions, columns, max_sessions, paper);
     }
     lines.push(String::new());
     methods(&mut lines, &now.methods, paper);
@@ -93,7 +95,7 @@ fn in_flight(
         return;
     }
     let head = format!(
-        "{:<name$}  {:>8}  {:<DEADLINE$}  {:<PHASE$}  POD, CONTAINER OR IMAGE",
+        "{:<name$}  {:>8}  {:<DEADLINE_WIDTH$}  {:<PHASE_WIDTH$}  POD, CONTAINER OR IMAGE",
         "CALL", "AGE", "DEADLINE", "PHASE"
     );
     lines.push(paper.ink(TextStyle::Dim, &paper.cut(&head, paper.width())));
@@ -118,7 +120,7 @@ fn open(
     paper: TerminalOutput,
 ) {
     let head = format!(
-        "{:<name$}  {:>8}  {:<DEADLINE$}  {:<PHASE$}  POD, CONTAINER",
+        "{:<name$}  {:>8}  {:<DEADLINE_WIDTH$}  {:<PHASE_WIDTH$}  POD, CONTAINER",
         "SESSION", "OPEN FOR", "BYTES IN, OUT", "ASKED BY"
     );
     lines.push(paper.ink(TextStyle::Dim, &paper.cut(&head, paper.width())));
@@ -141,7 +143,10 @@ fn session(row: &OpenSession, (name, about): (usize, usize), paper: TerminalOutp
         "{}  {:>8}  {}  {}  {}",
         pad(&paper.cut(&what(row), name), name),
         units::duration(session.duration_ms),
-        pad(&paper.cut(&bytes.join(", "), DEADLINE_WIDTH), DEADLINE_WIDTH),
+        pad(
+            &paper.cut(&bytes.join(", "), DEADLINE_WIDTH),
+            DEADLINE_WIDTH
+        ),
         pad(&paper.cut(client, PHASE_WIDTH), PHASE_WIDTH),
         paper.cut(format!("{pod} {container}").trim_end(), about)
     );
@@ -188,7 +193,9 @@ fn call(row: &Call, (name, about): (usize, usize), paper: TerminalOutput) -> Str
 /// Width of the longest of these names.
 fn names(names: impl Iterator<Item = String>) -> usize {
     let longest = names.map(|name| name.chars().count()).max();
-    longest.unwrap_or_default().clamp(METHOD_WIDTHS.0, METHOD_WIDTHS.1)
+    longest
+        .unwrap_or_default()
+        .clamp(METHOD_WIDTHS.0, METHOD_WIDTHS.1)
 }
 
 fn subject(row: &Call) -> String {
@@ -227,17 +234,16 @@ fn methods(lines: &mut Vec<String>, table: &RpcTable, paper: TerminalOutput) {
 }
 
 fn method(row: &RpcRow, name: usize, paper: TerminalOutput) -> String {
-    let time = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), units::duration);
+    let quantiles = [row.minute.p50_ms, row.minute.p99_ms];
+    let [median, p99] = quantiles.map(|ms| ms.map_or_else(|| "-".to_owned(), units::duration));
     let errors = format!("{:>8}", row.minute.errors);
     let errors = match row.minute.errors {
         0 => errors,
         _ => paper.ink(TextStyle::Red, &errors),
     };
     format!(
-        "{}  {:>8.1}  {errors}  {:>8}  {:>8}",
+        "{}  {:>8.1}  {errors}  {median:>8}  {p99:>8}",
         pad(&paper.cut(&row.method, name), name),
         row.minute.rate(),
-        time(row.minute.p50_ms),
-        time(row.minute.p99_ms),
     )
 }

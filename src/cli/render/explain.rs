@@ -11,7 +11,7 @@ use crate::lifecycle::view::{Episode, Item, PodState, PodStory, State, crash_loo
 use crate::smoke::waterfall::WaterfallStyle;
 use crate::units;
 
-/// Most episodes named among those that are not shown.
+/// Most hidden episodes that the last line names.
 const MAX_EPISODES_NAMED: usize = 3;
 
 /// Width of a time column.
@@ -20,9 +20,10 @@ const TIME_WIDTH: usize = 8;
 /// Draws the story, with all episodes or only the one that matters.
 pub(crate) fn story(story: &PodStory, all: bool, look: WaterfallStyle) -> String {
     let paper = TerminalOutput::new(look);
-    let shown: Vec<_> = match all {
-        true => story.episodes.iter().collect(),
-        false => matters(story).into_iter().collect(),
+    let shown: Vec<_> = if all {
+        story.episodes.iter().collect()
+    } else {
+        matters(story).into_iter().collect()
     };
     let loops = crash_loops(shown.iter().copied());
     let mut text = String::new();
@@ -36,7 +37,11 @@ pub(crate) fn story(story: &PodStory, all: bool, look: WaterfallStyle) -> String
     for (episode, crash_loop) in shown.iter().zip(loops) {
         text.push('\n');
         let headlines = [crash_loop, Some(&*episode.headline)];
-        for line in headlines.into_iter().flatten().filter(|it| it != headline) {
+        for line in headlines
+            .into_iter()
+            .flatten()
+            .filter(|line| line != headline)
+        {
             let _ = writeln!(text, "{}\n", paper.ink(TextStyle::Bold, &paper.text(line)));
         }
         write_episode(&mut text, story, episode, paper);
@@ -129,7 +134,11 @@ fn what(episode: &Episode) -> String {
 
 /// The phases as numbers, the longest first.
 fn phases(text: &mut String, episode: &Episode, paper: TerminalOutput) {
-    let mut phases: Vec<_> = episode.phases.iter().filter(|it| it.ms > 0.0).collect();
+    let mut phases: Vec<_> = episode
+        .phases
+        .iter()
+        .filter(|phase| phase.ms > 0.0)
+        .collect();
     phases.sort_by(|a, b| b.ms.total_cmp(&a.ms));
     if phases.is_empty() {
         return;
@@ -188,7 +197,7 @@ fn waterfall(text: &mut String, episode: &Episode, paper: TerminalOutput) {
         paper.ink(
             TextStyle::Dim,
             &format!(
-                "{:>TIME$}  {:>TIME$}  0{axis:>rest$}",
+                "{:>TIME_WIDTH$}  {:>TIME_WIDTH$}  0{axis:>rest$}",
                 "at",
                 "took",
                 rest = room - 1
@@ -205,7 +214,7 @@ fn waterfall(text: &mut String, episode: &Episode, paper: TerminalOutput) {
         };
         let _ = writeln!(
             text,
-            "{:>TIME$}  {:>TIME$}  {}  {name}",
+            "{:>TIME_WIDTH$}  {:>TIME_WIDTH$}  {}  {name}",
             units::duration(line.at),
             units::duration(line.took),
             paper.ink(line.ink, &bar),
@@ -267,11 +276,11 @@ fn others(text: &mut String, story: &PodStory, shown: &[&Episode], paper: Termin
         .episodes
         .iter()
         .rev()
-        .filter(|it| !shown.iter().any(|shown| std::ptr::eq(*it, *shown)))
+        .filter(|episode| !shown.iter().any(|shown| std::ptr::eq(*episode, *shown)))
         .take(MAX_EPISODES_NAMED)
-        .map(|it| {
-            let since = units::since(story.now_unix_us, it.began_unix_us);
-            format!("{} ({}, {since})", what(it), word(it).1)
+        .map(|episode| {
+            let since = units::since(story.now_unix_us, episode.began_unix_us);
+            format!("{} ({}, {since})", what(episode), word(episode).1)
         })
         .collect();
     let line = format!(

@@ -62,9 +62,10 @@ impl TerminalOutput {
 
     /// Text from elsewhere, safe to write.
     fn text(self, text: &str) -> String {
-        match self.look.unicode {
-            true => visible(text),
-            false => visible_ascii(text),
+        if self.look.unicode {
+            visible(text)
+        } else {
+            visible_ascii(text)
         }
     }
 
@@ -107,9 +108,10 @@ impl TerminalOutput {
     }
 
     fn ink(self, ink: TextStyle, text: &str) -> String {
-        match self.look.colour && !text.is_empty() {
-            true => format!("{}{text}\x1b[0m", ink.code()),
-            false => text.to_owned(),
+        if self.look.colour && !text.is_empty() {
+            format!("{}{text}\x1b[0m", ink.code())
+        } else {
+            text.to_owned()
         }
     }
 

@@ -14,7 +14,7 @@ pub(crate) enum PodColumns {
     Fitting,
     /// A line for each pod, nothing truncated.
     Lines,
-    /// The same with uids.
+    /// All columns, and uids.
     Wide,
 }
 
@@ -78,8 +78,10 @@ pub(crate) fn table(
 /// `12 pods: 3 failing, 9 ok`, for the top of a screen.
 pub(crate) fn summary(pods: &Pods, look: WaterfallStyle) -> String {
     let paper = TerminalOutput::new(look);
-    let count = |state| pods.pods.iter().filter(|it| it.state == state).count();
-    let counts = PodState::ALL.map(|state| (count(state), state));
+    let counts = PodState::ALL.map(|state| {
+        let in_state = pods.pods.iter().filter(|pod| pod.state == state);
+        (in_state.count(), state)
+    });
     let counts = counts.iter().filter(|(n, _)| *n > 0);
     let counts: Vec<_> = counts
         .map(|(n, state)| paper.ink(ink(*state), &format!("{n} {}", state.word())))
@@ -89,9 +91,10 @@ pub(crate) fn summary(pods: &Pods, look: WaterfallStyle) -> String {
         n => format!("{n} pods"),
     };
     let time = units::rfc3339(pods.now_unix_us);
-    let line = match counts.is_empty() {
-        true => all,
-        false => format!("{all}: {}", counts.join(", ")),
+    let line = if counts.is_empty() {
+        all
+    } else {
+        format!("{all}: {}", counts.join(", "))
     };
     format!("{line}   {}\n\n", paper.ink(TextStyle::Dim, &time))
 }
@@ -108,7 +111,7 @@ struct ColumnWidths {
     node: usize,
     restarts: bool,
     bar: bool,
-    /// Columns of the reason beside its pod; `None` if it is written below.
+    /// Width of the column for reasons; `None` if reasons are written below their pods.
     reason: Option<usize>,
 }
 
@@ -116,15 +119,20 @@ impl ColumnWidths {
     fn new(pods: &Pods, paper: TerminalOutput, columns: PodColumns, namespaces: bool) -> Self {
         let width = paper.width();
         let fits = columns == PodColumns::Fitting;
-        let states = pods.pods.iter().map(|it| it.state.word().len());
+        let states = pods.pods.iter().map(|pod| pod.state.word().len());
         let state = states.fold(5, usize::max);
         let restarts = !fits || width >= RESTARTS_COLUMN_FROM;
         let bar = fits && width >= PHASES_COLUMN_FROM;
-        let nodes = pods.pods.iter().filter_map(|it| it.node.as_ref());
-        let nodes = nodes.map(|it| paper.text(it).chars().count().max(4) + 2);
+        let nodes = pods.pods.iter().filter_map(|pod| pod.node.as_ref());
+        let nodes = nodes.map(|node| paper.text(node).chars().count().max(4) + 2);
         let node = nodes.max().unwrap_or(0);
-        let node = if fits { node.min(MAX_NODE_WIDTH + 2) } else { node };
-        let others = 2 + state + node + TOOK_WIDTH + AGE_WIDTH + if restarts { RESTARTS_WIDTH } else { 0 };
+        let node = if fits {
+            node.min(MAX_NODE_WIDTH + 2)
+        } else {
+            node
+        };
+        let others =
+            2 + state + node + TOOK_WIDTH + AGE_WIDTH + if restarts { RESTARTS_WIDTH } else { 0 };
         let mut layout = Self {
             paper,
             columns,
@@ -136,8 +144,8 @@ impl ColumnWidths {
             bar,
             reason: None,
         };
-        let names = pods.pods.iter().map(|it| layout.whole_name(it));
-        let widest = names.map(|it| it.chars().count()).fold(4, usize::max);
+        let names = pods.pods.iter().map(|pod| layout.whole_name(pod));
+        let widest = names.map(|name| name.chars().count()).fold(4, usize::max);
         layout.name = match (fits, width) {
             (false, _) => widest.min(MAX_ALIGNED_NAME_WIDTH),
             (true, REASON_COLUMN_FROM..) => widest.min(width * 3 / 10),
@@ -176,9 +184,12 @@ impl ColumnWidths {
     fn row(self, text: &mut String, pod: &Pod, now: u64) {
         let paper = self.paper;
         let is_gone = pod.state == PodState::Gone;
-        let faint = |text: String| match is_gone {
-            true => paper.ink(TextStyle::Dim, &text),
-            false => text,
+        let faint = |text: String| {
+            if is_gone {
+                paper.ink(TextStyle::Dim, &text)
+            } else {
+                text
+            }
         };
         let state = paper.ink(ink(pod.state), &pad(pod.state.word(), self.state));
         let mut rest = String::new();
@@ -197,9 +208,10 @@ impl ColumnWidths {
             let _ = write!(rest, "  {}", pad(&paper.text(&pod.uid), 36));
         }
         let name = faint(pad(&self.name(pod), self.name));
-        let bar = match self.bar {
-            true => format!("  {}", phases(&pod.episode, paper)),
-            false => String::new(),
+        let bar = if self.bar {
+            format!("  {}", phases(&pod.episode, paper))
+        } else {
+            String::new()
         };
         let lines = self.reason(pod);
         let begin = format!("{name}  {state}{}{bar}", faint(rest));
@@ -240,9 +252,10 @@ impl ColumnWidths {
     }
 
     fn whole_name(self, it: &Pod) -> String {
-        let name = match self.namespaces {
-            true => pod(&it.namespace, &it.name),
-            false => it.name.clone(),
+        let name = if self.namespaces {
+            pod(&it.namespace, &it.name)
+        } else {
+            it.name.clone()
         };
         self.paper.text(&name)
     }
@@ -281,11 +294,11 @@ fn ink(state: PodState) -> TextStyle {
 )]
 fn phases(episode: &Episode, paper: TerminalOutput) -> String {
     let whole: f64 = episode.phases.iter().map(|phase| phase.ms).sum();
-    let cell = |ms: f64| ((ms / whole.max(0.001) * PHASE_BAR_WIDTH as f64).round() as usize).min(PHASE_BAR_WIDTH);
     let (mut text, mut at, mut filled) = (String::new(), 0.0, 0);
     for phase in &episode.phases {
         at += phase.ms;
-        let to = cell(at);
+        let share = at / whole.max(0.001);
+        let to = ((share * PHASE_BAR_WIDTH as f64).round() as usize).min(PHASE_BAR_WIDTH);
         let known = PHASES.iter().find(|(name, ..)| *name == phase.phase);
         let (letter, ink) =
             known.map_or(('-', TextStyle::Dim), |(_, letter, _, ink)| (*letter, *ink));

@@ -41,13 +41,14 @@ fn line(session: &Session, now: u64) -> String {
     }
     let begun = units::since(now, session.began_unix_us);
     let took = units::duration(session.duration_ms);
-    let _ = match session.is_open() {
-        true => write!(line, ", begun {begun}, open, {took} so far"),
-        false => write!(
+    let _ = if session.is_open() {
+        write!(line, ", begun {begun}, open, {took} so far")
+    } else {
+        write!(
             line,
             ", begun {begun}, {took}: {}",
             session.outcome.replace('_', " ")
-        ),
+        )
     };
     if let Some(code) = session.exit_code {
         let _ = write!(line, ", exit code {code}");

@@ -7,13 +7,13 @@ use super::super::machine::{UnitState, arguments};
 use super::super::root::FilesystemRoot;
 use super::super::unit::{self, UnitCommand};
 use super::{
-    DEFAULT_ENDPOINT, DetectError, DetectedKubelet, Distribution, IMAGE_ENDPOINT, RUNTIME_ENDPOINT, SettingPlace,
-    SocketSetting, socket,
+    DEFAULT_ENDPOINT, DetectError, DetectedKubelet, Distribution, IMAGE_ENDPOINT, RUNTIME_ENDPOINT,
+    SettingPlace, SocketSetting, socket,
 };
 
-/// From which `kubeadm upgrade` restores the endpoint, 1.34 and later.
+/// The file from which `kubeadm upgrade` restores the endpoint, 1.34 and later.
 const INSTANCE_CONFIG: &str = "/var/lib/kubelet/instance-config.yaml";
-/// Of kubeadm, before that.
+/// Flags of kubeadm before 1.34.
 const KUBEADM_FLAGS: &str = "/var/lib/kubelet/kubeadm-flags.env";
 
 /// The flag with the name of the Node.
@@ -54,7 +54,7 @@ pub(super) fn find(
         }
     }
     places.extend(kubeadm(root, &mut notes)?);
-    let node = flag::of_words(&search.words, NODE_NAME_FLAG).map(|(_, name)| name.to_owned());
+    let node = flag::last_in_words(&search.words, NODE_NAME_FLAG).map(|(_, name)| name.to_owned());
     Ok(DetectedKubelet {
         distribution: Distribution::Kubelet,
         unit,
@@ -77,11 +77,17 @@ fn kubeadm(
     notes: &mut Vec<String>,
 ) -> Result<Option<(SocketSetting, SettingPlace)>, DetectError> {
     if let Some(text) = root.text(INSTANCE_CONFIG)? {
-        let value = document::get(&text, RUNTIME_ENDPOINT.key).map_err(|source| DetectError::Edit {
-            path: INSTANCE_CONFIG.into(),
-            source,
-        })?;
-        return Ok(value.map(|_| (RUNTIME_ENDPOINT, SettingPlace::Document(INSTANCE_CONFIG.into()))));
+        let value =
+            document::get(&text, RUNTIME_ENDPOINT.key).map_err(|source| DetectError::Edit {
+                path: INSTANCE_CONFIG.into(),
+                source,
+            })?;
+        return Ok(value.map(|_| {
+            (
+                RUNTIME_ENDPOINT,
+                SettingPlace::Document(INSTANCE_CONFIG.into()),
+            )
+        }));
     }
     if root.has(KUBEADM_FLAGS) {
         notes.push(
@@ -111,9 +117,16 @@ fn agrees(
         });
     }
     let words = command.arguments();
-    for name in [RUNTIME_ENDPOINT.flag, IMAGE_ENDPOINT.flag, "--config", "--config-dir"] {
-        let value = |words| flag::of_words(words, name).map(|(_, value)| value.to_owned());
-        let (running, files) = (value(&running), value(&words));
+    for name in [
+        RUNTIME_ENDPOINT.flag,
+        IMAGE_ENDPOINT.flag,
+        "--config",
+        "--config-dir",
+    ] {
+        let [running, files] = [&running, &words].map(|words| {
+            let (_, value) = flag::last_in_words(words, name)?;
+            Some(value.to_owned())
+        });
         if running != files {
             return Err(DetectError::Disagree {
                 unit: unit.to_owned(),
@@ -144,11 +157,11 @@ struct LocatedSetting {
 impl SettingSearch<'_> {
     /// In the kubelet's order: the command line beats the drop-ins of `--config-dir`, and those the file.
     fn locate(&self, setting: SocketSetting) -> Result<LocatedSetting, DetectError> {
-        if let Some((index, value)) = flag::of_words(&self.words, setting.flag) {
+        if let Some((index, value)) = flag::last_in_words(&self.words, setting.flag) {
             return self.flag(setting, index, value);
         }
         let option =
-            |name| flag::of_words(&self.words, name).map(|(_, value)| PathBuf::from(value));
+            |name| flag::last_in_words(&self.words, name).map(|(_, value)| PathBuf::from(value));
         let file = option("--config");
         if let Some(directory) = option("--config-dir") {
             return self.drop_in(setting, &directory, file.as_deref());
@@ -174,32 +187,39 @@ impl SettingSearch<'_> {
         word: usize,
         value: &str,
     ) -> Result<LocatedSetting, DetectError> {
-        let located = |source: String, place| LocatedSetting {
-            value: Some(value.to_owned()),
-            source: format!("{} in {source}", setting.flag),
-            place,
-        };
-        match self.command.place(word) {
-            // A variable may hold the value alone, `--flag=${VALUE}`: then the command is changed.
-            Some((variable, unit::VariablePlace::File(path))) => {
-                let text = self.root.text(path)?.unwrap_or_default();
-                if flag::set_of(&text, variable, setting.flag, value).is_some() {
-                    let place = SettingPlace::Variable(path.clone(), variable.to_owned());
-                    return Ok(located(path.display().to_string(), place));
-                }
+        let (source, place) = match self.command.place(word) {
+            Some((variable, unit::VariablePlace::File(path)))
+                if self.is_flag_in(path, variable, setting.flag, value)? =>
+            {
+                let place = SettingPlace::Variable(path.clone(), variable.to_owned());
+                (path.display().to_string(), place)
             }
             Some((_, unit::VariablePlace::Unit(raw)))
                 if flag::value(raw, setting.flag).is_some() =>
             {
-                let lines = format!("Environment={raw}");
-                return Ok(located(
-                    format!("Environment= of {}", self.unit),
-                    self.drop_in_of_unit(lines),
-                ));
+                let source = format!("Environment= of {}", self.unit);
+                (source, self.drop_in_of_unit(format!("Environment={raw}")))
             }
-            _ => {}
-        }
-        Ok(located(format!("ExecStart= of {}", self.unit), self.exec()))
+            // A variable may hold the value alone, `--flag=${VALUE}`: then the command is changed.
+            _ => (format!("ExecStart= of {}", self.unit), self.exec()),
+        };
+        Ok(LocatedSetting {
+            value: Some(value.to_owned()),
+            source: format!("{} in {source}", setting.flag),
+            place,
+        })
+    }
+
+    /// Returns whether the file assigns the whole flag, and not only its value, to the variable.
+    fn is_flag_in(
+        &self,
+        path: &Path,
+        variable: &str,
+        flag: &str,
+        value: &str,
+    ) -> Result<bool, DetectError> {
+        let text = self.root.text(path)?.unwrap_or_default();
+        Ok(flag::set_in_variable(&text, variable, flag, value).is_some())
     }
 
     fn exec(&self) -> SettingPlace {
@@ -258,7 +278,8 @@ pub(super) fn microk8s(
 ) -> Result<DetectedKubelet, DetectError> {
     let path = PathBuf::from(MICROK8S);
     let text = root.text(&path)?.unwrap_or_default();
-    let value = flag::value(&text, RUNTIME_ENDPOINT.flag).unwrap_or("${SNAP_COMMON}/run/containerd.sock");
+    let value =
+        flag::value(&text, RUNTIME_ENDPOINT.flag).unwrap_or("${SNAP_COMMON}/run/containerd.sock");
     let runtime = value
         .replace("${SNAP_COMMON}", "/var/snap/microk8s/common")
         .replace("${SNAP_DATA}", "/var/snap/microk8s/current");

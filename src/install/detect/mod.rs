@@ -210,7 +210,7 @@ impl SettingPlace {
             }
             Self::Variable(_, variable) => {
                 let text = old.unwrap_or_default();
-                flag::set_of(&text, variable, setting.flag, endpoint)
+                flag::set_in_variable(&text, variable, setting.flag, endpoint)
                     .ok_or_else(|| refused(TextEditError::Refused(setting.flag.to_owned())))?
             }
             Self::Flags(_) => flag::set(&old.unwrap_or_default(), setting.flag, endpoint)
@@ -218,7 +218,7 @@ impl SettingPlace {
             Self::Unit { lines, .. } => {
                 let text = old.filter(|text| flag::value(text, setting.flag).is_some());
                 let text = text.unwrap_or_else(|| {
-                    format!("{WRITTEN}# A copy of the unit's setting with another endpoint.\n[Service]\n{lines}\n")
+                    format!("{WRITTEN_BY_INSTALL}# A copy of the unit's setting with another endpoint.\n[Service]\n{lines}\n")
                 });
                 let with = match flag::value(&text, setting.flag) {
                     Some(_) => text,
@@ -294,11 +294,12 @@ fn unit(
     machine: &dyn NodeOperations,
     named: Option<&str>,
 ) -> Result<(String, Distribution, UnitState), DetectError> {
-    let state = |unit: &str| UnitState::of(machine, unit).map_err(DetectError::Systemd);
+    let state = |unit: &str| UnitState::read(machine, unit).map_err(DetectError::Systemd);
     if let Some(name) = named {
-        let name = match name.contains('.') {
-            true => name.to_owned(),
-            false => format!("{name}.service"),
+        let name = if name.contains('.') {
+            name.to_owned()
+        } else {
+            format!("{name}.service")
         };
         let known = KUBELET_UNITS.iter().find(|(unit, _)| *unit == name);
         let distribution = known.map_or(Distribution::Kubelet, |(_, distribution)| *distribution);
@@ -319,7 +320,9 @@ fn unit(
         found.retain(|(_, _, state)| state.active);
     }
     match found.len() {
-        0 => Err(DetectError::None(KUBELET_UNITS.map(|(unit, _)| unit).join(", "))),
+        0 => Err(DetectError::None(
+            KUBELET_UNITS.map(|(unit, _)| unit).join(", "),
+        )),
         1 => Ok(found.swap_remove(0)),
         _ => {
             let names: Vec<_> = found.into_iter().map(|(unit, _, _)| unit).collect();

@@ -11,7 +11,10 @@ use super::super::edit::{TextEditError, flag};
 use super::super::machine::UnitState;
 use super::super::root::FilesystemRoot;
 use super::super::unit::UnitCommand;
-use super::{DetectError, DetectedKubelet, Distribution, RUNTIME_ENDPOINT, SettingPlace, WRITTEN_BY_INSTALL, socket};
+use super::{
+    DetectError, DetectedKubelet, Distribution, RUNTIME_ENDPOINT, SettingPlace, WRITTEN_BY_INSTALL,
+    socket,
+};
 
 /// The socket of their containerd.
 const CONTAINERD_SOCKET: &str = "/run/k3s/containerd/containerd.sock";
@@ -25,7 +28,7 @@ const NODE_NAME_FLAG: &str = "--node-name";
 const ENDPOINT_ARGUMENT: &str = "container-runtime-endpoint=";
 
 pub(super) fn drop_in(endpoint: &str) -> String {
-    format!("{WRITTEN}kubelet-arg+:\n  - {ARGUMENT}{endpoint}\n")
+    format!("{WRITTEN_BY_INSTALL}kubelet-arg+:\n  - {ENDPOINT_ARGUMENT}{endpoint}\n")
 }
 
 pub(super) fn find(
@@ -37,7 +40,7 @@ pub(super) fn find(
     let words = UnitCommand::read(root, &state.fragments)?.arguments();
     let named = ["--config", "-c"]
         .iter()
-        .find_map(|name| flag::of_words(&words, name));
+        .find_map(|name| flag::last_in_words(&words, name));
     let name = match distribution {
         Distribution::Rke2 => "rke2",
         _ => "k3s",
@@ -46,10 +49,11 @@ pub(super) fn find(
         || PathBuf::from(format!("/etc/rancher/{name}/config.yaml")),
         |(_, value)| PathBuf::from(value),
     );
-    let overriding = |word: &String| {
-        word.contains(ENDPOINT_ARGUMENT) && word.contains("kubelet-arg") || word.starts_with(ENDPOINT_ARGUMENT)
-    };
-    if words.iter().any(overriding) {
+    let overrides_files = words.iter().any(|word| {
+        word.contains(ENDPOINT_ARGUMENT) && word.contains("kubelet-arg")
+            || word.starts_with(ENDPOINT_ARGUMENT)
+    });
+    if overrides_files {
         return Err(DetectError::CommandLine {
             unit,
             flag: format!("kubelet-arg {}", ENDPOINT_ARGUMENT.trim_end_matches('=')),
@@ -78,17 +82,17 @@ pub(super) fn find(
     })
 }
 
-/// `config.yaml.d` beside `config.yaml`.
+/// The directory `config.yaml.d` next to `config.yaml`.
 fn directory(file: &Path) -> PathBuf {
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(".d");
     file.with_file_name(name)
 }
 
-/// What the configuration says of the runtime, the later file over the earlier.
+/// Settings of the runtime in the configuration; later files win.
 #[derive(Default)]
 struct RancherConfig {
-    /// Of the kubelet's arguments.
+    /// The endpoint among the kubelet's arguments.
     argument: Option<(String, String)>,
     endpoint: Option<(String, String)>,
     docker: bool,
@@ -97,9 +101,9 @@ struct RancherConfig {
 
 impl RancherConfig {
     fn add_flags(&mut self, words: &[String]) {
-        let name = flag::of_words(words, NODE_NAME_FLAG);
+        let name = flag::last_in_words(words, NODE_NAME_FLAG);
         self.name = name.map(|(_, name)| name.to_owned());
-        if let Some((_, value)) = flag::of_words(words, RUNTIME_ENDPOINT.flag) {
+        if let Some((_, value)) = flag::last_in_words(words, RUNTIME_ENDPOINT.flag) {
             self.endpoint = Some((value.to_owned(), "its command line".to_owned()));
         }
         self.docker = words.iter().any(|word| word == "--docker");
@@ -153,9 +157,13 @@ impl RancherConfig {
     }
 
     fn endpoint(self) -> (String, String) {
-        let default = match self.docker {
-            true => (CRI_DOCKERD_SOCKET.to_owned(), "its cri-dockerd".to_owned()),
-            false => (CONTAINERD_SOCKET.to_owned(), "its own containerd".to_owned()),
+        let default = if self.docker {
+            (CRI_DOCKERD_SOCKET.to_owned(), "its cri-dockerd".to_owned())
+        } else {
+            (
+                CONTAINERD_SOCKET.to_owned(),
+                "its own containerd".to_owned(),
+            )
         };
         self.argument.or(self.endpoint).unwrap_or(default)
     }

@@ -173,9 +173,10 @@ impl Node {
         let running = self.running.borrow().get(self.unit).cloned().flatten();
         let socket = running.ok_or("the kubelet does not run")?;
         let ready = self.runtime(&socket)?;
-        match ready.runtime {
-            true => Ok(socket),
-            false => Err("not ready".to_owned()),
+        if ready.runtime {
+            Ok(socket)
+        } else {
+            Err("not ready".to_owned())
         }
     }
 

@@ -5,7 +5,7 @@ use super::node::Node;
 use super::{endpoint, everything};
 use crate::config::{Config, FlagOverrides};
 use crate::install::InstallMode;
-use crate::install::config::{PACKAGED_CONFIG, CONFIG_PATH};
+use crate::install::config::{CONFIG_PATH, PACKAGED_CONFIG};
 
 #[test]
 fn the_configuration_of_a_package_is_replaced_where_it_does_not_fit() {
@@ -25,7 +25,8 @@ fn the_configuration_of_a_package_is_replaced_where_it_does_not_fit() {
         let text = node.read(CONFIG_PATH).expect("there");
         let is_kept = fixture.socket == CONTAINERD && mode == InstallMode::Front;
         assert_eq!(text == PACKAGED_CONFIG, is_kept, "{}", fixture.name);
-        let config = Config::from_text(CONFIG_PATH, &text, &FlagOverrides::default()).expect("valid");
+        let config =
+            Config::from_text(CONFIG_PATH, &text, &FlagOverrides::default()).expect("valid");
         assert_eq!(config.runtime.is_some(), mode == InstallMode::Runtime);
         assert!(
             node.plan(mode).expect("a plan").is_empty(),

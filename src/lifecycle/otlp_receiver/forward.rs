@@ -95,7 +95,7 @@ impl Forwarder {
         let limit = self.collector.timeout();
         while let Some(passing) = self.queue.recv().await {
             // The receiver has read it, so it is a message.
-            let Some(export) = Export::of_grpc(passing.headers, passing.body) else {
+            let Some(export) = Export::from_grpc(passing.headers, passing.body) else {
                 self.drops.add(DropReason::PassedFailed, passing.spans);
                 continue;
             };

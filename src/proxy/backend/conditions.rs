@@ -10,14 +10,14 @@ use crate::cri::subject::RuntimeCondition;
 use crate::units::duration;
 
 impl Backend {
-    /// Updates the conditions from a Status response, and logs those that changed.
+    /// Updates the conditions from a Status response, and logs the changed ones.
     pub fn saw_conditions(&self, conditions: &[RuntimeCondition]) {
         let now = SystemTime::now();
-        let conditions = conditions.iter().map(|it| HealthCondition {
-            kind: redact::own_text(&it.kind).into(),
-            status: it.status,
-            reason: redact::own_text(&it.reason).into(),
-            message: self.shown(it.message.text()),
+        let conditions = conditions.iter().map(|condition| HealthCondition {
+            kind: redact::own_text(&condition.kind).into(),
+            status: condition.status,
+            reason: redact::own_text(&condition.reason).into(),
+            message: self.shown(condition.message.text()),
             since: now,
         });
         for (before, now) in self.health().set_conditions(conditions.collect()) {
@@ -27,9 +27,10 @@ impl Backend {
 
     /// Redacts a message of the runtime. Those of the built-in runtime quote no other program.
     fn shown(&self, message: &str) -> String {
-        let text = match self.is_local() {
-            true => redact::own_text(message),
-            false => redact::error_text(message, None, None, Some(self.name())),
+        let text = if self.is_local() {
+            redact::own_text(message)
+        } else {
+            redact::error_text(message, None, None, Some(self.name()))
         };
         text.into()
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::cri::method::ApiVersion;
 
-/// See the module documentation.
+/// The health of a runtime.
 #[derive(Debug, Default)]
 pub struct BackendHealth {
     alpha: AtomicBool,
@@ -20,13 +20,13 @@ pub struct BackendHealth {
 /// State of a runtime as its probe sees it.
 #[derive(Clone, Debug, Default)]
 pub struct HealthState {
-    /// Whether it answers.
+    /// True if the runtime answers.
     pub up: bool,
     /// Why it is down, in one line; empty before the first attempt.
     pub reason: String,
     /// When `up` last changed.
     pub since: Option<Instant>,
-    /// The same as wall-clock time.
+    /// Wall-clock time of the change.
     pub changed: Option<SystemTime>,
     /// Name and version from its Version response.
     pub runtime: Option<(String, String)>,
@@ -41,7 +41,7 @@ pub struct HealthState {
 pub struct HealthCondition {
     /// `RuntimeReady`, `NetworkReady`, ...
     pub kind: String,
-    /// Whether it holds.
+    /// True if the condition holds.
     pub status: bool,
     /// The reason, one word, as the runtime reports it.
     pub reason: String,
@@ -54,9 +54,10 @@ pub struct HealthCondition {
 impl HealthCondition {
     /// The message, or the reason if there is none.
     pub fn said(&self) -> &str {
-        match self.message.is_empty() {
-            true => &self.reason,
-            false => &self.message,
+        if self.message.is_empty() {
+            &self.reason
+        } else {
+            &self.message
         }
     }
 }
@@ -64,9 +65,10 @@ impl HealthCondition {
 impl BackendHealth {
     /// The version of the CRI that the runtime serves; v1 until the probe finds otherwise.
     pub fn api(&self) -> ApiVersion {
-        match self.alpha.load(Ordering::Relaxed) {
-            true => ApiVersion::V1Alpha2,
-            false => ApiVersion::V1,
+        if self.alpha.load(Ordering::Relaxed) {
+            ApiVersion::V1Alpha2
+        } else {
+            ApiVersion::V1
         }
     }
 
@@ -117,7 +119,7 @@ impl BackendHealth {
         self.update_since(Duration::ZERO, change);
     }
 
-    /// Changes the state to what it has been for so long.
+    /// Changes the state, as if it had changed this long ago.
     pub(super) fn update_since(&self, age: Duration, change: impl FnOnce(&mut HealthState)) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let was_up = state.up;
@@ -138,7 +140,7 @@ impl BackendHealth {
         let mut changes = Vec::new();
         for new in &mut conditions {
             let mut before = state.conditions.iter();
-            let before = before.find(|it| it.kind == new.kind);
+            let before = before.find(|known| known.kind == new.kind);
             match before {
                 Some(before) if before.status == new.status => new.since = before.since,
                 Some(before) => changes.push((Some(before.clone()), new.clone())),

@@ -19,9 +19,9 @@ const OTHER_CONDITIONS: &str = "other";
 
 metrics! {
     BACKEND_CONDITION = Metric::gauge("backend_condition", Unit::Flag, &[BACKEND, fixed("condition", &CONDITION_NAMES)],
-        "Whether a condition of the backend's Status holds, such as NetworkReady; absent while the backend is down.");
+        "1 if a condition of the backend's Status holds, such as NetworkReady; absent while the backend is down.");
     BACKEND_UP = Metric::gauge("backend_up", Unit::Flag, &[BACKEND],
-        "Whether the backend is connected and answers.");
+        "1 if the backend is connected and answers.");
     BACKEND_RECONNECTS = Metric::counter("backend_reconnects_total", &[BACKEND],
         "Connections made to the backend after the first.");
 }
@@ -64,7 +64,9 @@ fn conditions(all: &[HealthCondition]) -> BTreeMap<&'static str, bool> {
     let mut named = BTreeMap::new();
     for condition in all {
         let name = CONDITION_NAMES.iter().find(|name| **name == condition.kind);
-        let holds = named.entry(*name.unwrap_or(&OTHER_CONDITIONS)).or_insert(true);
+        let holds = named
+            .entry(*name.unwrap_or(&OTHER_CONDITIONS))
+            .or_insert(true);
         *holds &= condition.status;
     }
     named

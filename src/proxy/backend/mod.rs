@@ -71,12 +71,12 @@ impl Backend {
         matches!(self.kind, BackendTransport::Local(_))
     }
 
-    /// Its name in the configuration.
+    /// Name of the backend in the configuration.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// Its address, for log lines and pages.
+    /// Address of the backend, for log lines and pages.
     pub fn endpoint(&self) -> String {
         match &self.kind {
             BackendTransport::Remote(remote) => remote.endpoint(),
@@ -84,7 +84,7 @@ impl Backend {
         }
     }
 
-    /// Its socket; `None` in this process.
+    /// Socket of the backend; `None` for the built-in runtime.
     pub fn socket(&self) -> Option<&std::path::Path> {
         match &self.kind {
             BackendTransport::Remote(remote) => Some(remote.path()),

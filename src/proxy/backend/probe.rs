@@ -204,7 +204,7 @@ impl ProbeConnection {
             Err(_) => Err(Status::new(
                 Code::DeadlineExceeded,
                 format!(
-                    "backend {} at {}: no answer to {method} for {PATIENCE:?}",
+                    "backend {} at {}: no answer to {method} for {STATUS_TIMEOUT:?}",
                     self.backend.name(),
                     self.backend.endpoint()
                 ),

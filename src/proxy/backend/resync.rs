@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Backend;
@@ -49,6 +50,10 @@ pub async fn run(backend: Arc<Backend>, index: Arc<PodIndex>, wanted: Arc<Notify
     }
 }
 
+fn late(_: Elapsed) -> Status {
+    Status::unavailable(format!("no answer for {LIST_TIMEOUT:?}"))
+}
+
 /// Requests both lists and adds them to the index. Returns the numbers of sandboxes and containers.
 ///
 /// # Errors
@@ -56,30 +61,26 @@ pub async fn run(backend: Arc<Backend>, index: Arc<PodIndex>, wanted: Arc<Notify
 pub async fn fill(backend: &Arc<Backend>, index: &PodIndex) -> Result<(usize, usize), Status> {
     let mut service = backend.service();
     let prefix = format!("/{}.RuntimeService", backend.health().api().package());
-    let late = |_| Status::unavailable(format!("no answer for {PATIENCE:?}"));
-
     let name = backend.name();
     let path = format!("{prefix}/ListPodSandbox");
-    let learn = |sandbox: Sandbox| {
+    let listing = unary::each(&mut service, &path, &(), |sandbox: Sandbox| {
         let entry = SandboxEntry {
             pod: sandbox.pod(),
             backend: Arc::clone(name),
         };
         index.insert_sandbox(sandbox.id.into(), entry);
-    };
-    let listing = unary::each(&mut service, &path, &(), learn);
+    });
     let sandboxes = timeout(LIST_TIMEOUT, listing).await.map_err(late)??;
 
     let path = format!("{prefix}/ListContainers");
-    let learn = |container: Container| {
+    let listing = unary::each(&mut service, &path, &(), |container: Container| {
         let entry = ContainerEntry {
             container: container.identity(),
             sandbox_id: container.pod_sandbox_id.as_str().into(),
             backend: Arc::clone(name),
         };
         index.insert_container(container.id.into(), entry);
-    };
-    let listing = unary::each(&mut service, &path, &(), learn);
+    });
     let containers = timeout(LIST_TIMEOUT, listing).await.map_err(late)??;
     Ok((sandboxes, containers))
 }

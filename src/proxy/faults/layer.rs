@@ -12,7 +12,7 @@ use crate::cri::status::{Code, code_name};
 use crate::grpc::status::Status;
 use crate::grpc::{BoxError, Request, Response};
 
-/// See the module documentation.
+/// Adds [`FaultInjection`] to the services of one connection.
 #[derive(Clone, Debug)]
 pub struct FaultInjectionLayer {
     faults: Arc<ActiveFaults>,
@@ -36,7 +36,7 @@ impl<S> Layer<S> for FaultInjectionLayer {
     }
 }
 
-/// See the module documentation.
+/// Delays, fails or holds the calls that an active fault applies to.
 #[derive(Clone, Debug)]
 pub struct FaultInjection<S> {
     inner: S,
@@ -92,7 +92,10 @@ fn failure(code: Code, number: u64) -> Status {
 }
 
 fn report(call: &Call, fault: &ActiveFault) {
-    let pod = call.subject.get().and_then(|it| it.pod.as_deref());
+    let pod = call
+        .subject
+        .get()
+        .and_then(|subject| subject.pod.as_deref());
     tracing::warn!(
         event = "fault.injected",
         fault = fault.number,
@@ -199,7 +202,7 @@ mod tests {
         assert_eq!(rig.faults.clear(None).len(), 2);
         let text = rig.scrape();
         let line = "criscope_faults_injected_total{kind=\"fail\",method=\"RunPodSandbox\"} 1";
-        assert!(text.lines().any(|it| it == line), "{text}");
+        assert!(text.lines().any(|found| found == line), "{text}");
         assert!(text.contains("criscope_faults_active 0"), "{text}");
     }
 

@@ -98,13 +98,14 @@ impl ActiveFaults {
         Ok(fault.view())
     }
 
-    /// Ends the fault with this number, or all. Returns those that ended.
+    /// Ends the fault with this number, or all. Returns the faults that ended.
     pub fn clear(&self, number: Option<u64>) -> Vec<FaultView> {
         let _changing = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let active = self.active.load();
-        let is_meant = |fault: &ActiveFault| number.is_none_or(|number| number == fault.number);
-        let (ended, rest): (Vec<_>, Vec<_>) =
-            active.iter().cloned().partition(|fault| is_meant(fault));
+        let (ended, rest): (Vec<_>, Vec<_>) = active
+            .iter()
+            .cloned()
+            .partition(|fault| number.is_none_or(|number| number == fault.number));
         self.replace(rest);
         for fault in &ended {
             fault.ended.cancel();
@@ -120,9 +121,10 @@ impl ActiveFaults {
         ended.iter().map(|fault| fault.view()).collect()
     }
 
-    /// Those in effect.
+    /// The faults in effect.
     pub fn list(&self) -> Vec<FaultView> {
-        self.active.load().iter().map(|it| it.view()).collect()
+        let active = self.active.load();
+        active.iter().map(|fault| fault.view()).collect()
     }
 
     fn replace(&self, active: Vec<Arc<ActiveFault>>) {
@@ -138,7 +140,7 @@ impl ActiveFaults {
         }
         let now = Instant::now();
         let mut active = active.iter();
-        let fault = active.find(|it| it.until > now && it.rule.fits(call))?;
+        let fault = active.find(|fault| fault.until > now && fault.rule.fits(call))?;
         fault.calls.fetch_add(1, Ordering::Relaxed);
         self.metrics.injected(call.method, fault.rule.effect.kind());
         Some(Arc::clone(fault))

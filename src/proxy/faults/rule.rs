@@ -16,7 +16,7 @@ const MAX_FAULT_DURATION: Duration = Duration::from_secs(3600);
 /// Longest name of a pod or namespace, in bytes (RFC 1123 subdomain, as Kubernetes has it).
 const MAX_NAME_BYTES: usize = 253;
 
-/// A fault that is wanted.
+/// A fault to inject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultRule {
     /// The method.
@@ -27,37 +27,37 @@ pub struct FaultRule {
     /// Only calls for pods of this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
-    /// What happens to them.
+    /// Effect on the calls.
     pub effect: FaultEffect,
     /// How long the fault lasts, in milliseconds.
     pub for_ms: u64,
 }
 
-/// What happens to a call.
+/// Effect of a fault on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultEffect {
-    /// It is held for this time, at most until the fault ends.
+    /// Hold the call for this time, at most until the fault ends.
     Delay {
         /// Milliseconds.
         ms: u64,
     },
-    /// It is answered with this code.
+    /// Answer the call with this code.
     Fail {
         /// The code, by name.
         #[serde(serialize_with = "write_code", deserialize_with = "read_code")]
         code: Code,
     },
-    /// It is held until the fault ends.
+    /// Hold the call until the fault ends.
     Hang,
 }
 
 /// A fault in effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultView {
-    /// Its number, for `clear`.
+    /// Number of the fault, for `clear`.
     pub number: u64,
-    /// What it is.
+    /// The rule.
     #[serde(flatten)]
     pub rule: FaultRule,
     /// When it ends, in microseconds since 1970.
@@ -83,10 +83,10 @@ pub enum FaultRuleError {
     #[error("a call cannot fail with OK")]
     Code,
     /// A name that no pod has.
-    #[error("names of pods and namespaces have 1 to {NAME} bytes")]
+    #[error("names of pods and namespaces have 1 to {MAX_NAME_BYTES} bytes")]
     Name,
     /// The limit is reached.
-    #[error("{MOST} faults are in effect already: clear some")]
+    #[error("{MAX_FAULTS} faults are in effect already: clear some")]
     TooMany,
 }
 
@@ -118,7 +118,7 @@ impl FaultRule {
         }
     }
 
-    /// Returns whether it is for this call.
+    /// Returns whether the rule applies to this call.
     pub(super) fn fits(&self, call: &Call) -> bool {
         if call.method != self.method {
             return false;
@@ -126,11 +126,14 @@ impl FaultRule {
         if self.namespace.is_none() && self.pod.is_none() {
             return true;
         }
-        let pod = call.subject.get().and_then(|it| it.pod.as_deref());
+        let pod = call
+            .subject
+            .get()
+            .and_then(|subject| subject.pod.as_deref());
         pod.is_some_and(|pod| {
-            let is_in = |name: &String| **name == *pod.namespace;
-            self.namespace.as_ref().is_none_or(is_in)
-                && self.pod.as_ref().is_none_or(|name| **name == *pod.name)
+            let (namespace, name) = (self.namespace.as_deref(), self.pod.as_deref());
+            namespace.is_none_or(|namespace| *namespace == *pod.namespace)
+                && name.is_none_or(|name| *name == *pod.name)
         })
     }
 }
@@ -154,7 +157,7 @@ impl Display for FaultRule {
 }
 
 impl FaultEffect {
-    /// Its kind.
+    /// Kind of the effect.
     pub const fn kind(&self) -> FaultKind {
         match self {
             Self::Delay { .. } => FaultKind::Delay,
@@ -215,7 +218,7 @@ mod tests {
             (r#""namespace":"shop","pod":"web-1""#, false),
         ] {
             assert_eq!(named(more).fits(&web), fits, "{more}");
-            // A call of which the pod is not known belongs to none.
+            // A rule for a pod does not apply to a call whose pod is unknown.
             assert!(!named(more).fits(&Call::example(Method::RunPodSandbox)));
         }
     }

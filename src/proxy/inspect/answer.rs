@@ -58,7 +58,9 @@ impl InspectedBody {
         let Some(head) = FrameHeader::read(&copy).filter(|head| !head.compressed) else {
             return;
         };
-        let Some(message) = copy.get(frame::HEADER_LENGTH..frame::HEADER_LENGTH.saturating_add(head.len)) else {
+        let Some(message) =
+            copy.get(frame::HEADER_LENGTH..frame::HEADER_LENGTH.saturating_add(head.len))
+        else {
             return;
         };
         let answer = peek::answer(self.call.method, message);

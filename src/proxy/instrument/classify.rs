@@ -82,9 +82,10 @@ pub fn broken(error: &BoxError, elapsed: Duration, deadline: Option<Duration>) -
 /// How a call ended that one side gave up: at its deadline, or because it was cancelled.
 fn given_up(elapsed: Duration, deadline: Option<Duration>) -> (Ending, Code) {
     let late = deadline.is_some_and(|d| elapsed + DEADLINE_SLACK.min(d / 10) >= d);
-    match late {
-        true => (Ending::Deadline, Code::DeadlineExceeded),
-        false => (Ending::Cancelled, Code::Cancelled),
+    if late {
+        (Ending::Deadline, Code::DeadlineExceeded)
+    } else {
+        (Ending::Cancelled, Code::Cancelled)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::cri::method::ApiVersion;
 use crate::cri::secrets::Secrets;
 use crate::grpc::{self, BoxError, frame};
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Clone, Debug)]
 pub struct InstrumentState {
     /// Metrics, log lines and spans.
@@ -27,7 +27,7 @@ pub struct InstrumentState {
     pub in_flight: Arc<InFlightCalls>,
     /// The number of the next call.
     pub seq: Arc<AtomicU64>,
-    /// What must not be shown of error texts.
+    /// Secrets that error texts must not show.
     pub secrets: Arc<Secrets>,
 }
 

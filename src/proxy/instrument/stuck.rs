@@ -69,7 +69,7 @@ impl StuckCallWatch {
         }
     }
 
-    /// Reports what is due, and returns the pause until the next check.
+    /// Reports the calls that are due, and returns the pause until the next check.
     fn look(&self) -> Duration {
         let mut next = FIRST_CHECK_AFTER;
         for call in self.in_flight.calls() {
@@ -104,7 +104,9 @@ impl StuckCallWatch {
 
 /// The level after this one.
 fn level_after(call: &Call, reported: u32) -> Option<u32> {
-    let first = DEADLINE_SHARES_PERCENT.into_iter().find(|level| *level > reported);
+    let first = DEADLINE_SHARES_PERCENT
+        .into_iter()
+        .find(|level| *level > reported);
     match call.deadline {
         // A call past its deadline has ended soon after.
         Some(_) => first,

@@ -32,7 +32,7 @@ const AUTHORITY: usize = 1;
 
 const REPLACEMENT_AUTHORITY: &[u8] = b"localhost";
 
-/// See the module documentation.
+/// A stream that replaces a path in `:authority` by `localhost`.
 #[derive(Debug)]
 pub(super) struct RewriteAuthority<S> {
     inner: S,
@@ -86,7 +86,8 @@ impl<S> RewriteAuthority<S> {
             self.out.extend_from_slice(&held[..passed]);
             self.held = held;
             self.held.advance(passed);
-            let Some((_, len)) = head(&self.held).filter(|(_, len)| self.held.len() >= FRAME_HEADER_LENGTH + len)
+            let Some((_, len)) =
+                head(&self.held).filter(|(_, len)| self.held.len() >= FRAME_HEADER_LENGTH + len)
             else {
                 return;
             };

@@ -13,10 +13,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// The longest payload of a DATA frame, in bytes: the default and the minimum of `SETTINGS_MAX_FRAME_SIZE` (RFC 9113, section 6.5.2).
 const MAX_FRAME_PAYLOAD: usize = 16 << 10;
 
-/// How many bytes wait at most: eight full frames with their headers, what is read from a runtime at once.
+/// Most bytes that wait: eight full frames with their headers, as many as are read from a runtime at once.
 const MAX_HELD_BYTES: usize = 8 * (9 + MAX_FRAME_PAYLOAD);
 
-/// A stream that sends DATA frames together. See the module documentation.
+/// A stream that sends the DATA frames of a response together.
 #[derive(Debug)]
 pub(super) struct BatchedStream<S> {
     inner: S,
@@ -34,7 +34,7 @@ impl<S> BatchedStream<S> {
         }
     }
 
-    /// Whether another full frame may be added before what waits is sent.
+    /// Returns whether another full frame may be added before the waiting frames are sent.
     fn has_room(&self) -> bool {
         self.sent == 0 && self.waiting.len() + MAX_FRAME_PAYLOAD <= MAX_HELD_BYTES
     }
@@ -57,7 +57,7 @@ impl<S: AsyncWrite + Unpin> BatchedStream<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for BatchedStream<S> {
-    /// A connection reads first whenever it is polled, so what has waited since the last time is sent here.
+    /// A connection reads first whenever it is polled, so frames that have waited since the last poll are sent here.
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -105,7 +105,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for BatchedStream<S> {
         self.inner.is_write_vectored()
     }
 
-    /// What waits for more counts as flushed.
+    /// Frames that wait for more count as flushed.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.has_room() {
             ready!(self.poll_send(cx))?;
@@ -250,7 +250,9 @@ mod tests {
     #[test]
     fn a_slow_reader_holds_the_connection_back_and_loses_nothing() {
         let mut stream = stream(100);
-        let frames: Vec<_> = (0..9).map(|number| vec![number; 9 + MAX_FRAME_PAYLOAD]).collect();
+        let frames: Vec<_> = (0..9)
+            .map(|number| vec![number; 9 + MAX_FRAME_PAYLOAD])
+            .collect();
         for frame in &frames[..7] {
             assert!(write_data(&mut stream, frame));
         }

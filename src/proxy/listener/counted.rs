@@ -11,7 +11,7 @@ use tower::Service;
 
 use crate::uds::limit::{ConnectionPermit, RequestInProgress};
 
-/// See the module documentation.
+/// Counts its calls in the permit of their connection.
 #[derive(Clone, Debug)]
 pub(super) struct CountedService<S> {
     inner: S,

@@ -10,7 +10,7 @@ use crate::call::{Client, Peer};
 
 /// Asks the kernel (SO_PEERCRED), once per connection. A process that has exited, or is in another PID namespace, has
 /// no name.
-pub fn of(socket: &UnixStream) -> Peer {
+pub fn identify(socket: &UnixStream) -> Peer {
     let pid = getsockopt(socket, PeerCredentials)
         .ok()
         .map(|credentials| credentials.pid())

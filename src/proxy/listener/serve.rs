@@ -86,7 +86,7 @@ where
             permit = limit.take() => Arc::new(permit),
             () = stop.cancelled() => break,
         };
-        let peer = Arc::new(peer::of(&socket));
+        let peer = Arc::new(peer::identify(&socket));
         let stream = match SocketStream::new(socket) {
             Ok(stream) => stream,
             Err(error) => {

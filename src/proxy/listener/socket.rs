@@ -126,7 +126,7 @@ impl BoundSocket {
         })
     }
 
-    /// Binds a path for a group (mode 0660). If the directory is missing, it is created so that the group can enter it, whatever the
+    /// Binds a path for a group (mode 0660). If the directory is missing, it is created so that the group can enter it, with any
     /// umask; an existing one is left as it is.
     ///
     /// # Errors

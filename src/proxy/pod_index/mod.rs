@@ -1,6 +1,6 @@
 //! Maps ids to pods and backends: most calls carry only the id of a sandbox or container.
 //!
-//! It is filled from the calls that pass, and from the backends' lists at startup, after each reconnect, and when a call
+//! The index is filled from the calls that pass, and from the backends' lists at startup, after each reconnect, and when a call
 //! names an unknown id. It is bounded: the least recently used entry is evicted.
 
 pub(crate) mod metrics;
@@ -34,7 +34,7 @@ pub struct ContainerEntry {
     pub backend: Arc<str>,
 }
 
-/// See the module documentation.
+/// Pods, containers and backends by the ids of sandboxes and containers.
 #[derive(Debug)]
 pub struct PodIndex {
     tables: Mutex<IndexTables>,
@@ -77,7 +77,7 @@ fn retire<V>(table: &mut LruCache<Arc<str>, V>, removed: &mut VecDeque<Arc<str>>
 /// Full ids have 64 characters; people may type a prefix.
 const FULL_ID_LENGTH: usize = 64;
 
-/// Replaces an id by the equal one of the table: what is kept of many calls then shares it.
+/// Replaces an id by the equal one of the table, so that records of many calls share it.
 fn share(id: &mut Option<Arc<str>>, known: Arc<str>) {
     if id.as_deref() == Some(&*known) {
         *id = Some(known);
@@ -159,8 +159,8 @@ impl PodIndex {
         }
     }
 
-    /// What the full id of a container or sandbox is about, for what a runtime says of it by itself: that is no look-up of a call,
-    /// and asks no runtime for what it does not know.
+    /// The pod and container of a full id, for events of a runtime. Unlike the look-up of a call, an unknown id
+    /// does not make criscope ask the runtimes for it.
     pub fn subject_of(&self, id: &str) -> Option<Subject> {
         let mut tables = self.lock();
         let of_container = tables.containers.get_key_value(id);
@@ -237,7 +237,7 @@ impl PodIndex {
         (tables.sandboxes.len(), tables.containers.len())
     }
 
-    /// Numbers of lookups that were complete, and of those that were not.
+    /// Numbers of complete and of incomplete lookups.
     pub fn lookups(&self) -> (u64, u64) {
         (
             self.hits.load(Ordering::Relaxed),

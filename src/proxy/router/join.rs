@@ -24,7 +24,7 @@ const MAX_MESSAGE: usize = 64 << 20;
 struct MessageReader {
     answer: BackendResponse,
     buffer: BytesMut,
-    /// Whether the body has ended successfully.
+    /// True if the body has ended successfully.
     ended: bool,
 }
 
@@ -206,7 +206,7 @@ impl ConcatenatedBody {
             (self.readers.front_mut(), self.lengths.front_mut())
         {
             if *missing == 0 {
-                // Its trailers may still report that the list is incomplete.
+                // The trailers may still report that the list is incomplete.
                 if reader.data().await?.is_some() || !reader.buffer.is_empty() {
                     return Err(reader.fault(Code::Internal, "the answer has a second message"));
                 }
@@ -214,16 +214,17 @@ impl ConcatenatedBody {
                 self.lengths.pop_front();
                 continue;
             }
-            let mut data = match reader.buffer.is_empty() {
-                false => reader.buffer.split().freeze(),
-                true => match reader.data().await? {
+            let mut data = if reader.buffer.is_empty() {
+                match reader.data().await? {
                     Some(data) => data,
                     None => {
                         return Err(
                             reader.fault(Code::Internal, "the answer ends within a message")
                         );
                     }
-                },
+                }
+            } else {
+                reader.buffer.split().freeze()
             };
             if data.len() > *missing {
                 let take = *missing;
@@ -265,18 +266,14 @@ pub fn chain(answers: Vec<BackendResponse>) -> Response {
 pub fn interleave(answers: Vec<BackendResponse>) -> Response {
     let readers: Vec<_> = answers.into_iter().map(MessageReader::new).collect();
     let response = respond(&readers, stream::empty());
-    let next = |mut reader: MessageReader| async move {
-        let message = reader.message().await;
-        (reader, message)
-    };
-    let pending: FuturesUnordered<_> = readers.into_iter().map(next).collect();
+    let pending: FuturesUnordered<_> = readers.into_iter().map(next_message).collect();
     let frames = stream::unfold((pending, false), move |(mut pending, over)| async move {
         if over {
             return None;
         }
         let last = match pending.next().await {
             Some((reader, Ok(Some(message)))) => {
-                pending.push(next(reader));
+                pending.push(next_message(reader));
                 return Some((Ok(Frame::data(message)), (pending, false)));
             }
             Some((_, Ok(None))) | None => end(Ok(())),
@@ -285,6 +282,11 @@ pub fn interleave(answers: Vec<BackendResponse>) -> Response {
         Some((last, (pending, true)))
     });
     response.map(|_| Body::boxed(StreamBody::new(frames)))
+}
+
+async fn next_message(mut reader: MessageReader) -> (MessageReader, Result<Option<Bytes>, Status>) {
+    let message = reader.message().await;
+    (reader, message)
 }
 
 /// The first response, if every backend succeeded.

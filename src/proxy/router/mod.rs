@@ -22,7 +22,7 @@ use crate::cri::Method;
 use crate::grpc::{BoxError, CriService, Request, Response, ResponseFuture};
 use crate::proxy::pod_index::PodIndex;
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Debug)]
 pub struct RoutingTable {
     /// How to choose.
@@ -64,7 +64,7 @@ impl CallRouter {
         }
     }
 
-    /// The rarer targets: those that need a lookup, or several backends.
+    /// Targets that need a lookup, or several backends.
     async fn route(
         self,
         request: Request,

@@ -43,9 +43,10 @@ impl CallRouter {
         let is_container = subject.container_id.is_some();
         let asked = self.backends.iter().zip(&self.table.names);
         let answers = join_all(asked.map(|(service, name)| async move {
-            let has = match is_container {
-                true => self.has_container(service.clone(), name, id).await,
-                false => self.has_sandbox(service.clone(), name, id).await,
+            let has = if is_container {
+                self.has_container(service.clone(), name, id).await
+            } else {
+                self.has_sandbox(service.clone(), name, id).await
             };
             has.map_err(|status| {
                 status.reworded(Code::Unavailable, |text| {

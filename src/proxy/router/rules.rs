@@ -154,9 +154,10 @@ mod tests {
     #[test]
     fn every_list_asks_all_backends() {
         for method in Method::ALL.into_iter().filter(|m| m.is_list()) {
-            let join = match method.is_server_streaming() {
-                true => ResponseJoin::Chain,
-                false => ResponseJoin::Concat,
+            let join = if method.is_server_streaming() {
+                ResponseJoin::Chain
+            } else {
+                ResponseJoin::Concat
             };
             assert_eq!(
                 rules().decide(method, None),

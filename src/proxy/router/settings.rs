@@ -49,6 +49,11 @@ pub(crate) fn read(
     routing
 }
 
+fn quoted<'a>(names: impl Iterator<Item = &'a &'a str>) -> String {
+    let names: Vec<_> = names.map(|name| format!("{name:?}")).collect();
+    names.join(", ")
+}
+
 /// The default if `routing.default` is not set.
 fn implied_default(
     reader: &mut SettingsReader<'_>,
@@ -56,17 +61,13 @@ fn implied_default(
     names: &[&str],
     flag: Option<&str>,
 ) -> String {
-    let quoted = |names: &mut dyn Iterator<Item = &&str>| {
-        let names: Vec<_> = names.map(|name| format!("{name:?}")).collect();
-        names.join(", ")
-    };
     match (names, flag) {
         ([only], _) => return (*only).to_owned(),
         _ if scope.has(&RoutingSettings::default) => {}
         (_, Some(flag)) => {
-            let others = quoted(&mut names.iter().filter(|name| **name != flag));
+            let others = quoted(names.iter().filter(|name| **name != flag));
             let problem = format!(
-                "adds the backend {flag:?} beside {others}, and routing.default does not say which one is the default; set routing.default, or change the endpoint in the file instead"
+                "adds the backend {flag:?} to {others}, and routing.default does not say which one is the default; set routing.default, or change the endpoint in the file instead"
             );
             reader.fail(
                 ValuePlace::Flag("--upstream"),
@@ -76,8 +77,8 @@ fn implied_default(
         }
         _ => {
             let problem = format!(
-                "missing; with more than one backend one must be the default: {}",
-                quoted(&mut names.iter())
+                "missing; name the default among the backends: {}",
+                quoted(names.iter())
             );
             reader.fail_at(
                 scope,

@@ -87,7 +87,9 @@ pub(super) async fn serve(
         return refuse(client, "502 Bad Gateway").await;
     };
     let status = answer.as_ref().ok().and_then(HttpHead::status);
-    shared.metrics.answered(UpstreamAnswer::of(status), upgrade);
+    shared
+        .metrics
+        .answered(UpstreamAnswer::from_status(status), upgrade);
     match answer {
         Ok(answer) if status == Some(101) => {
             let session = begin(shared, about, &request, &answer);
@@ -170,8 +172,12 @@ async fn refuse(mut client: TcpStream, status: &str) {
 async fn hang_up(mut client: TcpStream) {
     if client.shutdown().await.is_ok() {
         let mut rest = tokio::io::sink();
-        // Its remaining bytes do not matter.
-        let _ = timeout(REFUSED_CLIENT_TIMEOUT, tokio::io::copy(&mut client, &mut rest)).await;
+        // Remaining bytes of the client do not matter.
+        let _ = timeout(
+            REFUSED_CLIENT_TIMEOUT,
+            tokio::io::copy(&mut client, &mut rest),
+        )
+        .await;
     }
 }
 
@@ -213,13 +219,12 @@ fn begin(
     answer: &HttpHead,
 ) -> (ObservedSession, ExitSniffer, SessionKind) {
     let kind = about.kind;
-    let mentions = |word: &str| {
-        let mut values = request.header("upgrade");
-        values.any(|value| value.to_ascii_lowercase().contains(word))
-    };
-    let (transport, header) = match mentions("websocket") {
-        true => (Transport::WebSocket, "sec-websocket-protocol"),
-        false => (Transport::Spdy, "x-stream-protocol-version"),
+    let mut upgrades = request.header("upgrade");
+    let is_websocket = upgrades.any(|value| value.to_ascii_lowercase().contains("websocket"));
+    let (transport, header) = if is_websocket {
+        (Transport::WebSocket, "sec-websocket-protocol")
+    } else {
+        (Transport::Spdy, "x-stream-protocol-version")
     };
     let chosen = answer.header(header).next();
     let protocol = protocol_name(kind, transport, chosen).unwrap_or("other");

@@ -79,41 +79,42 @@ pub(super) async fn both(
         None,
     ));
     tokio::select! {
-        (end, client) = &mut inward => match end {
-            CopyOutcome::Read => FirstClosed::ClientBroke,
-            CopyOutcome::Done { both } => match silence(&moved, outward).await {
-                Some((CopyOutcome::Done { .. }, _)) if both => FirstClosed::Both,
-                _ => FirstClosed::Client,
+            (end, client) = &mut inward => match end {
+                CopyOutcome::Read => FirstClosed::ClientBroke,
+                CopyOutcome::Done { both } => match silence(&moved, outward).await {
+                    Some((CopyOutcome::Done { .. }, _)) if both => FirstClosed::Both,
+                    _ => FirstClosed::Client,
+                },
+                CopyOutcome::Write => {
+                    let mut discarding = pin!(discard(client, &moved));
+                    tokio::select! {
+                        // The bytes that the upstream sent before it closed can still be read. They are finite, and only the client
+                        // decides how long they take.
+                        _ = &mut outward => {
+                            silence(&moved, discarding).await;
+                        }
+                        () = &mut discarding => {
+                            silence(&moved, outward).await;
+                        }
+                    }
+                    FirstClosed::Upstream
+                }
             },
-            CopyOutcome::Write => {
-                let mut discarding = pin!(discard(client, &moved));
-                tokio::select! {
-                    // The bytes that the upstream sent before it closed can still be read. They are finite, and only the client
-                    // decides how long they take.
-                    _ = &mut outward => {
-                        silence(&moved, discarding).await;
+            (end, _) = &mut outward => match end {
+                CopyOutcome::Read => FirstClosed::UpstreamBroke,
+                CopyOutcome::Write => FirstClosed::ClientBroke,
+                CopyOutcome::Done { both } => {
+                    if let Some((CopyOutcome::Write, client)) = silence(&moved, inward).await {
+                        silence(&moved, discard(client, &moved)).await;
                     }
-                    () = &mut discarding => {
-                        silence(&moved, outward).await;
-                    }
-                }
-                FirstClosed::Upstream
-            }
-        },
-        (end, _) = &mut outward => match end {
-            CopyOutcome::Read => FirstClosed::UpstreamBroke,
-            CopyOutcome::Write => FirstClosed::ClientBroke,
-            CopyOutcome::Done { both } => {
-                if let Some((CopyOutcome::Write, client)) = silence(&moved, inward).await {
-                    silence(&moved, discard(client, &moved)).await;
-                }
-                match both {
-                    true => FirstClosed::Both,
-                    false => FirstClosed::Upstream,
-                }
-            }
-        },
+                    if both {
+    FirstClosed::Both
+    } else {
+    FirstClosed::Upstream
     }
+                }
+            },
+        }
 }
 
 /// Reads what a client sends after the upstream has closed, for instance its pings, until it closes too. A socket that is
@@ -292,7 +293,7 @@ mod tests {
     async fn a_client_that_pauses_gets_what_an_upstream_sent_before_it_closed() {
         // Most of it is in the socket of the upstream.
         pauses(4096).await;
-        // All of it is in that of the client.
+        // All bytes are in the client's buffer.
         pauses(1 << 20).await;
     }
 

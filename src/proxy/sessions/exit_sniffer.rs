@@ -1,7 +1,7 @@
 //! Reads the result of an exec or attach session from the bytes that an upstream sends to the client: whether it was sent
 //! before the client disconnected, and the exit code. All other content is skipped, and none is kept.
 //!
-//! Parsing stops at the first unexpected byte. The bytes are forwarded elsewhere, whatever the result is.
+//! Parsing stops at the first unexpected byte. Forwarding the bytes is another module's work and does not depend on it.
 
 use cri_streaming::client::CommandResult;
 use cri_streaming::{SessionKind, Transport};
@@ -37,7 +37,7 @@ enum FramePayload {
     Message,
 }
 
-/// See the module documentation.
+/// Reads the result of a session from the bytes for its client.
 #[derive(Debug)]
 pub(super) struct ExitSniffer {
     transport: Option<Transport>,
@@ -50,14 +50,14 @@ pub(super) struct ExitSniffer {
     result: Vec<u8>,
 }
 
-/// The result of a session, as far as it was read.
+/// The part of a session's result that was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ExitReport {
-    /// Whether the upstream sent it completely, or closed the session.
+    /// True if the upstream sent the result completely, or closed the session.
     pub(super) complete: bool,
     /// The exit code.
     pub(super) exit_code: Option<i32>,
-    /// Whether the upstream reported a failure.
+    /// True if the upstream reported a failure.
     pub(super) failed: bool,
 }
 

@@ -15,7 +15,7 @@ const HEAD_END: &[u8] = b"\r\n\r\n";
 /// Why a head could not be read.
 #[derive(Debug)]
 pub(super) enum HttpHeadError {
-    /// It is too large; the bytes read so far.
+    /// The head is too large; the bytes read so far.
     TooLarge(Vec<u8>),
     /// The connection ended before it was complete; the bytes read so far.
     Ended(Vec<u8>),
@@ -46,12 +46,15 @@ impl HttpHead {
             }
             // The terminator may be split between two reads.
             let from = before.saturating_sub(HEAD_END.len() - 1);
-            let found = bytes[from..].windows(HEAD_END.len()).position(|w| w == HEAD_END);
+            let found = bytes[from..]
+                .windows(HEAD_END.len())
+                .position(|w| w == HEAD_END);
             if let Some(at) = found {
                 let end = from + at + HEAD_END.len();
-                return match end <= MAX_HEAD_BYTES {
-                    true => Ok(Self { bytes, end }),
-                    false => Err(HttpHeadError::TooLarge(bytes)),
+                return if end <= MAX_HEAD_BYTES {
+                    Ok(Self { bytes, end })
+                } else {
+                    Err(HttpHeadError::TooLarge(bytes))
                 };
             }
             if bytes.len() >= MAX_HEAD_BYTES {

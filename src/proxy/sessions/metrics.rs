@@ -73,7 +73,7 @@ impl UpstreamAnswer {
         Self::Nothing,
     ];
 
-    pub(super) fn of(status: Option<u16>) -> Self {
+    pub(super) fn from_status(status: Option<u16>) -> Self {
         match status {
             Some(101) => Self::Switching,
             Some(200..=299) => Self::Success,
@@ -154,7 +154,7 @@ mod tests {
             (Some(600), UpstreamAnswer::Other),
             (None, UpstreamAnswer::Other),
         ] {
-            assert_eq!(UpstreamAnswer::of(status), said, "{status:?}");
+            assert_eq!(UpstreamAnswer::from_status(status), said, "{status:?}");
         }
     }
 }

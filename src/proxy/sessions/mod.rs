@@ -69,7 +69,7 @@ const MAX_TOKENS: usize = 1000;
 struct PendingProxy {
     upstream: UpstreamTarget,
     about: SessionInfo,
-    /// Its slot among the sessions, reserved from now on: a client with our URL cannot fall back to the upstream's.
+    /// A slot among the sessions, reserved from now on: a client with our URL cannot fall back to the upstream's.
     slot: Arc<OwnedSemaphorePermit>,
 }
 
@@ -120,9 +120,13 @@ impl SessionProxy {
         let address = tcp.local_addr().map_err(failed)?;
         let observers = Observers(observers.into());
         let (ports, opened) = SessionTlsPorts::new(observers.clone());
-        let kind = |waiting: &PendingProxy| waiting.about.kind;
         let shared = Arc::new(SessionProxyState {
-            tokens: Tokens::new(MAX_TOKENS, TOKEN_LIFETIME, kind, observers.clone()),
+            tokens: Tokens::new(
+                MAX_TOKENS,
+                TOKEN_LIFETIME,
+                |waiting: &PendingProxy| waiting.about.kind,
+                observers.clone(),
+            ),
             ports,
             slots: Arc::new(Semaphore::new(max_sessions)),
             max_sessions,

@@ -18,7 +18,7 @@ use crate::grpc::{Body, BoxError, Response};
 /// Largest response that is read. A URL has about a hundred bytes.
 const MAX_RESPONSE_BYTES: usize = 16 << 10;
 
-/// A response as far as it was read.
+/// The part of a response that was read.
 pub(super) struct BufferedResponse {
     head: http::response::Parts,
     frames: VecDeque<Result<Frame<Bytes>, BoxError>>,

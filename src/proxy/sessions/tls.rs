@@ -179,7 +179,8 @@ async fn session(
         return warn_refused(&about, None);
     };
     let kind = about.kind;
-    let session = ObservedSession::begin(about, Transport::Tls, ENCRYPTED_PROTOCOL, &shared.observers);
+    let session =
+        ObservedSession::begin(about, Transport::Tls, ENCRYPTED_PROTOCOL, &shared.observers);
     let meter = session.meter();
     let mut blind = ExitSniffer::new(kind, Transport::Tls);
     let first = tokio::select! {

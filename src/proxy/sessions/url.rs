@@ -18,7 +18,7 @@ pub(super) struct UpstreamTarget {
     pub(super) address: SocketAddr,
     /// Path and query, as received. They hold the upstream's token, so they are never printed.
     pub(super) target: String,
-    /// Whether it is `https`.
+    /// True for `https`.
     pub(super) tls: bool,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn parse(url: &str) -> Result<UpstreamTarget, UrlRewriteOutcome> {
         _ => return Err(UrlRewriteOutcome::Unparsable),
     };
     let (authority, target) = rest.split_at(rest.find('/').ok_or(UrlRewriteOutcome::Unparsable)?);
-    // It becomes part of a request head.
+    // The target becomes part of a request head.
     if !target.bytes().all(|b| b.is_ascii_graphic()) || target.contains('#') {
         return Err(UrlRewriteOutcome::Unparsable);
     }

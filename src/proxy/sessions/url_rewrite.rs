@@ -15,7 +15,7 @@ use crate::streaming::extensions;
 use cri_streaming::SessionInfo;
 use cri_streaming::SessionKind;
 
-/// See the module documentation. Other calls pass unchanged.
+/// Replaces the URLs of sessions by URLs of the session proxy. Other calls pass unchanged.
 #[derive(Clone, Debug)]
 pub(super) struct UrlRewriteService {
     inner: CriService,

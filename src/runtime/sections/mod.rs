@@ -14,9 +14,10 @@ use std::time::Duration;
 use oci_spec::runtime::{Capability, PosixRlimit};
 
 use crate::settings::value::{
-    BooleanValue, BoundedDuration, BoundedNumber, ByteCount, CapabilitySet, DirectoryPath,
-    FilePath, HandlerName, KeywordChoice, ListOf, OptionalValue, DIRECTORIES_DESCRIPTION, ResourceLimits,
-    SeccompNotation, SocketPath, SysctlValues, VisibleText, default_capabilities, secs,
+    BooleanValue, BoundedDuration, BoundedNumber, ByteCount, CapabilitySet,
+    DIRECTORIES_DESCRIPTION, DirectoryPath, FilePath, HandlerName, KeywordChoice, ListOf,
+    OptionalValue, ResourceLimits, SeccompNotation, SocketPath, SysctlValues, VisibleText,
+    default_capabilities, secs,
 };
 use crate::settings::{
     ConfigProblem, SeccompProfile, SettingsReader, TableScope, lexical, settings,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::settings::settings;
 use crate::settings::value::{
-    BooleanValue, BoundedDuration, BoundedNumber, DirectoryPath, FilePath, InterfacePrefix,
-    KeywordChoice, ListOf, OptionalValue, DIRECTORIES_DESCRIPTION, secs,
+    BooleanValue, BoundedDuration, BoundedNumber, DIRECTORIES_DESCRIPTION, DirectoryPath, FilePath,
+    InterfacePrefix, KeywordChoice, ListOf, OptionalValue, secs,
 };
 
 /// Which address of a pod is its first.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::cri::image_pattern::ImagePattern;
 use crate::settings::value::{
-    BooleanValue, BoundedDuration, BoundedNumber, ByteCount, DirectoryPath, FilePath,
-    ImagePatternValue, ListOf, OptionalValue, DIRECTORIES_DESCRIPTION, PlatformName, ms, secs,
+    BooleanValue, BoundedDuration, BoundedNumber, ByteCount, DIRECTORIES_DESCRIPTION,
+    DirectoryPath, FilePath, ImagePatternValue, ListOf, OptionalValue, PlatformName, ms, secs,
 };
 use crate::settings::{OciPlatform, settings};
 

@@ -71,7 +71,7 @@ impl ValueKind for HandlerName {
             && text
                 .bytes()
                 .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
-            // It is also the name of a directory.
+            // The name is also the name of a directory.
             && !text.starts_with('.');
         if right {
             Ok(text.to_owned())

@@ -70,7 +70,7 @@ impl ValueKind for PlatformName {
     }
 }
 
-/// The prefix of interface names; the kernel limits names to 15 bytes, some of which the number needs.
+/// The prefix of interface names. The kernel limits names to 15 bytes, and the number needs some of them.
 pub(crate) struct InterfacePrefix;
 
 impl ValueKind for InterfacePrefix {

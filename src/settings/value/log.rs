@@ -20,23 +20,26 @@ impl ValueKind for FilterDirective {
 
     fn read(&self, raw: &UnparsedValue<'_>) -> Result<String, ValueError> {
         let text = raw.text(self)?;
-        let wrong = |cause: String| ValueError::Directive {
+        compact(text).map_err(|cause| ValueError::Directive {
             text: text.to_owned(),
             cause,
-        };
-        // The filter does not accept spaces after a comma.
-        let parts: Vec<_> = text.split(',').map(str::trim).collect();
-        for part in &parts {
-            bare_word(part).map_err(wrong)?;
-        }
-        let compact = parts.join(",");
-        EnvFilter::try_new(&compact).map_err(|error| wrong(error.to_string()))?;
-        Ok(compact)
+        })
     }
 
     fn show(&self, value: &String) -> String {
         quoted(value.escape_default())
     }
+}
+
+/// The directive without the spaces after commas, which the filter does not accept.
+fn compact(text: &str) -> Result<String, String> {
+    let parts: Vec<_> = text.split(',').map(str::trim).collect();
+    for part in &parts {
+        bare_word(part)?;
+    }
+    let compact = parts.join(",");
+    EnvFilter::try_new(&compact).map_err(|error| error.to_string())?;
+    Ok(compact)
 }
 
 /// The filter interprets any other word as a target and enables all of its events: `inof` would mean "everything of the
@@ -45,7 +48,11 @@ fn bare_word(part: &str) -> Result<(), String> {
     if part.is_empty() {
         return Err("it is empty".to_owned());
     }
-    if part.contains(['=', '[']) || LEVEL_NAMES.iter().any(|level| part.eq_ignore_ascii_case(level)) {
+    if part.contains(['=', '['])
+        || LEVEL_NAMES
+            .iter()
+            .any(|level| part.eq_ignore_ascii_case(level))
+    {
         return Ok(());
     }
     Err(match nearest(part, LEVEL_NAMES) {

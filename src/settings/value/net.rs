@@ -33,6 +33,11 @@ impl ValueKind for ListenAddress {
     }
 }
 
+fn is_label(label: &str) -> bool {
+    let mut bytes = label.bytes();
+    !label.is_empty() && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+}
+
 /// A host name, or with a leading dot all names below it.
 pub(crate) struct HostName;
 
@@ -45,17 +50,12 @@ impl ValueKind for HostName {
 
     fn read(&self, raw: &UnparsedValue<'_>) -> Result<String, ValueError> {
         let text = raw.text(self)?;
-        let labels = text.strip_prefix('.').unwrap_or(text).split('.');
-        let is_label = |label: &str| {
-            !label.is_empty()
-                && label
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
-        };
+        let mut labels = text.strip_prefix('.').unwrap_or(text).split('.');
         // RFC 1035, 2.3.4.
-        match text.len() <= 254 && labels.into_iter().all(is_label) {
-            true => Ok(text.to_ascii_lowercase()),
-            false => Err(ValueError::HostName(text.to_owned())),
+        if text.len() <= 254 && labels.all(is_label) {
+            Ok(text.to_ascii_lowercase())
+        } else {
+            Err(ValueError::HostName(text.to_owned()))
         }
     }
 

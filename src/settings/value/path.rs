@@ -157,17 +157,15 @@ impl ValueKind for PermissionBits {
 
     fn read(&self, raw: &UnparsedValue<'_>) -> Result<u32, ValueError> {
         // A TOML integer 0660 does not parse and 660 would be decimal, so only a string is taken.
-        let wrong = || ValueError::Mode(raw.found());
-        let UnparsedValue::Text(text) = raw else {
-            return Err(wrong());
+        let digits = match raw {
+            UnparsedValue::Text(text) if (3..=4).contains(&text.len()) => Some(text),
+            _ => None,
         };
-        if !(3..=4).contains(&text.len()) || !text.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(wrong());
-        }
-        u32::from_str_radix(text, 8)
-            .ok()
+        digits
+            .filter(|text| text.bytes().all(|b| b.is_ascii_digit()))
+            .and_then(|text| u32::from_str_radix(text, 8).ok())
             .filter(|mode| *mode <= 0o777)
-            .ok_or_else(wrong)
+            .ok_or_else(|| ValueError::Mode(raw.found()))
     }
 
     fn show(&self, value: &u32) -> String {

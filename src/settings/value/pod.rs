@@ -40,7 +40,7 @@ const CRIO_CAPABILITIES: [Capability; 9] = [
     Capability::Kill,
 ];
 
-/// Those of containerd, which workloads expect.
+/// The capabilities of containerd, which workloads expect.
 pub(crate) fn default_capabilities() -> Vec<Capability> {
     CONTAINERD_CAPABILITIES.to_vec()
 }
@@ -57,15 +57,16 @@ impl ValueKind for CapabilitySet {
     }
 
     fn read(&self, raw: &UnparsedValue<'_>) -> Result<Vec<Capability>, ValueError> {
-        let wrong = |raw: &UnparsedValue<'_>| ValueError::Type {
-            expected: self.words(),
-            found: raw.found(),
-        };
         let entries = match raw {
             UnparsedValue::Text("containerd") => return Ok(CONTAINERD_CAPABILITIES.to_vec()),
             UnparsedValue::Text("crio") => return Ok(CRIO_CAPABILITIES.to_vec()),
             UnparsedValue::List(entries) => entries,
-            other => return Err(wrong(other)),
+            other => {
+                return Err(ValueError::Type {
+                    expected: self.words(),
+                    found: other.found(),
+                });
+            }
         };
         let mut set = Vec::new();
         let mut unknown = Vec::new();
@@ -260,7 +261,7 @@ mod tests {
             assert_eq!(
                 read(&SysctlValues, &format!("{{ {name:?} = \"1\" }}")),
                 Err(format!(
-                    "{name:?} is no kernel parameter that a pod can have its own value of"
+                    "{name:?} is not a kernel parameter that a pod can set for itself"
                 )),
             );
         }

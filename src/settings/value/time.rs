@@ -60,7 +60,9 @@ impl ValueKind for BoundedDuration {
 fn parse(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
-    let (_, millis) = TIME_UNITS_MS.iter().find(|(name, _)| *name == unit.trim_start())?;
+    let (_, millis) = TIME_UNITS_MS
+        .iter()
+        .find(|(name, _)| *name == unit.trim_start())?;
     let number: u64 = number.parse().ok()?;
     number.checked_mul(*millis).map(Duration::from_millis)
 }

@@ -82,11 +82,11 @@ fn number(text: &str) -> Option<u64> {
 fn shown(limit: &PosixRlimit) -> String {
     let name = limit.typ().to_string().to_ascii_lowercase();
     let name = name.trim_start_matches("rlimit_");
-    let number = |value: u64| match value {
+    let [soft, hard] = [limit.soft(), limit.hard()].map(|value| match value {
         UNLIMITED => "-1".to_owned(),
         value => value.to_string(),
-    };
-    format!("{name}={}:{}", number(limit.soft()), number(limit.hard()))
+    });
+    format!("{name}={soft}:{hard}")
 }
 
 #[cfg(test)]

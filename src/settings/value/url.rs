@@ -38,22 +38,9 @@ impl ValueKind for HttpBaseUrl {
 
     fn read(&self, raw: &UnparsedValue<'_>) -> Result<String, ValueError> {
         let text = raw.text(self)?;
-        let wrong = |why| Err(ValueError::BaseUrl(why));
-        let Ok(uri) = text.parse::<http::Uri>() else {
-            return wrong("not a URL");
-        };
-        if !matches!(uri.scheme_str(), Some("http" | "https")) {
-            return wrong("it must begin with http:// or https://");
-        }
-        match uri.authority() {
-            None => return wrong("no host"),
-            Some(authority) if authority.as_str().contains('@') => {
-                return wrong("no user and password belong there");
-            }
-            Some(_) => {}
-        }
+        let (uri, _) = http_url(text).map_err(ValueError::BaseUrl)?;
         if uri.path() != "/" || uri.query().is_some() {
-            return wrong("no path belongs there");
+            return Err(ValueError::BaseUrl("no path belongs there"));
         }
         Ok(text.trim_end_matches('/').to_owned())
     }
@@ -61,6 +48,19 @@ impl ValueKind for HttpBaseUrl {
     fn show(&self, value: &String) -> String {
         quoted(value)
     }
+}
+
+/// Parses a URL with a host and without user and password.
+fn http_url(text: &str) -> Result<(http::Uri, http::uri::Authority), &'static str> {
+    let uri: http::Uri = text.parse().map_err(|_| "not a URL")?;
+    if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        return Err("it must begin with http:// or https://");
+    }
+    let authority = uri.authority().cloned().ok_or("no host")?;
+    if authority.as_str().contains('@') {
+        return Err("no user and password belong there");
+    }
+    Ok((uri, authority))
 }
 
 /// A URL of a page that shows a trace, with `{trace_id}` in the place of its id.
@@ -81,25 +81,16 @@ impl ValueKind for TracePageUrl {
 
     fn read(&self, raw: &UnparsedValue<'_>) -> Result<String, ValueError> {
         let text = raw.text(self)?;
-        let wrong = |why| Err(ValueError::TraceUrl(why));
         if !text.contains(Self::ID) {
-            return wrong("it has no {trace_id}");
+            return Err(ValueError::TraceUrl("it has no {trace_id}"));
         }
-        let Ok(uri) = text.replace(Self::ID, "0").parse::<http::Uri>() else {
-            return wrong("not a URL");
-        };
-        if !matches!(uri.scheme_str(), Some("http" | "https")) {
-            return wrong("it must begin with http:// or https://");
-        }
-        match uri.authority() {
-            None => wrong("no host"),
-            Some(authority) if authority.as_str().contains('@') => {
-                wrong("no user and password belong there")
-            }
-            Some(authority) if !text.contains(authority.as_str()) => {
-                wrong("{trace_id} belongs into the path or the query")
-            }
-            Some(_) => Ok(text.to_owned()),
+        let (_, authority) =
+            http_url(&text.replace(Self::ID, "0")).map_err(ValueError::TraceUrl)?;
+        if text.contains(authority.as_str()) {
+            Ok(text.to_owned())
+        } else {
+            let why = "{trace_id} belongs into the path or the query";
+            Err(ValueError::TraceUrl(why))
         }
     }
 

@@ -37,7 +37,7 @@ pub(super) struct FakeObjects {
     pub(super) calls: Vec<String>,
 }
 
-/// See the module documentation.
+/// A CRI runtime that keeps its objects in memory.
 #[derive(Default)]
 pub(super) struct FakeRuntime {
     pub(super) objects: Mutex<FakeObjects>,

@@ -185,9 +185,10 @@ fn keys(text: &str) -> BTreeSet<(String, String)> {
             && table.starts_with("runtime")
             && !key.contains(' ')
         {
-            let table = match table.starts_with("runtime.handlers") {
-                true => "runtime.handlers",
-                false => &table,
+            let table = if table.starts_with("runtime.handlers") {
+                "runtime.handlers"
+            } else {
+                &table
             };
             all.insert((table.to_owned(), key.to_owned()));
         }
@@ -215,12 +216,13 @@ fn every_key_changes_the_options_of_the_runtime() {
         let key = line.split(' ').next().unwrap_or_default();
         let needed = NEEDED.iter().find(|(names, _)| names.contains(&key));
         let with = needed.map_or("", |(_, with)| with);
-        let (text, without) = match table.contains("handlers") {
-            true => (format!("{base}{with}{line}\n"), format!("{base}{with}")),
-            false => (
+        let (text, without) = if table.contains("handlers") {
+            (format!("{base}{with}{line}\n"), format!("{base}{with}"))
+        } else {
+            (
                 format!("{base}{table}\n{with}{line}\n"),
                 format!("{base}{table}\n{with}"),
-            ),
+            )
         };
         let without = passed(&without);
         assert_ne!(passed(&text), without, "{table} {line} has no effect");

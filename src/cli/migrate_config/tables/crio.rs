@@ -1,4 +1,4 @@
-//! What CRI-O's keys become.
+//! Settings of criscope for CRI-O's keys.
 
 use super::super::convert::{
     capabilities, driver, duration, ignored, level, limit, listed, pairs, same, seconds,
@@ -10,7 +10,7 @@ use super::{
 };
 
 /// CRI-O's keys.
-pub(in super::super) const CRIO: &[KeyMapping] = &[
+pub(crate) const CRIO: &[KeyMapping] = &[
     row(
         "crio.root",
         None(
@@ -331,8 +331,8 @@ pub(in super::super) const CRIO: &[KeyMapping] = &[
     row("crio.nri.*", Quiet),
 ];
 
-/// As `DEFAULTS_OF_CONTAINERD`.
-pub(in super::super) const DEFAULTS_OF_CRIO: &[(&str, &str)] = &[
+/// Defaults that differ from CRI-O's: a key of criscope, and CRI-O's default.
+pub(crate) const DEFAULTS_OF_CRIO: &[(&str, &str)] = &[
     (
         "runtime.default_capabilities",
         "containerd's list here; \"crio\" is CRI-O's, which has no MKNOD, NET_RAW, SETFCAP, SYS_CHROOT and AUDIT_WRITE",

@@ -1,4 +1,4 @@
-//! What each key of containerd and CRI-O becomes. docs/MIGRATION.md has the same tables for readers; a test compares them.
+//! Maps keys of containerd and CRI-O to settings of criscope. docs/MIGRATION.md has the same tables for readers; a test compares them.
 
 mod containerd;
 mod crio;
@@ -10,23 +10,23 @@ pub(super) use crio::{CRIO, DEFAULTS_OF_CRIO};
 
 /// One key, or several with `*` in the place of a part or of a piece of one.
 #[derive(Debug)]
-pub(super) struct KeyMapping {
+pub(crate) struct KeyMapping {
     pub(super) from: &'static str,
     pub(super) to: KeyConversion,
 }
 
-/// What becomes of a key. The part that the first `*` stands for is `NAME` in the key of criscope.
+/// Conversion of a key. The part that the first `*` stands for is `NAME` in the key of criscope.
 #[derive(Debug)]
 pub(super) enum KeyConversion {
     /// A key of criscope.
     Key(&'static str, ValueConversion),
-    /// The same, with what a reader must know.
+    /// A key of criscope, and a note for the user.
     Noted(&'static str, ValueConversion, &'static str),
     /// A file for the registry: `hosts.toml` below this key's registry.
     Hosts,
     /// Credentials, which are never shown.
     Secret,
-    /// A shim of containerd, unless it is that for runc.
+    /// A shim of containerd other than the shim for runc.
     RuntimeType,
     /// The path of the shim.
     ShimPath,

@@ -32,7 +32,7 @@ impl WaterfallRow {
         ends.reduce(f64::max).unwrap_or(self.at + self.took)
     }
 
-    /// Its bar, or bars, in `room` columns that represent `total` milliseconds.
+    /// Draws the bar, or bars, of the row in `room` columns that represent `total` milliseconds.
     pub(super) fn bar(&self, total: f64, room: usize, paper: TerminalOutput) -> String {
         let bars = self.bars.iter().map(|bar| paper.bar(*bar, total, room));
         bars.reduce(|a, b| {
@@ -51,9 +51,10 @@ impl WaterfallRow {
         let left = columns.saturating_sub(name.chars().count() + 1);
         let whole = self.about.chars().count();
         // A few letters of a longer text are useless.
-        match whole == 0 || left < whole.min(6) {
-            true => name,
-            false => format!("{name} {}", paper.cut_front(&self.about, left)),
+        if whole == 0 || left < whole.min(6) {
+            name
+        } else {
+            format!("{name} {}", paper.cut_front(&self.about, left))
         }
     }
 }
@@ -79,7 +80,7 @@ pub(super) fn tries(tries: &Tries<'_>) -> Option<WaterfallRow> {
         bars: tries
             .calls
             .iter()
-            .map(|it| (it.offset_ms, it.duration_ms))
+            .map(|call| (call.offset_ms, call.duration_ms))
             .collect(),
     })
 }
@@ -165,7 +166,7 @@ pub(super) fn lines(call: &Call) -> Vec<WaterfallRow> {
         remarks: call.remarks.clone(),
         bars: Vec::new(),
     }];
-    lines.extend(details(call).iter().map(|(it, count)| detail(it, *count)));
+    lines.extend(details(call).iter().map(|(one, count)| detail(one, *count)));
     lines
 }
 
@@ -202,7 +203,7 @@ pub(super) fn detail(detail: &Detail, count: usize) -> WaterfallRow {
         _ if detail.source == "runtime" => (TextStyle::Dim, ""),
         _ => (TextStyle::Dim, "in "),
     };
-    let command = detail.command.as_ref().map(|it| format!("{it} "));
+    let command = detail.command.as_ref().map(|command| format!("{command} "));
     let command = command.unwrap_or_default();
     let activity = detail
         .doing

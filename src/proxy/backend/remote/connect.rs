@@ -19,6 +19,8 @@ use super::{Error, RemoteBackend};
 use crate::grpc::limits::{CONNECTION_WINDOW, MAX_HEADER_LIST, STREAM_WINDOW};
 use crate::uds::SocketStream;
 
+type RuntimeConnection = Connection<HeldPingStream<BufReader<YieldingStream<SocketStream>>>, Bytes>;
+
 /// How often and how long to wait while the listener's backlog is full.
 const BACKLOG_TRIES: u32 = 20;
 const BACKLOG_WAIT: Duration = Duration::from_millis(25);
@@ -84,36 +86,28 @@ impl RemoteBackend {
     ///
     /// # Errors
     /// As [`RemoteBackend::connect`].
-    pub(in crate::proxy::backend) async fn handshake(
-        &self,
-    ) -> Result<
-        (
-            SendRequest<Bytes>,
-            Connection<HeldPingStream<BufReader<YieldingStream<SocketStream>>>, Bytes>,
-        ),
-        Error,
-    > {
-        let refused = |source| Error::Connect {
-            name: Arc::clone(&self.name),
-            path: self.path.clone(),
-            source,
-        };
-        let stream = open(&self.path).await.map_err(refused)?;
+    pub(crate) async fn handshake(&self) -> Result<(SendRequest<Bytes>, RuntimeConnection), Error> {
+        self.open_connection()
+            .await
+            .map_err(|source| Error::Connect {
+                name: Arc::clone(&self.name),
+                path: self.path.clone(),
+                source,
+            })
+    }
+
+    async fn open_connection(&self) -> io::Result<(SendRequest<Bytes>, RuntimeConnection)> {
+        let stream = open(&self.path).await?;
         if let Ok(peer) = getsockopt(&stream, PeerCredentials) {
             self.health.set_pid(peer.pid());
         }
-        let stream = YieldingStream::new(SocketStream::new(stream).map_err(refused)?);
-        settings()
-            .handshake(HeldPingStream::new(BufReader::with_capacity(
-                READ_BUFFER,
-                stream,
-            )))
-            .await
-            .map_err(|error| {
-                // It only writes; the runtime's SETTINGS are read later.
-                let source = error.into_io();
-                refused(source.unwrap_or_else(|| io::ErrorKind::Other.into()))
-            })
+        let stream = YieldingStream::new(SocketStream::new(stream)?);
+        let stream = HeldPingStream::new(BufReader::with_capacity(READ_BUFFER, stream));
+        // A handshake only writes; the runtime's SETTINGS are read later.
+        settings().handshake(stream).await.map_err(|error| {
+            let source = error.into_io();
+            source.unwrap_or_else(|| io::ErrorKind::Other.into())
+        })
     }
 }
 

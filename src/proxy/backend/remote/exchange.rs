@@ -49,7 +49,7 @@ pub async fn exchange(
         Err(error) => return Err(ExchangeError::NotProcessed(Box::new(request), error)),
     };
     let (mut head, mut body) = request.into_parts();
-    // They do not leave the process, and the rest is copied below.
+    // Extensions do not leave the process; the rest is copied below.
     head.extensions.clear();
     let is_empty = body.is_end_stream();
     let (response, stream) = sender

@@ -117,9 +117,10 @@ impl RemoteConnection {
         let uri = request.uri();
         let api = self.remote.health.api();
         let as_it_is = call.is_some_and(|c| c.api == api || c.method == Method::Other);
-        let other_spelling = match as_it_is {
-            true => None,
-            false => respell(uri.path(), api),
+        let other_spelling = if as_it_is {
+            None
+        } else {
+            respell(uri.path(), api)
         };
         if uri.scheme().is_some() && uri.authority().is_some() && other_spelling.is_none() {
             return;
@@ -163,9 +164,10 @@ impl RemoteBackend {
         // h2 rejected bytes of the runtime.
         let is_fault =
             source.is_library() && source.reason().is_some_and(|r| r != Reason::NO_ERROR);
-        let error = match is_fault {
-            true => Error::Protocol { name, path, source },
-            false => Error::Lost { name, path, source },
+        let error = if is_fault {
+            Error::Protocol { name, path, source }
+        } else {
+            Error::Lost { name, path, source }
         };
         error.into()
     }

@@ -1,8 +1,8 @@
-//! Sends the acknowledgements of PINGs together with what follows them.
+//! Sends the acknowledgements of PINGs together with the frames that follow them.
 //!
 //! gRPC for Go sends a PING with the data of nearly every response, to estimate the bandwidth of the connection. h2 would
 //! acknowledge it before the caller has its response: one more system call in the latency of the call, and the runtime wakes up
-//! for it. So an acknowledgement waits for the next frames of this connection, at most `PATIENCE`. RFC 9113, section 6.7,
+//! for it. So an acknowledgement waits for the next frames of this connection, at most [`MAX_HOLD_TIME`]. RFC 9113, section 6.7,
 //! asks for a higher priority than other frames, and sets no time.
 
 use std::io::{self, IoSlice};
@@ -22,7 +22,7 @@ const PING_FRAME_LENGTH: usize = 17;
 /// Start of the header of an acknowledgement: length, type PING, flag ACK, stream 0.
 const ACKNOWLEDGEMENT_HEADER: [u8; 9] = [0, 0, 8, 6, 1, 0, 0, 0, 0];
 
-/// A stream that holds acknowledgements back. See the module documentation.
+/// A stream that holds acknowledgements of PINGs back until other frames follow.
 #[derive(Debug)]
 pub struct HeldPingStream<S> {
     inner: S,
@@ -229,7 +229,10 @@ mod tests {
         let (mut ours, mut theirs) = pair(100);
         ours.write_all(&acknowledgement(9)).await.expect("held");
         ours.shutdown().await.expect("shut down");
-        assert_eq!(read(&mut theirs, PING_FRAME_LENGTH).await, acknowledgement(9));
+        assert_eq!(
+            read(&mut theirs, PING_FRAME_LENGTH).await,
+            acknowledgement(9)
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -33,12 +33,12 @@ impl RemoteBackend {
         Self { name, path, health }
     }
 
-    /// Its socket.
+    /// Socket of the runtime.
     pub(super) fn path(&self) -> &std::path::Path {
         &self.path
     }
 
-    /// Its address, for log lines and pages.
+    /// Address of the runtime, for log lines and pages.
     pub(super) fn endpoint(&self) -> String {
         format!("unix://{}", self.path.display())
     }

@@ -9,11 +9,11 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream that lets other tasks run after each read that filled the buffer. See the module documentation.
+/// A stream that lets other tasks run after each read that filled the buffer.
 #[derive(Debug)]
 pub struct YieldingStream<S> {
     inner: S,
-    /// Whether the last read filled the buffer: then there is probably more.
+    /// True if the last read filled the buffer: then there is probably more.
     filled: bool,
 }
 

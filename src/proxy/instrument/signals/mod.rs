@@ -30,7 +30,7 @@ use crate::telemetry::settings::Sampling;
 pub struct StuckCallReport {
     /// The share of its deadline that it has used, in percent.
     pub percent: u32,
-    /// Whether it is the first report of this call.
+    /// True for the first report of the call.
     pub is_first: bool,
     /// The runtime's activity for it.
     pub activity: Option<String>,
@@ -41,7 +41,7 @@ pub struct StuckCallReport {
 pub struct SignalSettings {
     /// Which calls become spans.
     pub sampling: Sampling,
-    /// Whether the runtime's own spans are received.
+    /// True if the runtime's own spans are received.
     pub receives_spans: bool,
     /// The path of the CRI socket.
     pub listen: Arc<str>,
@@ -55,7 +55,7 @@ pub struct SignalSettings {
 pub struct CallSignals {
     metrics: RpcMetrics,
     spans: Option<CallSpanBuilder>,
-    /// Whether calls are part of traces: if spans are exported, or the runtime's own spans are received.
+    /// True if calls are part of traces: if spans are exported, or the runtime's own spans are received.
     traces: bool,
     sampling: Live,
     observer: Arc<dyn CallObserver>,

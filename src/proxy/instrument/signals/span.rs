@@ -68,7 +68,7 @@ impl CallSpanBuilder {
             .export(self.server(call, outcome, placement, common))
     }
 
-    /// Exports the built-in runtime's steps of a call: those that have ended now, and the rest when they end.
+    /// Exports the built-in runtime's steps of a call: ended steps now, and the rest when they end.
     fn export_phases(&self, phases: &RuntimeSteps, placement: &SpanPlacement<'_>) {
         let steps = StepSpanBuilder {
             trace_id: placement.trace_id,
@@ -323,7 +323,10 @@ fn describe(subject: &Subject, out: &mut Vec<KeyValue>) {
         let image = ImageReferenceParts::parse(image);
         out.push(owned(key::CONTAINER_IMAGE_NAME, image.name));
         if let Some(tag) = image.tag {
-            out.push(list(key::CONTAINER_IMAGE_TAGS, cut(tag, MAX_TEXT_BYTES).to_owned()));
+            out.push(list(
+                key::CONTAINER_IMAGE_TAGS,
+                cut(tag, MAX_TEXT_BYTES).to_owned(),
+            ));
         }
         if let Some(digest) = image.digest {
             let reference = format!("{}@{digest}", image.name);
