@@ -21,10 +21,7 @@ const OURS: &str = "/run/criscope/criscope.sock";
 
 /// Modes and nodes that can have them.
 fn everything() -> Vec<(Fixture, InstallMode)> {
-    let mut all: Vec<_> = ALL
-        .into_iter()
-        .map(|fixture| (fixture, InstallMode::Front))
-        .collect();
+    let mut all = Vec::from(ALL.map(|fixture| (fixture, InstallMode::Front)));
     all.push((KUBEADM, InstallMode::TakeOver));
     all.push((CRIO, InstallMode::TakeOver));
     all
