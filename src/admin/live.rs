@@ -188,7 +188,7 @@ fn pods(live: &FrontPageState) -> Markup {
         @if loops > 0 {
             a.warn href="/debug/pods?state=crash_loop" { (loops) (if loops == 1 { " crash loop" } else { " crash loops" }) } "; "
         }
-        "failing first, then the newest"
+        "failing pods first, then the newest"
     };
     let content = html! {
         (starts::rows(&pods, live.now_unix_us))

@@ -68,7 +68,7 @@ pub(super) fn facts(table: &RpcTable) -> Markup {
             (errors(failed)) " "
             small {
                 "in the last minute"
-                @if routine > 0 { "; " (routine) " routine, as NOT_FOUND of a removed container" }
+                @if routine > 0 { "; " (routine) " expected (NOT_FOUND for a removed container)" }
             }
         }))
     }

@@ -161,7 +161,7 @@ fn with_sizes(mut pulls: Vec<ImagePullView>, mut ended: Vec<EndedPull>) -> Vec<I
 fn html(pulls: &ImagePullList) -> Markup {
     html! {
         (card("now", "In progress", &html! {}, &in_flight(&pulls.in_flight)))
-        (card("then", "Finished", &html! { "as far as the recorder goes back" }, &finished(&pulls.recent, pulls.now_unix_us)))
+        (card("then", "Finished", &html! { "as long as the recorder remembers them" }, &finished(&pulls.recent, pulls.now_unix_us)))
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) fn pod_sessions(sessions: &[SessionView], now: u64) -> Markup {
         (number("Exit code")) (number("Took")) (number("Bytes in")) (number("Bytes out")) (number("Ago"))
     };
     let rows = html! { @for session in sessions.iter().rev() { (row(session, now)) } };
-    let caption = "Exec, attach and port-forward, the open ones first";
+    let caption = "Exec, attach and port-forward, open sessions first";
     card(
         "sessions",
         "Sessions",

@@ -314,7 +314,7 @@ fn exits(exits: &[ExitView], now: u64) -> Markup {
     html! {
         @if !exits.is_empty() {
             h3 { "Container exits" }
-            (wide("Container exits", "Container exits, as far as the kubelet asked for them", &columns, &rows))
+            (wide("Container exits", "Container exits that the kubelet asked about", &columns, &rows))
         }
     }
 }

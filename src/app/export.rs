@@ -29,7 +29,7 @@ pub enum ImageExporterError {
     )]
     NotBuiltin,
     /// The running daemon's version cannot export images.
-    #[error("the criscope that runs is of an earlier version, which cannot export: restart it")]
+    #[error("the running criscope has an earlier version, which cannot export: restart it")]
     TooOld,
     /// The store cannot be opened.
     #[error(transparent)]

@@ -17,7 +17,7 @@ pub(super) async fn supervised<F: Future<Output = ()>>(name: &'static str, task:
             target: "criscope::app",
             event = "task.panic",
             task = name,
-            "a background task panicked and begins anew"
+            "a background task panicked and is restarted"
         );
         sleep(RESTART_PAUSE).await;
     }

@@ -118,7 +118,7 @@ impl Error {
                 Some("without -i and -t, --sync runs a command over the CRI socket alone")
             }
             Self::Upgrade(UpgradeError::Refused(_)) => {
-                Some("another --transport may be what the runtime speaks")
+                Some("the runtime may speak another --transport")
             }
             _ => None,
         }

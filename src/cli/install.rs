@@ -190,7 +190,7 @@ pub(super) fn uninstall(args: &UninstallArgs) -> Result<(), CommandFailure> {
     for note in &removal.notes {
         say(&format!("note: {note}"));
     }
-    say("uninstalled: the node is as before");
+    say("uninstalled; the node is as it was before criscope");
     Ok(())
 }
 

@@ -186,7 +186,7 @@ fn calls(live: &DaemonState) -> ReportFinding {
     match (stuck > 0, calls) {
         (true, _) => ReportFinding::warn("calls", text).hint("criscope calls"),
         (false, 0) => ReportFinding::warn("calls", text)
-            .hint("does the kubelet use this socket? criscope doctor tells"),
+            .hint("does the kubelet use this socket? Check with criscope doctor"),
         (false, _) => ReportFinding::ok("calls", text),
     }
 }
@@ -208,7 +208,7 @@ fn pods_of(pods: &[PodSummary]) -> ReportFinding {
     let counts = counts.iter().filter(|(count, _)| *count > 0);
     let counts: Vec<_> = counts.map(|(n, state)| format!("{n} {state}")).collect();
     let text = if counts.is_empty() {
-        "none was started, restarted or stopped yet".to_owned()
+        "no pod was started, restarted or stopped yet".to_owned()
     } else {
         counts.join(", ")
     };

@@ -81,10 +81,10 @@ pub enum PlanError {
     #[error("criscope is installed on this node in another mode ({0})")]
     Mode(String),
     /// Nothing tells which runtime is meant.
-    #[error("the kubelet already uses {}, and nothing says which runtime is behind it", .0.display())]
+    #[error("the kubelet already uses {}, and the runtime behind it is unknown", .0.display())]
     NoUpstream(PathBuf),
     /// Pods of another runtime could not be stopped any more.
-    #[error("{} has {pods} pods, which no one could stop after the change", runtime.display())]
+    #[error("{} still has {pods} pods, and nothing could stop them after the change", runtime.display())]
     Pods {
         /// The socket of the other runtime.
         runtime: PathBuf,
@@ -100,7 +100,7 @@ pub enum PlanError {
         reason: String,
     },
     /// A program is missing.
-    #[error("{} is missing: the built-in runtime needs it beside criscope", .0.display())]
+    #[error("{} is missing: the built-in runtime needs it in the directory of criscope", .0.display())]
     NoShim(PathBuf),
     /// A file cannot be read.
     #[error(transparent)]
@@ -358,7 +358,7 @@ fn notes(kubelet: &DetectedKubelet, sockets: &PlannedSockets) -> Vec<String> {
         .collect();
     if !kubelet.state.active {
         notes.push(format!(
-            "{} is not running: it is not started, and whether it works with criscope is not checked",
+            "{} is not running: criscope neither starts it nor checks that they work together",
             kubelet.unit
         ));
     }

@@ -30,10 +30,10 @@ pub enum InstallError {
     #[error("another `criscope install` or `uninstall` is running")]
     Busy,
     /// The node is as it was.
-    #[error("not installed, the node is as before: {0}")]
+    #[error("not installed; every change was rolled back: {0}")]
     RolledBack(String),
     /// The node is not as it was.
-    #[error("{reason}; and taking back what was done failed: {rollback}")]
+    #[error("{reason}; and the rollback failed: {rollback}")]
     Stuck {
         /// Why it was taken back.
         reason: String,
@@ -47,7 +47,7 @@ pub enum InstallError {
     #[error("criscope was not installed by `criscope install` on this node")]
     NotInstalled,
     /// Pods of the built-in runtime could not be stopped any more.
-    #[error("criscope has {0} pods, which no one could stop after the change")]
+    #[error("criscope still has {0} pods, and nothing could stop them after the change")]
     Pods(usize),
     /// A file cannot be read or written.
     #[error(transparent)]
@@ -132,7 +132,7 @@ impl Installer<'_> {
         };
         if let Err(reason) = self.forward(plan, &transaction, before) {
             (self.say)(&format!("failed: {reason}"));
-            (self.say)("taking everything back");
+            (self.say)("rolling everything back");
             let back = self.take_back(&transaction, TakedownMoment::Now);
             let back = back.and_then(|()| self.works_as_before(&transaction.units, before));
             return Err(match back {

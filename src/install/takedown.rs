@@ -86,7 +86,7 @@ impl RemovalPlan {
         }
         if change.path == std::path::Path::new(config::CONFIG_PATH) {
             self.notes
-                .push(format!("{shown} was changed since and is kept"));
+                .push(format!("{shown} was edited since and is kept"));
             return Ok(now);
         }
         if matches!(change.group, ChangeGroup::Program | ChangeGroup::Service) {
@@ -106,9 +106,9 @@ impl RemovalPlan {
         let units = &self.record.units;
         let restored = lines::restore(&text, &change.lines, &units.new, &units.old);
         self.notes.push(if restored == text {
-            format!("{shown} was changed since and does not name criscope any more")
+            format!("{shown} was edited since and no longer names criscope")
         } else {
-            format!("{shown} was changed since: only the endpoint is set back")
+            format!("{shown} was edited since: only the endpoint changes back")
         });
         let bytes = restored.into_bytes();
         let state = PathContent::File {

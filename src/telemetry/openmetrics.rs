@@ -221,7 +221,7 @@ mod tests {
              # HELP criscope_backend_reconnects Connections made to the backend after the first.\n\
              criscope_backend_reconnects_total{backend=\"main\"} 3\n\
              # TYPE criscope_backend_up gauge\n\
-             # HELP criscope_backend_up Whether the backend is connected and answers.\n\
+             # HELP criscope_backend_up 1 if the backend is connected and answers.\n\
              criscope_backend_up{backend=\"a\\\"b\\\\c\\n\"} NaN\n\
              # TYPE process_cpu_seconds counter\n\
              # UNIT process_cpu_seconds seconds\n\

@@ -192,7 +192,7 @@ impl WebConfig {
         })?;
         let mut hashes = file.basic_auth_users.values();
         if !hashes.all(|hash| hash.parse::<bcrypt::HashParts>().is_ok()) {
-            let why = "a password of basic_auth_users is no bcrypt hash";
+            let why = "a password of basic_auth_users is not a bcrypt hash";
             return Err(conflict(path, why));
         }
         let dir = path.parent().unwrap_or(Path::new("/"));
@@ -219,7 +219,9 @@ impl TlsServerSection {
     fn check_client_auth(&self) -> Result<(), &'static str> {
         let is_verified = self.client_auth_type != ClientAuthType::NoClientCert;
         if is_verified != self.client_ca_file.is_some() {
-            return Err("client_ca_file and a client_auth_type that verifies belong together");
+            return Err(
+                "client_ca_file needs a client_auth_type that verifies certificates, and such a type needs client_ca_file",
+            );
         }
         if !self.client_allowed_sans.is_empty()
             && self.client_auth_type != ClientAuthType::RequireAndVerifyClientCert
@@ -355,10 +357,13 @@ mod tests {
                 format!("{tls}client_auth_type: RequestClientCert}}\n"),
                 "RequestClientCert",
             ),
-            (format!("{tls}client_ca_file: c}}\n"), "belong together"),
+            (
+                format!("{tls}client_ca_file: c}}\n"),
+                "needs a client_auth_type",
+            ),
             (
                 format!("{tls}client_auth_type: RequireAndVerifyClientCert}}\n"),
-                "belong together",
+                "needs a client_auth_type",
             ),
             (
                 format!("{tls}min_version: TLS13, max_version: TLS12}}\n"),
@@ -372,7 +377,7 @@ mod tests {
             (format!("{tls}}}\n"), "No such file"),
             (
                 "basic_auth_users: {a: hunter2}\n".to_owned(),
-                "no bcrypt hash",
+                "not a bcrypt hash",
             ),
             (
                 "authorization: {credentials_file: none}\n".to_owned(),

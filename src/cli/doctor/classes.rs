@@ -16,7 +16,7 @@ pub(super) fn check(blockio: Option<&Path>, rdt: Option<&Path>) -> Vec<ReportFin
 
 fn blockio_classes(path: &Path) -> Vec<ReportFinding> {
     let file = path.display();
-    let hint = "containers with such a class cannot be created until the file is mended";
+    let hint = "containers with such a class cannot be created until the file is fixed";
     let classes = match blockio::Classes::read(path) {
         Ok(classes) => classes,
         Err(error) => {
@@ -60,7 +60,7 @@ fn rdt_classes(path: &Path) -> ReportFinding {
             )
         }
         Err(error) => ReportFinding::fail(TOPIC, error.to_string())
-            .hint("containers with an RDT class cannot be created until the file is mended"),
+            .hint("containers with an RDT class cannot be created until the file is fixed"),
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) fn check(directories: &[PathBuf]) -> Vec<ReportFinding> {
         let text = format!("{}: {error}", path.display());
         findings.push(
             ReportFinding::fail(TOPIC, text)
-                .hint("no container can be created until the file is mended or removed"),
+                .hint("no container can be created until the file is fixed or removed"),
         );
     }
     for (path, program) in hooks.without_program() {

@@ -12,14 +12,14 @@ pub(super) fn check(runtimes: &[HandlerRuntime]) -> Vec<ReportFinding> {
         let version = &found.version;
         let mended = version.mended_in()?;
         let text = format!(
-            "handler {}: {} is {} {}, which has known faults by which a container reaches the node",
+            "handler {}: {} is {} {}, which has known vulnerabilities that let a container reach the node",
             found.handler,
             found.program.display(),
             version.name,
             version.version,
         );
         let hint = format!(
-            "update {} to {mended}, or check that your distribution has mended them (docs/THREATS.md lists the advisories)",
+            "update {} to {mended}, or check that your distribution has fixed them (docs/THREATS.md lists the advisories)",
             version.name
         );
         Some(ReportFinding::warn(TOPIC, text).hint(hint))

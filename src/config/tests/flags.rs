@@ -66,6 +66,6 @@ fn the_upstream_flag_replaces_its_backend_or_adds_one() {
 
     assert_eq!(
         load_with(ONE, &flag),
-        Err("--upstream: adds the backend \"upstream\" beside \"containerd\", and routing.default does not say which one is the default; set routing.default, or change the endpoint in the file instead".to_owned())
+        Err("--upstream: adds the backend \"upstream\" to \"containerd\", and routing.default does not say which one is the default; set routing.default, or change the endpoint in the file instead".to_owned())
     );
 }

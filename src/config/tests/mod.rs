@@ -408,7 +408,7 @@ fn tables_and_values_in_each_others_place_are_told() {
             "c.toml:1: server: expected a table, found a number",
             "c.toml:2: backends.x: expected a table, found a string",
             "c.toml:3: routing.rules: expected an array of tables, found a table",
-            "c.toml:3: routing.default: missing; with more than one backend one must be the default: \"x\", \"containerd\"",
+            "c.toml:3: routing.default: missing; name the default among the backends: \"x\", \"containerd\"",
         ]
     );
     assert_eq!(

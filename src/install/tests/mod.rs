@@ -21,10 +21,7 @@ const OURS: &str = "/run/criscope/criscope.sock";
 
 /// Modes and nodes that can have them.
 fn everything() -> Vec<(Fixture, InstallMode)> {
-    let mut all: Vec<_> = ALL
-        .into_iter()
-        .map(|fixture| (fixture, InstallMode::Front))
-        .collect();
+    let mut all = Vec::from(ALL.map(|fixture| (fixture, InstallMode::Front)));
     all.push((KUBEADM, InstallMode::TakeOver));
     all.push((CRIO, InstallMode::TakeOver));
     all
@@ -222,7 +219,7 @@ fn a_criscope_that_does_not_work_never_reaches_the_kubelet() {
     let failed = node.install(InstallMode::Front).expect_err("broken");
     assert_eq!(
         failed.to_string(),
-        "not installed, the node is as before: the runtime does not answer at /run/criscope/criscope.sock: broken, after 20 s"
+        "not installed; every change was rolled back: the runtime does not answer at /run/criscope/criscope.sock: broken, after 20 s"
     );
     let log = node.log.borrow();
     assert!(!log.iter().any(|line| line.contains("kubelet")), "{log:?}");

@@ -19,9 +19,9 @@ const OTHER_CONDITIONS: &str = "other";
 
 metrics! {
     BACKEND_CONDITION = Metric::gauge("backend_condition", Unit::Flag, &[BACKEND, fixed("condition", &CONDITION_NAMES)],
-        "Whether a condition of the backend's Status holds, such as NetworkReady; absent while the backend is down.");
+        "1 if a condition of the backend's Status holds, such as NetworkReady; absent while the backend is down.");
     BACKEND_UP = Metric::gauge("backend_up", Unit::Flag, &[BACKEND],
-        "Whether the backend is connected and answers.");
+        "1 if the backend is connected and answers.");
     BACKEND_RECONNECTS = Metric::counter("backend_reconnects_total", &[BACKEND],
         "Connections made to the backend after the first.");
 }

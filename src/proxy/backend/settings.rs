@@ -86,7 +86,8 @@ pub(crate) fn read(
                 );
             }
             if backend.endpoint.is_some() {
-                let problem = "the built-in runtime has no endpoint; take it away, or use kind = \"upstream\"";
+                let problem =
+                    "the built-in runtime has no endpoint; remove it, or use kind = \"upstream\"";
                 reader.fail_at(&scope, key, ConfigProblem::Conflict(problem.to_owned()));
             }
         }

@@ -11,7 +11,7 @@ static KIND_NAMES: [&str; FaultKind::ALL.len()] = names!(FaultKind::ALL, FaultKi
 
 metrics! {
     FAULTS_INJECTED = Metric::counter("faults_injected_total", &[fixed("method", &METHOD_NAMES), fixed("kind", &KIND_NAMES)],
-        "Calls that a fault was injected into on purpose, with criscope fault.");
+        "Calls with a fault that criscope fault injected on purpose.");
     FAULTS_ACTIVE = Metric::gauge("faults_active", Unit::Count, &[],
         "Faults that are being injected now; absent unless faults.enabled.");
 }

@@ -67,7 +67,7 @@ fn implied_default(
         (_, Some(flag)) => {
             let others = quoted(names.iter().filter(|name| **name != flag));
             let problem = format!(
-                "adds the backend {flag:?} beside {others}, and routing.default does not say which one is the default; set routing.default, or change the endpoint in the file instead"
+                "adds the backend {flag:?} to {others}, and routing.default does not say which one is the default; set routing.default, or change the endpoint in the file instead"
             );
             reader.fail(
                 ValuePlace::Flag("--upstream"),
@@ -77,7 +77,7 @@ fn implied_default(
         }
         _ => {
             let problem = format!(
-                "missing; with more than one backend one must be the default: {}",
+                "missing; name the default among the backends: {}",
                 quoted(names.iter())
             );
             reader.fail_at(

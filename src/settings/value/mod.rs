@@ -221,7 +221,7 @@ pub enum ValueError {
     #[error("{0:?} is not an IP address with a port; write one such as \"127.0.0.1:0\"")]
     TcpAddress(String),
     /// Not a base URL; the text is not repeated, because it may contain a password.
-    #[error("not what a URL begins with: {0}; write such as https://node.example:10010")]
+    #[error("not a base URL: {0}; write one such as https://node.example:10010")]
     BaseUrl(&'static str),
     /// Not a URL of traces; the text is not repeated, because it may contain a password.
     #[error(
@@ -264,11 +264,11 @@ pub enum ValueError {
     #[error("there is no capability {0}")]
     Capability(String),
     /// A kernel parameter that is not namespaced.
-    #[error("{0:?} is no kernel parameter that a pod can have its own value of")]
+    #[error("{0:?} is not a kernel parameter that a pod can set for itself")]
     Sysctl(String),
     /// An invalid resource limit, or a second one of a type.
     #[error(
-        "{0} is no resource limit, or a second one of its type; write it like \"nofile=1024:4096\", the soft limit first"
+        "{0} is not a resource limit, or its type occurs twice; write it like \"nofile=1024:4096\", the soft limit first"
     )]
     Ulimit(String),
     /// `*` elsewhere than at an end, or nothing else.

@@ -261,7 +261,7 @@ mod tests {
             assert_eq!(
                 read(&SysctlValues, &format!("{{ {name:?} = \"1\" }}")),
                 Err(format!(
-                    "{name:?} is no kernel parameter that a pod can have its own value of"
+                    "{name:?} is not a kernel parameter that a pod can set for itself"
                 )),
             );
         }
