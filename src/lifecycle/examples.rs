@@ -55,7 +55,7 @@ fn image(mut call: CallView, image: &str) -> CallView {
     call
 }
 
-fn with_remark(mut call: Call, remark: &str) -> Call {
+fn with_remark(mut call: CallView, remark: &str) -> CallView {
     call.remarks.push(remark.to_owned());
     call
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::episode_call::{EpisodeCall, Work};
+use super::episode_call::{EpisodeCall, ObservedWork};
 use super::episode_store::ExitRecord;
 use super::kubelet::sync_error::SyncError;
 use super::kubelet::syncs::{KubeletSpan, SyncKind};
@@ -296,7 +296,7 @@ impl EpisodeCall {
         to: u64,
     ) -> Self {
         let began = self.began_us();
-        self.work.push(Work {
+        self.work.push(ObservedWork {
             own: false,
             kind: work,
             name: name.into(),

@@ -203,7 +203,7 @@ mod tests {
         })
     }
 
-    fn asked(second: u64) -> SessionRequest {
+    fn session_request(second: u64) -> SessionRequest {
         SessionRequest {
             container: None,
             kind: "portforward",
@@ -217,7 +217,7 @@ mod tests {
     fn session(name: &str, second: u64) -> EndedSession {
         EndedSession {
             pod: pod(name),
-            request: request(second),
+            request: session_request(second),
             elapsed: Duration::from_millis(1500),
             bytes: (1, 2),
             outcome: "done",
@@ -233,7 +233,7 @@ mod tests {
             number,
             id: format!("id-{number}"),
             pod: name.map(pod),
-            request: request(number),
+            request: session_request(number),
             since: Instant::now() - Duration::from_secs(60),
             bytes: SessionBytes::new(move || (!watched.load(Ordering::Relaxed)).then_some((3, 4))),
         };

@@ -27,7 +27,7 @@ fn bundle(stories: &Stories, calls: &[EpisodeCall]) -> CaptureBundle {
             pod: None,
             requests: None,
         },
-        snapshot: ProcessSnapshot::of(stories, &[], Path::new("/nowhere")),
+        snapshot: ProcessSnapshot::new(stories, &[], Path::new("/nowhere")),
         journal: [Vec::new(), lines.collect::<String>().into_bytes()],
         requests: Vec::new(),
         pages: BTreeMap::from([("metrics.txt".to_owned(), b"a 1\n".to_vec())]),

@@ -331,13 +331,16 @@ mod tests {
             let (mut bytes, mut read) = (BytesMut::new(), Vec::new());
             for piece in all.chunks(size) {
                 bytes.extend_from_slice(piece);
-                while let Some(event) = first(&mut bytes).expect("events") {
+                while let Some(event) = take_event(&mut bytes).expect("events") {
                     read.push(event);
                 }
             }
             assert_eq!(read, [event("/tasks/oom"), event("/tasks/exit")], "{size}");
         }
         let mut large = BytesMut::from(&[0, 255, 0, 0, 0][..]);
-        assert!(matches!(first(&mut large), Err(ContainerdError::Response)));
+        assert!(matches!(
+            take_event(&mut large),
+            Err(ContainerdError::Response)
+        ));
     }
 }

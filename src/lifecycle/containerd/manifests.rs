@@ -96,13 +96,13 @@ mod tests {
 
     #[test]
     fn repositories_are_those_of_containerd() {
-        let of = |image: &str| ImageRepository::of(image).map(|it| (it.host, it.path));
+        let of = |image: &str| ImageRepository::parse(image).map(|it| (it.host, it.path));
         let some = |host: &str, path: &str| Some((host.to_owned(), path.to_owned()));
         assert_eq!(of("busybox"), some("docker.io", "library/busybox"));
         assert_eq!(of("a/b:1"), some("docker.io", "a/b"));
         assert_eq!(of("127.0.0.1:5000/x:1@sha256:ab"), some("127.0.0.1", "x"));
         assert_eq!(of("r.example/a/b"), some("r.example", "a/b"));
-        let repository = ImageRepository::of("r.example/app:1").expect("a repository");
+        let repository = ImageRepository::parse("r.example/app:1").expect("a repository");
         let key = "containerd.io/distribution.source.r.example";
         assert!(repository.has(&info("c", &[(key, "other,app")])));
         assert!(!repository.has(&info("c", &[(key, "application")])));

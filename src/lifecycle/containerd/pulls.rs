@@ -342,7 +342,9 @@ mod tests {
             (5, 0),
             "there may be more"
         );
-        pull.know(br#"{"layers": [{"digest": "a", "size": 20}, {"digest": "b", "size": 10}]}"#);
+        pull.set_manifest(
+            br#"{"layers": [{"digest": "a", "size": 20}, {"digest": "b", "size": 10}]}"#,
+        );
         assert_eq!(pull.unsure(&[LayerIngest::example("b", 6, 10)]), ["a"]);
         pull.update(
             &[&LayerIngest::example("b", 7, 10)],

@@ -96,7 +96,7 @@ fn identifier(bytes: &[u8]) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-    use opentelemetry_proto::tonic::common::v1::any_value::FieldValue;
+    use opentelemetry_proto::tonic::common::v1::any_value::Value;
     use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
     use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
     use prost::Message;
@@ -108,7 +108,7 @@ mod tests {
         KeyValue {
             key: key.into(),
             value: Some(AnyValue {
-                value: Some(FieldValue::StringValue(value.into())),
+                value: Some(Value::StringValue(value.into())),
             }),
             ..KeyValue::default()
         }

@@ -206,17 +206,17 @@ mod tests {
     fn children_wait_for_their_parents() {
         let mut span_tree = span_tree();
         let now = Instant::now();
-        let sorted = span_tree.sort(vec![span(3, 2), span(4, 2), span(12, 11)], now);
+        let sorted = span_tree.assign(vec![span(3, 2), span(4, 2), span(12, 11)], now);
         assert_eq!(
             (attributed(&sorted).len(), sorted.unknown, sorted.dropped),
             (0, 0, 0)
         );
-        let sorted = span_tree.sort(vec![span(2, 1), span(1, 100)], now);
+        let sorted = span_tree.assign(vec![span(2, 1), span(1, 100)], now);
         assert_eq!(
             attributed(&sorted),
             [(1, 100, 0), (2, 100, 1), (3, 100, 2), (4, 100, 2)]
         );
-        let sorted = span_tree.sort(vec![span(5, 4), span(11, 200)], now);
+        let sorted = span_tree.assign(vec![span(5, 4), span(11, 200)], now);
         assert_eq!(
             attributed(&sorted),
             [(5, 100, 3), (11, 200, 0), (12, 200, 1)]
@@ -230,9 +230,9 @@ mod tests {
         let now = Instant::now();
         let mut other = span(1, 100);
         other.trace_id = TraceId::from_bytes([2; 16]);
-        let sorted = span_tree.sort(vec![other, span(1, 0), span(7, 6)], now);
+        let sorted = span_tree.assign(vec![other, span(1, 0), span(7, 6)], now);
         assert_eq!((attributed(&sorted).len(), sorted.unknown), (0, 2));
-        let sorted = span_tree.sort(vec![], now + PARENT_TIMEOUT);
+        let sorted = span_tree.assign(vec![], now + PARENT_TIMEOUT);
         assert_eq!(sorted.unknown, 1, "its parent never arrived");
         assert_eq!(span_tree.waiting_count, 0);
     }
@@ -242,14 +242,14 @@ mod tests {
         let mut span_tree = span_tree();
         let now = Instant::now();
         let many = (0..5000).map(|n| span(10_000 + n, 9_999)).collect();
-        let sorted = span_tree.sort(many, now);
+        let sorted = span_tree.assign(many, now);
         assert_eq!(
             (sorted.dropped, span_tree.waiting_count),
             (5000 - MAX_WAITING_SPANS, MAX_WAITING_SPANS)
         );
         let mut span_tree = self::span_tree();
         let ring = vec![span(1, 2), span(2, 1), span(3, 3), span(100, 100)];
-        let sorted = span_tree.sort(ring, now);
+        let sorted = span_tree.assign(ring, now);
         assert!(sorted.attributed.len() <= 1);
     }
 
@@ -259,9 +259,12 @@ mod tests {
         let ours = Arc::clone(&calls);
         let mut span_tree = SpanTree::new(Arc::new(move || ours.lock().expect("lock").clone()));
         let now = Instant::now();
-        assert_eq!(span_tree.sort(vec![span(1, 300)], now).attributed.len(), 0);
+        assert_eq!(
+            span_tree.assign(vec![span(1, 300)], now).attributed.len(),
+            0
+        );
         calls.lock().expect("lock").push((TRACE, id(300)));
-        let sorted = span_tree.sort(vec![span(2, 300)], now + REFRESH_INTERVAL);
+        let sorted = span_tree.assign(vec![span(2, 300)], now + REFRESH_INTERVAL);
         assert_eq!(attributed(&sorted), [(1, 300, 0), (2, 300, 0)]);
     }
 }

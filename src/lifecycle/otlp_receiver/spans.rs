@@ -169,7 +169,7 @@ fn shown(name: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-    use opentelemetry_proto::tonic::common::v1::any_value::FieldValue;
+    use opentelemetry_proto::tonic::common::v1::any_value::Value;
     use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
     use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
     use prost::Message;
@@ -180,7 +180,7 @@ mod tests {
         let secret = KeyValue {
             key: "hunter2".into(),
             value: Some(AnyValue {
-                value: Some(FieldValue::StringValue("hunter2".into())),
+                value: Some(Value::StringValue("hunter2".into())),
             }),
             ..KeyValue::default()
         };

@@ -75,7 +75,7 @@ impl ValueKind for ServerName {
             .to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<String, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<String, ValueError> {
         let text = raw.text(self)?;
         let (host, port) = match text.rsplit_once(':') {
             // A colon within brackets belongs to an address.

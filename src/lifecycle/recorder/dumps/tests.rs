@@ -54,7 +54,7 @@ fn dumps(state: &Path, keep: usize, max_bytes: usize) -> Arc<DumpWriter> {
 
 /// Requests a dump although the last one is recent.
 fn write(dumps: &Arc<DumpWriter>, reason: DumpReason) {
-    dumps.last[reason as usize].store(0, Ordering::Relaxed);
+    dumps.last_ms[reason as usize].store(0, Ordering::Relaxed);
     assert!(dumps.ask(reason, None));
     dumps.wait(SOON);
 }
@@ -136,7 +136,7 @@ fn one_for_the_same_reason_waits() {
         let mut dumps = self::dumps(dir.path(), 100, 1 << 20);
         let inner = Arc::get_mut(&mut dumps).expect("ours");
         inner.began -= time;
-        inner.last[DumpReason::Stuck as usize] = 1.into();
+        inner.last_ms[DumpReason::Stuck as usize] = 1.into();
         dumps
     };
     assert!(!ago(soon).is_due(DumpReason::Stuck));
@@ -170,7 +170,7 @@ fn a_writer_that_hangs_delays_no_caller() {
     let dumps = dumps(dir.path(), 3, 1 << 20);
     let disk = lock(&dumps.writing);
     for expected in [true, true, false, false] {
-        dumps.last[0].store(0, Ordering::Relaxed);
+        dumps.last_ms[0].store(0, Ordering::Relaxed);
         assert_eq!(dumps.ask(DumpReason::Signal, None), expected);
     }
     assert_eq!(dumps.parts.drops.count(DropReason::DumpQueueFull), 2);
