@@ -268,10 +268,21 @@ impl Error {
         }
     }
 
+    /// Returns whether a server was silent for as long as it may: whoever asks again waits as long, whatever the credentials.
+    pub(super) fn is_silence(&self) -> bool {
+        match self.telling() {
+            Self::RegistryUnavailable { reason, .. } => reason.starts_with(TIMED_OUT),
+            _ => false,
+        }
+    }
+
     pub(super) fn internal(what: impl Into<String>) -> Self {
         Self::Internal { what: what.into() }
     }
 }
+
+/// Begins the reason of [`Error::RegistryUnavailable`] if a server was silent for as long as it may.
+pub(super) const TIMED_OUT: &str = "timed out: ";
 
 /// Begins texts that the kubelet knows: see [`Error::RegistryUnavailable`].
 const UNAVAILABLE: &str = "RegistryUnavailable: ";
@@ -295,7 +306,8 @@ fn all_servers(what: &str, answers: &[ServerAnswer], telling: usize) -> String {
         shown.extend(answers.last().map(ServerAnswer::text));
     }
     let (count, shown) = (answers.len(), shown.join("; then "));
-    format!("{word}{what}: {count} servers were asked: {shown}")
+    let text = format!("{what}: {count} servers were asked: {shown}");
+    format!("{word}{text}")
 }
 
 impl ServerAnswer {

@@ -77,7 +77,8 @@ impl Host {
             let left = &mut left[usize::from(is_own)];
             if *left == 0 {
                 let (host, said) = (host_and_port(&answered), refusal.said());
-                let reason = format!("the credentials were refused{said}");
+                let mut reason = "the credentials were refused".to_owned();
+                reason.push_str(&said);
                 return Err(Error::Unauthenticated { host, reason }.into());
             }
             *left -= 1;

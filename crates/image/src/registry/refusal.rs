@@ -62,8 +62,11 @@ impl Refusal {
             said = format!(": \"{}\"", self.words);
         }
         if !self.retry_after.is_empty() {
-            let unit = self.seconds().map_or("", |_| " s");
-            said = format!("{said}; it asks to wait: {}{unit}", self.retry_after);
+            let mut time = self.retry_after.clone();
+            if self.seconds().is_some() {
+                time.push_str(" s");
+            }
+            said = format!("{said}; it asks to wait: {time}");
         }
         for warning in &self.warnings {
             said = format!("{said}; it warns: \"{warning}\"");

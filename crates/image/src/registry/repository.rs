@@ -108,7 +108,7 @@ impl Repository {
             .await
         });
         let fetched = fetched.await;
-        fetched.map_err(|answers| self.error_of(answers, format!("referrers of {manifest}")))
+        fetched.map_err(|answers| self.error_of(answers, format!("signatures of {manifest}")))
     }
 
     /// Tries one host after the other.

@@ -9,7 +9,7 @@ use super::endpoint::Endpoint;
 use super::host::Host;
 use super::retries::Retries;
 use crate::config::Timeouts;
-use crate::error::Error;
+use crate::error::{Error, TIMED_OUT};
 
 /// An error, and whether a retry may help.
 #[derive(Clone, Debug)]
@@ -51,6 +51,7 @@ impl Failure {
             is_after_silence: true,
             ..Retry::default()
         };
+        let reason = format!("{TIMED_OUT}{}", reason.into());
         Self {
             retry: Some(retry),
             ..Self::network(host, reason)

@@ -108,6 +108,50 @@ async fn a_silent_token_service_is_waited_for_once_and_not_for_each_request() {
     assert_silent(fails(&store, &name).await, service, "no answer within 1 s");
 }
 
+/// All layers of an image need a token, and wait for it together.
+#[tokio::test]
+async fn layers_wait_together_for_a_silent_token_service() {
+    let (store, registry) = (store().await, Registry::start().await);
+    let silent = SilentServer::start().await;
+    let layers: Vec<_> = (1..6)
+        .map(|seed| layer().file("f", &noise(seed, 1000)).end())
+        .collect();
+    let image = gzipped(&layers);
+    let config = Digest::of(&image.config).to_string();
+    let name = registry.push("a", "1", &image);
+    let realm = format!("http://{}/token", silent.address);
+    registry.hook(move |asked| {
+        let is_layer = asked.path.contains("/blobs/") && !asked.path.ends_with(&config);
+        is_layer.then(|| {
+            let mut answer = status(401, "");
+            let challenge = format!("Bearer realm=\"{realm}\"")
+                .parse()
+                .expect("a header");
+            answer.headers_mut().insert("www-authenticate", challenge);
+            answer
+        })
+    });
+    let failed = fails(&store, &name).await;
+    assert_silent(failed, silent.address, "no answer within 1 s");
+}
+
+/// Several pulls wait for the same layer: none of them waits once more after the others.
+#[tokio::test]
+async fn pulls_of_one_layer_end_together() {
+    let (store, registry) = (store().await, Registry::start().await);
+    let image = of_size(1000);
+    let (blob, digest) = (image.layers[0].clone(), Digest::of(&image.layers[0]));
+    let names = ["1", "2", "3", "4"].map(|tag| registry.push("a", tag, &image));
+    registry.hook(move |asked| {
+        let is_layer = asked.path.ends_with(digest.as_str());
+        is_layer.then(|| stall(&blob, 10))
+    });
+    let pulls = names.each_ref().map(|name| fails(&store, name));
+    for failed in futures_util::future::join_all(pulls).await {
+        assert_silent(failed, registry.address, "less than 1024");
+    }
+}
+
 #[tokio::test]
 async fn the_next_mirror_is_asked() {
     let (store, registry) = (store().await, Registry::start().await);
