@@ -14,6 +14,7 @@
 # environment:
 #   ETCD, KUBE_APISERVER, KUBECTL  the three programs (default: in PATH)
 #   PROGRAMS                       the directory of criscope's programs (default: target/debug)
+# shellcheck disable=SC2317  # functions are called by name
 set -euo pipefail
 
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
