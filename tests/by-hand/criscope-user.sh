@@ -3,8 +3,8 @@
 # server's proxy to agents, other pods, nodes and Services. An administrator sends each request too, which shows that its target is there.
 # Run it by hand, as root: tests/run.sh does not, because kube-apiserver and kubectl are not in Debian.
 #
-# kube-apiserver and kubectl are files of a release of Kubernetes (https://kubernetes.io/releases/download/); etcd is in Debian's package
-# etcd-server. Besides these: cargo build --bin criscope --bin criscope-agent --bin kubectl-criscope, curl, jq, iproute2, openssl, python3.
+# kube-apiserver and kubectl are files of a release of Kubernetes (https://kubernetes.io/releases/download/), etcd 3.5 or newer is a file of
+# https://github.com/etcd-io/etcd/releases. Besides these: cargo build --workspace --bins, and curl, jq, iproute2, openssl, python3.
 #
 # The node is a network namespace. In it are etcd, the API server, the daemon, a port on all addresses (10255, like a kubelet's read-only
 # port) and a port on loopback. The agent is criscope-agent in a network namespace of its own, where a program of another port stands for
@@ -14,7 +14,6 @@
 # environment:
 #   ETCD, KUBE_APISERVER, KUBECTL  the three programs (default: in PATH)
 #   PROGRAMS                       the directory of criscope's programs (default: target/debug)
-# shellcheck disable=SC2317  # functions are called by name
 set -euo pipefail
 
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -315,4 +314,4 @@ main() {
         unshare --net --mount --pid --fork --kill-child --mount-proc "$BASH" "$0"
 }
 
-main; exit
+main

@@ -15,7 +15,6 @@
 #   MIRROR           a registry with the images, such as 127.0.0.1:5000, for a machine without internet
 #   RESULTS          a directory for reports and logs (default: a new one below /tmp)
 #   UPDATE           1 writes the list of expected verdicts
-# shellcheck disable=SC2317  # functions are called by the name in the argument, and from a trap
 set -euo pipefail
 
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -212,4 +211,4 @@ main() {
         unshare --mount --pid --fork --kill-child --mount-proc "$BASH" "$0" "$MODE" "$@"
 }
 
-main "$@"; exit
+main "$@"

@@ -104,8 +104,8 @@ mod tests {
         assert_eq!(of("r.example/a/b"), some("r.example", "a/b"));
         let repository = ImageRepository::parse("r.example/app:1").expect("a repository");
         let key = "containerd.io/distribution.source.r.example";
-        assert!(repository.has(&info("c", &[(key, "other,app")])));
-        assert!(!repository.has(&info("c", &[(key, "application")])));
+        assert!(repository.is_source_of(&info("c", &[(key, "other,app")])));
+        assert!(!repository.is_source_of(&info("c", &[(key, "application")])));
     }
 
     #[test]
