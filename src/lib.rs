@@ -16,7 +16,7 @@
 //!
 //! 1. **Byte-exact.** What passes through to an upstream is never re-encoded: unknown methods, unknown fields, metadata,
 //!    deadlines, cancellation, trailers, status codes and messages arrive as they were sent. Decoding is done on a copy.
-//!    (With traces on, `traceparent` is ours: that is what it is for. So is `tracestate` where the trace is another. With
+//! (With traces on, `traceparent` is ours, as W3C trace context intends. So is `tracestate` where the trace is another. With
 //!    `streaming.observe` on, the URL of a session is ours, and nothing else of its answer; the session's bytes are not.)
 //! 2. **One end.** Every call that enters ends in exactly one outcome (ok, error, cancelled, deadline), streams and
 //!    dropped calls included, and every signal comes from that one end.
@@ -35,11 +35,11 @@
 //! # Modules, in reading order
 //!
 //! [`proxy`] is the request path; read its list of layers first. [`call`] is one call on that path; [`cri`], [`grpc`] and
-//! [`uds`] are the protocol, its frames and its connections. Beside it are [`telemetry`] (export of signals), [`admin`]
+//! [`uds`] are the protocol, its frames and its connections. Next to it are [`telemetry`] (export of signals), [`admin`]
 //! (the HTTP endpoint), [`lifecycle`] (episodes: start, restart and stop of a pod, and why it took so long) and
 //! [`watchdog`]. [`config`] collects the settings that modules declare with [`settings`], [`catalogue`] the metrics; with
 //! [`cli`] they are the user's interface. [`app`] builds everything, and [`reload`] reconfigures it at run time. [`runtime`]
-//! is the built-in backend, [`tls`] has the certificates of servers, [`streaming`] the server of exec, attach and port-forward; the small process beside each pod is
+//! is the built-in backend, [`tls`] has the certificates of servers, [`streaming`] the server of exec, attach and port-forward; the small process next to each pod is
 //! a crate of its own, [`criscope_shim`]. [`install`] changes a node and changes it back. [`smoke`] is a canary that calls a
 //! runtime as a kubelet does, through [`client`].
 //! [`replay`] plays recorded calls against another runtime.

@@ -8,30 +8,30 @@ use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 use sd_notify::NotifyState;
 
-use crate::config::{self, Loaded, reload_diff};
-use crate::proxy::instrument::signals::Signals;
-use crate::settings::InEffect;
+use crate::config::{self, LoadedConfig, reload_diff};
+use crate::proxy::instrument::signals::CallSignals;
+use crate::settings::EffectiveSettings;
 use crate::telemetry::logging::LogHandle;
 use crate::telemetry::process::ConfigHash;
 use crate::watchdog;
 
 /// Holds the configuration in effect and the parts that can be reconfigured.
 #[derive(Debug)]
-pub struct Reloader {
-    loaded: Loaded,
+pub struct ConfigReloader {
+    loaded: LoadedConfig,
     log: LogHandle,
-    signals: Arc<Signals>,
+    signals: Arc<CallSignals>,
     hash: ConfigHash,
-    in_effect: Arc<ArcSwap<InEffect>>,
+    in_effect: Arc<ArcSwap<EffectiveSettings>>,
     runtime: RuntimeReload,
 }
 
 /// Why the built-in runtime keeps the configuration that it has.
-pub type Refusal = Box<dyn StdError + Send + Sync>;
+pub type ReloadRefusal = Box<dyn StdError + Send + Sync>;
 
-/// Gives the built-in runtime another configuration, of which it takes all or nothing.
+/// Gives the built-in runtime another configuration. The runtime takes all of it or nothing.
 pub type Reconfigure =
-    dyn Fn(&config::Runtime) -> BoxFuture<'static, Result<(), Refusal>> + Send + Sync;
+    dyn Fn(&config::Runtime) -> BoxFuture<'static, Result<(), ReloadRefusal>> + Send + Sync;
 
 /// How the built-in runtime is reconfigured, if there is one.
 pub struct RuntimeReload(pub Option<Box<Reconfigure>>);
@@ -42,14 +42,14 @@ impl fmt::Debug for RuntimeReload {
     }
 }
 
-impl Reloader {
+impl ConfigReloader {
     /// Starts with the configuration in effect.
     pub fn new(
-        loaded: Loaded,
+        loaded: LoadedConfig,
         log: LogHandle,
-        signals: Arc<Signals>,
+        signals: Arc<CallSignals>,
         hash: ConfigHash,
-        in_effect: Arc<ArcSwap<InEffect>>,
+        in_effect: Arc<ArcSwap<EffectiveSettings>>,
         runtime: RuntimeReload,
     ) -> Self {
         Self {

@@ -26,16 +26,16 @@ pub fn commit() -> Option<&'static str> {
 
 /// The version, with the commit if that is known.
 pub fn with_commit() -> &'static str {
-    static TEXT: OnceLock<String> = OnceLock::new();
+    static VERSION_TEXT: OnceLock<String> = OnceLock::new();
     match commit() {
-        Some(commit) => TEXT.get_or_init(|| format!("{VERSION} ({commit})")),
+        Some(commit) => VERSION_TEXT.get_or_init(|| format!("{VERSION} ({commit})")),
         None => VERSION,
     }
 }
 
 /// Abbreviates the commit that HEAD points to according to git's log of HEAD; empty if the log is.
 ///
-/// Its lines are `OLD NEW AUTHOR...`, and the last one counts.
+/// Lines of the log are `OLD NEW AUTHOR...`, and the last one counts.
 pub const fn head(log: &'static [u8]) -> &'static str {
     let Some((_, ended)) = log.split_last() else {
         return "";

@@ -12,7 +12,7 @@ use sd_notify::NotifyState;
 const BEAT: Duration = Duration::from_secs(1);
 
 /// Time without a heartbeat after which the request path counts as stuck. Nothing on its thread may take this long.
-const STUCK: Duration = Duration::from_secs(5);
+const STUCK_AFTER: Duration = Duration::from_secs(5);
 
 /// How many times the heartbeat is checked within the watchdog's limit: one late heartbeat must not end the daemon.
 const CHANCES: u32 = 6;
@@ -51,7 +51,7 @@ impl Heartbeat {
 
     /// Returns whether the request path runs.
     pub fn is_alive(&self) -> bool {
-        self.silence() < STUCK
+        self.silence() < STUCK_AFTER
     }
 
     /// Beats until dropped. Runs on the request path's async runtime: if that is blocked, so is this.

@@ -2,18 +2,18 @@
 
 use maud::{Markup, html};
 
-use super::runtimes::Standing;
+use super::runtimes::BackendView;
 use super::table::fact;
 use crate::units;
 
 /// One entry per backend, for the facts at the top of a page.
-pub(super) fn html(backends: &[Standing]) -> Markup {
+pub(super) fn html(backends: &[BackendView]) -> Markup {
     html! {
         @for backend in backends { (fact(&format!("Backend {}", backend.name), standing(backend))) }
     }
 }
 
-fn standing(backend: &Standing) -> Markup {
+fn standing(backend: &BackendView) -> Markup {
     let since = backend
         .since_ms
         .map(|ms| format!(" for {}", units::duration(ms)));
@@ -27,8 +27,8 @@ fn standing(backend: &Standing) -> Markup {
         } @else {
             span.bad { "✗ down" } " " small { (since) ": " (backend.reason) }
         }
-        @for it in backend.conditions.iter().filter(|it| !it.status) {
-            " " span.warn { "✗ " (it.kind) } " " small { (it.reason) " " (it.message) }
+        @for condition in backend.conditions.iter().filter(|condition| !condition.status) {
+            " " span.warn { "✗ " (condition.kind) } " " small { (condition.reason) " " (condition.message) }
         }
         @if backend.reconnects > 0 { " " small { "reconnected " (backend.reconnects) " times" } }
     }
@@ -36,17 +36,17 @@ fn standing(backend: &Standing) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use super::super::runtimes::Condition;
+    use super::super::runtimes::ConditionView;
     use super::*;
 
     #[test]
     fn up_down_and_not_known_differ_in_words() {
-        let mut backend = Standing {
+        let mut backend = BackendView {
             name: "a".to_owned(),
             up: true,
             since_ms: Some(3_600_000.0),
             runtime: Some(("containerd".to_owned(), "2.0.1".to_owned())),
-            ..Standing::default()
+            ..BackendView::default()
         };
         let html = html(std::slice::from_ref(&backend)).into_string();
         assert!(html.contains("<dt>Backend a</dt>"), "{html}");
@@ -55,7 +55,7 @@ mod tests {
                 .into_string()
                 .contains("✓ up</span> <small>containerd 2.0.1 for 1h 00m")
         );
-        backend.conditions.push(Condition {
+        backend.conditions.push(ConditionView {
             kind: "NetworkReady".to_owned(),
             status: false,
             reason: "NoCni".to_owned(),

@@ -1,4 +1,4 @@
-//! Every call in flight: its method, pod, progress and what is left of its deadline.
+//! Every call in flight: its method, pod, progress and the rest of its deadline.
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -6,22 +6,22 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::Sources;
+use super::PageSources;
 use super::links;
 use super::page::page_at;
 use super::table::{number, text, wide_flowing};
 use super::waterfall::gauge;
 use crate::call::CallRecord;
-use crate::lifecycle::view::Call;
+use crate::lifecycle::view::CallView;
 use crate::units;
 
 /// `?format=json`
 #[derive(Debug, Deserialize)]
-pub struct Format {
+pub struct FormatQuery {
     format: Option<String>,
 }
 
-impl Format {
+impl FormatQuery {
     /// Returns whether JSON is requested.
     pub fn is_json(&self) -> bool {
         self.format.as_deref() == Some("json")
@@ -29,26 +29,30 @@ impl Format {
 }
 
 /// All calls in flight, oldest first.
-pub(super) fn rows(sources: &Sources) -> Vec<Call> {
+pub(super) fn rows(sources: &PageSources) -> Vec<CallView> {
     let calls = sources.in_flight.calls();
     let records = calls.iter().map(|call| CallRecord::in_flight(call));
-    records.map(|record| Call::of(&record)).collect()
+    records
+        .map(|record| CallView::from_record(&record))
+        .collect()
 }
 
 /// `/debug/calls`
-pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
+pub async fn page(
+    State(sources): State<PageSources>,
+    Query(format): Query<FormatQuery>,
+) -> Response {
     let rows = rows(&sources);
-    match format.is_json() {
-        true => Json(rows).into_response(),
-        false => {
-            let body = html! { section.card { (table(&rows)) } };
-            page_at("/debug/calls", "Calls in flight", &body).into_response()
-        }
+    if format.is_json() {
+        Json(rows).into_response()
+    } else {
+        let body = html! { section.card { (table(&rows)) } };
+        page_at("/debug/calls", "Calls in flight", &body).into_response()
     }
 }
 
 /// The calls as a table.
-pub(super) fn table(rows: &[Call]) -> Markup {
+pub(super) fn table(rows: &[CallView]) -> Markup {
     if rows.is_empty() {
         return html! { p.none { "No call is in flight." } };
     }
@@ -60,7 +64,7 @@ pub(super) fn table(rows: &[Call]) -> Markup {
     wide_flowing("Calls in flight, oldest first", &columns, &rows)
 }
 
-fn row(call: &Call) -> Markup {
+fn row(call: &CallView) -> Markup {
     let container = call.container.as_deref().or(call.image.as_deref());
     let container = container.or_else(|| call.container_id.as_deref().map(short));
     let stuck = call.stuck.is_some();
@@ -92,7 +96,7 @@ fn row(call: &Call) -> Markup {
 }
 
 /// The used share of the deadline, as a number and as a bar.
-fn deadline(row: &Call) -> Markup {
+fn deadline(row: &CallView) -> Markup {
     let (Some(share), Some(whole)) = (row.share(), row.deadline_ms) else {
         return html! { span.muted { "none" } };
     };
@@ -112,15 +116,15 @@ pub(super) fn short(id: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn row() -> Call {
-        Call {
+    fn row() -> CallView {
+        CallView {
             method: "RunPodSandbox".to_owned(),
             phase: Some("waiting".to_owned()),
             duration_ms: 150_000.0,
             deadline_ms: Some(240_000.0),
             namespace: Some("shop".to_owned()),
             pod: Some("<web>".to_owned()),
-            ..Call::default()
+            ..CallView::default()
         }
     }
 

@@ -1,4 +1,4 @@
-//! Captures: what is added to the journal when one is made, and the pages of one on another machine.
+//! Captures: the state that a capture adds to the journal, and the pages of a capture on another machine.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -13,11 +13,11 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 
-use super::calls::Format;
-use super::hosts::{self, Hosts};
-use super::{PodSources, Sources, no_page, page, pods, serve};
-use crate::lifecycle::capture::{Bundle, Snapshot};
-use crate::proxy::instrument::InFlight;
+use super::calls::FormatQuery;
+use super::hosts::{self, AllowedHosts};
+use super::{PageSources, PodPageSources, no_page, page, pods, serve};
+use crate::lifecycle::capture::{CaptureBundle, ProcessSnapshot};
+use crate::proxy::instrument::InFlightCalls;
 
 /// The pages that a capture holds: its name there, the path and the path to fetch.
 pub const PAGES: [(&str, &str, &str); 8] = [
@@ -40,56 +40,58 @@ pub const PAGES: [(&str, &str, &str); 8] = [
 ];
 
 /// `/debug/capture`
-pub(super) async fn snapshot(State(sources): State<Sources>) -> Response {
-    // It takes milliseconds, which would delay the other tasks of the side thread.
-    let work = move || {
+pub(super) async fn snapshot(State(sources): State<PageSources>) -> Response {
+    // Reading takes milliseconds, which would delay the other tasks of the side thread.
+    let snapshot = tokio::task::spawn_blocking(move || {
         let calls = sources.in_flight.calls();
-        Snapshot::of(&sources.stories, &calls, &sources.state_dir)
-    };
-    match tokio::task::spawn_blocking(work).await {
+        ProcessSnapshot::new(&sources.stories, &calls, &sources.state_dir)
+    });
+    match snapshot.await {
         Ok(snapshot) => Json(snapshot).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
 }
 
 /// The stored pages.
-type Stored = Arc<BTreeMap<String, Vec<u8>>>;
+type StoredPages = Arc<BTreeMap<String, Vec<u8>>>;
 
 /// The pages of a capture: those of pods are made again, others are shown as they were.
-pub fn app(bundle: Bundle) -> Router {
-    let sources = PodSources {
+pub fn app(bundle: CaptureBundle) -> Router {
+    let sources = PodPageSources {
         stories: Arc::new(bundle.stories()),
-        in_flight: Arc::<InFlight>::default(),
+        in_flight: Arc::<InFlightCalls>::default(),
         trace_url: None,
     };
-    let stored: Stored = Arc::new(bundle.pages);
+    let stored: StoredPages = Arc::new(bundle.pages);
     let live = Arc::clone(&stored);
-    let root = move |Query(format): Query<Format>| async move {
-        match format.is_json() {
-            true => of(&live, "live.json"),
-            false => Redirect::to("/debug/pods").into_response(),
+    let root = get(move |Query(format): Query<FormatQuery>| async move {
+        if format.is_json() {
+            stored_page(&live, "live.json")
+        } else {
+            Redirect::to("/debug/pods").into_response()
         }
-    };
+    });
     let mut app = Router::new()
-        .route("/", get(root))
+        .route("/", root)
         .route("/debug/pods", get(pods::list))
         .route("/debug/pods/{namespace}/{name}", get(pods::one));
     for (name, path, _) in PAGES {
         let stored = Arc::clone(&stored);
-        app = app.route(path, get(async move || of(&stored, name)));
+        app = app.route(path, get(async move || stored_page(&stored, name)));
     }
     app.fallback(no_page)
         .layer(map_response(page::secure))
         .with_state(sources)
 }
 
-fn of(stored: &Stored, name: &str) -> Response {
+fn stored_page(stored: &StoredPages, name: &str) -> Response {
     let Some(body) = stored.get(name) else {
         return (StatusCode::NOT_FOUND, "the capture has no such page\n").into_response();
     };
-    let kind = match name.ends_with(".json") {
-        true => "application/json",
-        false => "text/plain; charset=utf-8",
+    let kind = if name.ends_with(".json") {
+        "application/json"
+    } else {
+        "text/plain; charset=utf-8"
     };
     ([(header::CONTENT_TYPE, kind)], body.clone()).into_response()
 }
@@ -103,7 +105,7 @@ pub async fn serve_captured(
     app: Router,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
-    let hosts = Hosts::new(&[], &super::live::host());
+    let hosts = AllowedHosts::new(&[], &super::live::host());
     let app = app.layer(from_fn_with_state(hosts, hosts::check));
     serve::tcp(listener, app, stop).await
 }

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use super::page::STYLE;
 
-type Scheme = HashMap<String, [f64; 3]>;
+type ColourScheme = HashMap<String, [f64; 3]>;
 
 /// The custom properties of the light scheme, and those of the dark one.
-fn schemes() -> [Scheme; 2] {
+fn schemes() -> [ColourScheme; 2] {
     let (light, dark) = STYLE
         .split_once("@media (prefers-color-scheme:dark){:root{")
         .expect("a dark scheme");
@@ -16,21 +16,18 @@ fn schemes() -> [Scheme; 2] {
     [properties(light), properties(dark)]
 }
 
-fn properties(block: &str) -> Scheme {
+fn properties(block: &str) -> ColourScheme {
     let block = block.split('}').next().unwrap_or_default();
     block
         .split(';')
         .filter_map(|line| {
             let (name, value) = line.trim().split_once(':')?;
             let hex = value.strip_prefix('#').filter(|hex| hex.len() == 6)?;
-            let part = |at: usize| {
+            let channels = [0, 2, 4].map(|at| {
                 let number = u8::from_str_radix(&hex[at..at + 2], 16).expect("hex");
                 f64::from(number) / 255.0
-            };
-            Some((
-                name.strip_prefix("--")?.to_owned(),
-                [part(0), part(2), part(4)],
-            ))
+            });
+            Some((name.strip_prefix("--")?.to_owned(), channels))
         })
         .collect()
 }

@@ -6,36 +6,43 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
-use super::Sources;
-use super::serve::Caller;
+use super::PageSources;
+use super::serve::UnixSocketPeer;
 use crate::proxy::faults::{FaultRule, FaultView};
 use crate::telemetry::logging::AUDIT;
 
-const DISABLED: &str = "faults are not enabled: set faults.enabled = true and restart criscope\n";
+const FAULTS_DISABLED: &str =
+    "faults are not enabled: set faults.enabled = true and restart criscope\n";
 
 /// GET: the faults in effect.
-pub(super) async fn list(State(sources): State<Sources>) -> Json<Vec<FaultView>> {
-    Json(sources.faults.map(|it| it.list()).unwrap_or_default())
+pub(super) async fn list(State(sources): State<PageSources>) -> Json<Vec<FaultView>> {
+    Json(
+        sources
+            .faults
+            .map(|faults| faults.list())
+            .unwrap_or_default(),
+    )
 }
 
 /// The faults in effect, as `RunPodSandbox of shop/web hangs, until 2025-06-15T15:06:40Z`.
-pub(super) fn sentences(sources: &Sources) -> Vec<String> {
-    let faults = sources.faults.iter().flat_map(|it| it.list());
-    let sentence = |it: FaultView| {
-        let until = crate::units::rfc3339(it.until_unix_us);
-        format!("{}, until {until}", it.rule)
-    };
-    faults.map(sentence).collect()
+pub(super) fn sentences(sources: &PageSources) -> Vec<String> {
+    let faults = sources.faults.iter().flat_map(|faults| faults.list());
+    faults
+        .map(|fault| {
+            let until = crate::units::rfc3339(fault.until_unix_us);
+            format!("{}, until {until}", fault.rule)
+        })
+        .collect()
 }
 
 /// POST: adds the fault in the body.
 pub(super) async fn add(
-    State(sources): State<Sources>,
-    Extension(caller): Extension<Caller>,
+    State(sources): State<PageSources>,
+    Extension(caller): Extension<UnixSocketPeer>,
     body: String,
 ) -> Response {
     let Some(faults) = &sources.faults else {
-        return (StatusCode::CONFLICT, DISABLED).into_response();
+        return (StatusCode::CONFLICT, FAULTS_DISABLED).into_response();
     };
     let rule: FaultRule = match serde_json::from_str(&body) {
         Ok(rule) => rule,
@@ -63,14 +70,17 @@ pub(super) async fn add(
 
 /// `?number=`: that one; otherwise all.
 #[derive(Debug, Deserialize)]
-pub(super) struct Which {
+pub(super) struct FaultNumberQuery {
     number: Option<u64>,
 }
 
 /// DELETE: ends faults; the response lists them.
-pub(super) async fn clear(State(sources): State<Sources>, Query(which): Query<Which>) -> Response {
+pub(super) async fn clear(
+    State(sources): State<PageSources>,
+    Query(which): Query<FaultNumberQuery>,
+) -> Response {
     let Some(faults) = &sources.faults else {
-        return (StatusCode::CONFLICT, DISABLED).into_response();
+        return (StatusCode::CONFLICT, FAULTS_DISABLED).into_response();
     };
     Json(faults.clear(which.number)).into_response()
 }

@@ -11,44 +11,53 @@ use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
-use super::Sources;
+use super::PageSources;
 use super::page::page_at;
 use super::table::{number, table, text};
 use super::tracez::{self, NO_SUCH_METHOD, method_of};
-use crate::lifecycle::recorder::dump::{Dump, Filter};
+use crate::lifecycle::recorder::dump::{DumpFilter, RecorderDump};
 use crate::lifecycle::view;
 use crate::units;
 
 /// Most calls on the page.
-const SHOWN: usize = 100;
+const MAX_CALLS_SHOWN: usize = 100;
 
 /// The query.
 #[derive(Debug, Default, Deserialize)]
-pub struct Wanted {
+pub struct FlightRecorderQuery {
     format: Option<String>,
     /// `NAMESPACE/NAME`
     pod: Option<String>,
     method: Option<String>,
 }
 
-impl Wanted {
+impl FlightRecorderQuery {
     /// The page, for this method alone if there is one.
-    pub(super) fn of(method: Option<String>) -> Self {
+    pub(super) fn for_method(method: Option<String>) -> Self {
         Self {
             method,
             ..Self::default()
         }
     }
 
-    /// The filter, or what is wrong with the query.
-    fn filter(&self) -> Result<Filter, &'static str> {
+    /// The filters that the query sets, by name.
+    fn filters(&self) -> Vec<(&'static str, &str)> {
+        let filters = [("pod", &self.pod), ("method", &self.method)];
+        filters
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value.as_deref()?)))
+            .collect()
+    }
+
+    /// The filter, or an error about the query.
+    fn filter(&self) -> Result<DumpFilter, &'static str> {
         let pod = self.pod.as_deref().map(|pod| {
             let parts = pod.split_once('/').ok_or("pod is NAMESPACE/NAME\n");
             parts.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()))
         });
         let method = self.method.as_deref();
         let method = method.map(|name| method_of(name).ok_or(NO_SUCH_METHOD));
-        Ok(Filter {
+        Ok(DumpFilter {
             pod: pod.transpose()?,
             method: method.transpose()?,
         })
@@ -56,22 +65,24 @@ impl Wanted {
 }
 
 /// `/debug/flight`
-pub async fn page(State(sources): State<Sources>, Query(wanted): Query<Wanted>) -> Response {
+pub async fn page(
+    State(sources): State<PageSources>,
+    Query(wanted): Query<FlightRecorderQuery>,
+) -> Response {
     let filter = match wanted.filter() {
         Ok(filter) => filter,
         Err(refusal) => return (StatusCode::BAD_REQUEST, refusal).into_response(),
     };
-    // It takes milliseconds, which would delay the other tasks of the side thread.
-    let work = move || answer(&sources, &wanted, &filter);
-    let made = tokio::task::spawn_blocking(work).await;
-    made.unwrap_or_else(|error| failed(&error))
+    // Reading takes milliseconds, which would delay the other tasks of the side thread.
+    let page = tokio::task::spawn_blocking(move || answer(&sources, &wanted, &filter)).await;
+    page.unwrap_or_else(|error| failed(&error))
 }
 
 fn failed(error: &dyn std::error::Error) -> Response {
     (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
 }
 
-fn answer(sources: &Sources, wanted: &Wanted, filter: &Filter) -> Response {
+fn answer(sources: &PageSources, wanted: &FlightRecorderQuery, filter: &DumpFilter) -> Response {
     let dumps = Arc::clone(&sources.dumps);
     let dump = dumps.collect("http", None, filter);
     let most = dumps.max_bytes();
@@ -107,34 +118,26 @@ fn file(how: &str, name: &str, write: impl FnOnce(&mut Vec<u8>) -> io::Result<()
     (headers, body).into_response()
 }
 
-fn html(dump: &Dump, wanted: &Wanted, filter: &Filter, sources: &Sources) -> Markup {
+fn html(
+    dump: &RecorderDump,
+    wanted: &FlightRecorderQuery,
+    filter: &DumpFilter,
+    sources: &PageSources,
+) -> Markup {
     html! {
         (summary(dump, wanted))
         (recorded(dump))
-        // Samples are of a method, not of a pod.
+        // Samples belong to a method, not to a pod.
         @if filter.pod.is_none() { (tracez::part(sources, filter.method)) }
         (files(sources))
     }
 }
 
-fn summary(dump: &Dump, wanted: &Wanted) -> Markup {
+fn summary(dump: &RecorderDump, wanted: &FlightRecorderQuery) -> Markup {
     let memory = dump.memory();
-    let chosen = [("pod", &wanted.pod), ("method", &wanted.method)];
-    let chosen = || {
-        chosen
-            .into_iter()
-            .filter_map(|(what, value)| Some((what, value.as_ref()?)))
-    };
-    let link = |format: &str| {
-        let mut link = format!("/debug/flight?format={format}");
-        for (key, value) in chosen() {
-            link.extend(["&", key, "="]);
-            link.extend(utf8_percent_encode(value, NON_ALPHANUMERIC));
-        }
-        link
-    };
+    let filters = wanted.filters();
     html! {
-        @for (what, value) in chosen() {
+        @for (what, value) in &filters {
             p { "Only " (what) " " code { (value) } ". " a href="/debug/flight" { "All" } }
         }
         p {
@@ -143,19 +146,31 @@ fn summary(dump: &Dump, wanted: &Wanted) -> Markup {
             (memory.forgotten) " older ones were overwritten."
         }
         p {
-            a href=(link("json")) { "As JSON" } ", or " a href=(link("perfetto")) { "as a trace file" } " for "
+            a href=(download_link("json", &filters)) { "As JSON" } ", or "
+            a href=(download_link("perfetto", &filters)) { "as a trace file" } " for "
             code { "ui.perfetto.dev" } " and " code { "chrome://tracing" } ". "
             code { "?pod=NAMESPACE/NAME" } " and " code { "?method=NAME" } " filter; SIGUSR2 writes both to disk."
         }
     }
 }
 
-fn recorded(dump: &Dump) -> Markup {
+fn download_link(format: &str, filters: &[(&str, &str)]) -> String {
+    let mut link = format!("/debug/flight?format={format}");
+    for (key, value) in filters {
+        link.extend(["&", key, "="]);
+        link.extend(utf8_percent_encode(value, NON_ALPHANUMERIC));
+    }
+    link
+}
+
+fn recorded(dump: &RecorderDump) -> Markup {
     let now = units::unix_us(SystemTime::now());
     let calls = &dump.memory().calls;
-    let recent = calls.iter().rev().take(SHOWN);
-    let recent: Vec<_> = recent.map(|call| view::Call::of(call)).collect();
-    let in_flight = dump.in_flight().iter().take(SHOWN);
+    let recent = calls.iter().rev().take(MAX_CALLS_SHOWN);
+    let recent: Vec<_> = recent
+        .map(|call| view::CallView::from_record(call))
+        .collect();
+    let in_flight = dump.in_flight().iter().take(MAX_CALLS_SHOWN);
     html! {
         @if !dump.in_flight().is_empty() || !recent.is_empty() {
             h2 { "In flight and recent" }
@@ -164,7 +179,7 @@ fn recorded(dump: &Dump) -> Markup {
     }
 }
 
-fn files(sources: &Sources) -> Markup {
+fn files(sources: &PageSources) -> Markup {
     let files = sources.dumps.stored();
     html! {
         h2 { "On disk" }

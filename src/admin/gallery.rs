@@ -4,18 +4,20 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::live::{self, Live};
+use super::live::{self, FrontPageState};
 use super::methods::tests::row;
-use super::page::{Page, SCRIPT, STYLE};
-use super::pods::{self, Filter};
-use super::runtimes::Standing;
+use super::page::{HtmlPage, SCRIPT, STYLE};
+use super::pods::{self, PodListQuery};
+use super::runtimes::BackendView;
 use crate::lifecycle::examples::{self, NOW};
 use crate::lifecycle::tables::RpcTable;
-use crate::lifecycle::view::{Call, Episode, OpenSession, Pod, Pull, Session};
+use crate::lifecycle::view::{
+    CallView, EpisodeView, ImagePullView, OpenSessionView, PodSummary, SessionView,
+};
 use crate::version;
 
-fn running(method: &str, pod: &str, age_s: u64, deadline_s: u64, stuck: u32) -> Call {
-    Call {
+fn running(method: &str, pod: &str, age_s: u64, deadline_s: u64, stuck: u32) -> CallView {
+    CallView {
         method: method.to_owned(),
         phase: Some("waiting".to_owned()),
         duration_ms: age_s as f64 * 1e3,
@@ -27,41 +29,41 @@ fn running(method: &str, pod: &str, age_s: u64, deadline_s: u64, stuck: u32) -> 
         client_comm: Some("kubelet".to_owned()),
         namespace: Some("shop".to_owned()),
         pod: Some(pod.to_owned()),
-        ..Call::default()
+        ..CallView::default()
     }
 }
 
-fn session(kind: &str, program: Option<&str>, pod: Option<&str>) -> OpenSession {
-    OpenSession {
+fn session(kind: &str, program: Option<&str>, pod: Option<&str>) -> OpenSessionView {
+    OpenSessionView {
         id: "8f3a1c5e77d04b9a".to_owned(),
         namespace: pod.map(|_| "shop".to_owned()),
         pod: pod.map(str::to_owned),
-        session: Session {
+        session: SessionView {
             kind: kind.to_owned(),
             program: program.map(str::to_owned),
             container: program.map(|_| "app".to_owned()),
             client: Some("kubelet".to_owned()),
-            outcome: Session::OPEN.to_owned(),
+            outcome: SessionView::OPEN.to_owned(),
             duration_ms: 754_000.0,
             bytes_in: 912,
             bytes_out: 48_300,
-            ..Session::default()
+            ..SessionView::default()
         },
     }
 }
 
-fn backend() -> Standing {
-    Standing {
+fn backend() -> BackendView {
+    BackendView {
         name: "containerd".to_owned(),
         up: true,
         since_ms: Some(93_600_000.0),
         runtime: Some(("containerd".to_owned(), "2.0.1".to_owned())),
-        ..Standing::default()
+        ..BackendView::default()
     }
 }
 
-fn quiet() -> Live {
-    Live {
+fn quiet() -> FrontPageState {
+    FrontPageState {
         now_unix_us: NOW,
         version: version::with_commit(),
         host: "node-a7".to_owned(),
@@ -80,14 +82,14 @@ fn quiet() -> Live {
             ],
             ..RpcTable::default()
         },
-        ..Live::default()
+        ..FrontPageState::default()
     }
 }
 
-fn busy() -> Live {
+fn busy() -> FrontPageState {
     let mut pull = running("PullImage", "model-0", 41, 120, 0);
     pull.image = Some("registry.example.com/ml/model-server:2026-01".to_owned());
-    Live {
+    FrontPageState {
         calls: vec![
             running("RunPodSandbox", "stuck-1", 130, 240, 50),
             pull,
@@ -100,7 +102,7 @@ fn busy() -> Live {
         pods: examples::pods().pods,
         known_pods: 10,
         crash_loops: 1,
-        pulls: vec![Pull::from(Call {
+        pulls: vec![ImagePullView::from(CallView {
             image: Some("registry.example.com/ml/model-server:2026-01".to_owned()),
             namespace: Some("shop".to_owned()),
             pod: Some("model-0".to_owned()),
@@ -108,14 +110,14 @@ fn busy() -> Live {
             duration_ms: 41_000.0,
             outcome: "in_flight".to_owned(),
             client: "kubelet".to_owned(),
-            ..Call::default()
+            ..CallView::default()
         })],
         ..quiet()
     }
 }
 
 /// Without hostile names.
-fn readme() -> Live {
+fn readme() -> FrontPageState {
     let mut live = busy();
     live.pods.retain(|pod| pod.namespace == "shop");
     live.known_pods = live.pods.len();
@@ -123,7 +125,7 @@ fn readme() -> Live {
 }
 
 #[allow(clippy::cast_precision_loss)]
-fn many() -> Live {
+fn many() -> FrontPageState {
     let starts = (0..40_u64).map(|n| {
         let base = examples::slow_cni();
         let factor = 0.05 + (n * 7919 % 23) as f64 / 40.0;
@@ -131,7 +133,7 @@ fn many() -> Live {
             phase.ms *= factor;
             phase
         });
-        Episode {
+        EpisodeView {
             name: format!("web-7d4b9c6f5-{:05x}", n * 104_729 % 1_048_576),
             duration_ms: base.duration_ms * factor,
             began_unix_us: NOW - n * 11_000_000,
@@ -139,20 +141,20 @@ fn many() -> Live {
             ..base
         }
     });
-    Live {
+    FrontPageState {
         pods: starts.filter_map(pod).collect(),
         ..busy()
     }
 }
 
-fn pod(episode: Episode) -> Option<Pod> {
+fn pod(episode: EpisodeView) -> Option<PodSummary> {
     let reason = episode.headline.clone();
-    Pod::of(vec![episode], reason, NOW)
+    PodSummary::from_episodes(vec![episode], reason, NOW)
 }
 
-fn list() -> Page {
+fn list() -> HtmlPage {
     let pods = examples::pods();
-    pods::list_page(&pods, &Filter::default(), pods.pods.len())
+    pods::list_page(&pods, &PodListQuery::default(), pods.pods.len())
 }
 
 #[test]

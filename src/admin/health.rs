@@ -6,24 +6,25 @@ use std::time::Instant;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 
-use super::Sources;
+use super::PageSources;
 use crate::proxy::backend::Backend;
 
 /// `/livez`: 200 while the request path makes progress.
-pub async fn livez(State(sources): State<Sources>) -> (StatusCode, String) {
+pub async fn livez(State(sources): State<PageSources>) -> (StatusCode, String) {
     let silent = sources.heartbeat.silence();
-    match sources.heartbeat.is_alive() {
-        true => (StatusCode::OK, "ok\n".to_owned()),
-        false => (
+    if sources.heartbeat.is_alive() {
+        (StatusCode::OK, "ok\n".to_owned())
+    } else {
+        (
             StatusCode::SERVICE_UNAVAILABLE,
             format!("the request path has made no progress for {silent:.1?}\n"),
-        ),
+        )
     }
 }
 
 /// `/readyz`: 200 while every backend answers. With `?verbose`, one line per backend, condition, and the oldest call.
 pub async fn readyz(
-    State(sources): State<Sources>,
+    State(sources): State<PageSources>,
     RawQuery(query): RawQuery,
 ) -> (StatusCode, String) {
     let verbose =
@@ -41,9 +42,10 @@ pub async fn readyz(
         describe_calls(&mut text, &sources);
     }
     text.push_str(if ready { "ok\n" } else { "not ready\n" });
-    let status = match ready {
-        true => StatusCode::OK,
-        false => StatusCode::SERVICE_UNAVAILABLE,
+    let status = if ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
     };
     (status, text)
 }
@@ -65,15 +67,16 @@ fn describe(text: &mut String, backend: &Backend) {
     for condition in &state.conditions {
         let sign = if condition.status { '+' } else { '-' };
         let words = [&*condition.reason, &*condition.message];
-        let words: Vec<_> = words.into_iter().filter(|it| !it.is_empty()).collect();
-        let _ = match words.is_empty() {
-            true => writeln!(text, "    [{sign}] {}", condition.kind),
-            false => writeln!(
+        let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        let _ = if words.is_empty() {
+            writeln!(text, "    [{sign}] {}", condition.kind)
+        } else {
+            writeln!(
                 text,
                 "    [{sign}] {}: {}",
                 condition.kind,
                 words.join(": ")
-            ),
+            )
         };
     }
     if let Some(at) = state.last_status {
@@ -85,7 +88,7 @@ fn describe(text: &mut String, backend: &Backend) {
     }
 }
 
-fn describe_calls(text: &mut String, sources: &Sources) {
+fn describe_calls(text: &mut String, sources: &PageSources) {
     let calls = sources.in_flight.calls();
     let now = Instant::now();
     let _ = match calls.first() {

@@ -13,9 +13,9 @@ use axum::response::{IntoResponse, Response};
 
 /// Allowed names besides `localhost` and IP addresses; a leading dot allows every name below it.
 #[derive(Clone, Debug)]
-pub(super) struct Hosts(Arc<[String]>);
+pub(super) struct AllowedHosts(Arc<[String]>);
 
-impl Hosts {
+impl AllowedHosts {
     /// The configured names, in lower case, and the host name of the node.
     pub(super) fn new(configured: &[String], node: &str) -> Self {
         let node = node.trim_end_matches('.').to_ascii_lowercase();
@@ -48,9 +48,12 @@ impl Hosts {
         }
         let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         host == "localhost"
-            || self.0.iter().any(|name| match name.starts_with('.') {
-                true => host.len() > name.len() && host.ends_with(name),
-                false => host == *name,
+            || self.0.iter().any(|name| {
+                if name.starts_with('.') {
+                    host.len() > name.len() && host.ends_with(name)
+                } else {
+                    host == *name
+                }
             })
     }
 
@@ -72,7 +75,11 @@ impl Hosts {
 }
 
 /// Refuses requests for other hosts.
-pub(super) async fn check(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
+pub(super) async fn check(
+    State(hosts): State<AllowedHosts>,
+    request: Request,
+    next: Next,
+) -> Response {
     match hosts.refusal(&request) {
         None => next.run(request).await,
         Some(status) => {
@@ -92,7 +99,7 @@ mod tests {
             "metrics.example.com".to_owned(),
             ".nodes.example.com".to_owned(),
         ];
-        let hosts = Hosts::new(&configured, "Node-1.");
+        let hosts = AllowedHosts::new(&configured, "Node-1.");
         for good in [
             "127.0.0.1:9478",
             "10.1.2.3",
@@ -128,12 +135,12 @@ mod tests {
         ] {
             assert!(!hosts.allows(bad), "{bad}");
         }
-        assert!(!Hosts::new(&[], "").allows(""));
+        assert!(!AllowedHosts::new(&[], "").allows(""));
     }
 
     #[test]
     fn each_place_where_a_host_is_named_counts() {
-        let hosts = Hosts::new(&[], "node");
+        let hosts = AllowedHosts::new(&[], "node");
         let refused = |uri: &str, named: &[&str], version| {
             let mut request = Request::get(uri).version(version);
             for host in named {

@@ -8,55 +8,59 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::Sources;
-use super::calls::Format;
+use super::PageSources;
+use super::calls::FormatQuery;
 use super::page::page_at;
 use super::table::{table, text};
-use crate::settings::{InEffect, fingerprint, without_user};
+use crate::settings::{EffectiveSettings, fingerprint, without_user};
 
 /// `/debug/config?format=json`
 #[derive(Debug, Serialize)]
-struct Settings {
+struct SettingsInEffect {
     /// The label of `criscope_config_hash_info`.
     fingerprint: String,
     /// The current log filter, which can be changed at `/debug/log-level`.
     log_level_now: String,
     /// By key path, in the syntax of the file.
-    settings: BTreeMap<String, Shown>,
+    settings: BTreeMap<String, RenderedSetting>,
 }
 
 #[derive(Debug, Serialize)]
-struct Shown {
+struct RenderedSetting {
     value: String,
     /// `live` if a reload applies it, else `restart`.
     takes_effect: &'static str,
 }
 
 /// `/debug/config`
-pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
+pub async fn page(
+    State(sources): State<PageSources>,
+    Query(format): Query<FormatQuery>,
+) -> Response {
     let settings = shown(&sources.config.load(), sources.log.level());
-    match format.is_json() {
-        true => Json(settings).into_response(),
-        false => page_at("/debug/config", "Settings in effect", &html(&settings)).into_response(),
+    if format.is_json() {
+        Json(settings).into_response()
+    } else {
+        page_at("/debug/config", "Settings in effect", &html(&settings)).into_response()
     }
 }
 
-fn shown(config: &InEffect, log_level_now: String) -> Settings {
+fn shown(config: &EffectiveSettings, log_level_now: String) -> SettingsInEffect {
     let settings = config.iter().map(|(path, setting)| {
-        let shown = Shown {
+        let shown = RenderedSetting {
             value: without_user(&setting.value).into_owned(),
             takes_effect: if setting.live { "live" } else { "restart" },
         };
         (path.clone(), shown)
     });
-    Settings {
+    SettingsInEffect {
         fingerprint: fingerprint(config),
         log_level_now,
         settings: settings.collect(),
     }
 }
 
-fn html(settings: &Settings) -> Markup {
+fn html(settings: &SettingsInEffect) -> Markup {
     let columns = html! { (text("key")) (text("value")) (text("a change takes effect")) };
     let rows = html! {
         @for (path, setting) in &settings.settings {

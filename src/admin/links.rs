@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// All but the unreserved characters of RFC 3986.
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+const PATH_SEGMENT_ESCAPES: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
@@ -14,8 +14,8 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
 pub(super) fn pod_path(namespace: &str, name: &str) -> String {
     format!(
         "/debug/pods/{}/{}",
-        utf8_percent_encode(namespace, SEGMENT),
-        utf8_percent_encode(name, SEGMENT)
+        utf8_percent_encode(namespace, PATH_SEGMENT_ESCAPES),
+        utf8_percent_encode(name, PATH_SEGMENT_ESCAPES)
     )
 }
 
@@ -26,7 +26,7 @@ pub(super) fn pod(namespace: &str, name: &str) -> Markup {
 
 /// A link to a trace; `url` is `admin.trace_url`.
 pub(super) fn trace(url: &str, id: &str) -> Markup {
-    let id_in_url = utf8_percent_encode(id, SEGMENT).to_string();
+    let id_in_url = utf8_percent_encode(id, PATH_SEGMENT_ESCAPES).to_string();
     html! { small { a href=(url.replace("{trace_id}", &id_in_url)) rel="noreferrer" { code { (id) } } } }
 }
 

@@ -9,23 +9,25 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::backends;
-use super::calls::{self, Format};
-use super::page::{Page, framed, lone};
-use super::runtimes::{self, Standing};
+use super::calls::{self, FormatQuery};
+use super::page::{HtmlPage, framed, lone};
+use super::runtimes::{self, BackendView};
 use super::table::{card, fact};
-use super::{Sources, faults, methods, nav, pulls, sessions, starts};
+use super::{PageSources, faults, methods, nav, pulls, sessions, starts};
 use crate::lifecycle::kubelet::relist::RelistState;
 use crate::lifecycle::tables::{RpcTable, rpc_table};
-use crate::lifecycle::view::{Call, Episode, OpenSession, Pod, PodState, Pull, crash_loops};
+use crate::lifecycle::view::{
+    CallView, EpisodeView, ImagePullView, OpenSessionView, PodState, PodSummary, crash_loops,
+};
 use crate::units;
 use crate::version;
 
 /// Most pods shown, and starts and restarts as JSON.
-const STARTS: usize = 40;
+const MAX_STARTS_SHOWN: usize = 40;
 
 /// `/?format=json`
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Live {
+pub(super) struct FrontPageState {
     /// The time of this response, in microseconds since 1970.
     pub(super) now_unix_us: u64,
     /// The version of criscope.
@@ -34,23 +36,23 @@ pub(super) struct Live {
     pub(super) host: String,
     /// Uptime of criscope, in milliseconds.
     pub(super) uptime_ms: f64,
-    pub(super) backends: Vec<Standing>,
+    pub(super) backends: Vec<BackendView>,
     /// Calls in flight, oldest first.
-    pub(super) calls: Vec<Call>,
+    pub(super) calls: Vec<CallView>,
     /// Open sessions of exec, attach and port-forward, oldest first.
-    pub(super) sessions: Vec<OpenSession>,
+    pub(super) sessions: Vec<OpenSessionView>,
     /// Rates, errors and latencies by method.
     pub(super) methods: RpcTable,
     /// The newest starts and restarts, without their calls.
-    pub(super) starts: Vec<Episode>,
+    pub(super) starts: Vec<EpisodeView>,
     /// Pods: those in trouble, then those being started or stopped, then the newest.
-    pub(super) pods: Vec<Pod>,
+    pub(super) pods: Vec<PodSummary>,
     /// Number of pods in memory.
     pub(super) known_pods: usize,
     /// The number of crash loops, including those without a restart in `starts`.
     pub(super) crash_loops: usize,
     /// Image pulls in progress.
-    pub(super) pulls: Vec<Pull>,
+    pub(super) pulls: Vec<ImagePullView>,
     /// Faults that are being injected on purpose, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) faults: Vec<String>,
@@ -60,19 +62,21 @@ pub(super) struct Live {
 }
 
 /// `/`
-pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
+pub async fn page(
+    State(sources): State<PageSources>,
+    Query(format): Query<FormatQuery>,
+) -> Response {
     let mut live = live(&sources);
-    match format.is_json() {
-        true => {
-            (live.starts, live.crash_loops) = starts_and_loops(&sources);
-            Json(live).into_response()
-        }
-        false => html(&live).into_response(),
+    if format.is_json() {
+        (live.starts, live.crash_loops) = starts_and_loops(&sources);
+        Json(live).into_response()
+    } else {
+        html(&live).into_response()
     }
 }
 
 /// `/` without the pages below `/debug`: it names no pods.
-pub async fn bare(State(sources): State<Sources>) -> Page {
+pub async fn bare(State(sources): State<PageSources>) -> HtmlPage {
     let body = html! {
         dl.facts { (backends::html(&runtimes::standings(&sources))) }
         p { "The pages under /debug are disabled (admin.debug)." }
@@ -81,21 +85,22 @@ pub async fn bare(State(sources): State<Sources>) -> Page {
 }
 
 /// The newest starts and restarts, and the number of crash loops among all of them.
-fn starts_and_loops(sources: &Sources) -> (Vec<Episode>, usize) {
+fn starts_and_loops(sources: &PageSources) -> (Vec<EpisodeView>, usize) {
     let mut recent = sources.stories.recent(&sources.in_flight.calls());
     recent.episodes.retain(|episode| episode.kind != "stop");
     let loops = crash_loops(&recent.episodes);
     let loops = loops.iter().flatten().count();
-    recent.episodes.truncate(STARTS);
+    recent.episodes.truncate(MAX_STARTS_SHOWN);
     (recent.episodes, loops)
 }
 
-fn live(sources: &Sources) -> Live {
+fn live(sources: &PageSources) -> FrontPageState {
     let mut pods = sources.stories.pods(&sources.in_flight.calls());
-    let loops = |pod: &&Pod| pod.state == PodState::CrashLoop;
-    let crash_loops = pods.pods.iter().filter(loops).count();
-    pods.pods.truncate(STARTS);
-    Live {
+    let known = pods.pods.iter();
+    let crash_loops = known.filter(|pod| pod.state == PodState::CrashLoop);
+    let crash_loops = crash_loops.count();
+    pods.pods.truncate(MAX_STARTS_SHOWN);
+    FrontPageState {
         now_unix_us: units::unix_us(SystemTime::now()),
         version: version::with_commit(),
         host: host(),
@@ -123,7 +128,7 @@ pub(super) fn host() -> String {
     name.unwrap_or_default().trim().to_owned()
 }
 
-pub(super) fn html(live: &Live) -> Page {
+pub(super) fn html(live: &FrontPageState) -> HtmlPage {
     let heading = html! {
         (live.host) " " small.muted { "CRI calls between the kubelet and the runtime" }
     };
@@ -151,7 +156,7 @@ pub(super) fn html(live: &Live) -> Page {
     framed(&nav::html("/"), &live.host, &heading, &body)
 }
 
-fn facts(live: &Live) -> Markup {
+fn facts(live: &FrontPageState) -> Markup {
     let stuck = live.calls.iter().filter(|row| row.stuck.is_some()).count();
     let in_flight = html! {
         (live.calls.len()) @if stuck > 0 { " " span.warn { (stuck) " stuck" } }
@@ -167,7 +172,7 @@ fn facts(live: &Live) -> Markup {
     }
 }
 
-fn pods(live: &Live) -> Markup {
+fn pods(live: &FrontPageState) -> Markup {
     let pods: Vec<_> = live.pods.iter().collect();
     if pods.is_empty() {
         let none = html! { p.none { "No pod has been started since criscope started." } };
@@ -183,7 +188,7 @@ fn pods(live: &Live) -> Markup {
         @if loops > 0 {
             a.warn href="/debug/pods?state=crash_loop" { (loops) (if loops == 1 { " crash loop" } else { " crash loops" }) } "; "
         }
-        "failing first, then the newest"
+        "failing pods first, then the newest"
     };
     let content = html! {
         (starts::rows(&pods, live.now_unix_us))

@@ -3,11 +3,11 @@
 use maud::{Markup, html};
 
 use super::table::{fact, number, text, wide};
-use crate::lifecycle::tables::{RpcRow, RpcTable};
+use crate::lifecycle::tables::{RpcMethodRow, RpcTable};
 use crate::units;
 
 /// Most methods shown.
-const MOST: usize = 12;
+const MAX_METHODS_SHOWN: usize = 12;
 
 /// The methods with the most calls of the last minute.
 pub(super) fn table(table: &RpcTable) -> Markup {
@@ -16,15 +16,14 @@ pub(super) fn table(table: &RpcTable) -> Markup {
         return html! { p.none { "No call has ended yet." } };
     }
     let columns = html! { (text("Method")) (number("Calls/s")) (number("Errors")) (number("p50")) (number("p99")) };
-    let time = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), units::duration);
     let rows = html! {
         @for row in rows {
             tr {
                 th scope="row" { (row.method) }
                 td.n { (format_args!("{:.1}", row.minute.rate())) }
                 td.n { (errors(row.minute.errors)) }
-                td.n { (time(row.minute.p50_ms)) }
-                td.n { (time(row.minute.p99_ms)) }
+                td.n { (quantile(row.minute.p50_ms)) }
+                td.n { (quantile(row.minute.p99_ms)) }
             }
         }
     };
@@ -36,19 +35,23 @@ pub(super) fn table(table: &RpcTable) -> Markup {
     )
 }
 
+fn quantile(ms: Option<f64>) -> String {
+    ms.map_or_else(|| "-".to_owned(), units::duration)
+}
+
 fn errors(n: u64) -> Markup {
     html! { @if n > 0 { span.bad { "✗ " (n) } } @else { "0" } }
 }
 
 /// Methods with errors first, then the busiest.
-fn busiest(table: &RpcTable) -> Vec<&RpcRow> {
+fn busiest(table: &RpcTable) -> Vec<&RpcMethodRow> {
     let mut rows: Vec<_> = table
         .methods
         .iter()
         .filter(|row| row.all.calls > 0)
         .collect();
     rows.sort_by_key(|row| std::cmp::Reverse((row.minute.errors, row.minute.calls)));
-    rows.truncate(MOST);
+    rows.truncate(MAX_METHODS_SHOWN);
     rows
 }
 
@@ -65,7 +68,7 @@ pub(super) fn facts(table: &RpcTable) -> Markup {
             (errors(failed)) " "
             small {
                 "in the last minute"
-                @if routine > 0 { "; " (routine) " routine, as NOT_FOUND of a removed container" }
+                @if routine > 0 { "; " (routine) " expected (NOT_FOUND for a removed container)" }
             }
         }))
     }
@@ -74,26 +77,26 @@ pub(super) fn facts(table: &RpcTable) -> Markup {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::lifecycle::tables::Window;
+    use crate::lifecycle::tables::RateWindow;
 
     /// A method with so many calls and errors in the last minute.
-    pub(in super::super) fn row(method: &str, calls: u64, errors: u64, ms: f64) -> RpcRow {
-        let window = Window {
+    pub(crate) fn row(method: &str, calls: u64, errors: u64, ms: f64) -> RpcMethodRow {
+        let window = RateWindow {
             seconds: 60.0,
             calls,
             errors,
             p50_ms: (calls > 0).then_some(ms),
             p99_ms: (calls > 0).then_some(ms * 4.0),
-            ..Window::default()
+            ..RateWindow::default()
         };
-        RpcRow {
+        RpcMethodRow {
             method: method.to_owned(),
-            all: Window {
+            all: RateWindow {
                 calls: calls + 1,
                 ..window.clone()
             },
             minute: window,
-            ..RpcRow::default()
+            ..RpcMethodRow::default()
         }
     }
 

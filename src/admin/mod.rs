@@ -23,7 +23,7 @@
 //! | `/debug/requests` | over the socket: POST begins to record requests, POST `/debug/requests/take` takes them, DELETE ends it |
 //! | `/debug/log-level` | GET the log filter; over the socket, PUT a new one |
 //!
-//! It does not run on the thread of the request path, which a slow scrape therefore cannot delay. Connections, request heads,
+//! The endpoint does not run on the thread of the request path, so a slow scrape cannot delay calls. Connections, request heads,
 //! large responses and their duration are bounded (`serve`); requests over TCP must name a known host (`hosts`).
 
 mod backends;
@@ -79,57 +79,57 @@ use axum::routing::{get, post};
 use tokio_util::sync::CancellationToken;
 
 pub use self::captured::{PAGES, app as captured_app, serve_captured};
-use self::hosts::Hosts;
-pub use self::pulls::Pulling;
-use self::serve::Caller;
+use self::hosts::AllowedHosts;
+pub use self::pulls::PullProgressReader;
+use self::serve::UnixSocketPeer;
 use crate::lifecycle::Stories;
 use crate::lifecycle::capture::requests::RequestRecording;
 use crate::lifecycle::containerd::PullProgress;
 use crate::lifecycle::process_scanner::Observations;
-use crate::lifecycle::rates::Rates;
-use crate::lifecycle::recorder::{Dumps, Recorder};
+use crate::lifecycle::rates::CallRates;
+use crate::lifecycle::recorder::{DumpWriter, FlightRecorder};
 use crate::proxy::backend::Backend;
-use crate::proxy::faults::Faults;
-use crate::proxy::instrument::InFlight;
-use crate::proxy::router::settings::Routing;
-use crate::settings::InEffect;
+use crate::proxy::faults::ActiveFaults;
+use crate::proxy::instrument::InFlightCalls;
+use crate::proxy::router::settings::RoutingSettings;
+use crate::settings::EffectiveSettings;
 use crate::telemetry::logging::{AUDIT, LogHandle};
 use crate::telemetry::registry::Registry;
 use crate::watchdog::Heartbeat;
 
 /// The state that the pages show.
 #[derive(Clone, Debug)]
-pub struct Sources {
+pub struct PageSources {
     /// Metrics.
     pub registry: Arc<Registry>,
     /// Calls in flight.
-    pub in_flight: Arc<InFlight>,
+    pub in_flight: Arc<InFlightCalls>,
     /// Backends.
     pub backends: Vec<Arc<Backend>>,
     /// The stories of pods.
     pub stories: Arc<Stories>,
     /// Recently ended calls.
-    pub recorder: Arc<Recorder>,
+    pub recorder: Arc<FlightRecorder>,
     /// Rates and latencies of calls.
-    pub rates: Arc<Rates>,
+    pub rates: Arc<CallRates>,
     /// The flight recorder on disk.
-    pub dumps: Arc<Dumps>,
+    pub dumps: Arc<DumpWriter>,
     /// Observations of the runtime's work on calls in flight.
     pub observations: Arc<Observations>,
     /// The image pulls of the built-in runtime, if it is enabled.
-    pub pulling: Option<Pulling>,
+    pub pulling: Option<PullProgressReader>,
     /// Those of containerd.
     pub pull_progress: Arc<PullProgress>,
     /// Faults that are injected; `None` unless they are enabled.
-    pub faults: Option<Arc<Faults>>,
+    pub faults: Option<Arc<ActiveFaults>>,
     /// The recording of requests.
     pub requests: Arc<RequestRecording>,
     /// The directory of the journal.
     pub state_dir: Arc<Path>,
     /// The settings in effect.
-    pub config: Arc<ArcSwap<InEffect>>,
+    pub config: Arc<ArcSwap<EffectiveSettings>>,
     /// The routing rules.
-    pub routing: Arc<Routing>,
+    pub routing: Arc<RoutingSettings>,
     /// The liveness of the request path.
     pub heartbeat: Arc<Heartbeat>,
     /// The page of a trace, with `{trace_id}`.
@@ -142,17 +142,17 @@ pub struct Sources {
 
 /// The state that the pages of pods show.
 #[derive(Clone, Debug)]
-pub struct PodSources {
+pub struct PodPageSources {
     /// The stories of pods.
     pub stories: Arc<Stories>,
     /// Calls in flight.
-    pub in_flight: Arc<InFlight>,
+    pub in_flight: Arc<InFlightCalls>,
     /// The page of a trace, with `{trace_id}`.
     pub trace_url: Option<String>,
 }
 
-impl FromRef<Sources> for PodSources {
-    fn from_ref(sources: &Sources) -> Self {
+impl FromRef<PageSources> for PodPageSources {
+    fn from_ref(sources: &PageSources) -> Self {
         Self {
             stories: Arc::clone(&sources.stories),
             in_flight: Arc::clone(&sources.in_flight),
@@ -164,7 +164,7 @@ impl FromRef<Sources> for PodSources {
 /// The endpoint cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("admin endpoint {address}: {source}")]
-pub struct BindError {
+pub struct AdminBindError {
     /// The configured address.
     address: SocketAddr,
     /// The error of the kernel.
@@ -175,16 +175,16 @@ pub struct BindError {
 ///
 /// # Errors
 /// If it is in use or not local.
-pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
+pub fn bind(address: SocketAddr) -> Result<TcpListener, AdminBindError> {
     let bound = TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
         Ok(listener)
     });
-    bound.map_err(|source| BindError { address, source })
+    bound.map_err(|source| AdminBindError { address, source })
 }
 
 /// Largest body of a request, in bytes: a log level.
-const MAX_BODY: usize = 4 << 10;
+const MAX_REQUEST_BODY_BYTES: usize = 4 << 10;
 
 /// Serves the port until `stop`, read-only.
 ///
@@ -192,11 +192,11 @@ const MAX_BODY: usize = 4 << 10;
 /// If the listener cannot be registered with the runtime.
 pub async fn serve(
     listener: TcpListener,
-    sources: Sources,
-    settings: settings::Admin,
+    sources: PageSources,
+    settings: settings::AdminSettings,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    let hosts = Hosts::new(&settings.allowed_hosts, &live::host());
+    let hosts = AllowedHosts::new(&settings.allowed_hosts, &live::host());
     let app = app(sources, settings.debug).layer(from_fn_with_state(hosts, hosts::check));
     serve::tcp(listener, app, stop).await
 }
@@ -207,7 +207,7 @@ pub async fn serve(
 /// If the listener cannot be registered with the runtime.
 pub async fn serve_socket(
     listener: UnixListener,
-    sources: Sources,
+    sources: PageSources,
     stop: CancellationToken,
 ) -> io::Result<()> {
     serve::unix(listener, app_for_root(sources), stop).await
@@ -220,7 +220,7 @@ pub async fn serve_socket(
 /// If the listener cannot be registered with the runtime.
 pub async fn serve_agents(
     listener: UnixListener,
-    sources: Sources,
+    sources: PageSources,
     stop: CancellationToken,
 ) -> io::Result<()> {
     let app = finished(agent_pages(always()), sources);
@@ -228,7 +228,7 @@ pub async fn serve_agents(
 }
 
 /// The routes over TCP, without those below `/debug` if `debug` is off.
-pub fn app(sources: Sources, debug: bool) -> Router {
+pub fn app(sources: PageSources, debug: bool) -> Router {
     let mut app = always();
     if debug {
         let log_level = get(log_level).put(only_over_the_socket);
@@ -241,7 +241,7 @@ pub fn app(sources: Sources, debug: bool) -> Router {
     finished(app, sources)
 }
 
-fn app_for_root(sources: Sources) -> Router {
+fn app_for_root(sources: PageSources) -> Router {
     let log_level = get(log_level).put(set_log_level);
     let faults = get(faults::list).post(faults::add).delete(faults::clear);
     let app = pages(always())
@@ -253,11 +253,11 @@ fn app_for_root(sources: Sources) -> Router {
             post(requests::begin).delete(requests::end),
         )
         .route("/debug/requests/take", post(requests::take))
-        .layer(DefaultBodyLimit::max(MAX_BODY));
+        .layer(DefaultBodyLimit::max(MAX_REQUEST_BODY_BYTES));
     finished(app, sources)
 }
 
-fn always() -> Router<Sources> {
+fn always() -> Router<PageSources> {
     Router::new()
         .route("/metrics", get(scrape::metrics))
         .route("/livez", get(health::livez))
@@ -265,7 +265,7 @@ fn always() -> Router<Sources> {
 }
 
 /// The pages that an agent shows to users of the cluster.
-fn agent_pages(app: Router<Sources>) -> Router<Sources> {
+fn agent_pages(app: Router<PageSources>) -> Router<PageSources> {
     app.route("/", get(live::page))
         .route("/debug/calls", get(calls::page))
         .route("/debug/pods", get(pods::list))
@@ -274,7 +274,7 @@ fn agent_pages(app: Router<Sources>) -> Router<Sources> {
         .route("/debug/rpcz", get(rpcz::page))
 }
 
-fn pages(app: Router<Sources>) -> Router<Sources> {
+fn pages(app: Router<PageSources>) -> Router<PageSources> {
     agent_pages(app)
         .route("/debug", get(page::debug))
         .route("/debug/tracez", get(tracez::page))
@@ -284,7 +284,7 @@ fn pages(app: Router<Sources>) -> Router<Sources> {
         .route("/debug/config", get(in_effect::page))
 }
 
-fn finished(app: Router<Sources>, sources: Sources) -> Router {
+fn finished(app: Router<PageSources>, sources: PageSources) -> Router {
     app.fallback(no_page)
         .layer(map_response(page::secure))
         .with_state(sources)
@@ -298,7 +298,7 @@ async fn no_page() -> (StatusCode, &'static str) {
     )
 }
 
-async fn log_level(State(sources): State<Sources>) -> String {
+async fn log_level(State(sources): State<PageSources>) -> String {
     sources.log.level()
 }
 
@@ -309,8 +309,8 @@ async fn only_over_the_socket() -> Response {
 }
 
 async fn set_log_level(
-    State(sources): State<Sources>,
-    Extension(caller): Extension<Caller>,
+    State(sources): State<PageSources>,
+    Extension(caller): Extension<UnixSocketPeer>,
     level: String,
 ) -> Response {
     let level = level.trim();

@@ -9,14 +9,14 @@ const PAGES: [(&str, &str); 6] = [
     ("/debug/calls", "Calls"),
     ("/debug/images/pulls", "Images"),
     ("/debug/rpcz", "Methods"),
-    (DEBUG, "Debug"),
+    (DEBUG_PATH, "Debug"),
 ];
 
 /// The first page of the group "Debug".
-const DEBUG: &str = "/debug";
+const DEBUG_PATH: &str = "/debug";
 
 /// Path, label and content of the pages of the group "Debug".
-const GROUP: [(&str, &str, &str); 6] = [
+const DEBUG_PAGES: [(&str, &str, &str); 6] = [
     (
         "/debug/flight",
         "Recorder",
@@ -41,14 +41,14 @@ const GROUP: [(&str, &str, &str); 6] = [
     ("/debug/log-level", "Log level", "the log filter, as text"),
 ];
 
-/// The bars, with the page at `path` marked. A page of the group "Debug" has that of the group as well.
+/// The bars, with the page at `path` marked. A page of the group "Debug" also has the group's bar.
 pub(super) fn html(path: &str) -> Markup {
-    let in_group = path == DEBUG || GROUP.iter().any(|(of, ..)| *of == path);
+    let in_group = path == DEBUG_PATH || DEBUG_PAGES.iter().any(|(of, ..)| *of == path);
     html! {
-        (bar(&PAGES, if in_group { DEBUG } else { path }))
+        (bar(&PAGES, if in_group { DEBUG_PATH } else { path }))
         @if in_group {
             nav.group aria-label="Debug pages" {
-                ul { @for (of, word, _) in GROUP { (entry(of, word, of == path)) } }
+                ul { @for (of, word, _) in DEBUG_PAGES { (entry(of, word, of == path)) } }
             }
         }
     }
@@ -70,7 +70,7 @@ pub(super) fn lone() -> Markup {
 pub(super) fn index() -> Markup {
     html! {
         dl.index {
-            @for (path, word, content) in GROUP { dt { a href=(path) { (word) } } dd { (content) } }
+            @for (path, word, content) in DEBUG_PAGES { dt { a href=(path) { (word) } } dd { (content) } }
         }
     }
 }

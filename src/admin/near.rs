@@ -2,21 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use crate::lifecycle::view::{Episode, Unknown};
+use crate::lifecycle::view::{EpisodeView, UnknownPod};
 
 /// Most suggestions.
-const MOST: usize = 5;
+const MAX_SUGGESTIONS: usize = 5;
 
 /// Smallest Jaro-Winkler similarity of a suggestion; 1 is equality.
-const NEAR: f64 = 0.82;
+const MIN_SIMILARITY: f64 = 0.82;
 
 /// The response for an unknown pod. `notes`: what that can mean; the first becomes part of the first sentence.
 pub(super) fn unknown(
     namespace: &str,
     name: &str,
-    episodes: &[Episode],
+    episodes: &[EpisodeView],
     mut notes: Vec<String>,
-) -> Unknown {
+) -> UnknownPod {
     let known: BTreeSet<_> = episodes
         .iter()
         .map(|episode| (episode.namespace.as_str(), episode.name.as_str()))
@@ -29,28 +29,32 @@ pub(super) fn unknown(
     let mut near: Vec<_> = known
         .iter()
         .map(|pod| (similarity(namespace, name, *pod), pod))
-        .filter(|(similarity, _)| *similarity >= NEAR)
+        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
         .collect();
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
-    Unknown {
-        error: match notes.is_empty() {
-            true => format!("no record of pod {namespace}/{name}{others}"),
-            false => format!("no record of pod {namespace}/{name}: {}", notes.remove(0)),
+    UnknownPod {
+        error: if notes.is_empty() {
+            format!("no record of pod {namespace}/{name}{others}")
+        } else {
+            format!("no record of pod {namespace}/{name}: {}", notes.remove(0))
         },
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         notes,
         known: known.len(),
-        more: near.len().checked_sub(MOST).filter(|more| *more > 0),
+        more: near
+            .len()
+            .checked_sub(MAX_SUGGESTIONS)
+            .filter(|more| *more > 0),
         near: near
             .into_iter()
-            .take(MOST)
+            .take(MAX_SUGGESTIONS)
             .map(|(_, (namespace, name))| format!("{namespace}/{name}"))
             .collect(),
     }
 }
 
-/// About 1 for the same name in another namespace; a part of a name, such as that of a Deployment, also counts as near.
+/// About 1 for the same name in another namespace; a part of a name, such as a Deployment's, also counts as near.
 fn similarity(namespace: &str, name: &str, pod: (&str, &str)) -> f64 {
     let of_name = match pod.1 {
         it if it == name => 1.0,

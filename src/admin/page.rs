@@ -30,28 +30,28 @@ const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'
 
 /// A whole page.
 #[derive(Debug)]
-pub struct Page {
+pub struct HtmlPage {
     status: StatusCode,
     html: String,
 }
 
 /// A page, marked in the navigation by its path.
-pub fn page_at(path: &str, title: &str, body: &Markup) -> Page {
+pub fn page_at(path: &str, title: &str, body: &Markup) -> HtmlPage {
     framed(&nav::html(path), title, &html! { (title) }, body)
 }
 
 /// `/debug`: the pages of that group.
-pub(super) async fn debug() -> Page {
+pub(super) async fn debug() -> HtmlPage {
     page_at("/debug", "Debug", &nav::index())
 }
 
 /// A page of an endpoint without the pages below `/debug`.
-pub(super) fn lone(title: &str, body: &Markup) -> Page {
+pub(super) fn lone(title: &str, body: &Markup) -> HtmlPage {
     framed(&nav::lone(), title, &html! { (title) }, body)
 }
 
 /// A page with a heading other than its title.
-pub(super) fn framed(nav: &Markup, title: &str, heading: &Markup, body: &Markup) -> Page {
+pub(super) fn framed(nav: &Markup, title: &str, heading: &Markup, body: &Markup) -> HtmlPage {
     let content = html! { h1 { (heading) } (body) };
     let html = html! {
         (DOCTYPE)
@@ -74,13 +74,13 @@ pub(super) fn framed(nav: &Markup, title: &str, heading: &Markup, body: &Markup)
         }
         "\n"
     };
-    Page {
+    HtmlPage {
         status: StatusCode::OK,
         html: html.into_string(),
     }
 }
 
-impl Page {
+impl HtmlPage {
     /// Sets the HTTP status.
     pub fn status(mut self, status: StatusCode) -> Self {
         self.status = status;
@@ -93,26 +93,24 @@ impl Page {
     }
 }
 
-impl IntoResponse for Page {
+impl IntoResponse for HtmlPage {
     fn into_response(self) -> Response {
         let mut response = (self.status, Html(self.html)).into_response();
         put(
             response.headers_mut(),
             header::CONTENT_SECURITY_POLICY,
-            &POLICY,
+            &CONTENT_SECURITY_POLICY,
         );
         response
     }
 }
 
 /// Allows the one style sheet and the one script by their hashes, no other sources and no framing.
-static POLICY: LazyLock<String> = LazyLock::new(|| {
-    let hash = |text: &str| STANDARD.encode(Sha256::digest(text));
+static CONTENT_SECURITY_POLICY: LazyLock<String> = LazyLock::new(|| {
+    let [style, script] = [STYLE, SCRIPT].map(|text| STANDARD.encode(Sha256::digest(text)));
     format!(
-        "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; connect-src 'self'; img-src data:; \
-         form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-        hash(STYLE),
-        hash(SCRIPT)
+        "default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; connect-src 'self'; img-src data:; \
+         form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     )
 });
 

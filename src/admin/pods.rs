@@ -7,25 +7,26 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::page::{Page, framed, page_at};
+use super::page::{HtmlPage, framed, page_at};
 use super::table::card;
-use super::{PodSources, links, nav, near, starts, story};
+use super::{PodPageSources, links, nav, near, starts, story};
 use crate::lifecycle::view::{
-    Episode, Pod, PodStory, Pods, Recent, State as Stand, Unknown, crash_loops, sort,
+    EpisodeState as Stand, EpisodeView, PodList, PodStory, PodSummary, RecentEpisodes, UnknownPod,
+    crash_loops, sort_pods,
 };
 
 /// Most pods on the page, and most episodes of a list, unless `limit` says otherwise.
-const LIMIT: usize = 200;
+const DEFAULT_LIST_LIMIT: usize = 200;
 
 /// The query: which pods or episodes, in which order.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct Filter {
+pub struct PodListQuery {
     format: Option<String>,
     /// `pod`: JSON of pods instead of episodes.
     by: Option<String>,
-    /// Of episodes: `start`, `restart`, `stop`, or several separated by commas.
+    /// Kinds of episodes: `start`, `restart`, `stop`, or several separated by commas.
     kind: Option<String>,
-    /// Of pods a word that `PodState::is_meant` knows, of episodes `open`, `failing`, `ok`, `failed`, `cancelled`, `crash_loop`; or several
+    /// States. For pods a word that `PodState::is_meant` knows, for episodes `open`, `failing`, `ok`, `failed`, `cancelled`, `crash_loop`; or several
     /// separated by commas.
     state: Option<String>,
     namespace: Option<String>,
@@ -33,7 +34,7 @@ pub struct Filter {
     name: Option<String>,
     /// Anything but `false`: only those with a failed call or of a crash loop.
     failed: Option<String>,
-    /// `slowest`: slowest first, after what is in trouble. Otherwise newest first.
+    /// `slowest`: slowest first, after pods in trouble. Otherwise newest first.
     sort: Option<String>,
     limit: Option<usize>,
 }
@@ -48,16 +49,16 @@ fn listed(list: Option<&str>, is_meant: impl Fn(&str) -> bool) -> bool {
     list.is_none_or(|list| list.split(',').any(is_meant))
 }
 
-fn word(episode: &Episode) -> &'static str {
+fn word(episode: &EpisodeView) -> &'static str {
     match episode.state {
         _ if episode.is_undone() => "crash_loop",
         state => state.name(),
     }
 }
 
-impl Filter {
+impl PodListQuery {
     fn is_named(&self, namespace: &str, name: &str) -> bool {
-        asked(self.namespace.as_ref()).is_none_or(|it| it == namespace)
+        asked(self.namespace.as_ref()).is_none_or(|wanted| wanted == namespace)
             && asked(self.name.as_ref()).is_none_or(|part| match part.split_once('/') {
                 Some((of, part)) => namespace == of && name.contains(part),
                 None => name.contains(part),
@@ -65,11 +66,11 @@ impl Filter {
     }
 
     fn only_failed(&self) -> bool {
-        asked(self.failed.as_ref()).is_some_and(|it| it != "false")
+        asked(self.failed.as_ref()).is_some_and(|value| value != "false")
     }
 
-    fn lets_pass(&self, episode: &Episode) -> bool {
-        listed(asked(self.kind.as_ref()), |it| it == episode.kind)
+    fn lets_pass(&self, episode: &EpisodeView) -> bool {
+        listed(asked(self.kind.as_ref()), |kind| kind == episode.kind)
             && self.has_state(episode)
             && self.is_named(&episode.namespace, &episode.name)
             && (!self.only_failed()
@@ -78,18 +79,18 @@ impl Filter {
                 || episode.crash_loop.is_some())
     }
 
-    fn lets_pod_pass(&self, pod: &Pod) -> bool {
-        let is_meant = |it: &str| pod.state.is_meant(it).unwrap_or(false);
-        listed(asked(self.state.as_ref()), is_meant)
+    fn lets_pod_pass(&self, pod: &PodSummary) -> bool {
+        let states = asked(self.state.as_ref());
+        listed(states, |state| pod.state.is_meant(state).unwrap_or(false))
             && self.is_named(&pod.namespace, &pod.name)
             && (!self.only_failed() || pod.failures > 0 || pod.state.is_trouble())
     }
 
-    /// What is failing is open, too.
-    fn has_state(&self, episode: &Episode) -> bool {
-        let is_open = episode.state.is_open();
-        let is_meant = |it: &str| it == word(episode) || (is_open && it == "open");
-        listed(asked(self.state.as_ref()), is_meant)
+    /// A failing episode is open, too.
+    fn has_state(&self, episode: &EpisodeView) -> bool {
+        listed(asked(self.state.as_ref()), |state| {
+            state == word(episode) || (state == "open" && episode.state.is_open())
+        })
     }
 
     fn is_slowest(&self) -> bool {
@@ -97,18 +98,20 @@ impl Filter {
     }
 
     /// Filters, sorts and truncates.
-    fn apply(&self, recent: &mut Recent) {
+    fn apply(&self, recent: &mut RecentEpisodes) {
         recent.episodes.retain(|episode| self.lets_pass(episode));
         if self.is_slowest() {
             slowest_first(&mut recent.episodes);
         }
-        recent.episodes.truncate(self.limit.unwrap_or(LIMIT));
+        recent
+            .episodes
+            .truncate(self.limit.unwrap_or(DEFAULT_LIST_LIMIT));
     }
 
-    /// The same for pods; returns how many there were before truncation.
-    fn apply_to_pods(&self, pods: &mut Pods, limit: usize) -> usize {
+    /// Filters, sorts and truncates pods; returns how many there were before truncation.
+    fn apply_to_pods(&self, pods: &mut PodList, limit: usize) -> usize {
         pods.pods.retain(|pod| self.lets_pod_pass(pod));
-        sort(&mut pods.pods, self.is_slowest());
+        sort_pods(&mut pods.pods, self.is_slowest());
         let found = pods.pods.len();
         pods.pods.truncate(self.limit.unwrap_or(limit));
         found
@@ -116,7 +119,7 @@ impl Filter {
 }
 
 /// The newest restart of each crash loop comes first: it is quick, and yet the worst.
-fn slowest_first(episodes: &mut Vec<Episode>) {
+fn slowest_first(episodes: &mut Vec<EpisodeView>) {
     let loops = crash_loops(&*episodes);
     let leads: Vec<_> = loops.iter().map(Option::is_some).collect();
     let mut order: Vec<_> = leads.into_iter().zip(std::mem::take(episodes)).collect();
@@ -128,7 +131,10 @@ fn slowest_first(episodes: &mut Vec<Episode>) {
 }
 
 /// `/debug/pods`
-pub async fn list(State(sources): State<PodSources>, Query(filter): Query<Filter>) -> Response {
+pub async fn list(
+    State(sources): State<PodPageSources>,
+    Query(filter): Query<PodListQuery>,
+) -> Response {
     let calls = sources.in_flight.calls();
     let is_json = filter.format.as_deref() == Some("json");
     if is_json && filter.by.as_deref() != Some("pod") {
@@ -141,12 +147,12 @@ pub async fn list(State(sources): State<PodSources>, Query(filter): Query<Filter
         filter.apply_to_pods(&mut pods, usize::MAX);
         return Json(pods).into_response();
     }
-    let found = filter.apply_to_pods(&mut pods, LIMIT);
+    let found = filter.apply_to_pods(&mut pods, DEFAULT_LIST_LIMIT);
     list_page(&pods, &filter, found).into_response()
 }
 
 /// The page of the list; `found` counts the pods that match.
-pub(super) fn list_page(pods: &Pods, filter: &Filter, found: usize) -> Page {
+pub(super) fn list_page(pods: &PodList, filter: &PodListQuery, found: usize) -> HtmlPage {
     let shown: Vec<_> = pods.pods.iter().collect();
     let rows = html! {
         @if !shown.is_empty() {
@@ -162,16 +168,17 @@ pub(super) fn list_page(pods: &Pods, filter: &Filter, found: usize) -> Page {
         (found) " of " (pods.known)
         @if pods.forgotten > 0 { "; " (pods.forgotten) " older episodes were dropped" }
     };
-    let title = match filter.is_slowest() {
-        true => "In trouble first, then the slowest",
-        false => "In trouble first, then the newest",
+    let title = if filter.is_slowest() {
+        "In trouble first, then the slowest"
+    } else {
+        "In trouble first, then the newest"
     };
     let body = html! { (form(filter)) (card("list", title, &note, &rows)) };
     page_at("/debug/pods", "Pods", &body)
 }
 
 /// The filter as links and a form, which work without a script.
-fn form(filter: &Filter) -> Markup {
+fn form(filter: &PodListQuery) -> Markup {
     let chosen = asked(filter.state.as_ref()).unwrap_or_default();
     html! {
         form.filter action="/debug/pods" role="search" {
@@ -185,8 +192,8 @@ fn form(filter: &Filter) -> Markup {
                 input name="namespace" size="12" value=(filter.namespace.as_deref().unwrap_or_default());
             }
             @for (label, name, chosen, options) in [
-                ("State", "state", chosen, &STATES[..]),
-                ("Order", "sort", filter.sort.as_deref().unwrap_or_default(), &ORDERS[..]),
+                ("State", "state", chosen, &STATE_FILTERS[..]),
+                ("Order", "sort", filter.sort.as_deref().unwrap_or_default(), &ORDER_CHOICES[..]),
             ] {
                 label {
                     (label) " "
@@ -203,7 +210,7 @@ fn form(filter: &Filter) -> Markup {
 }
 
 /// Values and labels of the filter by state.
-const STATES: [(&str, &str); 9] = [
+const STATE_FILTERS: [(&str, &str); 9] = [
     ("", "all"),
     ("failing", "failing, crash loop or failed"),
     ("crash_loop", "crash loop"),
@@ -215,24 +222,24 @@ const STATES: [(&str, &str); 9] = [
     ("gone", "gone"),
 ];
 
-const ORDERS: [(&str, &str); 2] = [("", "newest first"), ("slowest", "slowest first")];
+const ORDER_CHOICES: [(&str, &str); 2] = [("", "newest first"), ("slowest", "slowest first")];
 
 /// `?format=json`, and the uid if several pods had this name.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct Which {
+pub struct PodPageQuery {
     format: Option<String>,
     uid: Option<String>,
 }
 
 /// `/debug/pods/NAMESPACE/NAME`
 pub async fn one(
-    State(sources): State<PodSources>,
+    State(sources): State<PodPageSources>,
     Path((namespace, name)): Path<(String, String)>,
-    Query(which): Query<Which>,
+    Query(which): Query<PodPageQuery>,
 ) -> Response {
     let calls = sources.in_flight.calls();
     let uid = asked(which.uid.as_ref());
-    let found = sources.stories.of_pod(&namespace, &name, uid, &calls);
+    let found = sources.stories.pod_story(&namespace, &name, uid, &calls);
     let json = which.format.as_deref() == Some("json");
     match found {
         Some(story) if json => Json(story).into_response(),
@@ -245,16 +252,17 @@ pub async fn one(
                 &recent.episodes,
                 sources.stories.about_unknown(),
             );
-            match json {
-                true => (StatusCode::NOT_FOUND, Json(unknown)).into_response(),
-                false => unknown_page(&unknown).into_response(),
+            if json {
+                (StatusCode::NOT_FOUND, Json(unknown)).into_response()
+            } else {
+                unknown_page(&unknown).into_response()
             }
         }
     }
 }
 
 /// The page of one pod.
-pub(super) fn pod_page(it: &PodStory, trace_url: Option<&str>) -> Page {
+pub(super) fn pod_page(it: &PodStory, trace_url: Option<&str>) -> HtmlPage {
     let title = format!("{}/{}", it.namespace, it.name);
     let heading = html! { span.muted { (it.namespace) "/" } (it.name) };
     framed(
@@ -265,7 +273,7 @@ pub(super) fn pod_page(it: &PodStory, trace_url: Option<&str>) -> Page {
     )
 }
 
-fn unknown_page(unknown: &Unknown) -> Page {
+fn unknown_page(unknown: &UnknownPod) -> HtmlPage {
     let near = unknown
         .near
         .iter()

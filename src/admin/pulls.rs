@@ -8,46 +8,46 @@ use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 
-use super::calls::Format;
+use super::calls::FormatQuery;
 use super::page::page_at;
 use super::table::{card, number, text, wide_flowing};
-use super::{Sources, links};
+use super::{PageSources, links};
 use crate::call::CallRecord;
 use crate::cri::Method;
-use crate::lifecycle::view::{Call, Progress, Pull, Pulls};
+use crate::lifecycle::view::{CallView, ImagePullList, ImagePullView, PullProgressView};
 use crate::units;
 
 /// Characters shown of a digest.
-const SHOWN: usize = "sha256:".len() + 12;
+const DIGEST_CHARACTERS_SHOWN: usize = "sha256:".len() + 12;
 
 /// Most finished pulls shown.
-const RECENT: usize = 100;
+const MAX_FINISHED_PULLS_SHOWN: usize = 100;
 
 /// Reads the progress of the pulls of the built-in runtime.
 #[derive(Clone)]
-pub struct Pulling {
-    running: Arc<dyn Fn() -> Vec<Progress> + Send + Sync>,
-    ended: Arc<dyn Fn() -> Vec<Ended> + Send + Sync>,
+pub struct PullProgressReader {
+    running: Arc<dyn Fn() -> Vec<PullProgressView> + Send + Sync>,
+    ended: Arc<dyn Fn() -> Vec<EndedPull> + Send + Sync>,
 }
 
 /// When a pull ended, in microseconds since 1970, and what it fetched.
-type Ended = (u64, Progress);
+type EndedPull = (u64, PullProgressView);
 
 /// The end of a call is this long after that of its pull at most, in microseconds.
 const SAME_PULL: u64 = 2_000_000;
 
-impl Pulling {
+impl PullProgressReader {
     /// Calls `read` for each page.
-    pub fn new(read: impl Fn() -> Vec<Progress> + Send + Sync + 'static) -> Self {
+    pub fn new(read: impl Fn() -> Vec<PullProgressView> + Send + Sync + 'static) -> Self {
         Self {
             running: Arc::new(read),
             ended: Arc::new(Vec::new),
         }
     }
 
-    /// The same with pulls that have ended, the oldest first.
+    /// Adds a function that returns the pulls that have ended, the oldest first.
     #[must_use]
-    pub fn with_ended(self, read: impl Fn() -> Vec<Ended> + Send + Sync + 'static) -> Self {
+    pub fn with_ended(self, read: impl Fn() -> Vec<EndedPull> + Send + Sync + 'static) -> Self {
         Self {
             ended: Arc::new(read),
             ..self
@@ -55,40 +55,49 @@ impl Pulling {
     }
 }
 
-impl std::fmt::Debug for Pulling {
+impl std::fmt::Debug for PullProgressReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Pulling")
+        f.write_str("PullProgressReader")
     }
 }
 
 /// `/debug/images/pulls`
-pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
+pub async fn page(
+    State(sources): State<PageSources>,
+    Query(format): Query<FormatQuery>,
+) -> Response {
     let pulls = pulls(&sources);
-    match format.is_json() {
-        true => Json(pulls).into_response(),
-        false => page_at("/debug/images/pulls", "Images", &html(&pulls)).into_response(),
+    if format.is_json() {
+        Json(pulls).into_response()
+    } else {
+        page_at("/debug/images/pulls", "Images", &html(&pulls)).into_response()
     }
 }
 
 /// The pulls in flight, and those in the recorder.
-pub(super) fn pulls(sources: &Sources) -> Pulls {
+pub(super) fn pulls(sources: &PageSources) -> ImagePullList {
     let calls = sources.in_flight.calls();
     let mut recent = sources.recorder.calls();
     recent.retain(|record| record.method == Method::PullImage);
     recent.sort_by_key(|record| std::cmp::Reverse(record.began));
-    recent.truncate(RECENT);
-    Pulls {
+    recent.truncate(MAX_FINISHED_PULLS_SHOWN);
+    ImagePullList {
         now_unix_us: units::unix_us(SystemTime::now()),
         in_flight: with_progress(
             calls
                 .iter()
                 .filter(|call| call.method == Method::PullImage)
-                .map(|call| Pull::from(Call::of(&CallRecord::in_flight(call))))
+                .map(|call| {
+                    ImagePullView::from(CallView::from_record(&CallRecord::in_flight(call)))
+                })
                 .collect(),
             running(sources),
         ),
         recent: with_sizes(
-            recent.iter().map(|it| Pull::from(Call::of(it))).collect(),
+            recent
+                .iter()
+                .map(|record| ImagePullView::from(CallView::from_record(record)))
+                .collect(),
             sources
                 .pulling
                 .as_ref()
@@ -99,7 +108,7 @@ pub(super) fn pulls(sources: &Sources) -> Pulls {
 }
 
 /// Progress of pulls that run: those of containerd, then those of the built-in runtime.
-fn running(sources: &Sources) -> Vec<Progress> {
+fn running(sources: &PageSources) -> Vec<PullProgressView> {
     let mut all = sources.pull_progress.read();
     if let Some(read) = &sources.pulling {
         all.extend((read.running)());
@@ -109,10 +118,12 @@ fn running(sources: &Sources) -> Vec<Progress> {
 
 /// Adds the progress to each pull. The built-in runtime normalises image names: `busybox` becomes
 /// `docker.io/library/busybox:latest`.
-fn with_progress(mut pulls: Vec<Pull>, mut progress: Vec<Progress>) -> Vec<Pull> {
+fn with_progress(
+    mut pulls: Vec<ImagePullView>,
+    mut progress: Vec<PullProgressView>,
+) -> Vec<ImagePullView> {
     for pull in &mut pulls {
-        let is_same = |one: &Progress| is_of(one, &pull.call);
-        if let Some(at) = progress.iter().position(is_same) {
+        if let Some(at) = progress.iter().position(|one| is_of(one, &pull.call)) {
             pull.progress = Some(progress.swap_remove(at));
         }
     }
@@ -120,7 +131,7 @@ fn with_progress(mut pulls: Vec<Pull>, mut progress: Vec<Progress>) -> Vec<Pull>
 }
 
 /// Returns whether this is the progress of a pull of the image of that call.
-fn is_of(progress: &Progress, call: &Call) -> bool {
+fn is_of(progress: &PullProgressView, call: &CallView) -> bool {
     let Some(image) = call.image.as_deref().filter(|image| !image.is_empty()) else {
         return false;
     };
@@ -131,15 +142,15 @@ fn is_of(progress: &Progress, call: &Call) -> bool {
     })
 }
 
-/// Adds what was fetched to each pull that ended.
-fn with_sizes(mut pulls: Vec<Pull>, mut ended: Vec<Ended>) -> Vec<Pull> {
+/// Adds the fetched bytes to each pull that ended.
+fn with_sizes(mut pulls: Vec<ImagePullView>, mut ended: Vec<EndedPull>) -> Vec<ImagePullView> {
     for pull in &mut pulls {
         let call = &pull.call;
         let end = call
             .began_unix_us
             .saturating_add((call.duration_ms * 1e3) as u64);
         let is_same =
-            |(at, progress): &Ended| end.abs_diff(*at) < SAME_PULL && is_of(progress, call);
+            |(at, progress): &EndedPull| end.abs_diff(*at) < SAME_PULL && is_of(progress, call);
         if let Some(at) = ended.iter().position(is_same) {
             pull.progress = Some(ended.swap_remove(at).1);
         }
@@ -147,15 +158,15 @@ fn with_sizes(mut pulls: Vec<Pull>, mut ended: Vec<Ended>) -> Vec<Pull> {
     pulls
 }
 
-fn html(pulls: &Pulls) -> Markup {
+fn html(pulls: &ImagePullList) -> Markup {
     html! {
         (card("now", "In progress", &html! {}, &in_flight(&pulls.in_flight)))
-        (card("then", "Finished", &html! { "as far as the recorder goes back" }, &finished(&pulls.recent, pulls.now_unix_us)))
+        (card("then", "Finished", &html! { "as long as the recorder remembers them" }, &finished(&pulls.recent, pulls.now_unix_us)))
     }
 }
 
 /// A table of the pulls in progress.
-pub(super) fn in_flight(pulls: &[Pull]) -> Markup {
+pub(super) fn in_flight(pulls: &[ImagePullView]) -> Markup {
     if pulls.is_empty() {
         return html! { p.none { "No image is being pulled." } };
     }
@@ -172,7 +183,7 @@ pub(super) fn in_flight(pulls: &[Pull]) -> Markup {
 }
 
 /// The progress of a pull by layer, below the name of the image so that it fits into a narrow card.
-fn layers(progress: &Progress) -> Markup {
+fn layers(progress: &PullProgressView) -> Markup {
     if progress.shared_by > 0 {
         let bytes = units::bytes(progress.bytes);
         return html! { br; span.sub { (progress.shared_by) " pulls share " (bytes) } };
@@ -180,32 +191,35 @@ fn layers(progress: &Progress) -> Markup {
     if progress.layers.is_empty() {
         return html! { br; span.sub { "resolving" } };
     }
-    let of = |done, all| match all {
-        0 => format!("{} so far", units::bytes(done)),
-        all => format!("{} of {}", units::bytes(done), units::bytes(all)),
-    };
     html! {
         @if progress.of_bytes > 0 {
             progress value=(progress.bytes) max=(progress.of_bytes) aria-hidden="true" {}
         }
-        (of(progress.bytes, progress.of_bytes))
+        (part_done(progress.bytes, progress.of_bytes))
         @for layer in progress.layers.iter().filter(|layer| layer.phase != "done") {
             br;
             span.sub {
-                (layer.digest.chars().take(SHOWN).collect::<String>()) " " (layer.phase) ": "
+                (layer.digest.chars().take(DIGEST_CHARACTERS_SHOWN).collect::<String>()) " " (layer.phase) ": "
                 @if layer.phase == "unpacking" && layer.unpacked_bytes == 0 {
                     (units::bytes(layer.bytes))
                 } @else if layer.phase == "unpacking" {
                     (units::bytes(layer.unpacked_bytes)) " so far"
                 } @else {
-                    (of(layer.bytes, layer.of_bytes))
+                    (part_done(layer.bytes, layer.of_bytes))
                 }
             }
         }
     }
 }
 
-fn finished(pulls: &[Pull], now: u64) -> Markup {
+fn part_done(done: u64, all: u64) -> String {
+    match all {
+        0 => format!("{} so far", units::bytes(done)),
+        all => format!("{} of {}", units::bytes(done), units::bytes(all)),
+    }
+}
+
+fn finished(pulls: &[ImagePullView], now: u64) -> Markup {
     if pulls.is_empty() {
         return html! { p.none { "No pull has finished yet." } };
     }
@@ -224,7 +238,7 @@ fn finished(pulls: &[Pull], now: u64) -> Markup {
 }
 
 /// The cells that every pull has.
-fn subject(pull: &Pull, in_flight: bool) -> Markup {
+fn subject(pull: &ImagePullView, in_flight: bool) -> Markup {
     let call = &pull.call;
     let progress = pull.progress.as_ref().filter(|_| in_flight);
     html! {
@@ -250,7 +264,7 @@ fn subject(pull: &Pull, in_flight: bool) -> Markup {
 }
 
 /// The bytes that a pull fetched, of those of its image, and how fast.
-fn fetched(pull: &Pull) -> Markup {
+fn fetched(pull: &ImagePullView) -> Markup {
     let Some(progress) = &pull.progress else {
         return html! {};
     };
@@ -261,7 +275,7 @@ fn fetched(pull: &Pull) -> Markup {
     }
 }
 
-fn result(pull: &Call) -> Markup {
+fn result(pull: &CallView) -> Markup {
     html! {
         @if pull.outcome == "ok" {
             span.good { "✓ ok" }
@@ -276,7 +290,7 @@ mod tests {
     use super::*;
     use crate::call::{Call as Live, Ending, Outcome, Source};
     use crate::cri::subject::{PodIdentity, Subject};
-    use crate::lifecycle::view::Layer;
+    use crate::lifecycle::view::LayerProgress;
 
     fn call() -> Live {
         let call = Live::example(Method::PullImage);
@@ -296,7 +310,7 @@ mod tests {
     #[test]
     fn pulls_are_told_while_they_run_and_afterwards() {
         let call = call();
-        let running = Call::of(&CallRecord::in_flight(&call));
+        let running = CallView::from_record(&CallRecord::in_flight(&call));
         assert_eq!(running.outcome, "in_flight");
         assert_eq!(running.image.as_deref(), Some("r.example/<img>:1"));
         let outcome = Outcome {
@@ -306,12 +320,12 @@ mod tests {
             message: Some(Arc::from("no such <image>")),
             elapsed: std::time::Duration::from_millis(1500),
         };
-        let done = Call::of(&CallRecord::ended(&call, &outcome));
+        let done = CallView::from_record(&CallRecord::ended(&call, &outcome));
         assert_eq!(
             (done.code.as_str(), done.duration_ms),
             ("NOT_FOUND", 1500.0)
         );
-        let html = html(&Pulls {
+        let html = html(&ImagePullList {
             now_unix_us: done.began_unix_us + 5_000_000,
             in_flight: vec![running.into()],
             recent: vec![done.into()],
@@ -325,14 +339,14 @@ mod tests {
 
     #[test]
     fn a_pull_shows_how_far_each_layer_is() {
-        let layer = |digest: &str, phase: &str| Layer {
+        let layer = |digest: &str, phase: &str| LayerProgress {
             digest: format!("sha256:{digest}"),
             phase: phase.to_owned(),
             bytes: 1 << 20,
             of_bytes: 4 << 20,
             unpacked_bytes: 3 << 20,
         };
-        let progress = Progress {
+        let progress = PullProgressView {
             image: "docker.io/library/web:latest".to_owned(),
             bytes: 3 << 20,
             of_bytes: 12 << 20,
@@ -341,14 +355,14 @@ mod tests {
                 layer("b", "unpacking"),
                 layer("c", "done"),
             ],
-            ..Progress::default()
+            ..PullProgressView::default()
         };
-        let pull = Call {
+        let pull = CallView {
             image: Some("web".to_owned()),
             duration_ms: 2_000.0,
-            ..Call::default()
+            ..CallView::default()
         };
-        let stalled = Progress {
+        let stalled = PullProgressView {
             idle_ms: 9e3,
             ..progress.clone()
         };
@@ -374,21 +388,21 @@ mod tests {
     #[test]
     fn a_finished_pull_has_its_size_and_rate() {
         let call = |at: u64| {
-            Pull::from(Call {
+            ImagePullView::from(CallView {
                 image: Some("web:1".to_owned()),
                 outcome: "ok".to_owned(),
                 began_unix_us: at,
                 duration_ms: 2_000.0,
-                ..Call::default()
+                ..CallView::default()
             })
         };
         let ended = |at, bytes| {
             let image = "docker.io/library/web:1".to_owned();
-            let progress = Progress {
+            let progress = PullProgressView {
                 image,
                 bytes,
                 of_bytes: 4 << 20,
-                ..Progress::default()
+                ..PullProgressView::default()
             };
             (at, progress)
         };
@@ -408,7 +422,7 @@ mod tests {
 
     #[test]
     fn none_is_said_to_be_none() {
-        let html = html(&Pulls::default()).into_string();
+        let html = html(&ImagePullList::default()).into_string();
         assert!(html.contains("No image is being pulled") && html.contains("No pull has finished"));
     }
 }

@@ -9,18 +9,18 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use tokio::time::sleep;
 
-use super::Sources;
-use super::serve::Caller;
-use crate::lifecycle::capture::requests::{RecordedPart, RecordingError, RecordingWish};
+use super::PageSources;
+use super::serve::UnixSocketPeer;
+use crate::lifecycle::capture::requests::{RecordedBatch, RecordingError, RecordingRequest};
 use crate::telemetry::logging::AUDIT;
 
 /// POST: begins a recording.
 pub(super) async fn begin(
-    State(sources): State<Sources>,
-    Extension(caller): Extension<Caller>,
+    State(sources): State<PageSources>,
+    Extension(caller): Extension<UnixSocketPeer>,
     body: String,
 ) -> Response {
-    let wish: RecordingWish = match serde_json::from_str(&body) {
+    let wish: RecordingRequest = match serde_json::from_str(&body) {
         Ok(wish) => wish,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
     };
@@ -50,12 +50,12 @@ pub(super) async fn begin(
     StatusCode::CREATED.into_response()
 }
 
-/// POST: takes what was recorded since the last time.
-pub(super) async fn take(State(sources): State<Sources>) -> Json<RecordedPart> {
+/// POST: takes the calls that were recorded since the last request.
+pub(super) async fn take(State(sources): State<PageSources>) -> Json<RecordedBatch> {
     Json(sources.requests.take(Instant::now()))
 }
 
 /// DELETE: ends the recording, and takes the rest.
-pub(super) async fn end(State(sources): State<Sources>) -> Json<RecordedPart> {
+pub(super) async fn end(State(sources): State<PageSources>) -> Json<RecordedBatch> {
     Json(sources.requests.end(Instant::now()))
 }

@@ -6,8 +6,8 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::Sources;
-use super::calls::Format;
+use super::PageSources;
+use super::calls::FormatQuery;
 use super::runtimes;
 use super::table::{table, text};
 use crate::proxy::instrument::signals::metrics::ROUTE_DECISIONS;
@@ -15,46 +15,50 @@ use crate::telemetry::Registry;
 
 /// `/debug/routes?format=json`
 #[derive(Debug, Serialize)]
-struct Routes {
+struct RoutesReport {
     /// The backend of calls that no rule or owner decides.
     default: String,
     /// The backend of image calls.
     images: String,
     /// The first match wins.
-    rules: Vec<Rule>,
+    rules: Vec<RoutingRuleReport>,
     /// Calls since the start of the process.
-    decisions: Vec<Decision>,
+    decisions: Vec<RoutingDecision>,
 }
 
 #[derive(Debug, Serialize)]
-struct Rule {
+struct RoutingRuleReport {
     runtime_handler: String,
     backend: String,
 }
 
 /// The number of calls to a backend for one reason.
 #[derive(Debug, PartialEq, Serialize)]
-struct Decision {
+struct RoutingDecision {
     backend: String,
     reason: String,
     calls: u64,
 }
 
-/// `/debug/routes`; as a page, that of the backends.
-pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
-    match format.is_json() {
-        true => Json(routes(&sources)).into_response(),
-        false => runtimes::html_page(&sources).into_response(),
+/// `/debug/routes`; the page is the same as `/debug/backends`.
+pub async fn page(
+    State(sources): State<PageSources>,
+    Query(format): Query<FormatQuery>,
+) -> Response {
+    if format.is_json() {
+        Json(routes(&sources)).into_response()
+    } else {
+        runtimes::html_page(&sources).into_response()
     }
 }
 
-fn routes(sources: &Sources) -> Routes {
+fn routes(sources: &PageSources) -> RoutesReport {
     let routing = &sources.routing;
-    let rules = routing.rules.iter().map(|rule| Rule {
+    let rules = routing.rules.iter().map(|rule| RoutingRuleReport {
         runtime_handler: rule.runtime_handler.clone(),
         backend: rule.backend.clone(),
     });
-    Routes {
+    RoutesReport {
         default: routing.default.clone(),
         images: routing.images.clone(),
         rules: rules.collect(),
@@ -63,32 +67,33 @@ fn routes(sources: &Sources) -> Routes {
 }
 
 /// The part of the page of backends.
-pub(super) fn part(sources: &Sources) -> Markup {
+pub(super) fn part(sources: &PageSources) -> Markup {
     html(&routes(sources))
 }
 
-/// What `criscope_route_decisions_total` has counted.
-fn decisions(registry: &Registry) -> Vec<Decision> {
+/// The routing decisions that `criscope_route_decisions_total` has counted.
+fn decisions(registry: &Registry) -> Vec<RoutingDecision> {
     let name = ROUTE_DECISIONS.full_name();
     let families = registry.gather();
     let family = families.iter().find(|family| family.name() == name);
     let samples = family.map_or(&[][..], |family| family.get_metric());
-    let decision = |sample: &prometheus::proto::Metric| {
-        let label = |name: &str| {
-            let pair = sample.get_label().iter().find(|pair| pair.name() == name);
-            pair.map(|pair| pair.value().to_owned()).unwrap_or_default()
-        };
-        Decision {
-            backend: label("backend"),
-            reason: label("reason"),
+    samples
+        .iter()
+        .map(|sample| RoutingDecision {
+            backend: label(sample, "backend"),
+            reason: label(sample, "reason"),
             // A whole number, which the library keeps as a float.
             calls: sample.get_counter().get_value() as u64,
-        }
-    };
-    samples.iter().map(decision).collect()
+        })
+        .collect()
 }
 
-fn html(routes: &Routes) -> Markup {
+fn label(sample: &prometheus::proto::Metric, name: &str) -> String {
+    let pair = sample.get_label().iter().find(|pair| pair.name() == name);
+    pair.map(|pair| pair.value().to_owned()).unwrap_or_default()
+}
+
+fn html(routes: &RoutesReport) -> Markup {
     html! {
         h2 #routing { "Routing of calls" }
         p {
@@ -117,7 +122,7 @@ mod tests {
         assert_eq!(decisions(&registry), []);
         let counters = registry.counters::<2>(&ROUTE_DECISIONS).expect("once");
         counters.at([0, 0]).expect("in range").inc_by(7);
-        let decision = Decision {
+        let decision = RoutingDecision {
             backend: "main".to_owned(),
             reason: "default".to_owned(),
             calls: 7,

@@ -5,19 +5,23 @@ use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 
-use super::Sources;
-use super::calls::Format;
+use super::PageSources;
+use super::calls::FormatQuery;
 use super::page::page_at;
 use super::table::{self, count, number, text};
-use crate::lifecycle::tables::{RpcRow, RpcTable, Window, rpc_table};
+use crate::lifecycle::tables::{RateWindow, RpcMethodRow, RpcTable, rpc_table};
 use crate::units;
 
 /// `/debug/rpcz`
-pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
+pub async fn page(
+    State(sources): State<PageSources>,
+    Query(format): Query<FormatQuery>,
+) -> Response {
     let table = rpc_table(&sources.rates, &sources.in_flight.calls());
-    match format.is_json() {
-        true => Json(table).into_response(),
-        false => page_at("/debug/rpcz", "Calls by method", &html(&table)).into_response(),
+    if format.is_json() {
+        Json(table).into_response()
+    } else {
+        page_at("/debug/rpcz", "Calls by method", &html(&table)).into_response()
     }
 }
 
@@ -25,8 +29,8 @@ fn html(table: &RpcTable) -> Markup {
     if table.methods.is_empty() {
         return html! { p { "No calls yet." } };
     }
-    type Part = fn(&RpcRow) -> &Window;
-    let parts: [(&str, f64, Part); 3] = [
+    type WindowSelector = fn(&RpcMethodRow) -> &RateWindow;
+    let parts: [(&str, f64, WindowSelector); 3] = [
         ("The last minute", 60.0, |row| &row.minute),
         ("The last hour", 3600.0, |row| &row.hour),
         ("Since the start", f64::INFINITY, |row| &row.all),
@@ -39,7 +43,7 @@ fn html(table: &RpcTable) -> Markup {
         @for (title, whole, part) in parts {
             @let seconds = table.methods.iter().map(|row| part(row).seconds).fold(0.0, f64::max);
             h2 { (title_of(title, whole, seconds)) }
-            (of_window(table, part))
+            (window_table(table, part))
         }
     }
 }
@@ -54,12 +58,11 @@ fn title_of(title: &str, whole: f64, seconds: f64) -> Markup {
     }
 }
 
-fn of_window(table: &RpcTable, part: fn(&RpcRow) -> &Window) -> Markup {
+fn window_table(table: &RpcTable, part: fn(&RpcMethodRow) -> &RateWindow) -> Markup {
     let columns = html! {
         (text("method")) (number("calls")) (number("per second")) (number("errors")) (number("routine")) (number("cancelled"))
         (number("p50")) (number("p95")) (number("p99")) (number("in flight")) (number("stuck")) (number("oldest"))
     };
-    let time = |ms: Option<f64>| ms.map(units::duration).unwrap_or_default();
     let rows = html! {
         @for row in &table.methods {
             @let window = part(row);
@@ -80,6 +83,10 @@ fn of_window(table: &RpcTable, part: fn(&RpcRow) -> &Window) -> Markup {
         }
     };
     table::table(&columns, &rows)
+}
+
+fn time(ms: Option<f64>) -> String {
+    ms.map(units::duration).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -6,16 +6,16 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::calls::Format;
-use super::page::{Page, page_at};
+use super::calls::FormatQuery;
+use super::page::{HtmlPage, page_at};
 use super::table::{count, number, table, text};
-use super::{Sources, routes};
+use super::{PageSources, routes};
 use crate::proxy::backend::Backend;
 use crate::units;
 
 /// A backend.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Standing {
+pub(super) struct BackendView {
     pub(super) name: String,
     /// Path of its socket.
     pub(super) endpoint: String,
@@ -26,12 +26,12 @@ pub(super) struct Standing {
     /// Why it does not answer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) reason: String,
-    /// Its own name and version.
+    /// The runtime's own name and version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) runtime: Option<(String, String)>,
     /// The version of its services: `runtime.v1` or `runtime.v1alpha2`.
     pub(super) api: &'static str,
-    pub(super) conditions: Vec<Condition>,
+    pub(super) conditions: Vec<ConditionView>,
     /// Age of its last successful Status, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) last_status_ms: Option<f64>,
@@ -43,68 +43,76 @@ pub(super) struct Standing {
 
 /// A condition of its Status.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Condition {
+pub(super) struct ConditionView {
     pub(super) kind: String,
     pub(super) status: bool,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) reason: String,
-    /// What the runtime says about it, redacted.
+    /// The runtime's message about the condition, redacted.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) message: String,
 }
 
 /// `/debug/backends`
-pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
-    match format.is_json() {
-        true => Json(standings(&sources)).into_response(),
-        false => html_page(&sources).into_response(),
+pub async fn page(
+    State(sources): State<PageSources>,
+    Query(format): Query<FormatQuery>,
+) -> Response {
+    if format.is_json() {
+        Json(standings(&sources)).into_response()
+    } else {
+        html_page(&sources).into_response()
     }
 }
 
 /// The page of the backends and of the routing of calls to them.
-pub(super) fn html_page(sources: &Sources) -> Page {
+pub(super) fn html_page(sources: &PageSources) -> HtmlPage {
     let body = html! { (html(&standings(sources))) (routes::part(sources)) };
     page_at("/debug/backends", "Backends", &body)
 }
 
 /// All backends, in the order of the configuration.
-pub(super) fn standings(sources: &Sources) -> Vec<Standing> {
+pub(super) fn standings(sources: &PageSources) -> Vec<BackendView> {
     let calls = sources.in_flight.calls();
-    let went_to = |name: &str| {
-        let of_call =
-            |call: &crate::call::Call| call.route.get().is_some_and(|r| *r.backend == *name);
-        calls.iter().filter(|call| of_call(call)).count()
-    };
     let backends = sources.backends.iter();
-    backends.map(|b| state(b, went_to(b.name()))).collect()
+    backends
+        .map(|backend| {
+            let routes = calls.iter().filter_map(|call| call.route.get());
+            let in_flight = routes.filter(|route| *route.backend == **backend.name());
+            state(backend, in_flight.count())
+        })
+        .collect()
 }
 
-fn state(backend: &Backend, in_flight: usize) -> Standing {
+fn state(backend: &Backend, in_flight: usize) -> BackendView {
     let health = backend.health();
     let state = health.state();
-    let age = |at: std::time::Instant| at.elapsed().as_secs_f64() * 1e3;
-    let conditions = state.conditions.into_iter().map(|c| Condition {
+    let conditions = state.conditions.into_iter().map(|c| ConditionView {
         kind: c.kind,
         status: c.status,
         reason: c.reason,
         message: c.message,
     });
-    Standing {
+    BackendView {
         name: backend.name().to_string(),
         endpoint: backend.endpoint(),
         up: state.up,
-        since_ms: state.since.map(age),
+        since_ms: state.since.map(age_ms),
         reason: state.reason,
         runtime: state.runtime,
         api: health.api().package(),
         conditions: conditions.collect(),
-        last_status_ms: state.last_status.map(age),
+        last_status_ms: state.last_status.map(age_ms),
         reconnects: health.reconnects(),
         in_flight,
     }
 }
 
-fn html(states: &[Standing]) -> Markup {
+fn age_ms(at: std::time::Instant) -> f64 {
+    at.elapsed().as_secs_f64() * 1e3
+}
+
+fn html(states: &[BackendView]) -> Markup {
     let columns = html! {
         (text("backend")) (text("socket")) (text("state")) (text("runtime")) (text("conditions"))
         (number("last Status")) (number("reconnects")) (number("in flight"))
@@ -112,7 +120,7 @@ fn html(states: &[Standing]) -> Markup {
     table(&columns, &html! { @for state in states { (row(state)) } })
 }
 
-fn row(state: &Standing) -> Markup {
+fn row(state: &BackendView) -> Markup {
     html! {
         tr {
             td { (state.name) }

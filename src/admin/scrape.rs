@@ -4,20 +4,20 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::Sources;
+use super::PageSources;
 use crate::telemetry::openmetrics;
 use crate::telemetry::registry::Registry;
 
 /// A format of the exposition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
+enum ExpositionFormat {
     /// Prometheus text format 0.0.4, the default.
     Text,
     /// OpenMetrics 1.0.0, the only one with exemplars.
     OpenMetrics,
 }
 
-impl Format {
+impl ExpositionFormat {
     /// Type, subtype and version.
     const fn media(self) -> (&'static str, &'static str, &'static str) {
         match self {
@@ -28,27 +28,28 @@ impl Format {
 
     /// Content negotiation of RFC 9110, section 12.5.1. OpenMetrics needs a higher weight than the text format, or the same
     /// weight and to be named. A client that accepts neither gets the text format.
-    fn of(headers: &HeaderMap) -> Self {
+    fn accepted(headers: &HeaderMap) -> Self {
         let accepted: Vec<_> = headers
             .get_all(header::ACCEPT)
             .iter()
             .filter_map(|value| value.to_str().ok())
             .flat_map(|list| list.split(','))
-            .filter_map(Range::parse)
+            .filter_map(AcceptedMediaRange::parse)
             .collect();
         let (text, _) = quality(&accepted, Self::Text);
         let (open, exactness) = quality(&accepted, Self::OpenMetrics);
         let named = exactness > 1;
-        match open > text || (open == text && open > 0 && named) {
-            true => Self::OpenMetrics,
-            false => Self::Text,
+        if open > text || (open == text && open > 0 && named) {
+            Self::OpenMetrics
+        } else {
+            Self::Text
         }
     }
 }
 
 /// One entry of `Accept`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Range<'a> {
+struct AcceptedMediaRange<'a> {
     kind: &'a str,
     subtype: &'a str,
     version: Option<&'a str>,
@@ -56,7 +57,7 @@ struct Range<'a> {
     quality: u16,
 }
 
-impl<'a> Range<'a> {
+impl<'a> AcceptedMediaRange<'a> {
     /// Parses `TYPE/SUBTYPE;PARAMETER=VALUE;q=WEIGHT`; `None` for anything else.
     fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
@@ -80,13 +81,14 @@ impl<'a> Range<'a> {
     }
 
     /// How specifically it matches a format; `None` if it does not.
-    fn exactness(&self, format: Format) -> Option<u8> {
+    fn exactness(&self, format: ExpositionFormat) -> Option<u8> {
         let (kind, subtype, version) = format.media();
-        let is = |name: &str, wanted: &str| name.eq_ignore_ascii_case(wanted);
+        let is_kind = self.kind.eq_ignore_ascii_case(kind);
+        let is_subtype = self.subtype.eq_ignore_ascii_case(subtype);
         match (self.kind, self.subtype) {
             ("*", "*") => Some(0),
-            (name, "*") if is(name, kind) => Some(1),
-            (name, sub) if is(name, kind) && is(sub, subtype) => match self.version {
+            (_, "*") if is_kind => Some(1),
+            _ if is_kind && is_subtype => match self.version {
                 None => Some(2),
                 Some(wanted) => (wanted == version).then_some(3),
             },
@@ -105,7 +107,7 @@ fn weight(text: &str) -> Option<u16> {
 }
 
 /// The weight that the most specific range assigns to a format, and how specific it is; the highest among equals.
-fn quality(accepted: &[Range<'_>], format: Format) -> (u16, u8) {
+fn quality(accepted: &[AcceptedMediaRange<'_>], format: ExpositionFormat) -> (u16, u8) {
     let ranges = accepted
         .iter()
         .filter_map(|range| Some((range.exactness(format)?, range.quality)));
@@ -115,10 +117,10 @@ fn quality(accepted: &[Range<'_>], format: Format) -> (u16, u8) {
 }
 
 /// `/metrics`
-pub async fn metrics(State(sources): State<Sources>, headers: HeaderMap) -> Response {
-    let (content_type, text) = match Format::of(&headers) {
-        Format::Text => (Registry::CONTENT_TYPE, sources.registry.encode()),
-        Format::OpenMetrics => {
+pub async fn metrics(State(sources): State<PageSources>, headers: HeaderMap) -> Response {
+    let (content_type, text) = match ExpositionFormat::accepted(&headers) {
+        ExpositionFormat::Text => (Registry::CONTENT_TYPE, sources.registry.encode()),
+        ExpositionFormat::OpenMetrics => {
             let text = sources.registry.encode_openmetrics();
             (openmetrics::CONTENT_TYPE, Ok(text.into_bytes()))
         }
@@ -139,7 +141,7 @@ mod tests {
 
     #[test]
     fn the_caller_gets_what_it_likes_best() {
-        use Format::{OpenMetrics, Text};
+        use ExpositionFormat::{OpenMetrics, Text};
         let table = [
             ("", Text),
             ("*/*", Text),
@@ -196,14 +198,14 @@ mod tests {
             if !accept.is_empty() {
                 headers.append(header::ACCEPT, accept.parse().expect("a value"));
             }
-            assert_eq!(Format::of(&headers), format, "{accept}");
+            assert_eq!(ExpositionFormat::accepted(&headers), format, "{accept}");
         }
         let mut headers = HeaderMap::new();
         for accept in ["text/plain;q=0.1", "application/openmetrics-text"] {
             headers.append(header::ACCEPT, accept.parse().expect("a value"));
         }
         assert_eq!(
-            Format::of(&headers),
+            ExpositionFormat::accepted(&headers),
             OpenMetrics,
             "two headers are one list"
         );

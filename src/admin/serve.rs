@@ -26,45 +26,45 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use crate::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
+use crate::uds::limit::{ConnectionLimit, ConnectionPermit, EvictionPolicy};
 
 /// Most connections over TCP, and over the socket of agents, at a time. At the limit, one that has not sent its request yet is closed.
 const MAX_CONNECTIONS: usize = 64;
-/// The same for the socket of root.
+/// Most connections to root's socket.
 const MAX_SOCKET_CONNECTIONS: usize = 16;
 /// Time limit for the head of a request, and for a TLS handshake.
-pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for a connection, until its response is read. It carries one request.
-const LIFETIME: Duration = Duration::from_secs(30);
+const CONNECTION_LIFETIME: Duration = Duration::from_secs(30);
 /// Largest head of a request, in bytes.
-const MAX_HEAD: usize = 16 << 10;
+const MAX_REQUEST_HEAD_BYTES: usize = 16 << 10;
 /// A response above this size is large, in bytes.
-const LARGE: u64 = 1 << 20;
+const LARGE_RESPONSE_BYTES: u64 = 1 << 20;
 /// Most large responses being sent at a time.
-const MAX_LARGE: usize = 8;
+const MAX_LARGE_RESPONSES: usize = 8;
 /// Pause after a failed accept, for example when the process is out of file descriptors.
-const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
+const FAILED_ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The peer on the unix socket.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Caller {
+pub(super) struct UnixSocketPeer {
     pub(super) uid: u32,
     pub(super) pid: Option<i32>,
 }
 
 /// The state shared by the connections of one listener.
 #[derive(Clone)]
-struct Serving {
+struct ListenerState {
     app: Router,
     large: Arc<Semaphore>,
     stop: CancellationToken,
 }
 
-impl Serving {
+impl ListenerState {
     fn new(app: Router, stop: CancellationToken) -> Self {
         Self {
             app,
-            large: Arc::new(Semaphore::new(MAX_LARGE)),
+            large: Arc::new(Semaphore::new(MAX_LARGE_RESPONSES)),
             stop,
         }
     }
@@ -79,8 +79,7 @@ pub(super) async fn tcp(
     app: Router,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    let admit = |stream: TcpStream| ready(Some((stream, app.clone())));
-    admitted(listener, stop, admit).await
+    admitted(listener, stop, |stream| ready(Some((stream, app.clone())))).await
 }
 
 /// Serves a port until `stop`. `admit` returns the stream and the routes of a connection; it must not take long.
@@ -97,18 +96,22 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let serving = Serving::new(Router::new(), stop);
-    let places = ConnectionLimit::new(MAX_CONNECTIONS, Evict::Any);
-    let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
-    accepting(accept, &places, &serving.stop, |stream, place| {
-        let (serving, admission) = (serving.clone(), admit(stream));
-        async move {
-            if let Some((stream, app)) = admission.await {
-                let serving = Serving { app, ..serving };
-                serving.connection(stream, place, None).await;
+    let serving = ListenerState::new(Router::new(), stop);
+    let places = ConnectionLimit::new(MAX_CONNECTIONS, EvictionPolicy::Any);
+    accepting(
+        || listener.accept(),
+        &places,
+        &serving.stop,
+        |stream, place| {
+            let (serving, admission) = (serving.clone(), admit(stream));
+            async move {
+                if let Some((stream, app)) = admission.await {
+                    let serving = ListenerState { app, ..serving };
+                    serving.connection(stream, place, None).await;
+                }
             }
-        }
-    })
+        },
+    )
     .await;
     Ok(())
 }
@@ -123,17 +126,16 @@ pub(super) async fn unix(
     stop: CancellationToken,
 ) -> io::Result<()> {
     let listener = tokio::net::UnixListener::from_std(listener)?;
-    let allowed = Serving::new(app, stop.clone());
-    let refused = Serving::new(Router::new().fallback(forbidden), stop);
-    let places = ConnectionLimit::new(MAX_SOCKET_CONNECTIONS, Evict::Any);
-    let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
+    let allowed = ListenerState::new(app, stop.clone());
+    let refused = ListenerState::new(Router::new().fallback(forbidden), stop);
+    let places = ConnectionLimit::new(MAX_SOCKET_CONNECTIONS, EvictionPolicy::Any);
     accepting(
-        accept,
+        || listener.accept(),
         &places,
         &allowed.stop,
         |stream: UnixStream, place| {
             // The permission bits keep others out already, unless they were changed.
-            let caller = stream.peer_cred().ok().map(|peer| Caller {
+            let caller = stream.peer_cred().ok().map(|peer| UnixSocketPeer {
                 uid: peer.uid(),
                 pid: peer.pid(),
             });
@@ -160,11 +162,10 @@ pub(super) async fn by_mode(
     stop: CancellationToken,
 ) -> io::Result<()> {
     let listener = tokio::net::UnixListener::from_std(listener)?;
-    let serving = Serving::new(app, stop);
-    let places = ConnectionLimit::new(MAX_CONNECTIONS, Evict::Any);
-    let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
+    let serving = ListenerState::new(app, stop);
+    let places = ConnectionLimit::new(MAX_CONNECTIONS, EvictionPolicy::Any);
     accepting(
-        accept,
+        || listener.accept(),
         &places,
         &serving.stop,
         |stream: UnixStream, place| serving.clone().connection(stream, place, None),
@@ -178,33 +179,36 @@ async fn forbidden() -> (StatusCode, &'static str) {
 }
 
 /// Accepts until `stop`, and serves each connection in its own task.
-async fn accepting<T, A, S>(
+async fn accepting<T, P, A, S>(
     accept: impl Fn() -> A,
     places: &Arc<ConnectionLimit>,
     stop: &CancellationToken,
     serve: impl Fn(T, ConnectionPermit) -> S,
 ) where
-    A: Future<Output = io::Result<T>>,
+    A: Future<Output = io::Result<(T, P)>>,
     S: Future<Output = ()> + Send + 'static,
 {
-    let next = || async {
-        let stream = accept().await?;
-        Ok::<_, io::Error>((stream, places.take().await))
-    };
-    while let Some(next) = stop.run_until_cancelled(next()).await {
-        match next {
+    loop {
+        let accepted = stop.run_until_cancelled(async {
+            let (stream, _peer) = accept().await?;
+            Ok::<_, io::Error>((stream, places.take().await))
+        });
+        let Some(accepted) = accepted.await else {
+            return;
+        };
+        match accepted {
             Ok((stream, place)) => drop(tokio::spawn(serve(stream, place))),
             Err(error) => {
                 tracing::warn!(event = "admin.accept", error.message = %error, "connection not accepted");
-                sleep(OUT_OF_DESCRIPTORS).await;
+                sleep(FAILED_ACCEPT_PAUSE).await;
             }
         }
     }
 }
 
-impl Serving {
+impl ListenerState {
     /// Serves one request.
-    async fn connection<T>(self, stream: T, place: ConnectionPermit, caller: Option<Caller>)
+    async fn connection<T>(self, stream: T, place: ConnectionPermit, caller: Option<UnixSocketPeer>)
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -221,13 +225,13 @@ impl Serving {
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIMEOUT)
-            .max_buf_size(MAX_HEAD)
+            .header_read_timeout(REQUEST_HEAD_TIMEOUT)
+            .max_buf_size(MAX_REQUEST_HEAD_BYTES)
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service);
         tokio::select! {
             // Errors here are the client's.
-            _ = timeout(LIFETIME, connection) => {}
+            _ = timeout(CONNECTION_LIFETIME, connection) => {}
             () = place.wanted() => {}
             () = self.stop.cancelled() => {}
         }
@@ -239,7 +243,7 @@ async fn answer(
     app: Router,
     large: &Arc<Semaphore>,
     request: Request<Incoming>,
-    caller: Option<Caller>,
+    caller: Option<UnixSocketPeer>,
 ) -> (Response, Option<OwnedSemaphorePermit>) {
     let mut request = request.map(Body::new);
     if let Some(caller) = caller {
@@ -253,7 +257,7 @@ async fn answer(
         .body()
         .size_hint()
         .upper()
-        .is_some_and(|size| size <= LARGE)
+        .is_some_and(|size| size <= LARGE_RESPONSE_BYTES)
     {
         return (response, None);
     }
@@ -280,17 +284,17 @@ mod tests {
 
     const REQUEST: &[u8] = b"GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
-    fn serving() -> Serving {
+    fn serving() -> ListenerState {
         let large = || async { "x".repeat(10 << 20) };
         let app = Router::new()
             .route("/large", get(large))
             .route("/small", get(async || "small"));
-        Serving::new(app, CancellationToken::new())
+        ListenerState::new(app, CancellationToken::new())
     }
 
     /// A connection to it that holds little unread, and its end.
     async fn connect(
-        serving: &Serving,
+        serving: &ListenerState,
         places: &Arc<ConnectionLimit>,
     ) -> (DuplexStream, JoinHandle<()>) {
         let (near, far) = tokio::io::duplex(1024);
@@ -303,11 +307,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_says_or_reads_nothing_is_cut_off() {
-        let (serving, places) = (serving(), ConnectionLimit::new(4, Evict::Any));
+        let (serving, places) = (serving(), ConnectionLimit::new(4, EvictionPolicy::Any));
         for (said, limit) in [
-            (&b""[..], HEAD_TIMEOUT),
-            (b"GET / HTTP/1.1\r\nhost", HEAD_TIMEOUT),
-            (REQUEST, LIFETIME),
+            (&b""[..], REQUEST_HEAD_TIMEOUT),
+            (b"GET / HTTP/1.1\r\nhost", REQUEST_HEAD_TIMEOUT),
+            (REQUEST, CONNECTION_LIFETIME),
         ] {
             let begin = Instant::now();
             let (mut client, served) = connect(&serving, &places).await;
@@ -316,14 +320,14 @@ mod tests {
             assert_eq!(begin.elapsed().as_secs(), limit.as_secs());
             drop(client);
         }
-        assert_eq!(serving.large.available_permits(), MAX_LARGE);
+        assert_eq!(serving.large.available_permits(), MAX_LARGE_RESPONSES);
     }
 
     #[tokio::test(start_paused = true)]
     async fn large_answers_that_are_not_read_are_few() {
-        let (serving, places) = (serving(), ConnectionLimit::new(100, Evict::Any));
+        let (serving, places) = (serving(), ConnectionLimit::new(100, EvictionPolicy::Any));
         let mut unread = Vec::new();
-        for _ in 0..MAX_LARGE {
+        for _ in 0..MAX_LARGE_RESPONSES {
             let (mut client, served) = connect(&serving, &places).await;
             client.write_all(REQUEST).await.expect("sent");
             let mut first = [0; 12];
@@ -354,7 +358,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_says_nothing_makes_room() {
-        let (serving, places) = (serving(), ConnectionLimit::new(2, Evict::Any));
+        let (serving, places) = (serving(), ConnectionLimit::new(2, EvictionPolicy::Any));
         let (_reading, slow) = {
             let (mut client, served) = connect(&serving, &places).await;
             client.write_all(REQUEST).await.expect("sent");
@@ -366,6 +370,6 @@ mod tests {
         let (_silent, cut) = connect(&serving, &places).await;
         let (_third, _) = connect(&serving, &places).await;
         cut.await.expect("no panic");
-        assert!(begin.elapsed() < HEAD_TIMEOUT && !slow.is_finished());
+        assert!(begin.elapsed() < REQUEST_HEAD_TIMEOUT && !slow.is_finished());
     }
 }

@@ -4,14 +4,14 @@ use maud::{Markup, html};
 
 use super::table::{card, number, text, wide, wide_flowing};
 use super::{calls, links};
-use crate::lifecycle::view::{OpenSession, Session};
+use crate::lifecycle::view::{OpenSessionView, SessionView};
 use crate::units;
 
 /// Most open sessions on the live page.
-const SHOWN: usize = 40;
+const MAX_SESSIONS_SHOWN: usize = 40;
 
 /// A card with a row for each session, the open ones first, then the newest; nothing without sessions.
-pub(super) fn of_pod(sessions: &[Session], now: u64) -> Markup {
+pub(super) fn pod_sessions(sessions: &[SessionView], now: u64) -> Markup {
     if sessions.is_empty() {
         return html! {};
     }
@@ -20,7 +20,7 @@ pub(super) fn of_pod(sessions: &[Session], now: u64) -> Markup {
         (number("Exit code")) (number("Took")) (number("Bytes in")) (number("Bytes out")) (number("Ago"))
     };
     let rows = html! { @for session in sessions.iter().rev() { (row(session, now)) } };
-    let caption = "Exec, attach and port-forward, the open ones first";
+    let caption = "Exec, attach and port-forward, open sessions first";
     card(
         "sessions",
         "Sessions",
@@ -29,16 +29,17 @@ pub(super) fn of_pod(sessions: &[Session], now: u64) -> Markup {
     )
 }
 
-fn row(session: &Session, now: u64) -> Markup {
+fn row(session: &SessionView, now: u64) -> Markup {
     let class = match (session.outcome.as_str(), session.exit_code) {
         ("done", None | Some(0)) => "good",
         ("failed" | "no_streams" | "protocol", _) | (_, Some(1..)) => "bad",
         _ => "",
     };
     let took = units::duration(session.duration_ms);
-    let (outcome, took) = match session.is_open() {
-        true => (format!("open, {took} so far"), String::new()),
-        false => (session.outcome.replace('_', " "), took),
+    let (outcome, took) = if session.is_open() {
+        (format!("open, {took} so far"), String::new())
+    } else {
+        (session.outcome.replace('_', " "), took)
     };
     html! {
         tr {
@@ -57,7 +58,7 @@ fn row(session: &Session, now: u64) -> Markup {
 }
 
 /// A table of the open sessions, oldest first.
-pub(super) fn open(sessions: &[OpenSession]) -> Markup {
+pub(super) fn open(sessions: &[OpenSessionView]) -> Markup {
     if sessions.is_empty() {
         return html! { p.none { "No session is open." } };
     }
@@ -65,15 +66,15 @@ pub(super) fn open(sessions: &[OpenSession]) -> Markup {
         (text("Session")) (number("Open for")) (text("Pod, container")) (text("Requested by")) (number("Bytes in"))
         (number("Bytes out"))
     };
-    let rows = html! { @for it in sessions.iter().take(SHOWN) { (open_row(it)) } };
+    let rows = html! { @for it in sessions.iter().take(MAX_SESSIONS_SHOWN) { (open_row(it)) } };
     let caption = "Open sessions of exec, attach and port-forward, oldest first";
     html! {
         (wide_flowing(caption, &columns, &rows))
-        @if sessions.len() > SHOWN { p.sub { "and " (sessions.len() - SHOWN) " more" } }
+        @if sessions.len() > MAX_SESSIONS_SHOWN { p.sub { "and " (sessions.len() - MAX_SESSIONS_SHOWN) " more" } }
     }
 }
 
-fn open_row(it: &OpenSession) -> Markup {
+fn open_row(it: &OpenSessionView) -> Markup {
     let session = &it.session;
     html! {
         tr {
@@ -93,7 +94,7 @@ fn open_row(it: &OpenSession) -> Markup {
     }
 }
 
-fn what(session: &Session) -> String {
+fn what(session: &SessionView) -> String {
     match &session.program {
         Some(program) => format!("{} {program}", session.kind),
         None => session.kind.clone(),
@@ -106,31 +107,31 @@ mod tests {
 
     #[test]
     fn sessions_are_told_the_newest_first() {
-        let session = |program: &str, code| Session {
+        let session = |program: &str, code| SessionView {
             kind: "exec".into(),
             program: Some(program.into()),
             outcome: "client_gone".into(),
             exit_code: code,
-            ..Session::default()
+            ..SessionView::default()
         };
-        let html = of_pod(&[session("a<b", None), session("sh", Some(137))], 0).into_string();
+        let html = pod_sessions(&[session("a<b", None), session("sh", Some(137))], 0).into_string();
         assert!(html.find("exec sh") < html.find("exec a&lt;b"), "{html}");
         assert!(
             html.contains("<td class=\"bad\">client gone</td><td class=\"n\">137</td>"),
             "{html}"
         );
-        assert_eq!(of_pod(&[], 0).into_string(), "");
+        assert_eq!(pod_sessions(&[], 0).into_string(), "");
     }
 
     #[test]
     fn an_open_session_says_so_and_for_how_long() {
-        let session = Session {
+        let session = SessionView {
             kind: "attach".into(),
-            outcome: Session::OPEN.into(),
+            outcome: SessionView::OPEN.into(),
             duration_ms: 120_000.0,
-            ..Session::default()
+            ..SessionView::default()
         };
-        let html = of_pod(&[session], 0).into_string();
+        let html = pod_sessions(&[session], 0).into_string();
         assert!(
             html.contains("<td class=\"\">open, 2m 00s so far</td>"),
             "{html}"
@@ -140,16 +141,16 @@ mod tests {
     #[test]
     fn open_sessions_lead_to_their_pods_or_have_an_id() {
         assert!(open(&[]).into_string().contains("No session is open"));
-        let one = |pod: Option<&str>| OpenSession {
+        let one = |pod: Option<&str>| OpenSessionView {
             id: "c0ffee00112233445566".into(),
             namespace: pod.map(|_| "shop".into()),
             pod: pod.map(str::to_owned),
-            session: Session {
+            session: SessionView {
                 kind: "exec".into(),
                 program: Some("a<b".into()),
                 container: Some("app".into()),
                 duration_ms: 120_000.0,
-                ..Session::default()
+                ..SessionView::default()
             },
         };
         let html = open(&[one(Some("<web>")), one(None)]).into_string();
@@ -162,8 +163,8 @@ mod tests {
             html.contains("exec a&lt;b</th><td class=\"n\">2m 00s</td>"),
             "{html}"
         );
-        let html = open(&vec![one(None); SHOWN + 3]).into_string();
-        assert_eq!(html.matches("<code>").count(), SHOWN);
+        let html = open(&vec![one(None); MAX_SESSIONS_SHOWN + 3]).into_string();
+        assert_eq!(html.matches("<code>").count(), MAX_SESSIONS_SHOWN);
         assert!(html.contains("and 3 more"), "{html}");
     }
 }

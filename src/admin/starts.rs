@@ -3,13 +3,13 @@
 use maud::{Markup, html};
 
 use super::links;
-use super::waterfall::{self, Scale};
-use crate::lifecycle::view::{Episode, Pod, PodState};
+use super::waterfall::{self, WaterfallScale};
+use crate::lifecycle::view::{EpisodeView, PodState, PodSummary};
 use crate::units;
 
 /// The rows under a legend and an axis.
-pub(super) fn rows(pods: &[&Pod], now: u64) -> Markup {
-    let scale = Scale::fitting(pods.iter().map(|pod| pod.episode.duration_ms));
+pub(super) fn rows(pods: &[&PodSummary], now: u64) -> Markup {
+    let scale = WaterfallScale::fitting(pods.iter().map(|pod| pod.episode.duration_ms));
     html! {
         (legend(pods))
         ol.starts {
@@ -22,8 +22,8 @@ pub(super) fn rows(pods: &[&Pod], now: u64) -> Markup {
 }
 
 /// All phases of a start, and others that occur.
-fn legend(pods: &[&Pod]) -> Markup {
-    let mut phases = waterfall::OF_STARTS.to_vec();
+fn legend(pods: &[&PodSummary]) -> Markup {
+    let mut phases = waterfall::START_PHASES.to_vec();
     for phase in pods.iter().flat_map(|pod| &pod.episode.phases) {
         if !phases.contains(&phase.phase.as_str()) && phases.len() < 12 {
             phases.push(&phase.phase);
@@ -32,7 +32,7 @@ fn legend(pods: &[&Pod]) -> Markup {
     waterfall::legend(phases)
 }
 
-fn row(pod: &Pod, scale: Scale, now: u64) -> Markup {
+fn row(pod: &PodSummary, scale: WaterfallScale, now: u64) -> Markup {
     let class = match pod.state {
         PodState::Failing | PodState::Failed => Some("failed"),
         PodState::CrashLoop => Some("loops"),
@@ -57,8 +57,8 @@ fn row(pod: &Pod, scale: Scale, now: u64) -> Markup {
     }
 }
 
-/// What the row is about, unless it is the first start or the stop of the pod.
-fn what(episode: &Episode) -> Markup {
+/// The subject of the row, unless it is the first start or the stop of the pod.
+fn what(episode: &EpisodeView) -> Markup {
     html! {
         @match (episode.kind.as_str(), &episode.container, episode.attempt) {
             ("start", _, 1..) => { " " span.sub { "sandbox attempt " (episode.attempt) } },

@@ -3,32 +3,35 @@
 use maud::{Markup, html};
 
 use super::table::{fact, number, text, wide};
-use super::waterfall::{self, Scale};
+use super::waterfall::{self, WaterfallScale};
 use super::{calls, links, sessions, starts};
 use crate::lifecycle::view::{
-    Call, Detail, Episode, Exit, Item, PodStory, PodSync, Tries, Wait, crash_loops, details, items,
+    CallDetail, CallView, EpisodeView, ExitView, InitContainerWaitView, PodStory, PodSyncView,
+    RepeatedTries, WaterfallItem, crash_loops, details, waterfall_items,
 };
 use crate::units;
 
 /// Everything below the heading: the newest episode first.
 pub(super) fn html(story: &PodStory, trace_url: Option<&str>) -> Markup {
-    let newest_first = || story.episodes.iter().enumerate().rev();
-    let loops = crash_loops(newest_first().map(|(_, episode)| episode));
+    let newest_first = story.episodes.iter().enumerate().rev();
+    let loops = crash_loops(story.episodes.iter().rev());
     html! {
         p.lead { (story.headline) }
-        @for ((number, it), crash_loop) in newest_first().zip(loops) { (episode(story, number, it, crash_loop, trace_url)) }
-        (sessions::of_pod(&story.sessions, story.now_unix_us))
+        @for ((number, shown), crash_loop) in newest_first.zip(loops) {
+            (episode(story, number, shown, crash_loop, trace_url))
+        }
+        (sessions::pod_sessions(&story.sessions, story.now_unix_us))
     }
 }
 
 fn episode(
     story: &PodStory,
     number: usize,
-    episode: &Episode,
+    episode: &EpisodeView,
     crash_loop: Option<&str>,
     trace_url: Option<&str>,
 ) -> Markup {
-    let scale = Scale::to(episode.duration_ms);
+    let scale = WaterfallScale::to(episode.duration_ms);
     let id = format!("e{number}");
     let began = units::rfc3339(episode.began_unix_us);
     // The page begins with one of these.
@@ -47,13 +50,13 @@ fn episode(
             }
             (facts(episode, story.now_unix_us, trace_url))
             (phases(episode, scale))
-            (of_episode(episode, scale))
+            (episode_calls(episode, scale))
             (exits(&episode.exits, story.now_unix_us))
         }
     }
 }
 
-fn title(episode: &Episode) -> String {
+fn title(episode: &EpisodeView) -> String {
     match (episode.kind.as_str(), &episode.container) {
         ("start", _) => "Start".to_owned(),
         ("stop", _) => "Stop".to_owned(),
@@ -64,8 +67,7 @@ fn title(episode: &Episode) -> String {
     }
 }
 
-fn facts(episode: &Episode, now: u64, trace_url: Option<&str>) -> Markup {
-    let id = |name: &str, id: &str| fact(name, html! { small { code { (id) } } });
+fn facts(episode: &EpisodeView, now: u64, trace_url: Option<&str>) -> Markup {
     html! {
         dl.facts {
             (fact("Took", units::duration(episode.lasting_ms(now))))
@@ -73,18 +75,21 @@ fn facts(episode: &Episode, now: u64, trace_url: Option<&str>) -> Markup {
             @if episode.failures > 0 { (fact("Failed calls", html! { span.bad { (episode.failures) } })) }
             @if episode.kind == "start" && episode.attempt > 0 { (fact("Sandbox attempt", episode.attempt)) }
             @if !episode.handler.is_empty() { (fact("Runtime handler", &episode.handler)) }
-            (id("Pod uid", &episode.uid))
-            @if let Some(sandbox) = &episode.sandbox_id { (id("Sandbox", calls::short(sandbox))) }
+            (id_fact("Pod uid", &episode.uid))
+            @if let Some(sandbox) = &episode.sandbox_id { (id_fact("Sandbox", calls::short(sandbox))) }
             @match trace_url {
                 Some(url) => (fact("Trace", links::trace(url, &episode.trace_id))),
-                None => (id("Trace", &episode.trace_id)),
+                None => (id_fact("Trace", &episode.trace_id)),
             }
         }
     }
 }
 
-fn phases(episode: &Episode, scale: Scale) -> Markup {
-    let share = |ms: f64| ms / episode.duration_ms.max(0.001) * 100.0;
+fn id_fact(name: &str, id: &str) -> Markup {
+    fact(name, html! { small { code { (id) } } })
+}
+
+fn phases(episode: &EpisodeView, scale: WaterfallScale) -> Markup {
     html! {
         @if !episode.phases.is_empty() {
             h3 { "Where the time went" }
@@ -92,9 +97,10 @@ fn phases(episode: &Episode, scale: Scale) -> Markup {
             ul.legend.parts aria-label="Phases" {
                 @for phase in &episode.phases {
                     @let (class, word) = waterfall::look(&phase.phase);
+                    @let percent = phase.ms / episode.duration_ms.max(0.001) * 100.0;
                     li {
                         (waterfall::key(class)) (word) " " strong { (units::duration(phase.ms)) } " "
-                        (format_args!("{:.0}", share(phase.ms))) " %"
+                        (format_args!("{percent:.0}")) " %"
                     }
                 }
             }
@@ -102,7 +108,7 @@ fn phases(episode: &Episode, scale: Scale) -> Markup {
     }
 }
 
-fn of_episode(episode: &Episode, scale: Scale) -> Markup {
+fn episode_calls(episode: &EpisodeView, scale: WaterfallScale) -> Markup {
     if episode.calls.is_empty() {
         return html! {};
     }
@@ -112,12 +118,12 @@ fn of_episode(episode: &Episode, scale: Scale) -> Markup {
             li.head aria-hidden="true" {
                 span.what { "Call" } span.n { "At" } span.n { "Took" } span.track-cell { (scale.axis()) }
             }
-            @for item in items(episode) {
+            @for item in waterfall_items(episode) {
                 @match item {
-                    Item::Wait(it) => (wait(it, scale)),
-                    Item::Kubelet(it) => (kubelet(it, scale)),
-                    Item::Tries(it) => (tries(&it, scale)),
-                    Item::Call(it) => {
+                    WaterfallItem::Wait(it) => (wait(it, scale)),
+                    WaterfallItem::Kubelet(it) => (kubelet(it, scale)),
+                    WaterfallItem::Tries(it) => (tries(&it, scale)),
+                    WaterfallItem::Call(it) => {
                         (call(it, scale))
                         @for (it, count) in details(it) { (detail(&it, count, scale)) }
                     },
@@ -129,7 +135,7 @@ fn of_episode(episode: &Episode, scale: Scale) -> Markup {
 }
 
 /// A container that the next call waited for.
-fn wait(wait: &Wait, scale: Scale) -> Markup {
+fn wait(wait: &InitContainerWaitView, scale: WaterfallScale) -> Markup {
     let (class, word) = waterfall::look("init_container");
     let took = units::duration(wait.duration_ms);
     let words = format!("{word} {}, ran for {took}", wait.container);
@@ -142,7 +148,7 @@ fn wait(wait: &Wait, scale: Scale) -> Markup {
 }
 
 /// The kubelet's own work. Its bar begins with the episode at the earliest.
-fn kubelet(sync: &PodSync, scale: Scale) -> Markup {
+fn kubelet(sync: &PodSyncView, scale: WaterfallScale) -> Markup {
     let at = sync.offset_ms.max(0.0);
     let took = (sync.offset_ms + sync.duration_ms - at).max(0.0);
     let whole = units::duration(sync.duration_ms);
@@ -167,7 +173,7 @@ fn kubelet(sync: &PodSync, scale: Scale) -> Markup {
     }
 }
 
-fn call(call: &Call, scale: Scale) -> Markup {
+fn call(call: &CallView, scale: WaterfallScale) -> Markup {
     let (class, _) = waterfall::look(waterfall::phase_of(&call.method));
     let mark = match call.outcome.as_str() {
         "ok" => "",
@@ -189,12 +195,13 @@ fn call(call: &Call, scale: Scale) -> Markup {
             }
             (times(call.offset_ms, call.duration_ms, &format!("{class}{mark}"), scale, &words))
             (error(call))
+            @for remark in &call.remarks { span.note.remark { (remark) } }
         }
     }
 }
 
 /// Equal tries in one row, a bar for each; the last of them follows in full.
-fn tries(tries: &Tries<'_>, scale: Scale) -> Markup {
+fn tries(tries: &RepeatedTries<'_>, scale: WaterfallScale) -> Markup {
     let Some(failed) = tries.failed() else {
         return html! {};
     };
@@ -202,7 +209,10 @@ fn tries(tries: &Tries<'_>, scale: Scale) -> Markup {
     let (first, last) = tries.times();
     let about = failed.container.as_deref().or(failed.image.as_deref());
     let words = format!("{} tries, {} UTC", tries.count, units::from_to(first, last));
-    let bars = tries.calls.iter().map(|it| (it.offset_ms, it.duration_ms));
+    let bars = tries
+        .calls
+        .iter()
+        .map(|call| (call.offset_ms, call.duration_ms));
     html! {
         li.tries {
             span.what {
@@ -216,7 +226,7 @@ fn tries(tries: &Tries<'_>, scale: Scale) -> Markup {
     }
 }
 
-fn times(at: f64, took: f64, class: &str, scale: Scale, words: &str) -> Markup {
+fn times(at: f64, took: f64, class: &str, scale: WaterfallScale, words: &str) -> Markup {
     html! {
         span.n { (units::duration(at)) }
         span.n { (units::duration(took)) }
@@ -224,7 +234,7 @@ fn times(at: f64, took: f64, class: &str, scale: Scale, words: &str) -> Markup {
     }
 }
 
-fn outcome(call: &Call) -> Markup {
+fn outcome(call: &CallView) -> Markup {
     html! {
         @match call.outcome.as_str() {
             "ok" => {},
@@ -234,7 +244,7 @@ fn outcome(call: &Call) -> Markup {
     }
 }
 
-fn error(call: &Call) -> Markup {
+fn error(call: &CallView) -> Markup {
     let deadline = call.deadline_ms.filter(|_| call.outcome == "deadline");
     html! {
         @if let Some(error) = &call.error {
@@ -246,7 +256,7 @@ fn error(call: &Call) -> Markup {
     }
 }
 
-fn detail(detail: &Detail, count: usize, scale: Scale) -> Markup {
+fn detail(detail: &CallDetail, count: usize, scale: WaterfallScale) -> Markup {
     let (class, kind) = match detail.what.as_str() {
         "cni" => ("network", "CNI plugin "),
         "oci" => ("create", "OCI runtime "),
@@ -259,7 +269,7 @@ fn detail(detail: &Detail, count: usize, scale: Scale) -> Markup {
         _ => ("other", "runtime "),
     };
     let doing = detail.doing.as_ref().map(|doing| format!(": {doing}"));
-    let command = detail.command.as_ref().map(|it| format!(" {it}"));
+    let command = detail.command.as_ref().map(|command| format!(" {command}"));
     let (command, doing) = (command.unwrap_or_default(), doing.unwrap_or_default());
     let mut what = format!("{kind}{}{command}{doing}", detail.name);
     if count > 1 {
@@ -274,7 +284,7 @@ fn detail(detail: &Detail, count: usize, scale: Scale) -> Markup {
     }
 }
 
-fn colour(exit: &Exit) -> &'static str {
+fn colour(exit: &ExitView) -> &'static str {
     match exit.reason.as_str() {
         _ if exit.ordered => "muted",
         "completed" => "good",
@@ -282,7 +292,7 @@ fn colour(exit: &Exit) -> &'static str {
     }
 }
 
-fn exits(exits: &[Exit], now: u64) -> Markup {
+fn exits(exits: &[ExitView], now: u64) -> Markup {
     let columns = html! {
         (text("Container")) (number("Restarts")) (text("Reason")) (number("Exit code")) (number("Ran for"))
         (number("Ago"))
@@ -304,7 +314,7 @@ fn exits(exits: &[Exit], now: u64) -> Markup {
     html! {
         @if !exits.is_empty() {
             h3 { "Container exits" }
-            (wide("Container exits", "Container exits, as far as the kubelet asked for them", &columns, &rows))
+            (wide("Container exits", "Container exits that the kubelet asked about", &columns, &rows))
         }
     }
 }
@@ -327,6 +337,13 @@ mod tests {
         ] {
             assert!(html.contains(said), "{said}: {html}");
         }
+    }
+
+    #[test]
+    fn warnings_of_the_runtime_are_told() {
+        let text = html(&examples::story(examples::slow_pull()), None).into_string();
+        let note = "<span class=\"note remark\">the image says that it is for linux/arm64";
+        assert!(text.contains(note), "{text}");
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub(super) fn count(n: u64) -> Markup {
     html! { @if n > 0 { (n) } }
 }
 
-/// A section with a heading and a note beside it.
+/// A section with a heading and a note next to it.
 pub(super) fn card(id: &str, title: &str, note: &Markup, content: &Markup) -> Markup {
     html! {
         section.card aria-labelledby=(id) {

@@ -8,15 +8,15 @@ use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::table::{self, count, number, text};
-use super::{Sources, flight};
+use super::{PageSources, flight};
 use crate::cri::Method;
-use crate::lifecycle::tables::{BUCKETS_US, Samples, samples};
+use crate::lifecycle::tables::{BUCKETS_US, CallSamples, samples};
 use crate::lifecycle::view;
 use crate::units;
 
 /// The query.
 #[derive(Debug, Default, Deserialize)]
-pub struct Wanted {
+pub struct TracezQuery {
     format: Option<String>,
     method: Option<String>,
 }
@@ -29,28 +29,37 @@ pub(super) fn method_of(name: &str) -> Option<Method> {
 /// The response to an unknown method.
 pub(super) const NO_SUCH_METHOD: &str = "no such method\n";
 
-/// `/debug/tracez`; as a page, that of the recorder.
-pub async fn page(State(sources): State<Sources>, Query(wanted): Query<Wanted>) -> Response {
+/// `/debug/tracez`; the page is the same as `/debug/flight`.
+pub async fn page(
+    State(sources): State<PageSources>,
+    Query(wanted): Query<TracezQuery>,
+) -> Response {
     let only = wanted.method.as_deref().map(method_of);
     if only == Some(None) {
         return (StatusCode::BAD_REQUEST, NO_SUCH_METHOD).into_response();
     }
     match wanted.format.as_deref() {
-        Some("json") => Json(of_recorder(&sources, only.flatten())).into_response(),
-        _ => flight::page(State(sources), Query(flight::Wanted::of(wanted.method))).await,
+        Some("json") => Json(recorder_samples(&sources, only.flatten())).into_response(),
+        _ => {
+            flight::page(
+                State(sources),
+                Query(flight::FlightRecorderQuery::for_method(wanted.method)),
+            )
+            .await
+        }
     }
 }
 
-fn of_recorder(sources: &Sources, only: Option<Method>) -> Samples {
+fn recorder_samples(sources: &PageSources, only: Option<Method>) -> CallSamples {
     samples(&sources.recorder, &sources.in_flight.calls(), only)
 }
 
 /// The part of the page of the recorder.
-pub(super) fn part(sources: &Sources, only: Option<Method>) -> Markup {
-    html(&of_recorder(sources, only))
+pub(super) fn part(sources: &PageSources, only: Option<Method>) -> Markup {
+    html(&recorder_samples(sources, only))
 }
 
-fn html(samples: &Samples) -> Markup {
+fn html(samples: &CallSamples) -> Markup {
     if samples.methods.is_empty() {
         return html! { p { "No such call is recorded." } };
     }
@@ -74,17 +83,17 @@ fn html(samples: &Samples) -> Markup {
         h2 #samples { "Samples, by method and latency" }
         (table::table(&columns, &counts))
         @for of in &samples.methods {
-            @let buckets = || [&of.errors].into_iter().chain(of.buckets.iter().rev());
-            @if buckets().any(|bucket| bucket.count > 0) {
+            @let buckets = [&of.errors].into_iter().chain(of.buckets.iter().rev());
+            @if buckets.clone().any(|bucket| bucket.count > 0) {
                 h3 { (of.method) }
-                (calls(buckets().flat_map(|bucket| &bucket.samples), samples.now_unix_us))
+                (calls(buckets.flat_map(|bucket| &bucket.samples), samples.now_unix_us))
             }
         }
     }
 }
 
 /// A table of calls.
-pub(super) fn calls<'a>(rows: impl IntoIterator<Item = &'a view::Call>, now: u64) -> Markup {
+pub(super) fn calls<'a>(rows: impl IntoIterator<Item = &'a view::CallView>, now: u64) -> Markup {
     let columns = html! {
         (number("call")) (text("method")) (text("pod")) (text("container")) (number("took")) (number("in backend"))
         (text("outcome")) (text("began")) (text("error"))
@@ -92,12 +101,13 @@ pub(super) fn calls<'a>(rows: impl IntoIterator<Item = &'a view::Call>, now: u64
     table::flowing(&columns, &html! { @for row in rows { (call(row, now)) } })
 }
 
-fn call(row: &view::Call, now: u64) -> Markup {
+fn call(row: &view::CallView, now: u64) -> Markup {
     let whom = row.pod_path().or_else(|| row.image.clone());
     // A code as gRPC spells it, an outcome in words.
-    let outcome = match row.code.is_empty() {
-        true => row.outcome.replace('_', " "),
-        false => row.code.clone(),
+    let outcome = if row.code.is_empty() {
+        row.outcome.replace('_', " ")
+    } else {
+        row.code.clone()
     };
     html! {
         tr {
@@ -124,10 +134,10 @@ mod tests {
     /// On a narrow screen the error must not be beyond the edge.
     #[test]
     fn rows_of_calls_flow_where_it_is_narrow() {
-        let row = view::Call {
+        let row = view::CallView {
             error: Some("no <network>".to_owned()),
             outcome: "in_flight".to_owned(),
-            ..view::Call::default()
+            ..view::CallView::default()
         };
         let html = calls([&row], 0).into_string();
         assert!(html.contains("<table class=\"flow\">"), "{html}");

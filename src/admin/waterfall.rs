@@ -3,7 +3,7 @@
 
 use maud::{Markup, html};
 
-use crate::lifecycle::view::{Episode, Phase};
+use crate::lifecycle::view::{EpisodeView, PhaseDuration};
 use crate::units;
 
 /// Name, CSS class (`style.css`) and label of each phase.
@@ -23,7 +23,7 @@ const PHASES: [(&str, &str, &str); 12] = [
 ];
 
 /// The phases of a start, for the legend of a list.
-pub(super) const OF_STARTS: [&str; 8] = [
+pub(super) const START_PHASES: [&str; 8] = [
     "sandbox",
     "network",
     "image_pull",
@@ -76,15 +76,15 @@ pub(super) fn key(class: &str) -> Markup {
 
 /// The scale that all bars of a list share.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Scale {
+pub(super) struct WaterfallScale {
     /// Milliseconds at the right end.
     pub(super) end: f64,
 }
 
 /// Bars longer than this multiple of the median are cut: otherwise one start of half an hour makes all others dots.
-const LONGEST: f64 = 8.0;
+const MAX_MEDIAN_MULTIPLE: f64 = 8.0;
 
-impl Scale {
+impl WaterfallScale {
     /// A scale that fits these durations, in milliseconds, and ends at a round number.
     pub(super) fn fitting(durations: impl IntoIterator<Item = f64>) -> Self {
         let mut durations: Vec<_> = durations.into_iter().filter(|ms| *ms > 0.0).collect();
@@ -95,7 +95,7 @@ impl Scale {
             .copied()
             .unwrap_or(longest);
         // A bar that is only a little longer is not cut.
-        let end = match middle * LONGEST {
+        let end = match middle * MAX_MEDIAN_MULTIPLE {
             cut if longest > 2.0 * cut => cut,
             _ => longest,
         };
@@ -139,11 +139,15 @@ fn round_up(ms: f64) -> f64 {
 }
 
 /// The phases of an episode, one after the other, on a scale.
-pub(super) fn stacked(episode: &Episode, scale: Scale) -> Markup {
+pub(super) fn stacked(episode: &EpisodeView, scale: WaterfallScale) -> Markup {
     let total: f64 = episode.phases.iter().map(|phase| phase.ms).sum();
     let cut = total > scale.end * 1.001;
     // In a bar that is too long the parts keep their proportions.
-    let scale = if cut { Scale::to(total) } else { scale };
+    let scale = if cut {
+        WaterfallScale::to(total)
+    } else {
+        scale
+    };
     let starts = episode.phases.iter().scan(0.0, |end, phase| {
         let start = *end;
         *end += phase.ms;
@@ -163,7 +167,7 @@ pub(super) fn stacked(episode: &Episode, scale: Scale) -> Markup {
 }
 
 /// `network 9.50 s, sandbox 330 ms`, longest first.
-pub(super) fn in_words(phases: &[Phase], cut: bool) -> String {
+pub(super) fn in_words(phases: &[PhaseDuration], cut: bool) -> String {
     let mut phases: Vec<_> = phases.iter().filter(|phase| phase.ms > 0.0).collect();
     phases.sort_by(|a, b| b.ms.total_cmp(&a.ms));
     let words: Vec<_> = phases
@@ -181,7 +185,7 @@ pub(super) fn in_words(phases: &[Phase], cut: bool) -> String {
 }
 
 /// One bar at its place in time, with the class of its phase and of its state.
-pub(super) fn placed(class: &str, at: f64, ms: f64, scale: Scale, words: &str) -> Markup {
+pub(super) fn placed(class: &str, at: f64, ms: f64, scale: WaterfallScale, words: &str) -> Markup {
     html! {
         svg.bar width="100%" height="12" role="img" aria-label=(words) { (rect(class, (at, ms), scale, words)) }
     }
@@ -191,7 +195,7 @@ pub(super) fn placed(class: &str, at: f64, ms: f64, scale: Scale, words: &str) -
 pub(super) fn several(
     class: &str,
     bars: impl IntoIterator<Item = (f64, f64)>,
-    scale: Scale,
+    scale: WaterfallScale,
     words: &str,
 ) -> Markup {
     html! {
@@ -216,7 +220,7 @@ pub(super) fn gauge(percent: u64, words: &str) -> Markup {
     }
 }
 
-fn rect(class: &str, (at, ms): (f64, f64), scale: Scale, title: &str) -> Markup {
+fn rect(class: &str, (at, ms): (f64, f64), scale: WaterfallScale, title: &str) -> Markup {
     let from = scale.percent(at);
     let width = scale.percent(at + ms) - from;
     // Next to no time is a thin line, not nothing.
@@ -235,11 +239,11 @@ mod tests {
 
     #[test]
     fn scales_end_at_round_numbers_and_one_giant_does_not_hide_the_rest() {
-        assert_eq!(Scale::fitting([14_200.0]).end, 20_000.0);
-        assert_eq!(Scale::fitting([900.0, 1100.0, 1500.0]).end, 2000.0);
-        assert_eq!(Scale::fitting([]).end, 1000.0);
-        assert_eq!(Scale::fitting([130_000.0]).end, 240_000.0);
-        let scale = Scale::fitting([1000.0, 1100.0, 1200.0, 1_800_000.0]);
+        assert_eq!(WaterfallScale::fitting([14_200.0]).end, 20_000.0);
+        assert_eq!(WaterfallScale::fitting([900.0, 1100.0, 1500.0]).end, 2000.0);
+        assert_eq!(WaterfallScale::fitting([]).end, 1000.0);
+        assert_eq!(WaterfallScale::fitting([130_000.0]).end, 240_000.0);
+        let scale = WaterfallScale::fitting([1000.0, 1100.0, 1200.0, 1_800_000.0]);
         assert_eq!(scale.end, 10_000.0);
         assert!(round_up(f64::MAX).is_finite());
     }
@@ -247,19 +251,19 @@ mod tests {
     #[test]
     fn the_parts_fill_their_bar() {
         let episode = examples::slow_cni();
-        let html = stacked(&episode, Scale::fitting([episode.duration_ms])).into_string();
+        let html = stacked(&episode, WaterfallScale::fitting([episode.duration_ms])).into_string();
         assert!(html.contains("aria-label=\"network 9.50 s, image pull 3.20 s,"));
         // 330 ms of 20 s, and the network after it.
         assert!(html.contains("class=\"ph sandbox\" x=\"0.00%\" width=\"1.65%\""));
         assert!(html.contains("class=\"ph network\" x=\"1.65%\" width=\"47.50%\""));
         assert!(!html.contains("class=\"cut\""));
-        let html = stacked(&episode, Scale::to(1000.0)).into_string();
+        let html = stacked(&episode, WaterfallScale::to(1000.0)).into_string();
         assert!(html.contains("class=\"cut\"") && html.contains("longer than the scale"));
     }
 
     #[test]
     fn foreign_phases_stay_text() {
-        let html = stacked(&examples::hostile(), Scale::to(6.0)).into_string();
+        let html = stacked(&examples::hostile(), WaterfallScale::to(6.0)).into_string();
         assert!(!html.contains("<script"), "{html}");
         assert!(html.contains("&quot;&gt;&lt;script&gt;"));
     }

@@ -5,30 +5,30 @@ use std::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use super::build::Built;
-use super::{Error, ROOT_ONLY};
+use super::build::ProcessParts;
+use super::{ROOT_ONLY_MODE, ServeError};
 use crate::admin;
 use crate::config::Config;
-use crate::proxy::listener::Socket;
+use crate::proxy::listener::BoundSocket;
 use crate::telemetry::logging::LogHandle;
 use crate::tls::Certificates;
 
-/// Its sockets; each is `None` if it is off.
+/// The sockets of the admin endpoint; each is `None` if it is off.
 pub(super) struct AdminSockets {
     pages: Option<TcpListener>,
     metrics: Option<TcpListener>,
-    root: Option<Socket>,
-    agents: Option<Socket>,
+    root: Option<BoundSocket>,
+    agents: Option<BoundSocket>,
 }
 
 impl AdminSockets {
-    pub(super) fn bind(config: &Config) -> Result<Self, Error> {
+    pub(super) fn bind(config: &Config) -> Result<Self, ServeError> {
         let pages = config.admin.listen.map(admin::bind).transpose()?;
         let metrics = config.metrics.listen.map(admin::bind).transpose()?;
         let root = config.admin.socket.as_deref();
-        let root = root.map(|path| Socket::bind(path, ROOT_ONLY, None));
+        let root = root.map(|path| BoundSocket::bind(path, ROOT_ONLY_MODE, None));
         let agents = config.admin.agent_socket.as_deref();
-        let agents = agents.map(|path| Socket::bind_for_group(path, config.admin.agent_group));
+        let agents = agents.map(|path| BoundSocket::bind_for_group(path, config.admin.agent_group));
         Ok(Self {
             pages,
             metrics,
@@ -40,35 +40,37 @@ impl AdminSockets {
     /// Serves until `stop`. Returns a guard that removes the files of the unix sockets.
     pub(super) fn serve(
         self,
-        built: &Built,
+        built: &ProcessParts,
         config: &Config,
         log: &LogHandle,
         certificates: Certificates,
         side: &Runtime,
         stop: &CancellationToken,
     ) -> impl Sized + use<> {
-        let sources = || built.sources(config, log.clone());
+        let sources = built.sources(config, log.clone());
         if let Some(listener) = self.pages {
             let settings = config.admin.clone();
-            side.spawn(admin::serve(listener, sources(), settings, stop.clone()));
+            let pages = admin::serve(listener, sources.clone(), settings, stop.clone());
+            side.spawn(pages);
         }
         if let Some(listener) = self.metrics {
             let settings = config.metrics.clone();
             side.spawn(admin::remote::serve(
                 listener,
-                sources(),
+                sources.clone(),
                 settings,
                 certificates,
                 stop.clone(),
             ));
         }
         let mut files = Vec::new();
-        if let Some((listener, file)) = self.root.map(Socket::into_parts) {
-            side.spawn(admin::serve_socket(listener, sources(), stop.clone()));
+        if let Some((listener, file)) = self.root.map(BoundSocket::into_parts) {
+            let socket = admin::serve_socket(listener, sources.clone(), stop.clone());
+            side.spawn(socket);
             files.push(file);
         }
-        if let Some((listener, file)) = self.agents.map(Socket::into_parts) {
-            side.spawn(admin::serve_agents(listener, sources(), stop.clone()));
+        if let Some((listener, file)) = self.agents.map(BoundSocket::into_parts) {
+            side.spawn(admin::serve_agents(listener, sources, stop.clone()));
             files.push(file);
         }
         files

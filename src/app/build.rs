@@ -10,32 +10,32 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender};
 use tokio_util::sync::CancellationToken;
 
-use super::node::Node;
+use super::node::NodeStateReader;
 use super::observer::LifecycleObserver;
 use super::supervise::supervised;
-use super::{Error, recording};
+use super::{ServeError, recording};
 use crate::admin;
 use crate::call::Call;
-use crate::config::{self, Config, Routing};
+use crate::config::{self, Config, RoutingSettings};
 use crate::grpc::CriService;
 use crate::lifecycle::capture::requests::RequestRecording;
 use crate::lifecycle::containerd::PullProgress;
 use crate::lifecycle::process_scanner::Observations;
-use crate::lifecycle::rates::Rates;
-use crate::lifecycle::recorder::{Dumps, Recorder};
-use crate::lifecycle::{Aggregator, CallSink, Event, Stories, Trace, aggregator};
+use crate::lifecycle::rates::CallRates;
+use crate::lifecycle::recorder::{DumpWriter, FlightRecorder};
+use crate::lifecycle::{Aggregator, AggregatorEvent, CallSink, EpisodeTracer, Stories, aggregator};
 use crate::proxy::backend::{self, Backend, probe, resync};
-use crate::proxy::faults::Faults;
-use crate::proxy::instrument::signals::{SignalSettings, Signals, watch_in_flight};
-use crate::proxy::instrument::stuck::Watch;
-use crate::proxy::instrument::{CallObserver, InFlight, Shared};
-use crate::proxy::listener::metrics::Connections;
-use crate::proxy::pod_index::{self, Index};
-use crate::proxy::router::Table;
-use crate::proxy::router::rules::Rules;
+use crate::proxy::faults::ActiveFaults;
+use crate::proxy::instrument::signals::{CallSignals, SignalSettings, watch_in_flight};
+use crate::proxy::instrument::stuck::StuckCallWatch;
+use crate::proxy::instrument::{CallObserver, InFlightCalls, InstrumentState};
+use crate::proxy::listener::metrics::ConnectionMetrics;
+use crate::proxy::pod_index::{self, PodIndex};
+use crate::proxy::router::RoutingTable;
+use crate::proxy::router::rules::{BackendIndex, RoutingRules};
 use crate::proxy::sessions::SessionProxy;
-use crate::proxy::stack::Parts;
-use crate::settings::InEffect;
+use crate::proxy::stack::StackParts;
+use crate::settings::EffectiveSettings;
 use crate::telemetry::Drops;
 use crate::telemetry::logging;
 use crate::telemetry::otlp::SpanSink;
@@ -44,30 +44,30 @@ use crate::telemetry::registry::Registry;
 use crate::watchdog::Heartbeat;
 
 /// Parts with the lifetime of the process.
-pub(super) struct Built {
+pub(super) struct ProcessParts {
     pub(super) registry: Arc<Registry>,
-    pub(super) signals: Arc<Signals>,
+    pub(super) signals: Arc<CallSignals>,
     pub(super) stories: Arc<Stories>,
     pub(super) aggregator: Option<Aggregator>,
-    pub(super) recorder: Arc<Recorder>,
+    pub(super) recorder: Arc<FlightRecorder>,
     pub(super) observations: Arc<Observations>,
-    pub(super) feed: Sender<Event>,
-    pub(super) dumps: Arc<Dumps>,
+    pub(super) feed: Sender<AggregatorEvent>,
+    pub(super) dumps: Arc<DumpWriter>,
     pub(super) requests: Arc<RequestRecording>,
-    pub(super) rates: Arc<Rates>,
-    pub(super) config: Arc<ArcSwap<InEffect>>,
-    pub(super) routing: Arc<Routing>,
+    pub(super) rates: Arc<CallRates>,
+    pub(super) config: Arc<ArcSwap<EffectiveSettings>>,
+    pub(super) routing: Arc<RoutingSettings>,
     pub(super) hash: ConfigHash,
-    pub(super) in_flight: Arc<InFlight>,
+    pub(super) in_flight: Arc<InFlightCalls>,
     observer: Arc<dyn CallObserver>,
-    pub(super) index: Arc<Index>,
+    pub(super) index: Arc<PodIndex>,
     pub(super) backends: Vec<Arc<Backend>>,
-    pub(super) table: Arc<Table>,
-    pub(super) faults: Option<Arc<Faults>>,
+    pub(super) table: Arc<RoutingTable>,
+    pub(super) faults: Option<Arc<ActiveFaults>>,
     pub(super) heartbeat: Arc<Heartbeat>,
-    pub(super) connections: Arc<Connections>,
+    pub(super) connections: Arc<ConnectionMetrics>,
     /// The image pulls of the built-in runtime.
-    pub(super) pulling: Option<admin::Pulling>,
+    pub(super) pulling: Option<admin::PullProgressReader>,
     /// The image pulls of containerd.
     pub(super) pull_progress: Arc<PullProgress>,
     pub(super) started: Instant,
@@ -79,7 +79,7 @@ pub(super) fn build(
     drops: &Arc<Drops>,
     runtimes: [&Handle; 2],
     builtin: Option<&CriService>,
-) -> Result<Built, Error> {
+) -> Result<ProcessParts, ServeError> {
     let registry = registry(config);
     let hash = ConfigHash::default();
     hash.set(&config.fingerprint());
@@ -94,11 +94,11 @@ pub(super) fn build(
     let backends: Vec<_> = backends
         .map(|settings| backend(settings, builtin).map(Arc::new))
         .collect::<Result<_, _>>()?;
-    let connections = Arc::new(Connections::new(&registry)?);
-    let in_flight = Arc::new(InFlight::default());
+    let connections = Arc::new(ConnectionMetrics::new(&registry)?);
+    let in_flight = Arc::new(InFlightCalls::default());
     watch_in_flight(&registry, Arc::clone(&in_flight) as _)?;
-    let records = Records::new(config, &in_flight, &backends, &hash, drops);
-    let signals = Signals::new(
+    let records = RecordReceivers::new(config, &in_flight, &backends, &hash, drops);
+    let signals = CallSignals::new(
         &registry,
         &config.into(),
         sink.clone(),
@@ -107,8 +107,8 @@ pub(super) fn build(
     let signals = Arc::new(signals);
     let stories = Stories::new(&config.story, Arc::clone(&records.observations));
     let stories = Arc::new(stories);
-    let trace = sink.map(|sink| Trace::new(sink, signals.sampling()));
-    let node = Node {
+    let trace = sink.map(|sink| EpisodeTracer::new(sink, signals.sampling()));
+    let node = NodeStateReader {
         backends: backends.clone(),
         connections: Arc::clone(&connections),
     };
@@ -116,14 +116,15 @@ pub(super) fn build(
     let aggregator = aggregator(config, inputs, trace, node, drops);
     let aggregator = Aggregator::new(aggregator, &registry)?;
     let (index, table) = table(config, &backends, &registry)?;
-    let faults = match config.faults.enabled {
-        true => Some(Arc::new(Faults::new(&registry)?)),
-        false => None,
+    let faults = if config.faults.enabled {
+        Some(Arc::new(ActiveFaults::new(&registry)?))
+    } else {
+        None
     };
-    Ok(Built {
+    Ok(ProcessParts {
         connections,
         registry: Arc::new(registry),
-        rates: Arc::new(Rates::new(signals.durations(), signals.routine())),
+        rates: Arc::new(CallRates::new(signals.durations(), signals.routine())),
         signals,
         stories,
         aggregator: Some(aggregator),
@@ -148,27 +149,30 @@ pub(super) fn build(
     })
 }
 
-/// What receives the records of calls.
-struct Records {
-    recorder: Arc<Recorder>,
+/// Receivers of the records of calls.
+struct RecordReceivers {
+    recorder: Arc<FlightRecorder>,
     observations: Arc<Observations>,
-    dumps: Arc<Dumps>,
+    dumps: Arc<DumpWriter>,
     requests: Arc<RequestRecording>,
     observer: Arc<dyn CallObserver>,
     /// To the aggregator, and its end.
-    feed: Sender<Event>,
-    events: Receiver<Event>,
+    feed: Sender<AggregatorEvent>,
+    events: Receiver<AggregatorEvent>,
 }
 
-impl Records {
+impl RecordReceivers {
     fn new(
         config: &Config,
-        in_flight: &Arc<InFlight>,
+        in_flight: &Arc<InFlightCalls>,
         backends: &[Arc<Backend>],
         hash: &ConfigHash,
         drops: &Arc<Drops>,
     ) -> Self {
-        let recorder = Arc::new(Recorder::new(config.recorder.calls, config.recorder.polls));
+        let recorder = Arc::new(FlightRecorder::new(
+            config.recorder.calls,
+            config.recorder.polls,
+        ));
         let (sink, events) = CallSink::new(Arc::clone(&recorder), Arc::clone(drops));
         let feed = sink.feed();
         let observations = Arc::<Observations>::default();
@@ -196,12 +200,12 @@ impl Records {
 /// The parts of the aggregator. `trace` exports finished episodes.
 fn aggregator(
     config: &Config,
-    (stories, events, in_flight): (Arc<Stories>, Receiver<Event>, CallsInFlight),
-    trace: Option<Trace>,
-    node: Node,
+    (stories, events, in_flight): (Arc<Stories>, Receiver<AggregatorEvent>, CallsInFlight),
+    trace: Option<EpisodeTracer>,
+    node: NodeStateReader,
     drops: &Arc<Drops>,
-) -> aggregator::Parts {
-    aggregator::Parts {
+) -> aggregator::AggregatorParts {
+    aggregator::AggregatorParts {
         stories,
         events,
         in_flight,
@@ -219,13 +223,13 @@ fn table(
     config: &Config,
     backends: &[Arc<Backend>],
     registry: &Registry,
-) -> Result<(Arc<Index>, Arc<Table>), Error> {
+) -> Result<(Arc<PodIndex>, Arc<RoutingTable>), ServeError> {
     let limits = config.telemetry.identity;
-    let index = Arc::new(Index::new(limits.sandboxes, limits.containers));
+    let index = Arc::new(PodIndex::new(limits.sandboxes, limits.containers));
     backend::metrics::register(registry, backends)?;
     pod_index::metrics::register(registry, &index)?;
     let names = backends.iter().map(|b| Arc::clone(b.name())).collect();
-    let table = Table::new(rules(config)?, Arc::clone(&index), names);
+    let table = RoutingTable::new(rules(config)?, Arc::clone(&index), names);
     Ok((index, Arc::new(table)))
 }
 
@@ -243,7 +247,7 @@ fn registry(config: &Config) -> Registry {
 type CallsInFlight = Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
 
 /// Reads the calls in flight, for `lifecycle`, which does not know their table.
-pub(super) fn reading(in_flight: &Arc<InFlight>) -> CallsInFlight {
+pub(super) fn reading(in_flight: &Arc<InFlightCalls>) -> CallsInFlight {
     let in_flight = Arc::clone(in_flight);
     Arc::new(move || in_flight.calls())
 }
@@ -264,37 +268,41 @@ impl From<&Config> for SignalSettings {
 }
 
 /// The backend with these settings.
-fn backend(settings: &config::Backend, builtin: Option<&CriService>) -> Result<Backend, Error> {
+fn backend(
+    settings: &config::BackendSettings,
+    builtin: Option<&CriService>,
+) -> Result<Backend, ServeError> {
     let name = &settings.name;
     match (settings.endpoint.as_deref(), builtin) {
         (Some(endpoint), _) => Ok(Backend::remote(name, endpoint.to_owned())),
         (None, Some(service)) => Ok(Backend::local(name, service.clone())),
-        (None, None) => Err(Error::Backends(format!(
+        (None, None) => Err(ServeError::Backends(format!(
             "backend {name}: the built-in runtime is not configured"
         ))),
     }
 }
 
 /// The routing settings, with indices of backends in place of names.
-fn rules(config: &Config) -> Result<Rules, Error> {
-    let position = |name: &str| {
-        let found = config.backends.iter().position(|b| b.name == name);
-        found.ok_or_else(|| Error::Backends(format!("routing: no backend is named {name}")))
-    };
+fn rules(config: &Config) -> Result<RoutingRules, ServeError> {
     let mut handlers = HashMap::new();
     for rule in &config.routing.rules {
-        let backend = position(&rule.backend)?;
+        let backend = backend_index(config, &rule.backend)?;
         // The first match wins.
         handlers
             .entry(rule.runtime_handler.as_str().into())
             .or_insert(backend);
     }
-    Ok(Rules {
+    Ok(RoutingRules {
         backends: config.backends.len(),
-        default: position(&config.routing.default)?,
-        images: position(&config.routing.images)?,
+        default: backend_index(config, &config.routing.default)?,
+        images: backend_index(config, &config.routing.images)?,
         handlers,
     })
+}
+
+fn backend_index(config: &Config, name: &str) -> Result<BackendIndex, ServeError> {
+    let index = config.backends.iter().position(|b| b.name == name);
+    index.ok_or_else(|| ServeError::Backends(format!("routing: no backend is named {name}")))
 }
 
 /// Spawns a task that begins anew after a panic, until `stop`.
@@ -310,7 +318,7 @@ fn spawn<F>(
     side.spawn(stop.clone().run_until_cancelled_owned(task));
 }
 
-impl Built {
+impl ProcessParts {
     pub(super) fn start_background(&self, side: &Runtime, stop: &CancellationToken) {
         for backend in &self.backends {
             let came_up = Arc::new(Notify::new());
@@ -318,21 +326,19 @@ impl Built {
                 (Arc::clone(backend), Arc::clone(&self.index)),
                 Arc::clone(&came_up),
             );
-            let filling = move || {
+            spawn(side, stop, "resync", move || {
                 let (backend, index) = parts.clone();
                 resync::run(backend, index, Arc::clone(&up))
-            };
-            spawn(side, stop, "resync", filling);
+            });
             let backend = Arc::clone(backend);
-            let watching = move || {
+            spawn(side, stop, "probe", move || {
                 let came_up = Arc::clone(&came_up);
                 probe::run(Arc::clone(&backend), move || came_up.notify_one())
-            };
-            spawn(side, stop, "probe", watching);
+            });
         }
         let rates = Arc::clone(&self.rates);
         spawn(side, stop, "rates", move || Arc::clone(&rates).run());
-        let watch = Watch {
+        let watch = StuckCallWatch {
             in_flight: Arc::clone(&self.in_flight),
             signals: Arc::clone(&self.signals),
             observer: Arc::clone(&self.observer),
@@ -340,8 +346,8 @@ impl Built {
         spawn(side, stop, "stuck calls", move || watch.clone().run());
     }
 
-    pub(super) fn sources(&self, config: &Config, log: logging::LogHandle) -> admin::Sources {
-        admin::Sources {
+    pub(super) fn sources(&self, config: &Config, log: logging::LogHandle) -> admin::PageSources {
+        admin::PageSources {
             registry: Arc::clone(&self.registry),
             in_flight: Arc::clone(&self.in_flight),
             backends: self.backends.clone(),
@@ -369,9 +375,9 @@ impl Built {
         &self,
         max_message_bytes: usize,
         sessions: Option<SessionProxy>,
-    ) -> Parts {
-        Parts {
-            shared: Shared {
+    ) -> StackParts {
+        StackParts {
+            shared: InstrumentState {
                 signals: Arc::clone(&self.signals),
                 in_flight: Arc::clone(&self.in_flight),
                 seq: Arc::default(),

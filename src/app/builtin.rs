@@ -21,7 +21,7 @@ use crate::admin;
 use crate::call::times::unix_micros;
 use crate::config::{self, Streaming};
 use crate::grpc::CriService;
-use crate::lifecycle::view::{Layer, Progress};
+use crate::lifecycle::view::{LayerProgress, PullProgressView};
 use crate::reload::Reconfigure;
 use crate::runtime::events::ProcessEvent;
 use crate::runtime::node::NodeError;
@@ -38,28 +38,28 @@ use criscope_image::{
     Timeouts, UnusableFile, VerifierPlugins,
 };
 
-use self::handlers::Found;
-use super::Error;
+use self::handlers::UsableHandlers;
+use super::ServeError;
 
 /// Name of the cgroup of the shims.
-const SHIMS: &str = "/criscope-shims";
+const SHIM_CGROUP: &str = "/criscope-shims";
 
 /// The number of worker threads; the work mostly waits for plugins and the OCI runtime.
-const THREADS: usize = 2;
+const WORKER_THREADS: usize = 2;
 
 /// Threads that may wait for disks, mounts and processes at the same time. A disk that hangs takes one for each object on it
 /// (`runtime/store/durable.rs`), and the rest needs others; they are started on demand.
-const WAITING: usize = 4096;
+const MAX_BLOCKING_THREADS: usize = 4096;
 /// How long such a thread waits for more. They wait in turn: with tokio's ten seconds, the periodic work of the daemon, a few tasks in
 /// ten seconds, keeps all threads that a pull has started.
-const IDLE: Duration = Duration::from_secs(1);
+const BLOCKING_THREAD_IDLE_TIME: Duration = Duration::from_secs(1);
 
 /// How long shutdown waits for background work.
-const LAST_WORK: Duration = Duration::from_secs(5);
+const SHUTDOWN_WORK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why the built-in runtime cannot be started.
 #[derive(Debug, thiserror::Error)]
-pub enum BuiltinError {
+pub enum BuiltinRuntimeError {
     /// A program is missing.
     #[error(transparent)]
     Program(#[from] ProgramError),
@@ -78,7 +78,7 @@ pub enum BuiltinError {
 }
 
 /// The built-in runtime on separate threads: its work can take long and must not delay calls or the side thread.
-pub(super) struct Builtin {
+pub(super) struct BuiltinRuntime {
     threads: tokio::runtime::Runtime,
     runtime: Arc<Runtime>,
     /// The programs of handlers that were missing at the start.
@@ -86,18 +86,20 @@ pub(super) struct Builtin {
     service: CriService,
 }
 
-impl Builtin {
+impl BuiltinRuntime {
     /// Starts it.
-    pub(super) fn start(config: &config::Runtime, limit: usize) -> Result<Self, Error> {
+    pub(super) fn start(config: &config::Runtime, limit: usize) -> Result<Self, ServeError> {
         let threads = Builder::new_multi_thread()
-            .worker_threads(THREADS)
+            .worker_threads(WORKER_THREADS)
             .thread_name("runtime")
-            .max_blocking_threads(WAITING)
-            .thread_keep_alive(IDLE)
+            .max_blocking_threads(MAX_BLOCKING_THREADS)
+            .thread_keep_alive(BLOCKING_THREAD_IDLE_TIME)
             .enable_all()
             .build()
-            .map_err(Error::Start)?;
-        let opened = threads.block_on(open(config)).map_err(Error::Builtin)?;
+            .map_err(ServeError::Start)?;
+        let opened = threads
+            .block_on(open(config))
+            .map_err(ServeError::Builtin)?;
         let (runtime, missing) = opened;
         // After recovery: layers that no container needs may be removed.
         threads.spawn(Arc::clone(&runtime).housekeeping());
@@ -115,7 +117,7 @@ impl Builtin {
         &self.service
     }
 
-    /// containerd's services, as far as cAdvisor needs them.
+    /// The services of containerd that cAdvisor needs.
     pub(super) fn containerd(&self) -> CriService {
         CriService::new(grpc::Containerd::new(
             Arc::clone(&self.runtime),
@@ -134,10 +136,10 @@ impl Builtin {
     }
 
     /// The image pulls in progress.
-    pub(super) fn pulls(&self) -> admin::Pulling {
+    pub(super) fn pulls(&self) -> admin::PullProgressReader {
         let images = self.runtime.images();
         let of_ended = images.clone();
-        admin::Pulling::new(move || images.pulls().iter().map(shown).collect())
+        admin::PullProgressReader::new(move || images.pulls().iter().map(shown).collect())
             .with_ended(move || of_ended.ended_pulls().iter().map(ended).collect())
     }
 
@@ -172,7 +174,7 @@ impl Builtin {
         observers: Vec<Arc<dyn Observer>>,
         certificates: &Certificates,
         stop: CancellationToken,
-    ) -> Result<JoinHandle<()>, Error> {
+    ) -> Result<JoinHandle<()>, ServeError> {
         let bound = Server::bind(settings, Sessions::of(&self.runtime), observers);
         let (server, listener) = self.threads.block_on(bound)?;
         self.runtime.serve_streams(server);
@@ -185,10 +187,11 @@ impl Builtin {
     /// Shuts it down. Pods keep running; work in progress is completed or undone by the next start.
     pub(super) fn stop(self) {
         // Plugins that take longer lose their connections with this process.
-        let telling = async { tokio::time::timeout(LAST_WORK, self.runtime.stop_nri()).await };
+        let telling =
+            async { tokio::time::timeout(SHUTDOWN_WORK_TIMEOUT, self.runtime.stop_nri()).await };
         let _told = self.threads.block_on(telling);
         self.runtime.close();
-        self.threads.shutdown_timeout(LAST_WORK);
+        self.threads.shutdown_timeout(SHUTDOWN_WORK_TIMEOUT);
     }
 }
 
@@ -196,9 +199,9 @@ impl Builtin {
 /// programs of handlers that are missing.
 pub(super) async fn open(
     config: &config::Runtime,
-) -> Result<(Arc<Runtime>, Vec<ProgramError>), BuiltinError> {
+) -> Result<(Arc<Runtime>, Vec<ProgramError>), BuiltinRuntimeError> {
     let search = env::var_os("PATH").unwrap_or_default();
-    let own = env::current_exe().map_err(BuiltinError::Own)?;
+    let own = env::current_exe().map_err(BuiltinRuntimeError::Own)?;
     let shim = config.shim_program(&own, &search)?;
     let found = handlers::find(config, &search).await?;
     found.report_missing();
@@ -226,11 +229,11 @@ fn report_images(config: &config::Runtime) {
     }
 }
 
-fn settings(config: &config::Runtime, shim: PathBuf, found: Found) -> Settings {
+fn settings(config: &config::Runtime, shim: PathBuf, found: UsableHandlers) -> Settings {
     Settings {
         paths: Paths::new(&config.root, &config.state),
         shim,
-        shim_cgroup: SHIMS.into(),
+        shim_cgroup: SHIM_CGROUP.into(),
         keep_unused: config.images.keep_unused,
         import_dir: Some(config.images.import_dir.clone()),
         cni: networks(&config.cni),
@@ -287,6 +290,7 @@ pub(super) fn images(config: &config::Images) -> ImageStoreConfig {
     ImageStoreConfig {
         certs_dirs: config.certs_dirs.clone(),
         registries_conf: config.registries_conf.clone(),
+        insecure_redirect_hosts: config.insecure_redirect_hosts.clone(),
         docker_config: config.docker_config.clone(),
         platform: platform.unwrap_or_else(Platform::host),
         max_concurrent_downloads: config.max_concurrent_downloads,
@@ -301,6 +305,7 @@ pub(super) fn images(config: &config::Images) -> ImageStoreConfig {
         timeouts: Timeouts {
             connect: config.connect_timeout,
             stall: config.image_pull_progress_timeout,
+            least_rate: config.image_pull_least_rate as u64,
             retries: config.retries.try_into().unwrap_or(u32::MAX),
             ..Timeouts::default()
         },
@@ -334,19 +339,19 @@ fn policy(config: &config::Images) -> Option<PolicyFiles> {
 }
 
 /// An ended pull: its end, in microseconds since 1970, and what it fetched.
-fn ended(pull: &EndedPull) -> (u64, Progress) {
-    let progress = Progress {
+fn ended(pull: &EndedPull) -> (u64, PullProgressView) {
+    let progress = PullProgressView {
         image: pull.reference.clone(),
         bytes: pull.bytes_fetched,
         of_bytes: pull.bytes_total,
-        ..Progress::default()
+        ..PullProgressView::default()
     };
     (unix_micros(pull.ended), progress)
 }
 
 /// A pull as shown on pages.
-fn shown(pull: &PullView) -> Progress {
-    let layers = pull.layers.iter().map(|layer| Layer {
+fn shown(pull: &PullView) -> PullProgressView {
+    let layers = pull.layers.iter().map(|layer| LayerProgress {
         digest: layer.layer.to_string(),
         phase: match layer.phase {
             LayerPhase::Waiting => "waiting",
@@ -360,7 +365,7 @@ fn shown(pull: &PullView) -> Progress {
         of_bytes: layer.bytes_total,
         unpacked_bytes: layer.bytes_unpacked,
     });
-    Progress {
+    PullProgressView {
         image: pull.reference.clone(),
         bytes: pull.bytes_done,
         of_bytes: pull.bytes_total,

@@ -8,13 +8,13 @@ use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin;
-use crate::lifecycle::capture::Bundle;
+use crate::lifecycle::capture::CaptureBundle;
 
 /// Name, path and fetched path of each page in a capture.
 pub const PAGES: &[(&str, &str, &str)] = &admin::PAGES;
 
 /// The pages of a capture.
-pub fn pages(bundle: Bundle) -> Router {
+pub fn pages(bundle: CaptureBundle) -> Router {
     admin::captured_app(bundle)
 }
 
@@ -23,7 +23,7 @@ pub fn pages(bundle: Bundle) -> Router {
 /// # Errors
 /// If the address cannot be bound.
 pub fn serve(
-    bundle: Bundle,
+    bundle: CaptureBundle,
     address: SocketAddr,
     ready: impl FnOnce(SocketAddr) -> io::Result<()>,
 ) -> io::Result<()> {

@@ -10,23 +10,23 @@ use tower::Service;
 
 use crate::grpc::{Body, BoxError, CriService};
 
-/// What the paths of containerd's own services begin with.
-const CONTAINERD: &str = "/containerd.";
+/// The paths of containerd's own services begin with this prefix.
+const CONTAINERD_PATH_PREFIX: &str = "/containerd.";
 
-/// See the module documentation.
+/// Routes calls of containerd's own services to one service, and all others to the CRI.
 #[derive(Clone, Debug)]
-pub(super) struct WithContainerd<S> {
+pub(super) struct ContainerdRoutes<S> {
     cri: S,
     containerd: CriService,
 }
 
-impl<S> WithContainerd<S> {
+impl<S> ContainerdRoutes<S> {
     pub(super) fn new(cri: S, containerd: CriService) -> Self {
         Self { cri, containerd }
     }
 }
 
-impl<S, B> Service<http::Request<Incoming>> for WithContainerd<S>
+impl<S, B> Service<http::Request<Incoming>> for ContainerdRoutes<S>
 where
     S: Service<http::Request<Incoming>, Response = http::Response<B>, Error = BoxError>,
     S::Future: Send + 'static,
@@ -41,7 +41,7 @@ where
     }
 
     fn call(&mut self, request: http::Request<Incoming>) -> Self::Future {
-        if request.uri().path().starts_with(CONTAINERD) {
+        if request.uri().path().starts_with(CONTAINERD_PATH_PREFIX) {
             let answer = self.containerd.answer(request.map(Body::Incoming));
             return Box::pin(async move { Ok(answer.await?.map(Either::Right)) });
         }

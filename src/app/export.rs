@@ -5,8 +5,8 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use super::Error;
-use super::load::StoreAccess;
+use super::ServeError;
+use super::load::ImageStoreAccess;
 use crate::config::Config;
 use crate::runtime::export;
 use criscope_image::{ExportOptions, ExportWatch, ImageStore};
@@ -14,41 +14,46 @@ use criscope_image::{ExportOptions, ExportWatch, ImageStore};
 pub use crate::runtime::export::{ExportError, Exported, Progress, Request};
 
 /// Interval of progress reports.
-const PROGRESS: Duration = Duration::from_millis(250);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Exports images.
 #[derive(Debug)]
-pub struct Exporter(StoreAccess);
+pub struct ImageExporter(ImageStoreAccess);
 
 /// Why images cannot be exported.
 #[derive(Debug, thiserror::Error)]
-pub enum ExporterError {
+pub enum ImageExporterError {
     /// There is no image store.
     #[error(
         "no backend of this configuration is the built-in runtime: images belong to the upstream, export them there"
     )]
     NotBuiltin,
-    /// The daemon is of a version that cannot.
-    #[error("the criscope that runs is of an earlier version, which cannot export: restart it")]
+    /// The running daemon's version cannot export images.
+    #[error("the running criscope has an earlier version, which cannot export: restart it")]
     TooOld,
     /// The store cannot be opened.
     #[error(transparent)]
-    Store(#[from] Error),
+    Store(#[from] ServeError),
     /// There is no archive.
     #[error(transparent)]
     Archive(#[from] ExportError),
 }
 
-impl Exporter {
+impl ImageExporter {
     /// Finds out whether the daemon runs.
     ///
     /// # Errors
     /// There is no built-in runtime, or its store is locked without a daemon that serves it.
-    pub fn new(config: &Config) -> Result<Self, ExporterError> {
-        let config = config.runtime.as_deref().ok_or(ExporterError::NotBuiltin)?;
-        let access = StoreAccess::find(config)?;
+    pub fn new(config: &Config) -> Result<Self, ImageExporterError> {
+        let config = config
+            .runtime
+            .as_deref()
+            .ok_or(ImageExporterError::NotBuiltin)?;
+        let access = ImageStoreAccess::find(config)?;
         match &access {
-            StoreAccess::Daemon(state) if !export::is_served(state) => Err(ExporterError::TooOld),
+            ImageStoreAccess::Daemon(state) if !export::is_served(state) => {
+                Err(ImageExporterError::TooOld)
+            }
             _ => Ok(Self(access)),
         }
     }
@@ -62,10 +67,10 @@ impl Exporter {
         request: &Request,
         to: &mut (dyn Write + Send),
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Vec<Exported>, ExporterError> {
+    ) -> Result<Vec<Exported>, ImageExporterError> {
         match &self.0 {
-            StoreAccess::Daemon(state) => Ok(export::export(state, request, to, progress)?),
-            StoreAccess::Own(store) => Ok(give_out(&store.1, request, to, progress)?),
+            ImageStoreAccess::Daemon(state) => Ok(export::export(state, request, to, progress)?),
+            ImageStoreAccess::Own(store) => Ok(give_out(&store.1, request, to, progress)?),
         }
     }
 }
@@ -82,10 +87,10 @@ fn give_out(
         let (watch, options) = (&watch, &options);
         scope.spawn(move || done.send(images.export(options, to, watch)));
         loop {
-            match ended.recv_timeout(PROGRESS) {
+            match ended.recv_timeout(PROGRESS_INTERVAL) {
                 Ok(result) => return Some(result),
                 Err(RecvTimeoutError::Timeout) => progress(watch.progress().into()),
-                // It has panicked, which the scope passes on.
+                // The exporting thread has panicked; the scope passes the panic on.
                 Err(RecvTimeoutError::Disconnected) => return None,
             }
         }

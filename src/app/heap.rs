@@ -18,21 +18,24 @@ mod gnu {
 
     use tokio::time::{MissedTickBehavior, interval};
 
-    /// How often is looked whether memory has grown.
-    const LOOK: Duration = Duration::from_secs(10);
+    /// Interval of checks whether memory has grown.
+    const MEMORY_CHECK_INTERVAL: Duration = Duration::from_secs(10);
     /// Growth of the anonymous memory, in bytes, after which free pages are returned.
-    const GROWN: u64 = 512 << 10;
+    const TRIM_AFTER_GROWTH_BYTES: u64 = 512 << 10;
 
     /// Makes glibc give memory back. By default it makes up to eight arenas for each processor, and after the first large allocation
     /// that is freed it keeps ever more: a daemon that has pulled images stays at 60 MB instead of 25 (`cargo bench --bench pulls`).
     /// Two arenas are enough: the request path has one thread of its own, and the rest seldom allocates.
     #[allow(unsafe_code)]
-    pub(in crate::app) fn give_memory_back() {
-        const ARENAS: i32 = 2;
+    pub(crate) fn give_memory_back() {
+        const MAX_ARENAS: i32 = 2;
         /// Bytes at the end of the heap that are kept, for the next message: with less, each list of 1,000 containers has its pages
         /// faulted in again.
-        const KEPT: i32 = 1 << 20;
-        for (parameter, value) in [(libc::M_ARENA_MAX, ARENAS), (libc::M_TRIM_THRESHOLD, KEPT)] {
+        const HEAP_TOP_KEPT_BYTES: i32 = 1 << 20;
+        for (parameter, value) in [
+            (libc::M_ARENA_MAX, MAX_ARENAS),
+            (libc::M_TRIM_THRESHOLD, HEAP_TOP_KEPT_BYTES),
+        ] {
             // SAFETY: mallopt(3) takes two numbers, and may be called at any time. A value that it refuses changes nothing.
             unsafe { libc::mallopt(parameter, value) };
         }
@@ -40,14 +43,14 @@ mod gnu {
 
     /// Returns free pages to the kernel each time memory has grown. Pulls, sessions and calls free nearly all that they allocated, but
     /// what others allocated meanwhile lies between: without this, the pages stay.
-    pub(in crate::app) async fn trim_when_grown() {
-        let mut tick = interval(LOOK);
+    pub(crate) async fn trim_when_grown() {
+        let mut tick = interval(MEMORY_CHECK_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut least = 0;
         loop {
             tick.tick().await;
             let now = anonymous();
-            if now > least + GROWN {
+            if now > least + TRIM_AFTER_GROWTH_BYTES {
                 trim();
                 least = anonymous();
             } else {
@@ -59,15 +62,17 @@ mod gnu {
     /// Returns whole pages that are free inside the heap to the kernel. It takes well under a millisecond for each 10 MB of heap.
     #[allow(unsafe_code)]
     fn trim() {
-        // SAFETY: malloc_trim(3) takes a number, and locks what it looks at.
+        // SAFETY: malloc_trim(3) takes a number, and locks the arenas that it reads.
         unsafe { libc::malloc_trim(0) };
     }
 
     /// Resident anonymous memory of this process in bytes (`RssAnon` in proc(5)); 0 if it cannot be read.
     fn anonymous() -> u64 {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let value = status.lines().find_map(|it| it.strip_prefix("RssAnon:"));
-        let kilobytes = value.and_then(|it| it.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        let value = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"));
+        let kilobytes = value.and_then(|size| size.trim().strip_suffix(" kB")?.parse::<u64>().ok());
         kilobytes.unwrap_or(0) * 1024
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 
-use super::Error;
-use super::builtin::{BuiltinError, images};
+use super::ServeError;
+use super::builtin::{BuiltinRuntimeError, images};
 use crate::config::{self, Config};
 use crate::runtime::load::{self, LoadError};
 use criscope_image::{ImageStore, ImageStoreConfig};
@@ -15,15 +15,15 @@ use criscope_image::{ImageStore, ImageStoreConfig};
 pub use crate::runtime::load::Loaded;
 
 /// Interval of progress reports.
-const PROGRESS: Duration = Duration::from_millis(250);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Loads images.
 #[derive(Debug)]
-pub struct Loader(StoreAccess);
+pub struct ImageLoader(ImageStoreAccess);
 
 /// Who works on the image store.
 #[derive(Debug)]
-pub(super) enum StoreAccess {
+pub(super) enum ImageStoreAccess {
     /// The daemon with this state directory.
     Daemon(PathBuf),
     /// This process, which holds the lock of the store.
@@ -32,7 +32,7 @@ pub(super) enum StoreAccess {
 
 /// Why images, or this archive, cannot be loaded.
 #[derive(Debug, thiserror::Error)]
-pub enum LoaderError {
+pub enum ImageLoaderError {
     /// There is no image store.
     #[error(
         "no backend of this configuration is the built-in runtime: images belong to the upstream, load them there"
@@ -40,18 +40,18 @@ pub enum LoaderError {
     NotBuiltin,
     /// The store cannot be opened.
     #[error(transparent)]
-    Store(#[from] Error),
+    Store(#[from] ServeError),
     /// The archive cannot be loaded.
     #[error(transparent)]
     Archive(#[from] LoadError),
 }
 
-impl StoreAccess {
+impl ImageStoreAccess {
     /// Finds out whether the daemon runs.
     ///
     /// # Errors
     /// The store is locked without a daemon that serves it.
-    pub(super) fn find(config: &config::Runtime) -> Result<Self, Error> {
+    pub(super) fn find(config: &config::Runtime) -> Result<Self, ServeError> {
         if load::is_served(&config.state) {
             return Ok(Self::Daemon(config.state.clone()));
         }
@@ -59,26 +59,30 @@ impl StoreAccess {
             .worker_threads(1)
             .enable_all()
             .build()
-            .map_err(Error::Start)?;
+            .map_err(ServeError::Start)?;
         // The sync in the background ends with this process.
         let settings = ImageStoreConfig {
             wait_for_disk: true,
             ..images(&config.images)
         };
         let opened = threads.block_on(ImageStore::open(settings));
-        let opened = opened.map_err(|error| Error::Builtin(BuiltinError::Runtime(error.into())))?;
+        let opened = opened
+            .map_err(|error| ServeError::Builtin(BuiltinRuntimeError::Runtime(error.into())))?;
         Ok(Self::Own(Box::new((threads, opened))))
     }
 }
 
-impl Loader {
+impl ImageLoader {
     /// Finds out whether the daemon runs.
     ///
     /// # Errors
     /// There is no built-in runtime, or its store is locked without a daemon that serves it.
-    pub fn new(config: &Config) -> Result<Self, LoaderError> {
-        let config = config.runtime.as_deref().ok_or(LoaderError::NotBuiltin)?;
-        Ok(Self(StoreAccess::find(config)?))
+    pub fn new(config: &Config) -> Result<Self, ImageLoaderError> {
+        let config = config
+            .runtime
+            .as_deref()
+            .ok_or(ImageLoaderError::NotBuiltin)?;
+        Ok(Self(ImageStoreAccess::find(config)?))
     }
 
     /// Loads an archive from a seekable file. `progress` is called with bytes done and bytes in all, 0 if unknown.
@@ -90,10 +94,10 @@ impl Loader {
         file: File,
         name: &str,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Vec<Loaded>, LoaderError> {
+    ) -> Result<Vec<Loaded>, ImageLoaderError> {
         match &self.0 {
-            StoreAccess::Daemon(state) => Ok(load::load(state, &file, name, progress)?),
-            StoreAccess::Own(store) => {
+            ImageStoreAccess::Daemon(state) => Ok(load::load(state, &file, name, progress)?),
+            ImageStoreAccess::Own(store) => {
                 let (threads, images) = store.as_ref();
                 Ok(threads.block_on(take_in(images, file, name, progress))?)
             }
@@ -109,7 +113,7 @@ async fn take_in(
 ) -> Result<Vec<Loaded>, LoadError> {
     let import = images.import_file(file, Path::new(name));
     tokio::pin!(import);
-    let mut ticks = tokio::time::interval(PROGRESS);
+    let mut ticks = tokio::time::interval(PROGRESS_INTERVAL);
     loop {
         tokio::select! {
             result = &mut import => {

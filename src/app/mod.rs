@@ -40,19 +40,18 @@ pub use crate::runtime::oci::spec::hooks::Registry as Hooks;
 pub use crate::runtime::oci::version::Version as OciVersion;
 
 use self::admin_endpoint::AdminSockets;
-use self::build::{Built, build};
-use self::builtin::Builtin;
-use self::containerd_socket::WithContainerd;
+use self::build::{ProcessParts, build};
+use self::builtin::BuiltinRuntime;
+use self::containerd_socket::ContainerdRoutes;
 use self::sessions::SessionThread;
 use crate::admin;
-use crate::call::Peer;
-use crate::config::{self, Config, Loaded};
+use crate::config::{self, Config, LoadedConfig};
 use crate::grpc::CriService;
 use crate::lifecycle::otlp_receiver;
-use crate::proxy::listener::{self, Socket};
+use crate::proxy::listener::{self, BoundSocket};
 use crate::proxy::sessions::SessionProxy;
 use crate::proxy::stack;
-use crate::reload::{Reloader, RuntimeReload};
+use crate::reload::{ConfigReloader, RuntimeReload};
 use crate::streaming;
 use crate::telemetry::Drops;
 use crate::telemetry::logging::{self, LogError, LogGuard, LogHandle};
@@ -62,20 +61,20 @@ use crate::tls::{Certificates, Pair};
 use crate::watchdog;
 
 /// Permission bits of the admin socket and of the one that stands in for containerd's.
-const ROOT_ONLY: u32 = 0o600;
+const ROOT_ONLY_MODE: u32 = 0o600;
 
 /// How long the export of the last spans may take.
-const LAST_SPANS: Duration = Duration::from_secs(3);
+const LAST_SPANS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long the aggregator may take to write the last lines of the journal.
-const LAST_STORIES: Duration = Duration::from_secs(2);
+const LAST_STORIES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why `serve` failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ServeError {
     /// The built-in runtime cannot start.
     #[error("built-in runtime: {0}")]
-    Builtin(#[from] builtin::BuiltinError),
+    Builtin(#[from] builtin::BuiltinRuntimeError),
     /// An async runtime or a thread could not be created.
     #[error("cannot start: {0}")]
     Start(#[source] io::Error),
@@ -87,10 +86,10 @@ pub enum Error {
     Metrics(#[from] RegistryError),
     /// The CRI socket could not be bound.
     #[error(transparent)]
-    Socket(#[from] listener::Error),
+    Socket(#[from] listener::SocketBindError),
     /// The admin endpoint could not be bound.
     #[error(transparent)]
-    Admin(#[from] admin::BindError),
+    Admin(#[from] admin::AdminBindError),
     /// The OTLP receiver could not be bound.
     #[error(transparent)]
     Receiver(#[from] otlp_receiver::BindError),
@@ -105,7 +104,7 @@ pub enum Error {
     Serve(#[source] io::Error),
 }
 
-impl Error {
+impl ServeError {
     /// A recommendation for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match (self, self.kernel()?) {
@@ -119,7 +118,7 @@ impl Error {
 
     /// Returns whether store or state belong to another daemon: this one changed nothing, and starts once that is resolved.
     pub fn is_refusal(&self) -> bool {
-        let Self::Builtin(builtin::BuiltinError::Runtime(error)) = self else {
+        let Self::Builtin(builtin::BuiltinRuntimeError::Runtime(error)) = self else {
             return false;
         };
         matches!(error, crate::runtime::Error::Refused(_))
@@ -138,14 +137,14 @@ impl Error {
     }
 }
 
-/// The threads of the process, see the module documentation.
-struct Threads {
+/// The threads of the process.
+struct ProcessThreads {
     main: Runtime,
     side: Runtime,
 }
 
-impl Threads {
-    fn start() -> Result<Self, Error> {
+impl ProcessThreads {
+    fn start() -> Result<Self, ServeError> {
         let main = Builder::new_current_thread().enable_all().build();
         let side = Builder::new_multi_thread()
             .worker_threads(1)
@@ -153,31 +152,31 @@ impl Threads {
             .enable_all()
             .build();
         Ok(Self {
-            main: main.map_err(Error::Start)?,
-            side: side.map_err(Error::Start)?,
+            main: main.map_err(ServeError::Start)?,
+            side: side.map_err(ServeError::Start)?,
         })
     }
 }
 
 /// The exporter, if it could be started, and the log.
-struct Telemetry {
+struct TelemetryOutputs {
     otlp: Option<Otlp>,
     log: LogHandle,
     /// Writes the last lines when it is dropped.
     log_guard: LogGuard,
 }
 
-impl Telemetry {
+impl TelemetryOutputs {
     fn start(
-        config: &config::Telemetry,
+        config: &config::TelemetrySettings,
         side: &Runtime,
         drops: &Arc<Drops>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, ServeError> {
         let otlp = {
             let _inside = side.enter();
             Otlp::start(&config.otlp, Arc::clone(drops))
         };
-        // A proxy without traces is better than none.
+        // Failed export of traces must not stop the proxy.
         let (otlp, no_export) = match otlp {
             Ok(otlp) => (Some(otlp), None),
             Err(error) => (None, Some(error)),
@@ -200,19 +199,19 @@ impl Telemetry {
 }
 
 /// All sockets of the daemon.
-struct Sockets {
-    cri: Socket,
+struct DaemonSockets {
+    cri: BoundSocket,
     /// The socket in place of containerd's.
-    containerd: Option<Socket>,
+    containerd: Option<BoundSocket>,
     admin: AdminSockets,
     receiver: Option<TcpListener>,
 }
 
-impl Sockets {
-    fn bind(config: &Config) -> Result<Self, Error> {
-        let cri = Socket::open(&config.server)?;
+impl DaemonSockets {
+    fn bind(config: &Config) -> Result<Self, ServeError> {
+        let cri = BoundSocket::open(&config.server)?;
         let containerd = config.containerd_socket();
-        let containerd = containerd.map(|path| Socket::bind(path, ROOT_ONLY, None));
+        let containerd = containerd.map(|path| BoundSocket::bind(path, ROOT_ONLY_MODE, None));
         let receiver = config.receiver.listen;
         Ok(Self {
             cri,
@@ -227,22 +226,22 @@ impl Sockets {
 ///
 /// # Errors
 /// Whatever prevented the start or ended the service.
-pub fn serve(loaded: Loaded) -> Result<(), Error> {
+pub fn serve(loaded: LoadedConfig) -> Result<(), ServeError> {
     heap::give_memory_back();
     let config = loaded.config.clone();
-    let Threads { main, side } = Threads::start()?;
+    let ProcessThreads { main, side } = ProcessThreads::start()?;
     let drops = Arc::new(Drops::default());
-    let Telemetry {
+    let TelemetryOutputs {
         mut otlp,
         log,
         log_guard,
-    } = Telemetry::start(&config.telemetry, &side, &drops)?;
+    } = TelemetryOutputs::start(&config.telemetry, &side, &drops)?;
     raise_descriptor_limit();
 
     // All addresses are bound before anything starts: a second instance fails here and disturbs nothing.
-    let sockets = Sockets::bind(&config)?;
+    let sockets = DaemonSockets::bind(&config)?;
     let builtin = { config.runtime.as_deref() }
-        .map(|runtime| Builtin::start(runtime, config.server.max_message_bytes))
+        .map(|runtime| BuiltinRuntime::start(runtime, config.server.max_message_bytes))
         .transpose()?;
 
     let sink = otlp.as_ref().and_then(Otlp::sink);
@@ -251,7 +250,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         sink.clone(),
         &drops,
         [main.handle(), side.handle()],
-        builtin.as_ref().map(Builtin::service),
+        builtin.as_ref().map(BuiltinRuntime::service),
     )?;
     if let Some(builtin) = &builtin {
         builtin.measure(&parts.registry)?;
@@ -266,7 +265,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     let observers = sessions::observers(&parts, &config.streaming, &drops, sink)?;
     let certificates = Certificates::register(&parts.registry)?;
     if let Some((cert, key)) = otlp::client_certificate(&config.telemetry.otlp) {
-        let pair = Arc::new(Pair::of_client("otlp", &cert, &key));
+        let pair = Arc::new(Pair::for_client("otlp", &cert, &key));
         certificates.measure(Arc::clone(&pair));
         side.spawn(pair.watch(stop.clone()));
     }
@@ -292,19 +291,19 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     let _admin_files = sockets
         .admin
         .serve(&parts, &config, &log, certificates, &side, &stop);
-    let reloader = Reloader::new(
+    let reloader = ConfigReloader::new(
         loaded,
         log,
         Arc::clone(&parts.signals),
         parts.hash.clone(),
         Arc::clone(&parts.config),
-        RuntimeReload(builtin.as_ref().map(Builtin::reconfigure)),
+        RuntimeReload(builtin.as_ref().map(BuiltinRuntime::reconfigure)),
     );
     side.spawn(signals::reload(reloader, stop.clone()));
     side.spawn(signals::watch(Arc::clone(&parts.dumps), stop.clone()));
     let last_dump = recording::on_panic(&parts.dumps);
 
-    let containerd = builtin.as_ref().map(Builtin::containerd);
+    let containerd = builtin.as_ref().map(BuiltinRuntime::containerd);
     let second = sockets.containerd.zip(containerd);
     let calls = serve_calls(&config, sockets.cri, second, &parts, proxy, stop.clone());
     let result = main.block_on(calls);
@@ -317,15 +316,15 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     }
     end_aggregator.cancel();
     if let Some(aggregator) = aggregator {
-        let _ = side.block_on(async { timeout(LAST_STORIES, aggregator).await });
+        let _ = side.block_on(async { timeout(LAST_STORIES_TIMEOUT, aggregator).await });
     }
     if let Some(otlp) = otlp {
-        side.block_on(otlp.shutdown(LAST_SPANS));
+        side.block_on(otlp.shutdown(LAST_SPANS_TIMEOUT));
     }
     if let Some(builtin) = builtin {
         builtin.stop();
     }
-    side.shutdown_timeout(LAST_SPANS);
+    side.shutdown_timeout(LAST_SPANS_TIMEOUT);
     drop(last_dump);
     tracing::info!(event = "stopped", "stopped");
     drop(log_guard);
@@ -335,14 +334,14 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
 /// Serves calls until `stop`, then drains. `second` is a socket that also serves containerd's services.
 async fn serve_calls(
     config: &Config,
-    socket: Socket,
-    second: Option<(Socket, CriService)>,
-    built: &Built,
+    socket: BoundSocket,
+    second: Option<(BoundSocket, CriService)>,
+    built: &ProcessParts,
     proxy: Option<SessionProxy>,
     stop: CancellationToken,
-) -> Result<(), Error> {
+) -> Result<(), ServeError> {
     tokio::spawn(Arc::clone(&built.heartbeat).run());
-    watchdog::feed(Arc::clone(&built.heartbeat)).map_err(Error::Start)?;
+    watchdog::feed(Arc::clone(&built.heartbeat)).map_err(ServeError::Start)?;
     let activated = socket.is_activated();
     let (listener, _file) = socket.into_parts();
     tracing::info!(
@@ -362,28 +361,26 @@ async fn serve_calls(
             return Ok(0);
         };
         let (listener, _file) = socket.into_parts();
-        let make = |peer: Arc<Peer>| {
-            let cri = stack::stack(&parts, peer);
-            WithContainerd::new(cri, containerd.clone())
-        };
         listener::serve(
             listener,
-            make,
+            |peer| {
+                let cri = stack::stack(&parts, peer);
+                ContainerdRoutes::new(cri, containerd.clone())
+            },
             Arc::clone(&connections),
             stop.clone(),
             drain,
         )
         .await
     };
-    let make = |peer: Arc<Peer>| stack::stack(&parts, peer);
     let first = listener::serve(
         listener,
-        make,
+        |peer| stack::stack(&parts, peer),
         Arc::clone(&connections),
         stop.clone(),
         drain,
     );
-    let (first, second) = tokio::try_join!(first, second).map_err(Error::Serve)?;
+    let (first, second) = tokio::try_join!(first, second).map_err(ServeError::Serve)?;
     let cut = first + second;
     if cut > 0 {
         tracing::warn!(
@@ -397,9 +394,12 @@ async fn serve_calls(
 
 /// Each connection takes two or three descriptors; the usual soft limit of 1024 is soon reached.
 fn raise_descriptor_limit() {
-    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| match soft < hard {
-        true => setrlimit(Resource::RLIMIT_NOFILE, hard, hard),
-        false => Ok(()),
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
+        if soft < hard {
+            setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+        } else {
+            Ok(())
+        }
     });
     if let Err(error) = raised {
         tracing::warn!(error.message = %error, "cannot raise the limit of open files");
@@ -413,22 +413,22 @@ mod tests {
     #[test]
     fn refused_system_calls_have_a_hint() {
         let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
-        let socket = listener::Error::Io {
+        let socket = listener::SocketBindError::Io {
             action: "bind",
             path: "/run/a.sock".into(),
             source: refused(),
         };
-        for error in [Error::Socket(socket), Error::Serve(refused())] {
+        for error in [ServeError::Socket(socket), ServeError::Serve(refused())] {
             assert_eq!(error.hint(), Some("run criscope as root"), "{error}");
         }
         let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
         let address = taken.local_addr().expect("bound");
-        let error = Error::Admin(admin::bind(address).expect_err("taken"));
+        let error = ServeError::Admin(admin::bind(address).expect_err("taken"));
         assert!(
             error.hint().is_some_and(|hint| hint.contains("--admin")),
             "{error}"
         );
-        let odd = Error::Serve(io::Error::from(io::ErrorKind::OutOfMemory));
+        let odd = ServeError::Serve(io::Error::from(io::ErrorKind::OutOfMemory));
         assert_eq!(odd.hint(), None);
     }
 }

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use crate::lifecycle::node::{BackendState, NodeSource, NotReady};
-use crate::proxy::backend::{Backend, State};
-use crate::proxy::listener::metrics::Connections;
+use crate::lifecycle::node::{BackendState, FalseCondition, NodeSource};
+use crate::proxy::backend::{Backend, HealthState};
+use crate::proxy::listener::metrics::ConnectionMetrics;
 
 /// The conditions that keep the kubelet from starting pods. Others, such as containerd's deprecation warnings, do not.
-const REQUIRED: [&str; 2] = ["RuntimeReady", "NetworkReady"];
+const REQUIRED_CONDITIONS: [&str; 2] = ["RuntimeReady", "NetworkReady"];
 
-/// See the module documentation.
-pub(super) struct Node {
+/// Gives `lifecycle` the state of backends and connections.
+pub(super) struct NodeStateReader {
     pub(super) backends: Vec<Arc<Backend>>,
-    pub(super) connections: Arc<Connections>,
+    pub(super) connections: Arc<ConnectionMetrics>,
 }
 
-impl NodeSource for Node {
+impl NodeSource for NodeStateReader {
     fn backends(&self) -> Vec<BackendState> {
         self.backends.iter().map(|backend| state(backend)).collect()
     }
@@ -27,7 +27,7 @@ impl NodeSource for Node {
 
 fn state(backend: &Backend) -> BackendState {
     let health = backend.health();
-    let State {
+    let HealthState {
         up,
         reason,
         changed,
@@ -36,11 +36,11 @@ fn state(backend: &Backend) -> BackendState {
     } = health.state();
     let not_ready = conditions
         .into_iter()
-        .filter(|it| !it.status && REQUIRED.contains(&&*it.kind))
-        .map(|it| NotReady {
-            reason: it.said().to_owned(),
-            condition: it.kind,
-            since: it.since,
+        .filter(|condition| !condition.status && REQUIRED_CONDITIONS.contains(&&*condition.kind))
+        .map(|condition| FalseCondition {
+            reason: condition.said().to_owned(),
+            condition: condition.kind,
+            since: condition.since,
         });
     BackendState {
         name: Arc::clone(backend.name()),

@@ -7,18 +7,18 @@ use crate::call::{Call, Outcome};
 use crate::cri::Method;
 use crate::lifecycle::capture::requests::RequestRecording;
 use crate::lifecycle::process_scanner::Observations;
-use crate::lifecycle::recorder::Dumps;
-use crate::lifecycle::recorder::dumps::Reason;
+use crate::lifecycle::recorder::DumpWriter;
+use crate::lifecycle::recorder::dumps::DumpReason;
 use crate::lifecycle::{CallSink, activity};
 use crate::proxy::backend::Backend;
 use crate::proxy::instrument::CallObserver;
 
-/// See the module documentation.
+/// Passes records and events of calls to `lifecycle`.
 #[derive(Debug)]
 pub(super) struct LifecycleObserver {
     pub(super) sink: CallSink,
     pub(super) observations: Arc<Observations>,
-    pub(super) dumps: Arc<Dumps>,
+    pub(super) dumps: Arc<DumpWriter>,
     pub(super) backends: Vec<Arc<Backend>>,
     pub(super) requests: Arc<RequestRecording>,
 }
@@ -33,11 +33,11 @@ impl CallObserver for LifecycleObserver {
     }
 
     fn activity(&self, call: &Call) -> Option<String> {
-        activity::of(&self.observations, call)
+        activity::describe(&self.observations, call)
     }
 
     fn overdue(&self, call: &Call) {
-        self.dumps.ask(Reason::Stuck, Some(describe(call)));
+        self.dumps.ask(DumpReason::Stuck, Some(describe(call)));
     }
 }
 

@@ -8,18 +8,18 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::Sender;
 
 use crate::cri::subject::Subject;
-use crate::lifecycle::Event;
-use crate::lifecycle::container_events::{ContainerEvent, ReachedLimit, What};
-use crate::proxy::pod_index::Index;
+use crate::lifecycle::AggregatorEvent;
+use crate::lifecycle::container_events::{ContainerEvent, ContainerEventKind, ReachedLimit};
+use crate::proxy::pod_index::PodIndex;
 use crate::runtime::events::{ProcessChange, ProcessEvent, SandboxLimit};
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 
-/// Passes events on until the runtime ends. What does not fit, and what is of an unknown pod, is learned from ContainerStatus.
+/// Passes events on until the runtime ends. Events beyond the queue, and events of unknown pods, are dropped: ContainerStatus reports them later.
 pub(super) async fn pass_on(
     mut events: Receiver<ProcessEvent>,
-    index: Arc<Index>,
-    feed: Sender<Event>,
+    index: Arc<PodIndex>,
+    feed: Sender<AggregatorEvent>,
     drops: Arc<Drops>,
 ) {
     loop {
@@ -35,46 +35,48 @@ pub(super) async fn pass_on(
             Err(RecvError::Closed) => return,
         };
         let subject = index.subject_of(&event.id);
-        let Some(event) = subject.and_then(|subject| of_pod(&event, subject)) else {
+        let Some(event) = subject.and_then(|subject| container_event(&event, subject)) else {
             continue;
         };
-        if feed.try_send(Event::Container(event)).is_err() {
+        if feed.try_send(AggregatorEvent::Container(event)).is_err() {
             drops.add(DropReason::StoryQueueFull, 1);
         }
     }
 }
 
-fn of_pod(event: &ProcessEvent, subject: Subject) -> Option<ContainerEvent> {
-    let what = match &event.what {
-        ProcessChange::OutOfMemory { kills } => What::OutOfMemory {
+fn container_event(event: &ProcessEvent, subject: Subject) -> Option<ContainerEvent> {
+    let kind = match &event.what {
+        ProcessChange::OutOfMemory { kills } => ContainerEventKind::OutOfMemory {
             kills: Some((*kills).try_into().unwrap_or(u32::MAX)),
         },
         ProcessChange::Exited {
             code,
             started_at,
             evicted,
-        } => What::Ended {
+        } => ContainerEventKind::Ended {
             code: *code,
             started: Some(micros(*started_at)),
             evicted: evicted.clone(),
         },
-        ProcessChange::InitExited => What::Ended {
+        ProcessChange::InitExited => ContainerEventKind::Ended {
             code: None,
             started: None,
             evicted: None,
         },
-        ProcessChange::SandboxContainerExited { limit } => What::SandboxContainerEnded {
-            limit: limit.map(|limit| match limit {
-                SandboxLimit::Memory => ReachedLimit::Memory,
-                SandboxLimit::Processes => ReachedLimit::Processes,
-            }),
-        },
+        ProcessChange::SandboxContainerExited { limit } => {
+            ContainerEventKind::SandboxContainerEnded {
+                limit: limit.map(|limit| match limit {
+                    SandboxLimit::Memory => ReachedLimit::Memory,
+                    SandboxLimit::Processes => ReachedLimit::Processes,
+                }),
+            }
+        }
     };
     Some(ContainerEvent {
         id: event.id.as_str().into(),
         pod: subject.pod?,
         container: subject.container,
-        what,
+        kind,
         at: micros(event.at),
     })
 }
@@ -92,8 +94,8 @@ mod tests {
     use crate::cri::subject::{ContainerIdentity, PodIdentity};
     use crate::proxy::pod_index::{ContainerEntry, SandboxEntry};
 
-    fn index() -> Arc<Index> {
-        let index = Index::new(10, 10);
+    fn index() -> Arc<PodIndex> {
+        let index = PodIndex::new(10, 10);
         let sandbox = SandboxEntry {
             pod: Arc::new(PodIdentity {
                 name: "web".into(),
@@ -149,13 +151,16 @@ mod tests {
         let drops = Arc::new(Drops::default());
         pass_on(events, index(), feed, Arc::clone(&drops)).await;
         let mut seen = Vec::new();
-        while let Some(Event::Container(event)) = fed.recv().await {
+        while let Some(AggregatorEvent::Container(event)) = fed.recv().await {
             assert_eq!((&*event.pod.name, event.at), ("web", 7000));
-            let container = event.container.as_ref().map(|it| it.name.to_string());
-            seen.push((container, event.what));
+            let container = event
+                .container
+                .as_ref()
+                .map(|container| container.name.to_string());
+            seen.push((container, event.kind));
         }
         let app = || Some("app".to_owned());
-        let ended = |code, started, evicted: Option<&str>| What::Ended {
+        let ended = |code, started, evicted: Option<&str>| ContainerEventKind::Ended {
             code,
             started,
             evicted: evicted.map(Into::into),
@@ -163,7 +168,7 @@ mod tests {
         assert_eq!(
             seen,
             [
-                (app(), What::OutOfMemory { kills: Some(2) }),
+                (app(), ContainerEventKind::OutOfMemory { kills: Some(2) }),
                 (
                     app(),
                     ended(Some(137), Some(2000), Some("evicted by NRI plugin 10-a"))
@@ -171,7 +176,7 @@ mod tests {
                 (None, ended(None, None, None)),
                 (
                     None,
-                    What::SandboxContainerEnded {
+                    ContainerEventKind::SandboxContainerEnded {
                         limit: Some(ReachedLimit::Processes)
                     }
                 ),

@@ -11,13 +11,13 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::Error;
-use super::build::Built;
+use super::ServeError;
+use super::build::ProcessParts;
 use crate::call::Call;
 use crate::config::Streaming;
 use crate::cri::subject::Subject;
-use crate::lifecycle::{Event, sessions};
-use crate::proxy::pod_index::Index;
+use crate::lifecycle::{AggregatorEvent, sessions};
+use crate::proxy::pod_index::PodIndex;
 use crate::proxy::sessions::{SessionProxy, SessionProxyMetrics};
 use crate::streaming::{self, AuditLog, SessionMetrics, SessionSpans};
 use crate::telemetry::Drops;
@@ -26,16 +26,16 @@ use crate::telemetry::otlp::SpanSink;
 use crate::telemetry::registry::RegistryError;
 
 /// How long sessions may take to end at shutdown: a little longer than a session waits for its client to close.
-const LAST_SESSIONS: Duration = Duration::from_secs(6);
+const LAST_SESSIONS_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Waits until the servers of sessions have ended them, and their observers know.
 pub(super) async fn wait_for_sessions(serving: impl IntoIterator<Item = JoinHandle<()>>) {
-    let _ = timeout(LAST_SESSIONS, join_all(serving)).await;
+    let _ = timeout(LAST_SESSIONS_TIMEOUT, join_all(serving)).await;
 }
 
 /// The observers of all sessions.
 pub(super) fn observers(
-    built: &Built,
+    built: &ProcessParts,
     settings: &Streaming,
     drops: &Arc<Drops>,
     sink: Option<SpanSink>,
@@ -45,7 +45,7 @@ pub(super) fn observers(
         Arc::new(AuditLog {
             commands: settings.audit_commands,
         }),
-        Arc::new(StoryObserver {
+        Arc::new(SessionStoryObserver {
             feed: built.feed.clone(),
             index: Arc::clone(&built.index),
             drops: Arc::clone(drops),
@@ -58,31 +58,33 @@ pub(super) fn observers(
 }
 
 /// Reports sessions to the aggregator, which adds them to the episodes of their pod.
-struct StoryObserver {
-    feed: Sender<Event>,
-    index: Arc<Index>,
+struct SessionStoryObserver {
+    feed: Sender<AggregatorEvent>,
+    index: Arc<PodIndex>,
     drops: Arc<Drops>,
 }
 
-impl Observer for StoryObserver {
+impl Observer for SessionStoryObserver {
     fn began(&self, begin: &SessionBegin<'_>) {
         let subject = self.subject(begin.kind, begin.id, streaming::call(begin.extensions));
-        let carried = Arc::clone(begin.carried);
-        self.send(Event::SessionBegan(Box::new(sessions::Open {
-            number: begin.number,
-            id: begin.id.to_owned(),
-            pod: subject.pod,
-            asked: sessions::SessionRequest {
-                container: subject.container,
-                kind: begin.kind.name(),
-                carrier: (begin.transport.name(), begin.protocol),
-                client: streaming::call(begin.extensions).map(|call| call.peer.client),
-                program: begin.program().map(str::to_owned),
-                began: SystemTime::now(),
+        let counters = Arc::clone(begin.carried);
+        self.send(AggregatorEvent::SessionBegan(Box::new(
+            sessions::ActiveSession {
+                number: begin.number,
+                id: begin.id.to_owned(),
+                pod: subject.pod,
+                request: sessions::SessionRequest {
+                    container: subject.container,
+                    kind: begin.kind.name(),
+                    carrier: (begin.transport.name(), begin.protocol),
+                    client: streaming::call(begin.extensions).map(|call| call.peer.client),
+                    program: begin.program().map(str::to_owned),
+                    began: SystemTime::now(),
+                },
+                since: Instant::now(),
+                bytes: sessions::SessionBytes::new(move || counters.so_far()),
             },
-            since: Instant::now(),
-            carried: sessions::Carried::new(move || carried.so_far()),
-        })));
+        )));
     }
 
     fn ended(&self, end: &SessionEnd<'_>) {
@@ -90,7 +92,7 @@ impl Observer for StoryObserver {
         // Without a known pod it belongs to no episode, but the list of open sessions must drop it.
         let session = subject.pod.map(|pod| sessions::EndedSession {
             pod,
-            asked: sessions::SessionRequest {
+            request: sessions::SessionRequest {
                 container: subject.container,
                 kind: end.kind.name(),
                 carrier: (end.transport.name(), end.protocol),
@@ -103,12 +105,15 @@ impl Observer for StoryObserver {
             outcome: end.outcome.name(),
             exit_code: end.exit_code,
         });
-        self.send(Event::SessionEnded(end.number, session.map(Box::new)));
+        self.send(AggregatorEvent::SessionEnded(
+            end.number,
+            session.map(Box::new),
+        ));
     }
 }
 
-impl StoryObserver {
-    fn send(&self, event: Event) {
+impl SessionStoryObserver {
+    fn send(&self, event: AggregatorEvent) {
         if self.feed.try_send(event).is_err() {
             self.drops.add(DropReason::StoryQueueFull, 1);
         }
@@ -147,11 +152,11 @@ impl SessionThread {
     /// Starts the session proxy until `stop`, if the settings enable it and there is an upstream. A failure to bind is
     /// only logged: sessions then go to the upstream directly.
     pub(super) fn start(
-        built: &Built,
+        built: &ProcessParts,
         settings: &Streaming,
         observers: Vec<Arc<dyn Observer>>,
         stop: CancellationToken,
-    ) -> Result<Option<Self>, Error> {
+    ) -> Result<Option<Self>, ServeError> {
         let wanted = built.backends.iter().any(|backend| !backend.is_local());
         if !(settings.observe && wanted) {
             return Ok(None);
@@ -162,7 +167,7 @@ impl SessionThread {
             .thread_name("sessions")
             .enable_all()
             .build()
-            .map_err(Error::Start)?;
+            .map_err(ServeError::Start)?;
         let bound = SessionProxy::bind(settings.max_sessions, metrics, observers);
         match thread.block_on(bound) {
             Ok((proxy, listener)) => {

@@ -7,13 +7,13 @@ use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::lifecycle::recorder::Dumps;
-use crate::lifecycle::recorder::dumps::Reason;
-use crate::reload::Reloader;
+use crate::lifecycle::recorder::DumpWriter;
+use crate::lifecycle::recorder::dumps::DumpReason;
+use crate::reload::ConfigReloader;
 use crate::watchdog;
 
 /// SIGTERM and SIGINT stop, SIGUSR2 dumps the flight recorder.
-pub(super) async fn watch(dumps: Arc<Dumps>, stop: CancellationToken) -> io::Result<()> {
+pub(super) async fn watch(dumps: Arc<DumpWriter>, stop: CancellationToken) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut user2 = signal(SignalKind::user_defined2())?;
@@ -22,7 +22,7 @@ pub(super) async fn watch(dumps: Arc<Dumps>, stop: CancellationToken) -> io::Res
             _ = terminate.recv() => "SIGTERM",
             _ = interrupt.recv() => "SIGINT",
             _ = user2.recv() => {
-                dumps.ask(Reason::Signal, None);
+                dumps.ask(DumpReason::Signal, None);
                 continue;
             }
         };
@@ -38,7 +38,10 @@ pub(super) async fn watch(dumps: Arc<Dumps>, stop: CancellationToken) -> io::Res
 }
 
 /// SIGHUP reloads. Apart from the others: a reload calls OCI runtimes, which may take their time.
-pub(super) async fn reload(mut reloader: Reloader, stop: CancellationToken) -> io::Result<()> {
+pub(super) async fn reload(
+    mut reloader: ConfigReloader,
+    stop: CancellationToken,
+) -> io::Result<()> {
     let mut hangup = signal(SignalKind::hangup())?;
     let reloads = async {
         while hangup.recv().await.is_some() {

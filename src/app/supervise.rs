@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use tokio::time::sleep;
 
 /// Pause before a task begins anew.
-const PAUSE: Duration = Duration::from_secs(1);
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs a task until it ends without a panic. The message of a panic is not logged, since it may quote secrets.
 pub(super) async fn supervised<F: Future<Output = ()>>(name: &'static str, task: impl Fn() -> F) {
@@ -17,9 +17,9 @@ pub(super) async fn supervised<F: Future<Output = ()>>(name: &'static str, task:
             target: "criscope::app",
             event = "task.panic",
             task = name,
-            "a background task panicked and begins anew"
+            "a background task panicked and is restarted"
         );
-        sleep(PAUSE).await;
+        sleep(RESTART_PAUSE).await;
     }
 }
 

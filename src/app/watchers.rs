@@ -1,4 +1,4 @@
-//! Builds and starts the observers of what calls do not show: the process scanner, the watches over containerd and the
+//! Builds and starts the observers beyond calls: the process scanner, the watches over containerd and the
 //! built-in runtime, and the OTLP receiver. They belong to `lifecycle`, which knows neither the table of calls in flight
 //! nor the runtime.
 
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use super::build::{Built, reading};
-use super::builtin::Builtin;
+use super::build::{ProcessParts, reading};
+use super::builtin::BuiltinRuntime;
 use super::runtime_events;
 use super::supervise::supervised;
 use crate::call::episode::is_episodic;
@@ -17,15 +17,15 @@ use crate::config::Config;
 use crate::lifecycle::containerd::PullWatch;
 use crate::lifecycle::containerd::events::EventWatch;
 use crate::lifecycle::containerd::metrics::EventMetrics;
-use crate::lifecycle::otlp_receiver::Receiver;
-use crate::lifecycle::otlp_receiver::metrics::Receiving;
+use crate::lifecycle::otlp_receiver::OtlpReceiver;
+use crate::lifecycle::otlp_receiver::metrics::ReceiverMetrics;
 use crate::lifecycle::process_scanner::metrics::ScanMetrics;
 use crate::lifecycle::process_scanner::{ScannerTask, Upstream, Upstreams};
 use crate::telemetry::Drops;
 use crate::telemetry::otlp::{Collector, Signal};
 use crate::telemetry::registry::RegistryError;
 
-impl Built {
+impl ProcessParts {
     /// Starts all of them but the events of the built-in runtime, until `stop`; the OTLP receiver on a bound listener.
     pub(super) fn start_watchers(
         &self,
@@ -92,7 +92,7 @@ impl Built {
     /// The task that passes on the events of the built-in runtime.
     pub(super) fn runtime_events(
         &self,
-        builtin: &Builtin,
+        builtin: &BuiltinRuntime,
         drops: &Arc<Drops>,
     ) -> impl Future<Output = ()> + Send + use<> {
         let (index, feed) = (Arc::clone(&self.index), self.feed.clone());
@@ -125,30 +125,29 @@ impl Built {
         listener: TcpListener,
         config: &Config,
         drops: &Arc<Drops>,
-    ) -> Result<Receiver, RegistryError> {
+    ) -> Result<OtlpReceiver, RegistryError> {
         let (in_flight, recorder) = (Arc::clone(&self.in_flight), Arc::clone(&self.recorder));
-        let ours = move || {
-            let calls = in_flight.calls();
-            let records = recorder.calls();
-            let flying = calls.iter().filter(|call| is_episodic(call.method));
-            let flying = flying.filter_map(|call| call.placement());
-            let ended = records.iter().filter(|record| is_episodic(record.method));
-            let ended = ended.filter_map(|record| record.spans.as_ref());
-            flying
-                .map(|spans| (spans.trace_id, spans.client))
-                .chain(ended.map(|spans| (spans.trace_id, spans.client)))
-                .collect()
-        };
-        Ok(Receiver {
+        Ok(OtlpReceiver {
             listener,
-            ours: Arc::new(ours),
+            call_spans: Arc::new(move || {
+                let calls = in_flight.calls();
+                let records = recorder.calls();
+                let flying = calls.iter().filter(|call| is_episodic(call.method));
+                let flying = flying.filter_map(|call| call.placement());
+                let ended = records.iter().filter(|record| is_episodic(record.method));
+                let ended = ended.filter_map(|record| record.spans.as_ref());
+                flying
+                    .map(|spans| (spans.trace_id, spans.client))
+                    .chain(ended.map(|spans| (spans.trace_id, spans.client)))
+                    .collect()
+            }),
             feed: self.feed.clone(),
             // A wrong one was logged at the start.
-            collector: Collector::of(&config.telemetry.otlp, Signal::Traces)
+            collector: Collector::from_settings(&config.telemetry.otlp, Signal::Traces)
                 .ok()
                 .flatten(),
             drops: Arc::clone(drops),
-            metrics: Receiving::new(&self.registry)?,
+            metrics: ReceiverMetrics::new(&self.registry)?,
             allowed_uids: config.receiver.allowed_uids.clone(),
         })
     }

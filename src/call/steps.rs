@@ -14,6 +14,9 @@ use super::trace::SpanPlacement;
 /// Most steps recorded of one call; enough for a pull of an image with a hundred layers.
 const MOST: usize = 320;
 
+/// Most remarks kept of one call.
+const MAX_REMARKS: usize = 8;
+
 macro_rules! steps {
     ($($(#[$doc:meta])* $step:ident = $name:literal, $words:literal;)*) => {
         /// A step of the runtime's work. A metric label.
@@ -237,6 +240,15 @@ pub struct RuntimeSteps {
 struct State {
     all: Vec<StepRecord>,
     late: Option<Late>,
+    remarks: Remarks,
+}
+
+/// Warnings of the runtime about a call that goes on.
+#[derive(Debug, Default)]
+struct Remarks {
+    /// As the runtime wrote them. They may quote secrets.
+    unredacted: Vec<String>,
+    redacted: Vec<Arc<str>>,
 }
 
 impl std::fmt::Debug for State {
@@ -294,7 +306,7 @@ impl RuntimeSteps {
     /// Ends a step.
     pub fn end(&self, begun: Begun, outcome: StepOutcome) {
         let mut state = self.state();
-        let State { all, late } = &mut *state;
+        let State { all, late, .. } = &mut *state;
         let Some(record) = begun.at.and_then(|at| all.get_mut(at)) else {
             return;
         };
@@ -314,6 +326,28 @@ impl RuntimeSteps {
         let mut state = self.state();
         state.late = late;
         state.all.clone()
+    }
+
+    /// Adds a warning about the call, in a sentence. It may quote what a registry or an image says: it is not shown before
+    /// [`Self::redact_remarks`]. A second equal one is dropped, and so are those beyond a bound.
+    pub fn remark(&self, text: &str) {
+        let unredacted = &mut self.state().remarks.unredacted;
+        if unredacted.len() < MAX_REMARKS && unredacted.iter().all(|known| known != text) {
+            unredacted.push(text.to_owned());
+        }
+    }
+
+    /// Redacts the remarks so far, which may be shown from then on.
+    pub fn redact_remarks(&self, redact: impl Fn(&str) -> Box<str>) {
+        let remarks = &mut self.state().remarks;
+        let redacted = remarks.unredacted.drain(..);
+        let redacted = redacted.map(|text| Arc::from(redact(&text)));
+        remarks.redacted.extend(redacted);
+    }
+
+    /// The redacted remarks.
+    pub fn remarks(&self) -> Vec<Arc<str>> {
+        self.state().remarks.redacted.clone()
     }
 
     /// The W3C trace context of a step, for a process that it starts; `None` when traces are off.
@@ -388,6 +422,19 @@ mod tests {
         assert_eq!(closed.iter().filter(|r| r.ended.is_some()).count(), 1);
         steps.end(late, StepOutcome::Ok);
         assert_eq!(told.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn remarks_are_shown_once_and_only_when_they_are_redacted() {
+        let steps = RuntimeSteps::new(None);
+        for n in 0..3 * MAX_REMARKS {
+            steps.remark(&format!("secret {}", n / 2));
+        }
+        assert_eq!(steps.remarks(), Vec::<Arc<str>>::new());
+        steps.redact_remarks(|text| text.replace("secret", "hidden").into());
+        let remarks = steps.remarks();
+        assert_eq!(remarks.len(), MAX_REMARKS);
+        assert_eq!((&*remarks[0], &*remarks[1]), ("hidden 0", "hidden 1"));
     }
 
     #[test]

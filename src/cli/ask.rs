@@ -15,19 +15,19 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use tower::ServiceExt as _;
 
-use super::http::{AskError, HttpResponse, SOCKET, get, send};
-use super::{Failure, USUAL_FILE, output};
+use super::http::{AdminRequestError, HttpResponse, UNIX_SOCKET_PREFIX, get, send};
+use super::{CommandFailure, DEFAULT_CONFIG_FILE, output};
 use crate::app::captured::pages;
-use crate::config::{Admin, Config, ConfigErrors, Overrides};
+use crate::config::{AdminSettings, Config, ConfigErrors, FlagOverrides};
 use crate::cri::visible::visible;
-use crate::lifecycle::capture::{Bundle, BundleError, Manifest, Origin};
+use crate::lifecycle::capture::{BundleError, CaptureBundle, CaptureManifest, CaptureOrigin};
 use crate::units::rfc3339;
 
 /// The default address.
-const USUAL: &str = "127.0.0.1:9478";
+const DEFAULT_ADMIN_ADDRESS: &str = "127.0.0.1:9478";
 
 /// Characters that stay unencoded in a path segment or a value (RFC 3986, unreserved).
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+const URL_ESCAPES: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
@@ -35,7 +35,7 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
 
 /// The address of the admin endpoint.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub(super) struct AdminArgs {
+pub(super) struct AdminEndpointArgs {
     /// Address of the running criscope's admin endpoint, HOST:PORT or unix:///path [default: admin.socket of the
     /// configuration if it is accessible, else admin.listen, 127.0.0.1:9478]
     #[arg(long, value_name = "ADDR", env = "CRISCOPE_ADMIN", value_parser = address)]
@@ -45,16 +45,16 @@ pub(super) struct AdminArgs {
     config: Option<PathBuf>,
 }
 
-impl AdminArgs {
+impl AdminEndpointArgs {
     /// The configuration, of the file that is named or usual.
     ///
     /// # Errors
     /// If it is wrong.
-    pub(super) fn config(&self) -> Result<Config, Failure> {
-        let usual = Path::new(USUAL_FILE);
+    pub(super) fn config(&self) -> Result<Config, CommandFailure> {
+        let usual = Path::new(DEFAULT_CONFIG_FILE);
         let usual = usual.exists().then(|| usual.to_owned());
         match self.config.clone().or(usual) {
-            Some(file) => Ok(Config::load(Some(&file), &Overrides::default())?.config),
+            Some(file) => Ok(Config::load(Some(&file), &FlagOverrides::default())?.config),
             None => Ok(Config::builtin()),
         }
     }
@@ -63,13 +63,13 @@ impl AdminArgs {
     ///
     /// # Errors
     /// If the configuration is wrong, or has no endpoint.
-    pub(super) fn endpoint(&self) -> Result<Endpoint, Failure> {
+    pub(super) fn endpoint(&self) -> Result<AdminEndpoint, CommandFailure> {
         let address = match (&self.admin, &self.config) {
             (Some(address), _) if !address.is_empty() => address.clone(),
             (_, Some(file)) => configured(file)??,
-            _ => usual(Path::new(USUAL_FILE)),
+            _ => usual(Path::new(DEFAULT_CONFIG_FILE)),
         };
-        Ok(Endpoint {
+        Ok(AdminEndpoint {
             address,
             capture: None,
         })
@@ -80,7 +80,7 @@ impl AdminArgs {
 /// unset.
 fn address(text: &str) -> Result<String, String> {
     if text
-        .strip_prefix(SOCKET)
+        .strip_prefix(UNIX_SOCKET_PREFIX)
         .is_some_and(|path| path.starts_with('/'))
     {
         return Ok(text.to_owned());
@@ -90,9 +90,12 @@ fn address(text: &str) -> Result<String, String> {
     let is_one = address.rsplit_once(':').is_some_and(|(host, port)| {
         !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok()
     });
-    match is_one || text.is_empty() {
-        true => Ok(address.to_owned()),
-        false => Err(format!("expected HOST:PORT, such as {USUAL}")),
+    if is_one || text.is_empty() {
+        Ok(address.to_owned())
+    } else {
+        Err(format!(
+            "expected HOST:PORT, such as {DEFAULT_ADMIN_ADDRESS}"
+        ))
     }
 }
 
@@ -101,63 +104,63 @@ fn address(text: &str) -> Result<String, String> {
 fn usual(file: &Path) -> String {
     match file.exists().then(|| configured(file)) {
         Some(Ok(Ok(address))) => address,
-        _ => at(&Config::builtin().admin).unwrap_or_else(|| USUAL.to_owned()),
+        _ => at(&Config::builtin().admin).unwrap_or_else(|| DEFAULT_ADMIN_ADDRESS.to_owned()),
     }
 }
 
-fn configured(file: &Path) -> Result<Result<String, AskError>, ConfigErrors> {
-    let loaded = Config::load(Some(file), &Overrides::default())?;
-    Ok(at(&loaded.config.admin).ok_or_else(|| AskError::Off(file.to_owned())))
+fn configured(file: &Path) -> Result<Result<String, AdminRequestError>, ConfigErrors> {
+    let loaded = Config::load(Some(file), &FlagOverrides::default())?;
+    Ok(at(&loaded.config.admin).ok_or_else(|| AdminRequestError::Off(file.to_owned())))
 }
 
 /// The socket if it is accessible, else the port.
-fn at(admin: &Admin) -> Option<String> {
+fn at(admin: &AdminSettings) -> Option<String> {
     let socket = admin.socket.as_deref();
     let socket = socket.filter(|path| UnixStream::connect(path).is_ok());
     match socket {
-        Some(path) => Some(format!("{SOCKET}{}", path.display())),
+        Some(path) => Some(format!("{UNIX_SOCKET_PREFIX}{}", path.display())),
         None => admin.listen.map(|address| address.to_string()),
     }
 }
 
 /// Where a command reads from: the running criscope, or a capture.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub(super) struct SourceArgs {
+pub(super) struct StateSourceArgs {
     #[command(flatten)]
-    admin: AdminArgs,
+    admin: AdminEndpointArgs,
     /// Read this capture instead of the running criscope (see criscope capture)
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
 }
 
-impl SourceArgs {
+impl StateSourceArgs {
     /// The endpoint to read from.
     ///
     /// # Errors
     /// If the configuration is wrong, or has no endpoint, or the capture cannot be read.
-    pub(super) fn endpoint(&self) -> Result<Endpoint, Failure> {
+    pub(super) fn endpoint(&self) -> Result<AdminEndpoint, CommandFailure> {
         let Some(file) = &self.from else {
             return self.admin.endpoint();
         };
         let bundle = open(file)?;
-        Ok(Endpoint {
+        Ok(AdminEndpoint {
             address: file.display().to_string(),
             capture: Some(pages(bundle)),
         })
     }
 }
 
-/// Reads a capture, and says on standard error what it is.
+/// Reads a capture, and describes it on standard error.
 ///
 /// # Errors
 /// If it cannot be read.
-pub(super) fn open(file: &Path) -> Result<Bundle, Failure> {
+pub(super) fn open(file: &Path) -> Result<CaptureBundle, CommandFailure> {
     let read = File::open(file).map_err(BundleError::from);
-    let bundle = read.and_then(Bundle::read).map_err(|source| {
+    let bundle = read.and_then(CaptureBundle::read).map_err(|source| {
         let file = file.to_owned();
-        Failure::Capture { file, source }
+        CommandFailure::Capture { file, source }
     })?;
-    let Manifest {
+    let CaptureManifest {
         host,
         made_unix_us,
         origin,
@@ -167,8 +170,8 @@ pub(super) fn open(file: &Path) -> Result<Bundle, Failure> {
     let made = rfc3339(*made_unix_us);
     let whose = pod.as_ref().map(|pod| format!(" of pod {pod}"));
     let how = match origin {
-        Origin::Daemon => "",
-        Origin::Journal => ", from the journal alone: criscope was not running",
+        CaptureOrigin::Daemon => "",
+        CaptureOrigin::Journal => ", from the journal alone: criscope was not running",
     };
     let text = format!(
         "capture{} of {host}, made {made}{how}",
@@ -179,39 +182,42 @@ pub(super) fn open(file: &Path) -> Result<Bundle, Failure> {
 }
 
 /// A page of a capture.
-async fn ask_capture(capture: &Router, file: &str, path: &str) -> Result<HttpResponse, AskError> {
-    let broken = |cause: String| AskError::Broken {
-        address: file.to_owned(),
-        cause,
-    };
+async fn ask_capture(
+    capture: &Router,
+    file: &str,
+    path: &str,
+) -> Result<HttpResponse, AdminRequestError> {
     let request = Request::get(path).body(Body::empty());
-    let request = request.map_err(|error| broken(error.to_string()))?;
+    let request = request.map_err(|error| AdminRequestError::broken(file, error))?;
     let response = match capture.clone().oneshot(request).await {
         Ok(response) => response,
         Err(never) => match never {},
     };
     let status = response.status();
     let body = response.into_body().collect().await;
-    let body = body.map_err(|error| broken(error.to_string()))?.to_bytes();
-    Ok(HttpResponse { status, body })
+    let body = body.map_err(|error| AdminRequestError::broken(file, error))?;
+    Ok(HttpResponse {
+        status,
+        body: body.to_bytes(),
+    })
 }
 
 /// An admin endpoint.
 #[derive(Clone, Debug)]
-pub(super) struct Endpoint {
+pub(super) struct AdminEndpoint {
     address: String,
     /// The pages of a capture, which are asked instead.
     capture: Option<Router>,
 }
 
-impl Endpoint {
+impl AdminEndpoint {
     /// The address, for messages.
     pub(super) fn address(&self) -> &str {
         &self.address
     }
 
     /// The body of a page; as `Err` if the HTTP status is 404.
-    async fn page(&self, path: &str) -> Result<Result<Bytes, Bytes>, AskError> {
+    async fn page(&self, path: &str) -> Result<Result<Bytes, Bytes>, AdminRequestError> {
         let answer = match &self.capture {
             Some(capture) => ask_capture(capture, &self.address, path).await?,
             None => get(&self.address, path).await?,
@@ -219,7 +225,7 @@ impl Endpoint {
         match answer.status {
             StatusCode::OK => Ok(Ok(answer.body)),
             StatusCode::NOT_FOUND => Ok(Err(answer.body)),
-            status => Err(AskError::Status {
+            status => Err(AdminRequestError::Status {
                 address: self.address.clone(),
                 path: path.to_owned(),
                 status,
@@ -231,7 +237,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// If it could not be read.
-    pub(super) async fn bytes(&self, path: &str) -> Result<Bytes, AskError> {
+    pub(super) async fn bytes(&self, path: &str) -> Result<Bytes, AdminRequestError> {
         self.page(path).await?.map_err(|_| self.no_page(path))
     }
 
@@ -239,7 +245,10 @@ impl Endpoint {
     ///
     /// # Errors
     /// If it could not be read or parsed.
-    pub(super) async fn json<T: DeserializeOwned>(&self, path: &str) -> Result<T, AskError> {
+    pub(super) async fn json<T: DeserializeOwned>(
+        &self,
+        path: &str,
+    ) -> Result<T, AdminRequestError> {
         self.parse(path, &self.bytes(path).await?)
     }
 
@@ -250,10 +259,10 @@ impl Endpoint {
     pub(super) async fn or_else<T: DeserializeOwned>(
         &self,
         path: &str,
-    ) -> Result<Result<Bytes, T>, AskError> {
+    ) -> Result<Result<Bytes, T>, AdminRequestError> {
         Ok(match self.page(path).await? {
             Ok(bytes) => Ok(bytes),
-            // A 404 without a body is that of the router, which has no such page.
+            // The router answers 404 without a body if there is no such page.
             Err(bytes) => Err(serde_json::from_slice(&bytes).map_err(|_| self.no_page(path))?),
         })
     }
@@ -267,7 +276,7 @@ impl Endpoint {
         method: Method,
         path: &str,
         body: Vec<u8>,
-    ) -> Result<Bytes, AskError> {
+    ) -> Result<Bytes, AdminRequestError> {
         let answer = send(&self.address, method, path, body.into()).await?;
         let text = match answer.status {
             status if status.is_success() => return Ok(answer.body),
@@ -278,7 +287,7 @@ impl Endpoint {
             _ => String::from_utf8_lossy(&answer.body).trim().to_owned(),
         };
         let address = self.address.clone();
-        Err(AskError::Refused { address, text })
+        Err(AdminRequestError::Refused { address, text })
     }
 
     /// Parses the body of a page.
@@ -289,16 +298,16 @@ impl Endpoint {
         &self,
         path: &str,
         bytes: &[u8],
-    ) -> Result<T, AskError> {
-        serde_json::from_slice(bytes).map_err(|source| AskError::Json {
+    ) -> Result<T, AdminRequestError> {
+        serde_json::from_slice(bytes).map_err(|source| AdminRequestError::Json {
             address: self.address.clone(),
             path: path.to_owned(),
             source,
         })
     }
 
-    fn no_page(&self, path: &str) -> AskError {
-        AskError::NoPage {
+    fn no_page(&self, path: &str) -> AdminRequestError {
+        AdminRequestError::NoPage {
             address: self.address.clone(),
             path: path.to_owned(),
         }
@@ -307,14 +316,16 @@ impl Endpoint {
 
 /// Percent-encodes a path segment or a query value.
 pub(super) fn encoded(text: &str) -> impl std::fmt::Display + '_ {
-    utf8_percent_encode(text, PLAIN)
+    utf8_percent_encode(text, URL_ESCAPES)
 }
 
 /// Runs a future to completion on this thread.
 ///
 /// # Errors
 /// Those of the future, or of creating the async runtime.
-pub(super) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+pub(super) fn block_on<T>(
+    work: impl Future<Output = Result<T, CommandFailure>>,
+) -> Result<T, CommandFailure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?
@@ -336,11 +347,11 @@ pub(super) fn print_json(bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn found(args: &AdminArgs) -> String {
+    fn found(args: &AdminEndpointArgs) -> String {
         args.endpoint().expect("an endpoint").address
     }
 
-    fn config(text: &str) -> (tempfile::TempDir, AdminArgs) {
+    fn config(text: &str) -> (tempfile::TempDir, AdminEndpointArgs) {
         let dir = tempfile::tempdir().expect("dir");
         let file = dir.path().join("criscope.toml");
         let text = format!(
@@ -348,7 +359,7 @@ mod tests {
             dir.path().join("a.sock").display()
         );
         std::fs::write(&file, text).expect("written");
-        let args = AdminArgs {
+        let args = AdminEndpointArgs {
             admin: None,
             config: Some(file),
         };
@@ -404,7 +415,7 @@ mod tests {
         let error = args.endpoint().expect_err("off");
         assert!(error.to_string().contains("\"off\" in"), "{error}");
         let (_dir, args) = config("[admin]\nlistn = 1\n");
-        assert!(matches!(args.endpoint(), Err(Failure::Config(_))));
+        assert!(matches!(args.endpoint(), Err(CommandFailure::Config(_))));
     }
 
     #[test]

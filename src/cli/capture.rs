@@ -9,37 +9,39 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use self::requests::MOST_BYTES;
-use super::Failure;
-use super::ask::{AdminArgs, Endpoint, block_on};
-use super::http::AskError;
+use self::requests::MAX_RECORDING_LEN;
+use super::CommandFailure;
+use super::ask::{AdminEndpoint, AdminEndpointArgs, block_on};
+use super::http::AdminRequestError;
 use super::output;
 use super::smoke::duration;
 use crate::app::captured::PAGES;
-use crate::lifecycle::capture::{self, Bundle, FORMAT, Manifest, Origin, Snapshot};
+use crate::lifecycle::capture::{
+    self, CAPTURE_FORMAT, CaptureBundle, CaptureManifest, CaptureOrigin, ProcessSnapshot,
+};
 use crate::units;
 use crate::version;
 
 /// The page that only root gets.
-const SNAPSHOT: &str = "/debug/capture";
+const CAPTURE_PAGE: &str = "/debug/capture";
 
-/// Write what this node knows to a file, to explain its pods on another machine
+/// Write criscope's records of this node to a file, to explain its pods on another machine
 ///
 /// The file is a .tar.gz with the journal of the stories, the last calls, the state of runtimes and node, metrics, settings and
-/// versions. Requests, environments, arguments and credentials are not in it; names of pods, images and hosts are. Read it
+/// versions. It contains names of pods, images and hosts, but no requests, environments, arguments or credentials. Read it
 /// with criscope explain --from FILE, pods --from FILE or view FILE. If criscope is not running, the file has its journal
 /// only, and says so. Needs root.
 ///
-/// With --requests it first records the calls of the given time with their requests, for criscope replay. Such a file holds
-/// secrets: environments, arguments and registry credentials of pods, unredacted. Keep it as safe as the node itself.
+/// With --requests, criscope first records the calls of the given time with their requests, for criscope replay. Such a file
+/// holds secrets: environments, arguments and registry credentials of pods, unredacted. Keep it as safe as the node itself.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    admin: AdminArgs,
+    admin: AdminEndpointArgs,
     /// The file to write, - for standard output [default: criscope-HOST-TIME.tar.gz in the working directory]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Only this pod, as NAMESPACE/POD. Its headline may lack what other pods had to do with it
+    /// Only this pod, as NAMESPACE/POD. Its headline may lack causes in other pods
     #[arg(long, value_name = "POD", value_parser = pod)]
     pod: Option<(String, String)>,
     /// Only pods with calls in this time until now (30m, 2h)
@@ -51,8 +53,8 @@ pub(super) struct Args {
     /// How long requests are recorded, at most 1h (30s, 10m)
     #[arg(long = "for", value_name = "TIME", value_parser = duration, requires = "requests")]
     lasts: Option<Duration>,
-    /// Most MiB of requests; calls beyond are left out and counted
-    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=MOST_BYTES >> 20), requires = "requests")]
+    /// Limit of the recorded requests in MiB; calls beyond it are left out and counted
+    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=MAX_RECORDING_LEN >> 20), requires = "requests")]
     max_mib: u64,
 }
 
@@ -65,7 +67,7 @@ fn pod(text: &str) -> Result<(String, String), String> {
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let endpoint = args.admin.endpoint()?;
     let recorded = match args.lasts {
         Some(lasts) => Some(block_on(requests::record(
@@ -78,18 +80,18 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut bundle = match block_on(async { Ok(running(&endpoint).await?) }) {
         Ok((snapshot, pages)) => {
             let journal = journal(&snapshot.state_dir)?;
-            bundle(snapshot, journal, pages, Origin::Daemon)
+            bundle(snapshot, journal, pages, CaptureOrigin::Daemon)
         }
-        Err(Failure::Ask(AskError::Connect { .. } | AskError::Off(_))) => {
+        Err(CommandFailure::Ask(AdminRequestError::Connect { .. } | AdminRequestError::Off(_))) => {
             let story = args.admin.config()?.story;
             let journal = journal(&story.state_dir)?;
             let [older, newer] = &journal;
-            let snapshot = Snapshot::left(&story, [older, newer]);
+            let snapshot = ProcessSnapshot::of_ended_process(&story, [older, newer]);
             output::hint(format_args!(
                 "criscope is not running: the capture has its journal in {} only",
                 story.state_dir.display()
             ));
-            bundle(snapshot, journal, BTreeMap::new(), Origin::Journal)
+            bundle(snapshot, journal, BTreeMap::new(), CaptureOrigin::Journal)
         }
         Err(error) => return Err(error),
     };
@@ -120,14 +122,16 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-/// What the running criscope says.
-async fn running(endpoint: &Endpoint) -> Result<(Snapshot, BTreeMap<String, Vec<u8>>), AskError> {
-    let snapshot = match endpoint.json(SNAPSHOT).await {
+/// Pages of the running criscope.
+async fn running(
+    endpoint: &AdminEndpoint,
+) -> Result<(ProcessSnapshot, BTreeMap<String, Vec<u8>>), AdminRequestError> {
+    let snapshot = match endpoint.json(CAPTURE_PAGE).await {
         // The port does not have it.
-        Err(AskError::NoPage { address, .. }) => {
+        Err(AdminRequestError::NoPage { address, .. }) => {
             let text = "captures are made over the socket of admin.socket only: run this as root";
             let text = text.to_owned();
-            return Err(AskError::Refused { address, text });
+            return Err(AdminRequestError::Refused { address, text });
         }
         snapshot => snapshot?,
     };
@@ -142,36 +146,31 @@ async fn running(endpoint: &Endpoint) -> Result<(Snapshot, BTreeMap<String, Vec<
 }
 
 fn journal(dir: &Path) -> io::Result<[Vec<u8>; 2]> {
-    let named = |error: io::Error| {
-        io::Error::new(
-            error.kind(),
-            format!("journal in {}: {error}", dir.display()),
-        )
-    };
-    capture::journal(dir).map_err(named)
+    capture::journal(dir).map_err(|error| named(&format!("journal in {}", dir.display()), &error))
+}
+
+/// The error with the subject in front of it.
+fn named(subject: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{subject}: {error}"))
 }
 
 fn bundle(
-    snapshot: Snapshot,
+    snapshot: ProcessSnapshot,
     journal: [Vec<u8>; 2],
     pages: BTreeMap<String, Vec<u8>>,
-    origin: Origin,
-) -> Bundle {
-    let of_kernel = |name: &str| {
-        let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(name));
-        text.unwrap_or_default().trim().to_owned()
-    };
-    let manifest = Manifest {
-        format: FORMAT,
+    origin: CaptureOrigin,
+) -> CaptureBundle {
+    let manifest = CaptureManifest {
+        format: CAPTURE_FORMAT,
         criscope: version::with_commit().to_owned(),
-        kernel: of_kernel("osrelease"),
-        host: of_kernel("hostname"),
+        kernel: kernel_setting("osrelease"),
+        host: kernel_setting("hostname"),
         made_unix_us: units::unix_us(SystemTime::now()),
         origin,
         pod: None,
         requests: None,
     };
-    Bundle {
+    CaptureBundle {
         manifest,
         snapshot,
         journal,
@@ -180,8 +179,13 @@ fn bundle(
     }
 }
 
+fn kernel_setting(name: &str) -> String {
+    let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(name));
+    text.unwrap_or_default().trim().to_owned()
+}
+
 /// `criscope-node-1-20250615T150640Z.tar.gz`
-fn default_name(manifest: &Manifest) -> String {
+fn default_name(manifest: &CaptureManifest) -> String {
     let time = units::rfc3339(manifest.made_unix_us);
     let (time, _) = time
         .split_once('.')
@@ -194,19 +198,15 @@ fn default_name(manifest: &Manifest) -> String {
 }
 
 /// For its owner only, and never half.
-fn write(bundle: &Bundle, path: &Path) -> io::Result<()> {
+fn write(bundle: &CaptureBundle, path: &Path) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".part");
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
-    let named = |error: io::Error| {
-        io::Error::new(
-            error.kind(),
-            format!("{}: {error}", Path::new(&new).display()),
-        )
-    };
-    let file = options.open(&new).map_err(named)?;
-    let written = bundle.write(io::BufWriter::new(file)).map_err(named);
+    let shown = Path::new(&new).display().to_string();
+    let file = options.open(&new).map_err(|error| named(&shown, &error))?;
+    let written = bundle.write(io::BufWriter::new(file));
+    let written = written.map_err(|error| named(&shown, &error));
     let written = written.and_then(|()| fs::rename(&new, path));
     if written.is_err() {
         // The first error is reported.
@@ -221,13 +221,13 @@ mod tests {
 
     #[test]
     fn a_file_is_named_after_node_and_time() {
-        let manifest = Manifest {
-            format: FORMAT,
+        let manifest = CaptureManifest {
+            format: CAPTURE_FORMAT,
             criscope: String::new(),
             kernel: String::new(),
             host: "node-1".to_owned(),
             made_unix_us: 1_750_000_000_000_000,
-            origin: Origin::Daemon,
+            origin: CaptureOrigin::Daemon,
             pod: None,
             requests: None,
         };

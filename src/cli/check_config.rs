@@ -3,15 +3,15 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use super::{Failure, output};
+use super::{CommandFailure, output};
 use crate::app;
-use crate::config::{Backend, Config, Loaded, Misfit, Overrides, Runtime};
+use crate::config::{BackendSettings, Config, FlagOverrides, LoadedConfig, Misfit, Runtime};
 use crate::settings::show_endpoint;
 
-/// Check a configuration file and its drop-in files, and report everything that is wrong with them
+/// Check a configuration file and its drop-in files, and report every error in them
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The file, with those in `conf.d` beside it; `-` for standard input
+    /// The file; its drop-in files in `conf.d` are read too; `-` for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Print every value in effect and where it comes from, instead of a summary
@@ -19,8 +19,8 @@ pub(super) struct Args {
     effective: bool,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let loaded = Config::load(Some(&args.file), &Overrides::default())?;
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
+    let loaded = Config::load(Some(&args.file), &FlagOverrides::default())?;
     if loaded.config.metrics.listen.is_some() {
         app::check_web_config(&loaded.config.metrics.web_config)?;
     }
@@ -41,7 +41,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is valid and cannot work.
+/// Warns about settings that are valid but cannot work.
 fn warnings(config: &Config) -> Vec<String> {
     let handlers = config.runtime.iter().flat_map(|runtime| &runtime.handlers);
     let found = handlers.filter_map(|handler| {
@@ -100,7 +100,7 @@ fn classes(runtime: &Runtime) -> impl Iterator<Item = String> {
 }
 
 /// Every value in effect, one `KEY = VALUE  # ORIGIN` per line.
-fn effective(loaded: &Loaded) -> String {
+fn effective(loaded: &LoadedConfig) -> String {
     let mut text = String::new();
     for (key, setting) in loaded.config.settings() {
         let origin = match loaded.origins.get(&key) {
@@ -154,7 +154,7 @@ fn summary(config: &Config) -> Vec<(&'static str, String)> {
     lines
 }
 
-fn describe(backend: &Backend, config: &Config) -> String {
+fn describe(backend: &BackendSettings, config: &Config) -> String {
     let serves = backend.endpoint.as_deref().map(show_endpoint);
     let serves = serves.unwrap_or_else(|| "built-in runtime".to_owned());
     let mut text = format!("{}, {serves}", backend.name);
@@ -192,7 +192,7 @@ mod tests {
     fn a_handler_that_is_no_oci_runtime_is_told() {
         let text = "[runtime]\n[runtime.handlers.runc]\n[runtime.handlers.kata]\n\
             path = \"/usr/bin/containerd-shim-kata-v2\"\n";
-        let config = Config::from_text("c", text, &Overrides::default()).expect("valid");
+        let config = Config::from_text("c", text, &FlagOverrides::default()).expect("valid");
         let warnings = warnings(&config);
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         for part in [
@@ -208,7 +208,7 @@ mod tests {
         let text = "[runtime]\ndefault_handler = \"runc\"\n[runtime.handlers.runc]\noptions = [\"--debug\"]\n\
             [runtime.handlers.kata]\nruntime_type = \"io.containerd.kata.v2\"\npath = \"/usr/bin/crun\"\n\
             [runtime.handlers.shim]\nruntime_type = \"io.containerd.runc.v2\"\npath = \"/usr/bin/crun\"\ntype_url = \"t\"\n";
-        let config = Config::from_text("c", text, &Overrides::default()).expect("valid");
+        let config = Config::from_text("c", text, &FlagOverrides::default()).expect("valid");
         assert_eq!(
             warnings(&config),
             ["kata.path", "shim.type_url"]
@@ -224,9 +224,9 @@ mod tests {
         let drop_in = dir.path().join("conf.d/50-crun.toml");
         fs::write(&file, "[server]\nmode = \"0600\"\n").expect("written");
         fs::write(&drop_in, "[runtime.handlers.crun]\nno_pivot = true\n").expect("written");
-        let flags = Overrides {
+        let flags = FlagOverrides {
             admin: Some("off".to_owned()),
-            ..Overrides::default()
+            ..FlagOverrides::default()
         };
         let loaded = Config::load(Some(&file), &flags).expect("valid");
         let text = effective(&loaded);
@@ -254,7 +254,7 @@ mod tests {
             [backends.c]\nkind = \"builtin\"\n[runtime.handlers.runc]\n[runtime.handlers.kata]\n\
             [routing]\ndefault = \"a\"\nimages = \"b\"\n\
             [[routing.rules]]\nruntime_handler = \"kata\"\nbackend = \"b\"\n";
-        let config = Config::from_text("c", text, &Overrides::default()).expect("valid");
+        let config = Config::from_text("c", text, &FlagOverrides::default()).expect("valid");
         let lines: Vec<_> = summary(&config)
             .into_iter()
             .map(|(name, value)| format!("{name}: {value}"))

@@ -16,7 +16,7 @@ use crate::cri::method::ApiVersion;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CallError {
+pub(super) enum CriCallError {
     /// No connection.
     #[error("cannot connect: {0}")]
     Connect(String),
@@ -33,14 +33,14 @@ pub(super) enum CallError {
 
 /// A connection to a CRI socket.
 #[derive(Clone, Debug)]
-pub(super) struct Client {
+pub(super) struct CriSocketClient {
     channel: Channel,
     deadline: Duration,
 }
 
-impl Client {
+impl CriSocketClient {
     /// Connects to the socket; `deadline` applies to every call.
-    pub(super) async fn connect(path: &Path, deadline: Duration) -> Result<Self, CallError> {
+    pub(super) async fn connect(path: &Path, deadline: Duration) -> Result<Self, CriCallError> {
         let channel = client::connect(path, deadline).await.map_err(refused)?;
         Ok(Self { channel, deadline })
     }
@@ -51,52 +51,52 @@ impl Client {
         version: ApiVersion,
         method: Method,
         request: Q,
-    ) -> Result<A, CallError>
+    ) -> Result<A, CriCallError>
     where
         Q: Message + Send + Sync + 'static,
         A: Message + Default + Send + Sync + 'static,
     {
         let name = method.full_name().replacen("runtime.v1.", "", 1);
         let path = PathAndQuery::try_from(format!("/{}.{name}", version.package()))
-            .map_err(|error| CallError::Connect(error.to_string()))?;
+            .map_err(|error| CriCallError::Connect(error.to_string()))?;
         let mut grpc = tonic::client::Grpc::new(self.channel.clone());
         let call = async {
             grpc.ready()
                 .await
-                .map_err(|error| CallError::Connect(innermost(&error)))?;
+                .map_err(|error| CriCallError::Connect(innermost(&error)))?;
             let codec = tonic_prost::ProstCodec::<Q, A>::default();
             let answer = grpc.unary(Request::new(request), path, codec).await;
             answer.map_err(classify)
         };
         match timeout(self.deadline, call).await {
             Ok(answer) => Ok(answer?.into_inner()),
-            Err(_) => Err(CallError::Timeout(self.deadline)),
+            Err(_) => Err(CriCallError::Timeout(self.deadline)),
         }
     }
 }
 
-fn refused(error: ClientError) -> CallError {
+fn refused(error: ClientError) -> CriCallError {
     match error {
-        ClientError::Timeout { timeout, .. } => CallError::Timeout(timeout),
-        ClientError::Connect { source, .. } => CallError::Connect(source.to_string()),
-        ClientError::Handshake { source, .. } => CallError::Connect(innermost(&source)),
-        other @ ClientError::Endpoint(_) => CallError::Connect(other.to_string()),
+        ClientError::Timeout { timeout, .. } => CriCallError::Timeout(timeout),
+        ClientError::Connect { source, .. } => CriCallError::Connect(source.to_string()),
+        ClientError::Handshake { source, .. } => CriCallError::Connect(innermost(&source)),
+        other @ ClientError::Endpoint(_) => CriCallError::Connect(other.to_string()),
     }
 }
 
 /// A status with a source was made on this side, by the transport; so was one for a response without `grpc-status`, such as
 /// a plain HTTP/2 server's, which tonic marks only in its text.
-fn classify(status: Status) -> CallError {
+fn classify(status: Status) -> CriCallError {
     const MADE_UP: [&str; 2] = ["grpc-status header missing", "protocol error"];
     match status.source() {
-        Some(error) => CallError::Protocol(innermost(error)),
+        Some(error) => CriCallError::Protocol(innermost(error)),
         None if MADE_UP
             .iter()
             .any(|text| status.message().starts_with(text)) =>
         {
-            CallError::Protocol(status.message().to_owned())
+            CriCallError::Protocol(status.message().to_owned())
         }
-        None => CallError::Status(status),
+        None => CriCallError::Status(status),
     }
 }
 

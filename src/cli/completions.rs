@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use super::{Cli, Failure};
+use super::{CommandFailure, CommandLine};
 
 /// Print a completion script for a shell
 ///
@@ -17,13 +17,13 @@ pub(super) struct Args {
     shell: Shell,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     Ok(io::stdout().lock().write_all(&script(args.shell))?)
 }
 
 /// Generated in memory: the generator panics on write errors.
 fn script(shell: Shell) -> Vec<u8> {
-    let mut command = Cli::command();
+    let mut command = CommandLine::command();
     let name = command.get_name().to_owned();
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, name, &mut script);

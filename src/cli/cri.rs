@@ -8,18 +8,18 @@ use tokio::runtime::Builder;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use super::Failure;
+use super::CommandFailure;
 use crate::client::{self, ClientError};
 use crate::cri::status::code_name;
 use crate::cri::v1;
 
 /// How long the socket may take to accept the connection.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The socket of a command.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct SocketArgs {
-    /// The CRI socket: that of criscope, or of any runtime
+pub(super) struct CriSocketArgs {
+    /// The CRI socket of criscope or of any runtime
     #[arg(
         long,
         short = 'r',
@@ -51,7 +51,7 @@ pub enum Error {
     Call {
         /// The method.
         call: &'static str,
-        /// Its status.
+        /// The runtime's status.
         status: Status,
     },
 }
@@ -71,7 +71,7 @@ impl Error {
         }
     }
 
-    /// Whether the object no longer exists.
+    /// Returns whether the object no longer exists.
     pub(super) fn is_gone(&self) -> bool {
         matches!(self, Self::Call { status, .. } if status.code() == Code::NotFound)
     }
@@ -79,20 +79,20 @@ impl Error {
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Cri {
+pub(super) struct CriConnection {
     channel: Channel,
     timeout: Duration,
 }
 
-impl Cri {
+impl CriConnection {
     /// Runs `work` with a connection to the socket.
     pub(super) fn run(
-        args: &SocketArgs,
-        work: impl AsyncFnOnce(&Self) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+        args: &CriSocketArgs,
+        work: impl AsyncFnOnce(&Self) -> Result<(), CommandFailure>,
+    ) -> Result<(), CommandFailure> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let done = runtime.block_on(async {
-            let connected = client::connect(&args.endpoint, CONNECT).await;
+            let connected = client::connect(&args.endpoint, CONNECT_TIMEOUT).await;
             let cri = Self {
                 channel: connected.map_err(Error::from)?,
                 timeout: args.timeout,
@@ -117,7 +117,7 @@ impl Cri {
         Ok(answer.map_err(failed("ListImages"))?.into_inner().images)
     }
 
-    /// What the runtime tells of an image besides the CRI; nothing if it is gone.
+    /// The runtime's own information about an image; empty if the image is gone.
     pub(super) async fn image_info(&self, id: &str) -> Result<HashMap<String, String>, Error> {
         let mut client = client::images(self.channel.clone());
         let image = v1::ImageSpec {
@@ -202,7 +202,7 @@ impl Cri {
             timeout: seconds.max(1),
         });
         // The runtime is the first to give up: its error says what happened to the command.
-        request.set_timeout(self.timeout + CONNECT);
+        request.set_timeout(self.timeout + CONNECT_TIMEOUT);
         let answer = client.exec_sync(request).await;
         Ok(answer.map_err(failed("ExecSync"))?.into_inner())
     }

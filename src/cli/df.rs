@@ -4,59 +4,59 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Failure;
-use super::cri::{Cri, Error, SocketArgs};
-use super::format::{self, Format};
-use super::images::{self, Image};
+use super::CommandFailure;
+use super::cri::{CriConnection, CriSocketArgs, Error};
+use super::format::{self, OutputFormat};
+use super::images::{self, ListedImage};
 use crate::cri::v1;
 use crate::cri::visible::visible;
 use crate::units;
 
-/// Show what images and containers take on the disk, and what prune would free
+/// Show how much disk space images and containers use, and how much prune would free
 ///
-/// Asks the CRI socket, so the kubelet need not run. What images share is known of the built-in runtime only, which tells the
-/// size of each layer; of others, prune frees at most what is shown.
+/// Asks the CRI socket, so it works without a running kubelet. Only the built-in runtime reports the size of each layer, and
+/// so the space that images share; with other runtimes, prune frees at most the space shown.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    socket: SocketArgs,
+    socket: CriSocketArgs,
     /// Show each image and container
     #[arg(long, short)]
     verbose: bool,
     /// Output format, instead of tables; always with each image and container
     #[arg(long, short, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<OutputFormat>,
 }
 
 #[derive(Debug, Serialize)]
-struct Usage {
-    /// As ImageFsInfo measures them.
-    image_filesystems: Vec<Filesystem>,
-    container_filesystems: Vec<Filesystem>,
-    images: Vec<ImageUsage>,
-    containers: Vec<ContainerUsage>,
-    prune: Freed,
+struct DiskUsageReport {
+    /// Measured by ImageFsInfo.
+    image_filesystems: Vec<FilesystemUsage>,
+    container_filesystems: Vec<FilesystemUsage>,
+    images: Vec<ImageDiskUsage>,
+    containers: Vec<WritableLayerUsage>,
+    prune: ReclaimableSpace,
 }
 
 #[derive(Debug, Serialize)]
-struct Filesystem {
+struct FilesystemUsage {
     mountpoint: String,
     used_bytes: u64,
     inodes_used: u64,
 }
 
 #[derive(Debug, Serialize)]
-struct ImageUsage {
+struct ImageDiskUsage {
     #[serde(flatten)]
-    image: Image,
+    image: ListedImage,
     /// Bytes of layers that other images have too; none if the runtime does not tell layers.
     shared_bytes: Option<u64>,
     unique_bytes: Option<u64>,
 }
 
-/// A writable layer, as ListContainerStats measures it.
+/// A writable layer, measured by ListContainerStats.
 #[derive(Debug, Serialize)]
-struct ContainerUsage {
+struct WritableLayerUsage {
     id: String,
     /// NAMESPACE/POD/CONTAINER, or the id of a container without these labels.
     name: String,
@@ -64,30 +64,30 @@ struct ContainerUsage {
     inodes: Option<u64>,
 }
 
-/// What `criscope prune` removes.
+/// Images that `criscope prune` removes.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Freed {
+struct ReclaimableSpace {
     images: usize,
     bytes: u64,
-    /// Whether layers that used images need as well are left out.
+    /// True if layers that used images share are left out.
     is_by_layer: bool,
 }
 
 /// A layer in the verbose status of an image, of the built-in runtime.
 #[derive(Clone, Debug, Deserialize)]
-struct Layer {
+struct ImageLayerSize {
     id: String,
     bytes: u64,
 }
 
 #[derive(Deserialize)]
-struct Info {
+struct VerboseImageInfo {
     #[serde(rename = "layerUsage")]
-    layer_usage: Vec<Layer>,
+    layer_usage: Vec<ImageLayerSize>,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    Cri::run(&args.socket, async |cri| {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
+    CriConnection::run(&args.socket, async |cri| {
         let usage = read(cri).await?;
         match args.output {
             Some(format) => format::print(format, &usage)?,
@@ -97,20 +97,20 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     })
 }
 
-async fn read(cri: &Cri) -> Result<Usage, Error> {
+async fn read(cri: &CriConnection) -> Result<DiskUsageReport, Error> {
     let mut images = Vec::new();
     for image in images::read(cri).await? {
         let info = cri.image_info(&image.id).await?;
         let info = info
             .get("info")
-            .map(|text| serde_json::from_str::<Info>(text));
+            .map(|text| serde_json::from_str::<VerboseImageInfo>(text));
         let layers = info.and_then(Result::ok).map(|info| info.layer_usage);
         images.push((image, layers));
     }
     let filesystems = cri.image_fs_info().await?;
     let containers = cri.container_stats().await?;
     let (prune, images) = shares(images);
-    Ok(Usage {
+    Ok(DiskUsageReport {
         image_filesystems: filesystem(filesystems.image_filesystems),
         container_filesystems: filesystem(filesystems.container_filesystems),
         images,
@@ -120,22 +120,23 @@ async fn read(cri: &Cri) -> Result<Usage, Error> {
 }
 
 fn value(value: Option<&v1::UInt64Value>) -> Option<u64> {
-    value.map(|it| it.value)
+    value.map(|wrapper| wrapper.value)
 }
 
-fn filesystem(all: Vec<v1::FilesystemUsage>) -> Vec<Filesystem> {
-    let one = |usage: v1::FilesystemUsage| Filesystem {
-        used_bytes: value(usage.used_bytes.as_ref()).unwrap_or_default(),
-        inodes_used: value(usage.inodes_used.as_ref()).unwrap_or_default(),
-        mountpoint: usage.fs_id.unwrap_or_default().mountpoint,
-    };
-    all.into_iter().map(one).collect()
+fn filesystem(all: Vec<v1::FilesystemUsage>) -> Vec<FilesystemUsage> {
+    all.into_iter()
+        .map(|usage| FilesystemUsage {
+            used_bytes: value(usage.used_bytes.as_ref()).unwrap_or_default(),
+            inodes_used: value(usage.inodes_used.as_ref()).unwrap_or_default(),
+            mountpoint: usage.fs_id.unwrap_or_default().mountpoint,
+        })
+        .collect()
 }
 
-fn container(stats: v1::ContainerStats) -> Option<ContainerUsage> {
+fn container(stats: v1::ContainerStats) -> Option<WritableLayerUsage> {
     let attributes = stats.attributes?;
     let layer = stats.writable_layer.unwrap_or_default();
-    Some(ContainerUsage {
+    Some(WritableLayerUsage {
         name: images::pod_and_name(&attributes.labels).unwrap_or_else(|| attributes.id.clone()),
         id: attributes.id,
         bytes: value(layer.used_bytes.as_ref()),
@@ -143,8 +144,10 @@ fn container(stats: v1::ContainerStats) -> Option<ContainerUsage> {
     })
 }
 
-/// What images share, and what remains of a sum that counts each layer once.
-fn shares(images: Vec<(Image, Option<Vec<Layer>>)>) -> (Freed, Vec<ImageUsage>) {
+/// Sizes of shared and unshared layers by image, and the space that prune frees. Each layer counts once.
+fn shares(
+    images: Vec<(ListedImage, Option<Vec<ImageLayerSize>>)>,
+) -> (ReclaimableSpace, Vec<ImageDiskUsage>) {
     // The images that have a layer, and those of them that are in use.
     let mut users: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     let mut sizes = BTreeMap::new();
@@ -161,78 +164,79 @@ fn shares(images: Vec<(Image, Option<Vec<Layer>>)>) -> (Freed, Vec<ImageUsage>) 
     let whole = unused.clone().map(|(image, _)| image.size_bytes);
     let free = users.iter().filter(|(_, (_, used))| *used == 0);
     let layered = free.filter_map(|(id, _)| sizes.get(id).copied());
-    let freed = Freed {
+    let freed = ReclaimableSpace {
         images: unused.count(),
-        bytes: match is_by_layer {
-            true => layered.fold(0, u64::saturating_add),
-            false => whole.fold(0, u64::saturating_add),
+        bytes: if is_by_layer {
+            layered.fold(0, u64::saturating_add)
+        } else {
+            whole.fold(0, u64::saturating_add)
         },
         is_by_layer,
     };
-    let usage = |(image, layers): (Image, Option<Vec<Layer>>)| {
-        let sum = |is_shared: bool| {
-            let mine = layers.as_ref()?.iter().filter(|layer| {
-                let (all, _) = users.get(&layer.id).copied().unwrap_or_default();
-                (all > 1) == is_shared
-            });
-            Some(mine.map(|layer| layer.bytes).fold(0, u64::saturating_add))
-        };
-        ImageUsage {
-            shared_bytes: sum(true),
-            unique_bytes: sum(false),
+    let usages = images.into_iter().map(|(image, layers)| {
+        let (shared, unique): (Vec<_>, Vec<_>) = layers.iter().flatten().partition(|layer| {
+            let (all, _) = users.get(&layer.id).copied().unwrap_or_default();
+            all > 1
+        });
+        let [shared_bytes, unique_bytes] = [shared, unique].map(|layers_of_kind| {
+            layers.as_ref()?;
+            Some(sum(layers_of_kind.iter().map(|layer| layer.bytes)))
+        });
+        ImageDiskUsage {
+            shared_bytes,
+            unique_bytes,
             image,
         }
-    };
-    (freed, images.into_iter().map(usage).collect())
+    });
+    (freed, usages.collect())
+}
+
+fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
 }
 
 fn bytes(value: Option<u64>) -> String {
     value.map_or_else(|| "-".to_owned(), units::bytes)
 }
 
-fn shown(usage: &Usage, is_verbose: bool) -> String {
-    let used = |all: &[Filesystem]| {
-        let sum = |of: fn(&Filesystem) -> u64| all.iter().map(of).fold(0, u64::saturating_add);
-        match all {
-            [] => ["-".to_owned(), "-".to_owned()],
-            _ => [
-                units::bytes(sum(|it| it.used_bytes)),
-                sum(|it| it.inodes_used).to_string(),
-            ],
-        }
+fn shown(usage: &DiskUsageReport, is_verbose: bool) -> String {
+    let head = ["", "COUNT", "IN USE", "SIZE", "INODES", "FREED BY PRUNE"];
+    let filesystems = usage.image_filesystems.as_slice();
+    let [size, inodes] = if filesystems.is_empty() {
+        ["-".to_owned(), "-".to_owned()]
+    } else {
+        let inodes = sum(filesystems.iter().map(|usage| usage.inodes_used));
+        [
+            units::bytes(sum(filesystems.iter().map(|usage| usage.used_bytes))),
+            inodes.to_string(),
+        ]
     };
-    let row = |cells: [&str; 6]| cells.map(str::to_owned).to_vec();
-    let head = row(["", "COUNT", "IN USE", "SIZE", "INODES", "FREED BY PRUNE"]);
-    let [size, inodes] = used(&usage.image_filesystems);
     let in_use = usage
         .images
         .iter()
-        .filter(|it| !it.image.is_unused())
+        .filter(|usage| !usage.image.is_unused())
         .count();
-    let freed = match usage.prune.is_by_layer {
-        true => units::bytes(usage.prune.bytes),
-        false => format!("{} at most", units::bytes(usage.prune.bytes)),
+    let freed = if usage.prune.is_by_layer {
+        units::bytes(usage.prune.bytes)
+    } else {
+        format!("{} at most", units::bytes(usage.prune.bytes))
     };
     let (count, in_use) = (usage.images.len().to_string(), in_use.to_string());
-    let images = row(["images", &count, &in_use, &size, &inodes, &freed]);
-    let sum = |of: fn(&ContainerUsage) -> Option<u64>| {
-        let known = usage.containers.iter().filter_map(of);
-        known.fold(0, u64::saturating_add)
-    };
-    let count = usage.containers.len().to_string();
-    let (size, inodes) = (
-        units::bytes(sum(|it| it.bytes)),
-        sum(|it| it.inodes).to_string(),
-    );
-    let layers = row(["writable layers", &count, &count, &size, &inodes, "-"]);
-    let mut text = images::columns(&[head, images, layers]);
+    let images = ["images", &count, &in_use, &size, &inodes, &freed];
+    let layers = usage.containers.as_slice();
+    let count = layers.len().to_string();
+    let size = units::bytes(sum(layers.iter().filter_map(|layer| layer.bytes)));
+    let inodes = sum(layers.iter().filter_map(|layer| layer.inodes)).to_string();
+    let layers = ["writable layers", &count, &count, &size, &inodes, "-"];
+    let rows = [head, images, layers].map(|cells| cells.map(str::to_owned).to_vec());
+    let mut text = images::columns(&rows);
     if is_verbose {
         text += &format!("\n{}\n{}", images_table(usage), containers_table(usage));
     }
     text
 }
 
-fn images_table(usage: &Usage) -> String {
+fn images_table(usage: &DiskUsageReport) -> String {
     let head = ["IMAGE", "SIZE", "SHARED", "UNIQUE", "USED BY"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for it in &usage.images {
@@ -245,7 +249,7 @@ fn images_table(usage: &Usage) -> String {
     images::columns(&rows)
 }
 
-fn containers_table(usage: &Usage) -> String {
+fn containers_table(usage: &DiskUsageReport) -> String {
     let mut rows = vec![["CONTAINER", "SIZE", "INODES"].map(str::to_owned).to_vec()];
     for it in &usage.containers {
         let inodes = it.inodes.map_or_else(|| "-".to_owned(), |n| n.to_string());
@@ -262,9 +266,9 @@ mod tests {
         id: &str,
         is_used: bool,
         layers: Option<&[(&str, u64)]>,
-    ) -> (Image, Option<Vec<Layer>>) {
+    ) -> (ListedImage, Option<Vec<ImageLayerSize>>) {
         let image = images::example(id, 100, is_used);
-        let layer = |(id, bytes): &(&str, u64)| Layer {
+        let layer = |(id, bytes): &(&str, u64)| ImageLayerSize {
             id: (*id).to_owned(),
             bytes: *bytes,
         };
@@ -287,7 +291,7 @@ mod tests {
         );
         let sizes: Vec<_> = images
             .iter()
-            .map(|it| (it.shared_bytes, it.unique_bytes))
+            .map(|usage| (usage.shared_bytes, usage.unique_bytes))
             .collect();
         assert_eq!(
             sizes,
@@ -311,7 +315,7 @@ mod tests {
             (2, 200, false)
         );
         assert_eq!(images[0].unique_bytes, None);
-        let usage = Usage {
+        let usage = DiskUsageReport {
             image_filesystems: Vec::new(),
             container_filesystems: Vec::new(),
             images,

@@ -11,20 +11,20 @@ use std::path::PathBuf;
 use cri_streaming::Transport;
 use cri_streaming::client::UpgradeError;
 
-use self::session::Session;
-use super::Failure;
-use super::cri::{Cri, SocketArgs};
+use self::session::ExecSession;
+use super::CommandFailure;
+use super::cri::{CriConnection, CriSocketArgs};
 use crate::cri::v1;
 
 /// Run a command in a container
 ///
-/// Asks the CRI socket for a session and connects to it, as the kubelet does for `kubectl exec`: neither a kubelet nor an API
-/// server need run. With --upstream or another socket the containers are those of that runtime. Exits with the code of the
-/// command, with 128 and the number of a signal that ended criscope, or with 1 if the command could not be run.
+/// Asks the CRI socket for a session and connects to it, like the kubelet for `kubectl exec`. It works without a kubelet and an
+/// API server. With --upstream or another socket it runs the command in a container of that runtime. Exits with the code of the
+/// command, with 128 plus the number of the signal that ended criscope, or with 1 if the command could not be run.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    socket: SocketArgs,
+    socket: CriSocketArgs,
     /// Pass standard input to the command
     #[arg(long, short = 'i')]
     stdin: bool,
@@ -37,14 +37,14 @@ pub(super) struct Args {
     sync: bool,
     /// Protocol of the session. Every runtime speaks SPDY; for WebSocket it needs version 5 of the protocol
     #[arg(long, value_enum, default_value = "spdy")]
-    transport: Protocol,
-    /// Certificate authorities in PEM, for a runtime whose sessions use TLS [default: those of the system]
+    transport: SessionProtocol,
+    /// Certificate authorities in PEM, for a runtime whose sessions use TLS [default: the system's]
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
     /// The name in the certificate of the sessions [default: the host of their URL]
     #[arg(long, value_name = "NAME")]
     tls_server_name: Option<String>,
-    /// The container: its id, the beginning of it, NAMESPACE/POD/CONTAINER, or NAMESPACE/POD if one container of it runs
+    /// The container: its id or the beginning of it, NAMESPACE/POD/CONTAINER, or NAMESPACE/POD if one container of the pod runs
     #[arg(value_name = "CONTAINER")]
     container: String,
     /// The command with its arguments
@@ -58,16 +58,16 @@ pub(super) struct Args {
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Protocol {
+enum SessionProtocol {
     Spdy,
     Websocket,
 }
 
-impl From<Protocol> for Transport {
-    fn from(protocol: Protocol) -> Self {
+impl From<SessionProtocol> for Transport {
+    fn from(protocol: SessionProtocol) -> Self {
         match protocol {
-            Protocol::Spdy => Self::Spdy,
-            Protocol::Websocket => Self::WebSocket,
+            SessionProtocol::Spdy => Self::Spdy,
+            SessionProtocol::Websocket => Self::WebSocket,
         }
     }
 }
@@ -84,7 +84,7 @@ pub enum Error {
     Url {
         /// The URL, without the token.
         url: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
     /// The server of the sessions cannot be reached.
@@ -118,24 +118,25 @@ impl Error {
                 Some("without -i and -t, --sync runs a command over the CRI socket alone")
             }
             Self::Upgrade(UpgradeError::Refused(_)) => {
-                Some("another --transport may be what the runtime speaks")
+                Some("the runtime may speak another --transport")
             }
             _ => None,
         }
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    Cri::run(&args.socket, async |cri| {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
+    CriConnection::run(&args.socket, async |cri| {
         let (sandboxes, containers) = (cri.sandboxes().await?, cri.containers().await?);
         let id = target::find(&args.container, &sandboxes, &containers).map_err(Error::from)?;
-        let code = match args.sync {
-            true => sync(cri, id, &args.command).await?,
-            false => session(cri, id, args).await?,
+        let code = if args.sync {
+            sync(cri, id, &args.command).await?
+        } else {
+            session(cri, id, args).await?
         };
         match code {
             0 => Ok(()),
-            code => Err(Failure::Command(exit_code(code))),
+            code => Err(CommandFailure::Command(exit_code(code))),
         }
     })
 }
@@ -145,7 +146,7 @@ fn exit_code(code: i32) -> u8 {
     u8::try_from(code).unwrap_or(1)
 }
 
-async fn sync(cri: &Cri, id: &str, command: &[String]) -> Result<i32, Failure> {
+async fn sync(cri: &CriConnection, id: &str, command: &[String]) -> Result<i32, CommandFailure> {
     let answer = cri.exec_sync(id, command).await?;
     write(io::stdout(), &answer.stdout)?;
     write(io::stderr(), &answer.stderr)?;
@@ -157,7 +158,7 @@ fn write(mut out: impl io::Write, bytes: &[u8]) -> io::Result<()> {
     out.flush()
 }
 
-async fn session(cri: &Cri, id: &str, args: &Args) -> Result<i32, Failure> {
+async fn session(cri: &CriConnection, id: &str, args: &Args) -> Result<i32, CommandFailure> {
     let request = v1::ExecRequest {
         container_id: id.to_owned(),
         cmd: args.command.clone(),
@@ -168,11 +169,11 @@ async fn session(cri: &Cri, id: &str, args: &Args) -> Result<i32, Failure> {
         stderr: !args.tty,
     };
     let url = cri.exec(request).await?;
-    let tls = tls::Options {
+    let tls = tls::TlsVerification {
         authorities: args.tls_ca.as_deref(),
         server_name: args.tls_server_name.as_deref(),
     };
-    let session = Session {
+    let session = ExecSession {
         url: &url,
         transport: args.transport.into(),
         has_stdin: args.stdin,
@@ -186,13 +187,13 @@ async fn session(cri: &Cri, id: &str, args: &Args) -> Result<i32, Failure> {
 mod tests {
     use clap::Parser as _;
 
-    use super::super::{Cli, Command};
+    use super::super::{CliCommand, CommandLine};
     use super::*;
 
     fn parsed(line: &str) -> Args {
         let words = ["criscope", "exec"].into_iter().chain(line.split(' '));
-        match Cli::try_parse_from(words).expect(line).command {
-            Command::Exec(args) => *args,
+        match CommandLine::try_parse_from(words).expect(line).command {
+            CliCommand::Exec(args) => *args,
             other => panic!("{other:?}"),
         }
     }
@@ -205,7 +206,7 @@ mod tests {
         let args = parsed("--sync a/b/c ls -t");
         assert!(args.sync && !args.tty);
         assert_eq!((args.container.as_str(), args.command.len()), ("a/b/c", 2));
-        let parse = |words: &[&str]| Cli::try_parse_from(words).is_err();
+        let parse = |words: &[&str]| CommandLine::try_parse_from(words).is_err();
         assert!(parse(&["criscope", "exec", "c1"]), "no command");
         assert!(parse(&["criscope", "exec", "--sync", "-i", "c1", "ls"]));
     }

@@ -2,31 +2,31 @@
 
 use std::io::{self, Write};
 
-use super::Failure;
-use super::ask::{SourceArgs, block_on, encoded, print_json};
-use super::format::{self, Format};
+use super::CommandFailure;
+use super::ask::{StateSourceArgs, block_on, encoded, print_json};
+use super::format::{self, OutputFormat};
 use super::output;
 use super::render::explain::story;
 use crate::cri::visible::visible;
-use crate::lifecycle::view::{PodStory, Unknown};
+use crate::lifecycle::view::{PodStory, UnknownPod};
 
 /// Width of the output without a terminal.
-const COLUMNS: usize = 80;
+const DEFAULT_COLUMNS: usize = 80;
 
 /// The default namespace.
-const DEFAULT: &str = "default";
+const DEFAULT_NAMESPACE: &str = "default";
 
-/// Say why a pod was slow, or is not up
+/// Explain why a pod is slow or will not start
 ///
-/// The first line is the largest part of the time or the failure; the calls follow as a waterfall. Reads from the running
-/// criscope. Exits with 1 if nothing is known of the pod.
+/// The first line names the failure, or the step that took the most time; the calls follow as a waterfall. Reads from the
+/// running criscope. Exits with 1 if criscope does not know the pod.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The pod: NAMESPACE/POD, POD (of the namespace default), or pod/POD with -n
     #[arg(value_name = "POD")]
     pod: String,
     #[command(flatten)]
-    admin: SourceArgs,
+    admin: StateSourceArgs,
     /// The pod's namespace
     #[arg(long, short, value_name = "NS")]
     namespace: Option<String>,
@@ -38,8 +38,8 @@ pub(super) struct Args {
     all: bool,
     /// Output format, instead of text
     #[arg(long, short, value_name = "FORMAT")]
-    output: Option<Format>,
-    /// The same as -o json
+    output: Option<OutputFormat>,
+    /// Short for -o json
     #[arg(long, hide = true, conflicts_with = "output")]
     json: bool,
 }
@@ -56,7 +56,7 @@ pub enum Error {
     Namespaces(String, String),
     /// The pod is unknown.
     #[error("{}", what(.0))]
-    Unknown(Box<Unknown>),
+    Unknown(Box<UnknownPod>),
 }
 
 impl Error {
@@ -82,15 +82,15 @@ impl Error {
     }
 }
 
-/// The sentence, and below it what it can mean and the state of the node.
-fn what(unknown: &Unknown) -> String {
+/// The headline, then its possible causes and the state of the node.
+fn what(unknown: &UnknownPod) -> String {
     let notes = unknown.notes.iter();
     notes.fold(unknown.error.clone(), |text, note| {
         format!("{text}\n  - {}", visible(note))
     })
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let (namespace, name) = pod(&args.pod, args.namespace.as_deref())?;
     let endpoint = args.admin.endpoint()?;
     let mut path = format!(
@@ -101,7 +101,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(uid) = &args.uid {
         path.push_str(&format!("&uid={}", encoded(uid)));
     }
-    let found = block_on(async { Ok(endpoint.or_else::<Unknown>(&path).await?) })?;
+    let found = block_on(async { Ok(endpoint.or_else::<UnknownPod>(&path).await?) })?;
     let bytes = found.map_err(|unknown| Error::Unknown(Box::new(unknown)))?;
     if args.json {
         return Ok(print_json(&bytes)?);
@@ -111,7 +111,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         return Ok(format::print(format, &pod_story)?);
     }
     let mut out = io::stdout().lock();
-    out.write_all(story(&pod_story, args.all, output::look(COLUMNS)).as_bytes())?;
+    out.write_all(story(&pod_story, args.all, output::look(DEFAULT_COLUMNS)).as_bytes())?;
     Ok(out.flush()?)
 }
 
@@ -132,7 +132,10 @@ pub(super) fn pod(text: &str, namespace: Option<&str>) -> Result<(String, String
     }
     match (said, namespace) {
         (Some(a), Some(b)) if a != b => Err(Error::Namespaces(b.to_owned(), a.to_owned())),
-        (a, b) => Ok((a.or(b).unwrap_or(DEFAULT).to_owned(), name.to_owned())),
+        (a, b) => Ok((
+            a.or(b).unwrap_or(DEFAULT_NAMESPACE).to_owned(),
+            name.to_owned(),
+        )),
     }
 }
 
@@ -163,11 +166,11 @@ mod tests {
 
     #[test]
     fn who_is_not_known_may_have_near_names() {
-        let mut unknown = Unknown {
+        let mut unknown = UnknownPod {
             error: "nothing is known".to_owned(),
-            ..Unknown::default()
+            ..UnknownPod::default()
         };
-        let hint = |unknown: &Unknown| {
+        let hint = |unknown: &UnknownPod| {
             Error::Unknown(Box::new(unknown.clone()))
                 .hint()
                 .expect("a hint")

@@ -3,31 +3,33 @@
 use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::replaced::ReplacedFile;
-use super::{ConfigArgs, Failure, USUAL_FILE};
-use crate::app::export::{Exported, Exporter, ExporterError, Progress as Export, Request};
+use super::{CommandFailure, ConfigSourceArgs, DEFAULT_CONFIG_FILE};
+use crate::app::export::{
+    Exported, ImageExporter, ImageExporterError, Progress as Export, Request,
+};
 
 /// Write images of the built-in runtime into an archive
 ///
 /// The archive is an OCI layout in a tar file, uncompressed, for criscope load-image, ctr images import, skopeo (oci-archive:FILE:NAME),
 /// podman load and docker load. Names, configuration and annotations stay. Layers are packed again, because the store keeps
-/// them unpacked: their digests and so the digest and the id of the image are others than in the registry, which an annotation
-/// tells (io.criscope.image.original.digest). So pods that name an image by digest do not find an exported one, and signatures
-/// do not hold for it. The same image always makes the same archive. Artifacts keep their digests if the store has all of
+/// them unpacked. Digests and the image id therefore differ; an annotation keeps the original digest
+/// (io.criscope.image.original.digest). So pods that name an image by digest do not find an exported one, and its signatures
+/// do not match. Exporting an image twice gives identical archives. Artifacts keep their digests if the store has all of
 /// their parts.
 ///
-/// A running criscope exports the images; otherwise this command does. The configuration has the path of the store, as for
-/// criscope load-image. The archive appears under its name when it is complete. Prints the names and the id in the archive of
-/// each image, on standard error if the archive goes to standard output.
+/// A running criscope exports the images; otherwise this command does. It takes the path of the store from the configuration,
+/// like criscope load-image. The archive appears under its name when it is complete. Prints the names and the id in the archive
+/// of each image, on standard error if the archive goes to standard output.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    config: ConfigArgs,
-    /// Images: names, ids or beginnings of ids. One that is given by a tag gets only this name, another one all its tags
+    config: ConfigSourceArgs,
+    /// Images: names, ids or beginnings of ids. An image given by a tag keeps only this name, any other all its tags
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
-    /// The archive, which is replaced; - or none for standard output if that is not a terminal
+    /// The archive; an existing file is replaced. - or no archive means standard output, unless it is a terminal
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Also write images that came encrypted from their registry: the archive contains them in plain text
@@ -45,14 +47,14 @@ pub enum Error {
     /// The file cannot be written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Its path.
+        /// Path of the archive.
         path: PathBuf,
         /// The cause.
         source: io::Error,
     },
     /// The images cannot be exported.
     #[error(transparent)]
-    Exporter(#[from] ExporterError),
+    Exporter(#[from] ImageExporterError),
 }
 
 impl Error {
@@ -61,11 +63,11 @@ impl Error {
         matches!(self, Self::Terminal)
     }
 
-    /// What to do about it.
+    /// A recommendation for the user.
     pub(super) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Terminal => Some("name a file with -o"),
-            Self::Exporter(ExporterError::Archive(error)) if error.is_decrypted() => {
+            Self::Exporter(ImageExporterError::Archive(error)) if error.is_decrypted() => {
                 Some("--allow-decrypted exports it in plain text")
             }
             Self::Exporter(_) | Self::File { .. } => None,
@@ -73,7 +75,7 @@ impl Error {
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let file = args
         .output
         .as_deref()
@@ -81,21 +83,20 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if file.is_none() && io::stdout().is_terminal() {
         return Err(Error::Terminal.into());
     }
-    let loaded = args.config.or_usual(Path::new(USUAL_FILE)).load()?;
-    let exporter = Exporter::new(&loaded.config).map_err(Error::from)?;
+    let loaded = args
+        .config
+        .or_usual(Path::new(DEFAULT_CONFIG_FILE))
+        .load()?;
+    let exporter = ImageExporter::new(&loaded.config).map_err(Error::from)?;
     let request = Request {
         images: args.images.clone(),
         allow_decrypted: args.allow_decrypted,
     };
     match file {
         Some(path) => {
-            let at = |source| Error::File {
-                path: path.to_owned(),
-                source,
-            };
-            let mut output = ReplacedFile::create(path).map_err(at)?;
+            let mut output = ReplacedFile::create(path).map_err(file_error(path))?;
             let images = write(&exporter, &request, &mut output)?;
-            output.finish().map_err(at)?;
+            output.finish().map_err(file_error(path))?;
             io::stdout().lock().write_all(lines(&images).as_bytes())?;
         }
         None => {
@@ -108,8 +109,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    |source| Error::File { path, source }
+}
+
 fn write(
-    exporter: &Exporter,
+    exporter: &ImageExporter,
     request: &Request,
     to: &mut (dyn Write + Send),
 ) -> Result<Vec<Exported>, Error> {
@@ -117,7 +123,7 @@ fn write(
         [one] => one.clone(),
         all => format!("{} images", all.len()),
     };
-    let mut progress = Progress::new(&shown);
+    let mut progress = ProgressLine::new(&shown);
     let exported = exporter.export(request, to, &mut |now: Export| {
         let verb = if now.is_writing { "writing" } else { "reading" };
         progress.show(verb, now.done, now.total);
@@ -128,9 +134,12 @@ fn write(
 
 /// A line for each image.
 fn lines(images: &[Exported]) -> String {
-    let line = |image: &Exported| match image.names.as_slice() {
-        [] => format!("{}\n", image.id),
-        names => format!("{} {}\n", names.join(" "), image.id),
-    };
-    images.iter().map(line).collect()
+    let mut text = String::new();
+    for image in images {
+        for name in &image.names {
+            text.extend([name, " "]);
+        }
+        text.extend([&*image.id, "\n"]);
+    }
+    text
 }

@@ -6,37 +6,37 @@ use std::time::{Duration, SystemTime};
 use clap::builder::PossibleValuesParser;
 use http::Method as Verb;
 
-use super::Failure;
-use super::ask::{AdminArgs, block_on};
-use super::format::{self, Format};
+use super::CommandFailure;
+use super::ask::{AdminEndpointArgs, block_on};
+use super::format::{self, OutputFormat};
 use super::smoke::duration;
 use crate::cri::Method;
 use crate::cri::status::{CODES, Code, code_name};
 use crate::cri::visible::visible;
-use crate::proxy::faults::{Effect, FaultRule, FaultView};
+use crate::proxy::faults::{FaultEffect, FaultRule, FaultView};
 use crate::units;
 
-const FAULTS: &str = "/debug/faults";
+const FAULTS_PAGE: &str = "/debug/faults";
 
 /// Delay calls or let them fail on purpose, to try alerts and upgrades
 ///
-/// Needs faults.enabled = true in the configuration of the running criscope, and root. Every fault ends by itself. What was
-/// injected is named in explain, in the log and in criscope_faults_injected_total.
+/// Needs faults.enabled = true in the configuration of the running criscope, and root. Every fault ends by itself. explain,
+/// the log and criscope_faults_injected_total name the injected faults.
 #[derive(Debug, clap::Subcommand)]
-pub(super) enum Command {
-    Add(Add),
-    List(List),
-    Clear(Clear),
+pub(super) enum FaultCommand {
+    Add(AddFaultArgs),
+    List(ListFaultsArgs),
+    Clear(ClearFaultsArgs),
 }
 
 /// Inject a fault into the calls of a method
 ///
-/// Prints its number. Calls that it holds go on when it ends or is cleared; of several faults that fit a call the oldest
-/// counts.
+/// Prints the number of the fault. Calls that it holds go on when it ends or is cleared. If several faults apply to a call, the
+/// oldest counts.
 #[derive(Debug, clap::Args)]
-pub(super) struct Add {
+pub(super) struct AddFaultArgs {
     #[command(flatten)]
-    admin: AdminArgs,
+    admin: AdminEndpointArgs,
     /// Method of the CRI, such as RunPodSandbox
     #[arg(long, value_name = "METHOD", value_parser = method)]
     method: Method,
@@ -50,12 +50,12 @@ pub(super) struct Add {
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     lasts: Duration,
     #[command(flatten)]
-    effect: What,
+    effect: FaultEffectArgs,
 }
 
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
-struct What {
+struct FaultEffectArgs {
     /// Hold each call for this time, then let it go on
     #[arg(long, value_name = "TIME", value_parser = duration)]
     delay: Option<Duration>,
@@ -69,20 +69,20 @@ struct What {
 
 /// List the faults in effect
 #[derive(Debug, clap::Args)]
-pub(super) struct List {
+pub(super) struct ListFaultsArgs {
     #[command(flatten)]
-    admin: AdminArgs,
+    admin: AdminEndpointArgs,
     /// Output format, instead of text
     #[arg(long, short, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<OutputFormat>,
 }
 
 /// End a fault, or all of them
 #[derive(Debug, clap::Args)]
-pub(super) struct Clear {
+pub(super) struct ClearFaultsArgs {
     #[command(flatten)]
-    admin: AdminArgs,
-    /// Its number [default: all]
+    admin: AdminEndpointArgs,
+    /// Number of the fault [default: all]
     #[arg(value_name = "NUMBER")]
     number: Option<u64>,
 }
@@ -101,13 +101,14 @@ fn failures() -> impl Iterator<Item = &'static str> {
     codes.map(code_name)
 }
 
-impl What {
-    fn effect(&self) -> Effect {
-        let code = |name: &String| CODES.into_iter().find(|code| code_name(*code) == name);
-        match (self.delay, self.fail.as_ref().and_then(code)) {
-            (Some(delay), _) => Effect::Delay { ms: millis(delay) },
-            (None, Some(code)) => Effect::Fail { code },
-            (None, None) => Effect::Hang,
+impl FaultEffectArgs {
+    fn effect(&self) -> FaultEffect {
+        let name = self.fail.as_deref();
+        let code = name.and_then(|name| CODES.into_iter().find(|code| code_name(*code) == name));
+        match (self.delay, code) {
+            (Some(delay), _) => FaultEffect::Delay { ms: millis(delay) },
+            (None, Some(code)) => FaultEffect::Fail { code },
+            (None, None) => FaultEffect::Hang,
         }
     }
 }
@@ -116,15 +117,15 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-pub(super) fn run(command: &Command) -> Result<(), Failure> {
+pub(super) fn run(command: &FaultCommand) -> Result<(), CommandFailure> {
     match command {
-        Command::Add(args) => add(args),
-        Command::List(args) => list(args),
-        Command::Clear(args) => clear(args),
+        FaultCommand::Add(args) => add(args),
+        FaultCommand::List(args) => list(args),
+        FaultCommand::Clear(args) => clear(args),
     }
 }
 
-fn add(args: &Add) -> Result<(), Failure> {
+fn add(args: &AddFaultArgs) -> Result<(), CommandFailure> {
     let rule = FaultRule {
         method: args.method,
         namespace: args.namespace.clone(),
@@ -134,36 +135,36 @@ fn add(args: &Add) -> Result<(), Failure> {
     };
     let body = serde_json::to_vec(&rule).map_err(io::Error::from)?;
     let endpoint = args.admin.endpoint()?;
-    let answer = block_on(async { Ok(endpoint.change(Verb::POST, FAULTS, body).await?) })?;
-    let fault: FaultView = endpoint.parse(FAULTS, &answer)?;
+    let answer = block_on(async { Ok(endpoint.change(Verb::POST, FAULTS_PAGE, body).await?) })?;
+    let fault: FaultView = endpoint.parse(FAULTS_PAGE, &answer)?;
     print(&[fault], "")
 }
 
-fn list(args: &List) -> Result<(), Failure> {
+fn list(args: &ListFaultsArgs) -> Result<(), CommandFailure> {
     let endpoint = args.admin.endpoint()?;
-    let faults: Vec<FaultView> = block_on(async { Ok(endpoint.json(FAULTS).await?) })?;
+    let faults: Vec<FaultView> = block_on(async { Ok(endpoint.json(FAULTS_PAGE).await?) })?;
     match args.output {
         Some(format) => Ok(format::print(format, &faults)?),
         None => print(&faults, "No faults are injected."),
     }
 }
 
-fn clear(args: &Clear) -> Result<(), Failure> {
+fn clear(args: &ClearFaultsArgs) -> Result<(), CommandFailure> {
     let endpoint = args.admin.endpoint()?;
     let path = match args.number {
-        Some(number) => format!("{FAULTS}?number={number}"),
-        None => FAULTS.to_owned(),
+        Some(number) => format!("{FAULTS_PAGE}?number={number}"),
+        None => FAULTS_PAGE.to_owned(),
     };
     let change = async { Ok(endpoint.change(Verb::DELETE, &path, Vec::new()).await?) };
     let ended: Vec<FaultView> = endpoint.parse(&path, &block_on(change)?)?;
     if ended.is_empty() && args.number.is_some() {
         super::output::error("no fault in effect has this number");
-        return Err(Failure::Found);
+        return Err(CommandFailure::Found);
     }
     print(&ended, "No faults were injected.")
 }
 
-fn print(faults: &[FaultView], none: &str) -> Result<(), Failure> {
+fn print(faults: &[FaultView], none: &str) -> Result<(), CommandFailure> {
     let now = units::unix_us(SystemTime::now());
     let mut out = io::stdout().lock();
     if faults.is_empty() {
@@ -194,16 +195,16 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct ParsedLine {
         #[command(subcommand)]
-        command: Command,
+        command: FaultCommand,
     }
 
-    fn effect(line: &[&str]) -> Option<Effect> {
+    fn effect(line: &[&str]) -> Option<FaultEffect> {
         let all = ["fault", "add", "--method", "PullImage"];
         let line = all.iter().chain(line);
-        match Line::try_parse_from(line).ok()?.command {
-            Command::Add(add) => Some(add.effect.effect()),
+        match ParsedLine::try_parse_from(line).ok()?.command {
+            FaultCommand::Add(add) => Some(add.effect.effect()),
             _ => None,
         }
     }
@@ -211,12 +212,15 @@ mod tests {
     #[test]
     fn a_fault_has_one_effect_and_an_end() {
         let of = |line: &[&str]| effect(&[line, &["--for", "60s"]].concat());
-        assert_eq!(of(&["--delay", "3s"]), Some(Effect::Delay { ms: 3000 }));
-        let unavailable = Effect::Fail {
+        assert_eq!(
+            of(&["--delay", "3s"]),
+            Some(FaultEffect::Delay { ms: 3000 })
+        );
+        let unavailable = FaultEffect::Fail {
             code: Code::Unavailable,
         };
         assert_eq!(of(&["--fail", "UNAVAILABLE"]), Some(unavailable));
-        assert_eq!(of(&["--hang"]), Some(Effect::Hang));
+        assert_eq!(of(&["--hang"]), Some(FaultEffect::Hang));
         for bad in [&[][..], &["--fail", "OK"], &["--hang", "--delay", "1s"]] {
             assert_eq!(of(bad), None, "{bad:?}");
         }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// A format for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Format {
+pub(super) enum OutputFormat {
     Json,
     Yaml,
 }
@@ -15,17 +15,17 @@ pub(super) enum Format {
 ///
 /// # Errors
 /// If writing fails.
-pub(super) fn print(format: Format, value: &impl Serialize) -> io::Result<()> {
+pub(super) fn print(format: OutputFormat, value: &impl Serialize) -> io::Result<()> {
     let text = text(format, value)?;
     let mut out = io::stdout().lock();
     writeln!(out, "{}", text.trim_end())?;
     out.flush()
 }
 
-fn text(format: Format, value: &impl Serialize) -> io::Result<String> {
+fn text(format: OutputFormat, value: &impl Serialize) -> io::Result<String> {
     match format {
-        Format::Json => Ok(serde_json::to_string_pretty(value)?),
-        Format::Yaml => serde_saphyr::to_string(value).map_err(io::Error::other),
+        OutputFormat::Json => Ok(serde_json::to_string_pretty(value)?),
+        OutputFormat::Yaml => serde_saphyr::to_string(value).map_err(io::Error::other),
     }
 }
 
@@ -39,12 +39,12 @@ mod tests {
     fn both_read_back_as_they_were() {
         for episode in examples::all() {
             let story = examples::story(episode);
-            let json = text(Format::Json, &story).expect("json");
+            let json = text(OutputFormat::Json, &story).expect("json");
             assert_eq!(
                 serde_json::from_str::<PodStory>(&json).expect("read"),
                 story
             );
-            let yaml = text(Format::Yaml, &story).expect("yaml");
+            let yaml = text(OutputFormat::Yaml, &story).expect("yaml");
             assert_eq!(
                 serde_saphyr::from_str::<PodStory>(&yaml).expect("read"),
                 story

@@ -2,7 +2,7 @@
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// The word typed, and what does that here.
+/// A word that users of other tools type, and the commands that do it here.
 const HABITS: [(&str, &str); 24] = [
     ("get", "criscope pods, criscope explain NAMESPACE/POD"),
     ("list", "criscope pods"),
@@ -37,7 +37,7 @@ const HABITS: [(&str, &str); 24] = [
 ];
 
 /// Commands of crictl that criscope leaves to it.
-const OF_CRICTL: [&str; 12] = [
+const CRICTL_COMMANDS: [&str; 12] = [
     "attach",
     "create",
     "imagefsinfo",
@@ -52,7 +52,7 @@ const OF_CRICTL: [&str; 12] = [
     "stopp",
 ];
 
-/// What to type instead, for a subcommand that does not exist.
+/// The command to type instead of a subcommand that does not exist.
 pub(super) fn hint(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return None;
@@ -60,7 +60,7 @@ pub(super) fn hint(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else {
         return None;
     };
-    if OF_CRICTL.contains(&typed.as_str()) {
+    if CRICTL_COMMANDS.contains(&typed.as_str()) {
         let socket = "--runtime-endpoint unix:///run/criscope/criscope.sock";
         return Some(format!("crictl {socket} {typed}"));
     }
@@ -73,28 +73,28 @@ pub(super) fn hint(error: &clap::Error) -> Option<String> {
 mod tests {
     use clap::{CommandFactory, Parser};
 
-    use super::super::Cli;
+    use super::super::CommandLine;
     use super::*;
 
     fn hinted(word: &str) -> Option<String> {
-        let error = Cli::try_parse_from(["criscope", word]).expect_err("no such command");
+        let error = CommandLine::try_parse_from(["criscope", word]).expect_err("no such command");
         hint(&error)
     }
 
     #[test]
     fn habits_lead_to_commands_that_exist() {
-        let cli = Cli::command();
+        let cli = CommandLine::command();
         for (word, here) in HABITS {
             assert_eq!(hinted(word).as_deref(), Some(here));
             let commands = here
                 .split(", ")
-                .filter_map(|it| it.strip_prefix("criscope "));
+                .filter_map(|word| word.strip_prefix("criscope "));
             for command in commands {
                 let name = command.split(' ').next().expect("a word");
                 assert!(cli.find_subcommand(name).is_some(), "{word}: {name}");
             }
         }
-        for word in OF_CRICTL {
+        for word in CRICTL_COMMANDS {
             assert!(hinted(word).expect("a hint").ends_with(word));
         }
         assert_eq!(hinted("nonsense"), None);

@@ -13,18 +13,18 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 /// Timeout of a request.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Prefix of the address of a unix socket.
-pub(super) const SOCKET: &str = "unix://";
+pub(super) const UNIX_SOCKET_PREFIX: &str = "unix://";
 
 /// The largest response that is read, in bytes.
-const ENOUGH: usize = 64 << 20;
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 /// Why there is no response.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum AskError {
+pub enum AdminRequestError {
     /// The configuration turns the port off, and the socket is not accessible.
     #[error("admin.listen is \"off\" in {}, and its admin.socket cannot be used", .0.display())]
     Off(PathBuf),
@@ -37,7 +37,7 @@ pub enum AskError {
         source: io::Error,
     },
     /// Timeout.
-    #[error("no answer from {address} within {} s", PATIENCE.as_secs())]
+    #[error("no answer from {address} within {} s", REQUEST_TIMEOUT.as_secs())]
     Timeout {
         /// The address.
         address: String,
@@ -88,7 +88,14 @@ pub enum AskError {
     },
 }
 
-impl AskError {
+impl AdminRequestError {
+    pub(super) fn broken(address: &str, cause: impl std::fmt::Display) -> Self {
+        Self::Broken {
+            address: address.to_owned(),
+            cause: cause.to_string(),
+        }
+    }
+
     /// A recommendation for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
@@ -96,14 +103,14 @@ impl AskError {
                 "is criscope running? Run this as root, set admin.listen, or name another address with --admin",
             ),
             Self::Connect { .. } => Some(
-                "is criscope running, and is admin.listen this address? Name another with --admin or CRISCOPE_ADMIN",
+                "is criscope running, and does admin.listen in its configuration name this address? Name another with --admin or CRISCOPE_ADMIN",
             ),
             Self::Timeout { .. } => Some("does criscope listen there? See /livez"),
             Self::Broken { .. } | Self::Json { .. } => {
                 Some("does criscope listen there, in the same version?")
             }
             Self::NoPage { .. } => Some(
-                "admin.debug is false in its configuration, it is an older version, or it is not criscope",
+                "the configuration may have admin.debug = false, or the program there is an older criscope or something else",
             ),
             Self::Status { .. } | Self::Refused { .. } => None,
         }
@@ -121,7 +128,7 @@ pub(super) struct HttpResponse {
 ///
 /// # Errors
 /// If there is no complete response; any HTTP status is one.
-pub(super) async fn get(address: &str, path: &str) -> Result<HttpResponse, AskError> {
+pub(super) async fn get(address: &str, path: &str) -> Result<HttpResponse, AdminRequestError> {
     send(address, Method::GET, path, Bytes::new()).await
 }
 
@@ -134,37 +141,42 @@ pub(super) async fn send(
     method: Method,
     path: &str,
     body: Bytes,
-) -> Result<HttpResponse, AskError> {
+) -> Result<HttpResponse, AdminRequestError> {
     let request = Request::builder().method(method).uri(path);
     let request = request
         .header(header::USER_AGENT, "criscope")
         .body(Full::new(body))
-        .map_err(|error| AskError::Broken {
-            address: address.to_owned(),
-            cause: error.to_string(),
-        })?;
-    match timeout(PATIENCE, ask(address, request)).await {
+        .map_err(|error| AdminRequestError::broken(address, error))?;
+    match timeout(REQUEST_TIMEOUT, ask(address, request)).await {
         Ok(answer) => answer,
-        Err(_) => Err(AskError::Timeout {
+        Err(_) => Err(AdminRequestError::Timeout {
             address: address.to_owned(),
         }),
     }
 }
 
-async fn ask(address: &str, request: Request<Full<Bytes>>) -> Result<HttpResponse, AskError> {
-    let refused = |source| AskError::Connect {
-        address: address.to_owned(),
-        source,
-    };
-    match address.strip_prefix(SOCKET) {
+async fn ask(
+    address: &str,
+    request: Request<Full<Bytes>>,
+) -> Result<HttpResponse, AdminRequestError> {
+    match address.strip_prefix(UNIX_SOCKET_PREFIX) {
         Some(socket) => {
-            let stream = UnixStream::connect(socket).await.map_err(refused)?;
+            let stream = UnixStream::connect(socket).await;
+            let stream = stream.map_err(|source| refused(address, source))?;
             exchange(stream, address, "localhost", request).await
         }
         None => {
-            let stream = TcpStream::connect(address).await.map_err(refused)?;
+            let stream = TcpStream::connect(address).await;
+            let stream = stream.map_err(|source| refused(address, source))?;
             exchange(stream, address, address, request).await
         }
+    }
+}
+
+fn refused(address: &str, source: io::Error) -> AdminRequestError {
+    AdminRequestError::Connect {
+        address: address.to_owned(),
+        source,
     }
 }
 
@@ -174,29 +186,32 @@ async fn exchange<T>(
     address: &str,
     host: &str,
     mut request: Request<Full<Bytes>>,
-) -> Result<HttpResponse, AskError>
+) -> Result<HttpResponse, AdminRequestError>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let broken = |cause: String| AskError::Broken {
-        address: address.to_owned(),
-        cause,
-    };
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| broken(error.to_string()))?;
-    let host = HeaderValue::from_str(host).map_err(|error| broken(error.to_string()))?;
+        .map_err(|error| AdminRequestError::broken(address, error))?;
+    let host =
+        HeaderValue::from_str(host).map_err(|error| AdminRequestError::broken(address, error))?;
     request.headers_mut().insert(header::HOST, host);
     let talk = async {
         let response = sender
             .send_request(request)
             .await
-            .map_err(|error| broken(error.to_string()))?;
+            .map_err(|error| AdminRequestError::broken(address, error))?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), ENOUGH).collect().await;
-        let body = body.map_err(|error| match error.is::<LengthLimitError>() {
-            true => broken(format!("more than {} MiB", ENOUGH >> 20)),
-            false => broken(error.to_string()),
+        let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES)
+            .collect()
+            .await;
+        let body = body.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                let limit = MAX_RESPONSE_BYTES >> 20;
+                AdminRequestError::broken(address, format_args!("more than {limit} MiB"))
+            } else {
+                AdminRequestError::broken(address, error)
+            }
         })?;
         Ok(HttpResponse {
             status,
@@ -208,7 +223,7 @@ where
     tokio::select! {
         answer = &mut talk => answer,
         result = &mut connection => {
-            result.map_err(|error| broken(error.to_string()))?;
+            result.map_err(|error| AdminRequestError::broken(address, error))?;
             // The rest of the body may be buffered already.
             talk.await
         }
@@ -225,7 +240,7 @@ pub(super) mod tests {
     use super::*;
 
     /// Answers one request with these bytes and closes.
-    pub(in crate::cli) async fn serve_once(answer: &'static str) -> SocketAddr {
+    pub(crate) async fn serve_once(answer: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let address = listener.local_addr().expect("bound");
         tokio::spawn(async move {
@@ -262,13 +277,16 @@ pub(super) mod tests {
         socket.bind(([127, 0, 0, 1], 0).into()).expect("bound");
         let address = socket.local_addr().expect("bound").to_string();
         let error = get(&address, "/").await.expect_err("no listener");
-        assert!(matches!(error, AskError::Connect { .. }), "{error}");
+        assert!(
+            matches!(error, AdminRequestError::Connect { .. }),
+            "{error}"
+        );
         assert!(error.hint().is_some_and(|hint| hint.contains("running")));
 
         let short = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc";
         for nonsense in ["SSH-2.0-OpenSSH_9.2\r\n", "", short] {
             let error = get(&server(nonsense).await, "/").await.expect_err("broken");
-            assert!(matches!(error, AskError::Broken { .. }), "{error}");
+            assert!(matches!(error, AdminRequestError::Broken { .. }), "{error}");
         }
     }
 
@@ -277,6 +295,9 @@ pub(super) mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let address = listener.local_addr().expect("bound").to_string();
         let error = get(&address, "/").await.expect_err("silence");
-        assert!(matches!(error, AskError::Timeout { .. }), "{error}");
+        assert!(
+            matches!(error, AdminRequestError::Timeout { .. }),
+            "{error}"
+        );
     }
 }

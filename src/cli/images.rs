@@ -5,31 +5,31 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::Failure;
-use super::cri::{Cri, Error, SocketArgs};
-use super::format::{self, Format};
+use super::CommandFailure;
+use super::cri::{CriConnection, CriSocketArgs, Error};
+use super::format::{self, OutputFormat};
 use super::output;
 use crate::cri::v1;
 use crate::cri::visible::visible;
 use crate::units;
 
 /// Printed for a missing name, as by crictl.
-const NONE: &str = "<none>";
+const MISSING_NAME: &str = "<none>";
 
 /// Characters of an id, as crictl and podman print it.
-const SHORT_ID: usize = 13;
+const SHORT_ID_LENGTH: usize = 13;
 
 /// List images, and the containers that use them
 ///
-/// Asks the CRI socket, so the kubelet need not run. With --upstream or another socket the images are those of that
-/// runtime. An image in use is that of a container, running or not, or mounted as a volume into one.
+/// Asks the CRI socket, so it works without a running kubelet. With --upstream or another socket it lists that runtime's
+/// images. An image is in use if a container has it, running or not, or mounts it as a volume.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Only images of which a name contains this
+    /// Only images with a name that contains this
     #[arg(value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
-    socket: SocketArgs,
+    socket: CriSocketArgs,
     /// Show digests
     #[arg(long)]
     digests: bool,
@@ -41,30 +41,30 @@ pub(super) struct Args {
     quiet: bool,
     /// Output format, instead of the table
     #[arg(long, short, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<OutputFormat>,
 }
 
 /// Remove the images that no container uses
 ///
-/// Asks no questions; --dry-run shows what would be removed. Images of containers, running or not, those mounted as volumes
-/// and pinned ones (such as the pause image) stay. The runtime removes them, with its locks; there is no way without it. An
-/// image that was pulled for a container which is not created yet counts as unused: the kubelet pulls it again. Exits with 1
-/// if an image could not be removed; the others are removed all the same.
+/// Removes without asking; --dry-run shows the images first. Images of containers, running or not, images mounted as volumes
+/// and pinned images (such as the pause image) stay. The runtime removes the images, with its locks, so it must be running.
+/// An image that was pulled for a container that does not exist yet counts as unused: the kubelet pulls it again. Exits with 1
+/// if an image could not be removed; the others are removed nevertheless.
 #[derive(Debug, clap::Args)]
 pub(super) struct PruneArgs {
     #[command(flatten)]
-    socket: SocketArgs,
-    /// Show what would be removed, and remove nothing
+    socket: CriSocketArgs,
+    /// Show the images that would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
     /// Output format, instead of text
     #[arg(long, short, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<OutputFormat>,
 }
 
 /// An image and its users.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Image {
+pub(super) struct ListedImage {
     pub(super) id: String,
     names: Vec<String>,
     digests: Vec<String>,
@@ -75,20 +75,20 @@ pub(super) struct Image {
 }
 
 #[derive(Debug, Serialize)]
-struct Pruned {
+struct PrunedImages {
     dry_run: bool,
-    removed: Vec<Image>,
-    failed: Vec<Refused>,
+    removed: Vec<ListedImage>,
+    failed: Vec<RefusedRemoval>,
 }
 
 #[derive(Debug, Serialize)]
-struct Refused {
-    image: Image,
+struct RefusedRemoval {
+    image: ListedImage,
     error: String,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    Cri::run(&args.socket, async |cri| {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
+    CriConnection::run(&args.socket, async |cri| {
         let mut images = read(cri).await?;
         if let Some(part) = &args.name {
             images.retain(|image| image.is_named(part));
@@ -97,34 +97,36 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             return Ok(format::print(format, &images)?);
         }
         let mut text = String::new();
-        match args.quiet {
-            true => images.iter().for_each(|image| {
+        if args.quiet {
+            images.iter().for_each(|image| {
                 text += &format!("{}\n", visible(&image.id));
-            }),
-            false => text = table(&images, args.digests, args.no_trunc),
+            })
+        } else {
+            text = table(&images, args.digests, args.no_trunc)
         }
         Ok(print(&text)?)
     })
 }
 
-pub(super) fn prune(args: &PruneArgs) -> Result<(), Failure> {
-    Cri::run(&args.socket, async |cri| {
-        let mut pruned = Pruned {
+pub(super) fn prune(args: &PruneArgs) -> Result<(), CommandFailure> {
+    CriConnection::run(&args.socket, async |cri| {
+        let mut pruned = PrunedImages {
             dry_run: args.dry_run,
             removed: Vec::new(),
             failed: Vec::new(),
         };
-        let unused = read(cri).await?.into_iter().filter(Image::is_unused);
+        let unused = read(cri).await?.into_iter().filter(ListedImage::is_unused);
         for image in unused {
-            let removed = match args.dry_run {
-                true => Ok(()),
-                false => cri.remove_image(&image.id).await,
+            let removed = if args.dry_run {
+                Ok(())
+            } else {
+                cri.remove_image(&image.id).await
             };
             match removed {
                 Ok(()) => pruned.removed.push(image),
                 // Another client removed it first.
                 Err(error) if error.is_gone() => {}
-                Err(error) => pruned.failed.push(Refused {
+                Err(error) => pruned.failed.push(RefusedRemoval {
                     image,
                     error: error.to_string(),
                 }),
@@ -138,31 +140,32 @@ pub(super) fn prune(args: &PruneArgs) -> Result<(), Failure> {
             Some(format) => format::print(format, &pruned)?,
             None => print(&report(&pruned))?,
         }
-        match pruned.failed.is_empty() {
-            true => Ok(()),
-            false => Err(Failure::Found),
+        if pruned.failed.is_empty() {
+            Ok(())
+        } else {
+            Err(CommandFailure::Found)
         }
     })
 }
 
 /// The images with their users, sorted by name. Images are read first, so that a container which is created meanwhile keeps its own.
-pub(super) async fn read(cri: &Cri) -> Result<Vec<Image>, Error> {
+pub(super) async fn read(cri: &CriConnection) -> Result<Vec<ListedImage>, Error> {
     let images = cri.images().await?;
-    let mut users = Users::default();
+    let mut users = ImageUsers::default();
     for container in cri.containers().await? {
         let mounted = cri.mounted_images(&container.id).await?;
         users.add(&container, mounted);
     }
-    let mut images: Vec<_> = images.into_iter().map(|it| users.image(it)).collect();
+    let mut images: Vec<_> = images.into_iter().map(|image| users.image(image)).collect();
     images.sort_by(|a, b| (a.shown(), &a.id).cmp(&(b.shown(), &b.id)));
     Ok(images)
 }
 
 /// The containers by every name of their images.
 #[derive(Default)]
-struct Users(BTreeMap<String, BTreeSet<String>>);
+struct ImageUsers(BTreeMap<String, BTreeSet<String>>);
 
-impl Users {
+impl ImageUsers {
     fn add(&mut self, container: &v1::Container, mounted: Vec<String>) {
         let user = pod_and_name(&container.labels).unwrap_or_else(|| container.id.clone());
         // Runtimes differ in which of them is the id, a digest or a name.
@@ -172,12 +175,12 @@ impl Users {
             Some(container.image_id.clone()),
         ];
         let all = own.into_iter().flatten().chain(mounted);
-        for image in all.filter(|it| !it.is_empty()) {
+        for image in all.filter(|name| !name.is_empty()) {
             self.0.entry(image).or_default().insert(user.clone());
         }
     }
 
-    fn image(&self, image: v1::Image) -> Image {
+    fn image(&self, image: v1::Image) -> ListedImage {
         let names = [&image.id]
             .into_iter()
             .chain(&image.repo_tags)
@@ -186,7 +189,7 @@ impl Users {
             .filter_map(|name| self.0.get(name))
             .flatten()
             .collect();
-        Image {
+        ListedImage {
             used_by: used_by.into_iter().cloned().collect(),
             id: image.id,
             names: image.repo_tags,
@@ -197,7 +200,7 @@ impl Users {
     }
 }
 
-impl Image {
+impl ListedImage {
     pub(super) fn is_unused(&self) -> bool {
         self.used_by.is_empty() && !self.pinned
     }
@@ -229,53 +232,49 @@ impl Image {
     /// A row for each tag.
     fn rows(&self, is_full: bool) -> Vec<[String; 6]> {
         let id = self.id.strip_prefix("sha256:").unwrap_or(&self.id);
-        let short = |text: &str, length| text.chars().take(length).collect::<String>();
-        let digest = self.digests.first().map(String::as_str).unwrap_or(NONE);
+        let reference = self.digests.first().map(String::as_str);
+        let digest = reference.unwrap_or(MISSING_NAME);
         let digest = digest.rsplit('@').next().unwrap_or(digest);
-        let used = self.users(is_full);
-        let row = |name: &str, tag: &str| {
-            let (digest, id) = match is_full {
-                true => (digest.to_owned(), self.id.clone()),
-                false => {
-                    let hex = digest.strip_prefix("sha256:").unwrap_or(digest);
-                    (short(hex, SHORT_ID), short(id, SHORT_ID))
-                }
-            };
-            let size = units::bytes(self.size_bytes);
-            [
-                name.to_owned(),
-                tag.to_owned(),
-                digest,
-                id,
-                size,
-                used.clone(),
-            ]
+        let (digest, id) = if is_full {
+            (digest.to_owned(), self.id.clone())
+        } else {
+            let hex = digest.strip_prefix("sha256:").unwrap_or(digest);
+            let [digest, id] = [hex, id].map(|text| text.chars().take(SHORT_ID_LENGTH).collect());
+            (digest, id)
         };
-        if !self.names.is_empty() {
-            let tags = self.names.iter().map(|name| split(name));
-            return tags.map(|(name, tag)| row(name, tag)).collect();
+        let size = units::bytes(self.size_bytes);
+        let used = self.users(is_full);
+        let mut tags: Vec<_> = self.names.iter().map(|name| split(name)).collect();
+        if tags.is_empty() {
+            let name = reference.and_then(|reference| reference.split('@').next());
+            tags.push((name.unwrap_or(MISSING_NAME), MISSING_NAME));
         }
-        let name = self.digests.first().and_then(|it| it.split('@').next());
-        vec![row(name.unwrap_or(NONE), NONE)]
+        tags.into_iter()
+            .map(|(name, tag)| [name, tag, &digest, &id, &size, &used].map(str::to_owned))
+            .collect()
     }
 }
 
 /// NAMESPACE/POD/CONTAINER, from the labels of the kubelet.
 pub(super) fn pod_and_name(labels: &HashMap<String, String>) -> Option<String> {
-    let label = |name: &str| labels.get(&format!("io.kubernetes.{name}"));
-    let (namespace, pod) = (label("pod.namespace")?, label("pod.name")?);
-    Some(format!("{namespace}/{pod}/{}", label("container.name")?))
+    let keys = ["pod.namespace", "pod.name", "container.name"];
+    match keys.map(|key| labels.get(&format!("io.kubernetes.{key}"))) {
+        [Some(namespace), Some(pod), Some(container)] => {
+            Some(format!("{namespace}/{pod}/{container}"))
+        }
+        _ => None,
+    }
 }
 
 /// The repository and the tag; the port of a registry is no tag.
 fn split(name: &str) -> (&str, &str) {
     match name.rsplit_once(':') {
         Some((repository, tag)) if !tag.contains('/') => (repository, tag),
-        _ => (name, NONE),
+        _ => (name, MISSING_NAME),
     }
 }
 
-fn table(images: &[Image], has_digests: bool, is_full: bool) -> String {
+fn table(images: &[ListedImage], has_digests: bool, is_full: bool) -> String {
     let head = ["IMAGE", "TAG", "DIGEST", "IMAGE ID", "SIZE", "USED BY"].map(str::to_owned);
     let rows = images.iter().flat_map(|image| image.rows(is_full));
     let rows = rows.map(|row| row.map(|cell| visible(&cell).to_string()));
@@ -303,7 +302,7 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
     text
 }
 
-fn report(pruned: &Pruned) -> String {
+fn report(pruned: &PrunedImages) -> String {
     let verb = if pruned.dry_run {
         "would remove"
     } else {
@@ -335,8 +334,8 @@ pub(super) fn print(text: &str) -> io::Result<()> {
 
 /// An image of this name, for tests.
 #[cfg(test)]
-pub(super) fn example(name: &str, size_bytes: u64, is_used: bool) -> Image {
-    Image {
+pub(super) fn example(name: &str, size_bytes: u64, is_used: bool) -> ListedImage {
+    ListedImage {
         id: format!("sha256:{name}"),
         names: vec![name.to_owned()],
         digests: Vec::new(),

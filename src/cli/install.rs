@@ -8,18 +8,19 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Failure;
+use super::CommandFailure;
 use crate::client;
 use crate::cri::visible::visible;
 use crate::install::{
-    self, Installer, Mode, Node, Options, Plan, PlanError, Recovered, Removal, Root, RunError,
+    self, FilesystemRoot, InstallError, InstallMode, InstallOptions, InstallPlan, Installer,
+    LocalNode, PlanError, RecoveryOutcome, RemovalPlan,
 };
 
 /// Put criscope between this node's kubelet and its runtime, or in the runtime's place
 ///
 /// Finds how the kubelet is configured (a unit of its own, kubeadm, K3s, RKE2, MicroK8s), writes units and configuration,
-/// starts criscope, moves the kubelet's endpoint, restarts the kubelet, and waits until it works. If it does not, everything is
-/// taken back. Running pods are not affected. An interrupted installation is undone at the next boot.
+/// starts criscope, points the kubelet at it, restarts the kubelet, and waits until the node is healthy. If it is not, every
+/// change is rolled back. Running pods are not affected. An interrupted installation is undone at the next boot.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Run pods with the built-in runtime instead of the one that the kubelet uses
@@ -28,10 +29,10 @@ pub(super) struct Args {
     /// Listen on the path of the runtime's socket and move the runtime, for a kubelet whose endpoint cannot be changed
     #[arg(long, conflicts_with = "upstream")]
     take_over: bool,
-    /// The runtime's socket, if it is not the one that the kubelet uses
+    /// The runtime's socket, if the kubelet uses another one
     #[arg(long, value_name = "URI", value_parser = socket)]
     upstream: Option<PathBuf>,
-    /// The unit that runs the kubelet, if it is not found
+    /// The kubelet's unit, if it is not found automatically
     #[arg(long, value_name = "UNIT")]
     kubelet_unit: Option<String>,
     /// The name of the cluster, for spans, metrics and log lines that are exported (k8s.cluster.name)
@@ -46,14 +47,14 @@ pub(super) struct Args {
     /// How long criscope and the kubelet may each take to become healthy
     #[arg(long, value_name = "TIME", default_value = "90s", value_parser = super::smoke::duration)]
     timeout: Duration,
-    /// Undo or finish what was interrupted, without starting anything: at boot, before kubelet and runtime
+    /// Undo or finish an interrupted installation, without starting anything: at boot, before kubelet and runtime
     #[arg(long, hide = true)]
     recover: bool,
 }
 
 /// Restore this node's configuration as it was before `criscope install`
 ///
-/// Files get back the bytes they had. In a file that was changed since, only the endpoint is set back. Running pods are not
+/// Restores every file byte for byte. In a file that was edited since, only the endpoint changes back. Running pods are not
 /// affected.
 #[derive(Debug, clap::Args)]
 pub(super) struct UninstallArgs {
@@ -73,11 +74,11 @@ pub enum Error {
     Plan(#[from] PlanError),
     /// The plan failed.
     #[error(transparent)]
-    Run(#[from] RunError),
+    Run(#[from] InstallError),
     /// Files of the system are changed.
     #[error("this needs root")]
     NotRoot,
-    /// Units are what is installed.
+    /// `criscope install` needs systemd.
     #[error("systemd does not run on this node")]
     NoSystemd,
 }
@@ -97,9 +98,10 @@ impl Error {
 }
 
 fn name(text: &str) -> Result<String, String> {
-    match install::is_name(text) {
-        true => Ok(text.to_owned()),
-        false => Err("expected letters, digits, '-', '_' and '.'".to_owned()),
+    if install::is_name(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected letters, digits, '-', '_' and '.'".to_owned())
     }
 }
 
@@ -107,8 +109,8 @@ fn socket(text: &str) -> Result<PathBuf, String> {
     client::socket_path(text).map_err(|error| error.to_string())
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let root = Root::default();
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
+    let root = FilesystemRoot::default();
     let machine = machine(args.dry_run)?;
     let say = |text: &str| say(text);
     let installer = Installer {
@@ -117,9 +119,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         patience: args.timeout,
         say: &say,
     };
-    let lock = match args.dry_run {
-        true => None,
-        false => Some(installer.lock().map_err(Error::from)?),
+    let lock = if args.dry_run {
+        None
+    } else {
+        Some(installer.lock().map_err(Error::from)?)
     };
     if lock.is_some() {
         tell(installer.recover(args.recover).map_err(Error::from)?);
@@ -127,11 +130,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.recover {
         return Ok(());
     }
-    let options = Options {
+    let options = InstallOptions {
         mode: match (args.runtime, args.take_over) {
-            (true, _) => Mode::Runtime,
-            (false, true) => Mode::TakeOver,
-            (false, false) => Mode::Front,
+            (true, _) => InstallMode::Runtime,
+            (false, true) => InstallMode::TakeOver,
+            (false, false) => InstallMode::Front,
         },
         upstream: args.upstream.clone(),
         unit: args.kubelet_unit.clone(),
@@ -139,7 +142,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         agent: args.agent,
         program: std::env::current_exe()?,
     };
-    let plan = Plan::make(&root, &machine, &options).map_err(Error::from)?;
+    let plan = InstallPlan::make(&root, &machine, &options).map_err(Error::from)?;
     if args.dry_run {
         return print(&plan.show(&root)?);
     }
@@ -158,8 +161,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn uninstall(args: &UninstallArgs) -> Result<(), Failure> {
-    let root = Root::default();
+pub(super) fn uninstall(args: &UninstallArgs) -> Result<(), CommandFailure> {
+    let root = FilesystemRoot::default();
     let machine = machine(args.dry_run)?;
     let say = |text: &str| say(text);
     let installer = Installer {
@@ -169,42 +172,44 @@ pub(super) fn uninstall(args: &UninstallArgs) -> Result<(), Failure> {
         say: &say,
     };
     if args.dry_run {
-        let removal = Removal::make(&root).map_err(Error::from)?;
+        let removal = RemovalPlan::make(&root).map_err(Error::from)?;
         return print(&removal.show(&root)?);
     }
     let _lock = installer.lock().map_err(Error::from)?;
     let recovered = installer.recover(false).map_err(Error::from)?;
     tell(recovered);
-    if matches!(recovered, Recovered::Removed | Recovered::Undone)
-        && matches!(Removal::make(&root), Err(RunError::NotInstalled))
+    if matches!(
+        recovered,
+        RecoveryOutcome::Removed | RecoveryOutcome::Undone
+    ) && matches!(RemovalPlan::make(&root), Err(InstallError::NotInstalled))
     {
         return Ok(());
     }
-    let removal = Removal::make(&root).map_err(Error::from)?;
+    let removal = RemovalPlan::make(&root).map_err(Error::from)?;
     installer.uninstall(&removal).map_err(Error::from)?;
     for note in &removal.notes {
         say(&format!("note: {note}"));
     }
-    say("uninstalled: the node is as before");
+    say("uninstalled; the node is as it was before criscope");
     Ok(())
 }
 
-fn tell(recovered: Recovered) {
+fn tell(recovered: RecoveryOutcome) {
     match recovered {
-        Recovered::Nothing => {}
-        Recovered::Completed => say("an earlier installation was complete"),
-        Recovered::Undone => say("an interrupted installation was undone"),
-        Recovered::Removed => say("an interrupted uninstallation was finished"),
+        RecoveryOutcome::Nothing => {}
+        RecoveryOutcome::Completed => say("an earlier installation was complete"),
+        RecoveryOutcome::Undone => say("an interrupted installation was undone"),
+        RecoveryOutcome::Removed => say("an interrupted uninstallation was finished"),
     }
 }
 
 /// The node; SIGINT and SIGTERM end an installation by taking it back.
-fn machine(dry_run: bool) -> Result<Node, Failure> {
+fn machine(dry_run: bool) -> Result<LocalNode, CommandFailure> {
     if !std::path::Path::new("/run/systemd/system").is_dir() {
         return Err(Error::NoSystemd.into());
     }
     if dry_run {
-        return Ok(Node::default());
+        return Ok(LocalNode::default());
     }
     if !nix::unistd::geteuid().is_root() {
         return Err(Error::NotRoot.into());
@@ -234,7 +239,7 @@ fn machine(dry_run: bool) -> Result<Node, Failure> {
             }
         });
     });
-    Ok(Node::new(interrupted))
+    Ok(LocalNode::new(interrupted))
 }
 
 fn say(text: &str) {
@@ -242,7 +247,7 @@ fn say(text: &str) {
     let _ = writeln!(anstream::stderr(), "{}", visible(text));
 }
 
-fn print(text: &str) -> Result<(), Failure> {
+fn print(text: &str) -> Result<(), CommandFailure> {
     let lines = text.lines().map(|line| format!("{}\n", visible(line)));
     Ok(io::stdout()
         .lock()

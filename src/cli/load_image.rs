@@ -6,35 +6,38 @@ use std::io::{self, Read, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::progress::Progress;
-use super::{ConfigArgs, Failure, USUAL_FILE, output};
-use crate::app::load::{Loader, LoaderError};
+use super::progress::ProgressLine;
+use super::{CommandFailure, ConfigSourceArgs, DEFAULT_CONFIG_FILE, output};
+use crate::app::load::{ImageLoader, ImageLoaderError};
 use crate::cri::visible::visible;
 
-const BUFFER: usize = 256 << 10;
+const READ_BUFFER_BYTES: usize = 256 << 10;
 
 /// Load images from archives into the store of the built-in runtime
 ///
-/// Archives are those of the OCI (`skopeo copy ... oci-archive:FILE`) or of docker (`docker save`), also compressed with
-/// gzip or zstd. A running criscope loads them; otherwise this command does. The configuration has the path of the store,
-/// so it must be that of the daemon: without --config, /etc/criscope/criscope.toml is used if it exists. Prints the names
-/// and the id of each image. Exits with 1 if an archive cannot be loaded; the others are loaded all the same.
+/// Reads OCI archives (`skopeo copy ... oci-archive:FILE`) and docker archives (`docker save`), also compressed with
+/// gzip or zstd. A running criscope loads them; otherwise this command does. It takes the path of the store from the
+/// daemon's configuration: without --config, from /etc/criscope/criscope.toml if it exists. Prints the names
+/// and the id of each image. Exits with 1 if an archive cannot be loaded; the others are loaded nevertheless.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    config: ConfigArgs,
+    config: ConfigSourceArgs,
     /// Image archives; - for standard input, which is copied to $TMPDIR first
     #[arg(required = true, value_name = "ARCHIVE")]
     archives: Vec<PathBuf>,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    // Without it, images would silently be loaded into another store than that of the running criscope.
-    let loaded = args.config.or_usual(Path::new(USUAL_FILE)).load()?;
-    let loader = Loader::new(&loaded.config)?;
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
+    // Without the configuration, images would silently go to another store than the running criscope's.
+    let loaded = args
+        .config
+        .or_usual(Path::new(DEFAULT_CONFIG_FILE))
+        .load()?;
+    let loader = ImageLoader::new(&loaded.config)?;
     let mut failed = false;
     for archive in &args.archives {
-        let mut progress = Progress::new(&archive.display().to_string());
+        let mut progress = ProgressLine::new(&archive.display().to_string());
         let result = load(&loader, archive, &mut progress);
         progress.clear();
         match result {
@@ -50,21 +53,31 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             }
         }
     }
-    if failed { Err(Failure::Found) } else { Ok(()) }
+    if failed {
+        Err(CommandFailure::Found)
+    } else {
+        Ok(())
+    }
 }
 
 /// Loads one archive; returns a line for each image.
-fn load(loader: &Loader, archive: &Path, progress: &mut Progress) -> Result<String, LoadFailure> {
+fn load(
+    loader: &ImageLoader,
+    archive: &Path,
+    progress: &mut ProgressLine,
+) -> Result<String, LoadFailure> {
     let file = open(archive, progress)?;
     let (name, mut report) = (archive.display().to_string(), |done, all| {
         progress.show("loading", done, all);
     });
     let images = loader.load(file, &name, &mut report)?;
-    let line = |image: crate::app::load::Loaded| match image.names.as_slice() {
-        [] => format!("{}\n", image.id),
-        names => format!("{} {}\n", names.join(" "), image.id),
-    };
-    Ok(images.into_iter().map(line).collect())
+    let lines = images
+        .into_iter()
+        .map(|image| match image.names.as_slice() {
+            [] => format!("{}\n", image.id),
+            names => format!("{} {}\n", names.join(" "), image.id),
+        });
+    Ok(lines.collect())
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -72,11 +85,11 @@ enum LoadFailure {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
-    Loader(#[from] LoaderError),
+    Loader(#[from] ImageLoaderError),
 }
 
 /// Opens an archive for random access: other than regular files are copied to an unnamed temporary file.
-fn open(archive: &Path, progress: &mut Progress) -> io::Result<File> {
+fn open(archive: &Path, progress: &mut ProgressLine) -> io::Result<File> {
     let is_stdin = archive == Path::new("-");
     let mut source: Box<dyn Read> = if is_stdin {
         Box::new(io::stdin().lock())
@@ -92,7 +105,7 @@ fn open(archive: &Path, progress: &mut Progress) -> io::Result<File> {
         Box::new(file)
     };
     let mut copy = nameless()?;
-    let mut buffer = vec![0; BUFFER];
+    let mut buffer = vec![0; READ_BUFFER_BYTES];
     let mut done = 0;
     loop {
         let length = match source.read(&mut buffer) {

@@ -11,21 +11,21 @@ use serde_json::{Map, Value};
 
 use super::output::colour;
 use super::smoke::duration;
-use super::{Failure, explain};
+use super::{CommandFailure, explain};
 use crate::cri::visible::visible;
 
 /// Keys that a line begins with, in place of key=value.
-const HEAD: [&str; 4] = ["ts", "level", "msg", "target"];
+const LEADING_KEYS: [&str; 4] = ["ts", "level", "msg", "target"];
 /// Longest line that is read, in bytes. The daemon's are shorter.
-const LONGEST: u64 = 1 << 20;
+const MAX_LINE_BYTES: u64 = 1 << 20;
 
-/// Print what criscope has logged, of one pod if asked
+/// Print criscope's log, of all pods or of one
 ///
-/// Reads the journal of systemd, or a file of log lines in the format json. The calls of a pod, its headlines and what was
-/// logged about them carry its namespace and name; kubectl logs prints what its containers write.
+/// Reads the journal of systemd, or a file of log lines in the format json. Lines about a pod, such as its calls and
+/// headlines, carry its namespace and name. kubectl logs prints the output of its containers.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Only lines of this pod: NAMESPACE/POD, POD (of the namespace default), or pod/POD with -n
+    /// Only lines about this pod: NAMESPACE/POD, POD (in the namespace default), or pod/POD with -n
     #[arg(value_name = "POD")]
     pod: Option<String>,
     /// The pod's namespace
@@ -39,7 +39,7 @@ pub(super) struct Args {
     since: Duration,
     /// Only lines of this level or a more severe one
     #[arg(long, value_name = "LEVEL", default_value = "trace")]
-    level: Level,
+    level: LogSeverity,
     /// The systemd unit of criscope
     #[arg(long, value_name = "UNIT", default_value = "criscope.service")]
     unit: String,
@@ -48,18 +48,18 @@ pub(super) struct Args {
     file: Option<PathBuf>,
     /// Output format, instead of text
     #[arg(long, short, value_name = "FORMAT")]
-    output: Option<Output>,
+    output: Option<LogOutputFormat>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
+enum LogOutputFormat {
     /// The lines as they were logged
     Json,
 }
 
 /// Severity of a line, the most severe first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
-enum Level {
+enum LogSeverity {
     Error,
     Warn,
     Info,
@@ -94,8 +94,8 @@ impl Error {
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let wanted = Wanted::of(args)?;
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
+    let wanted = LogLineFilter::from_args(args)?;
     let colours = colour(&io::stdout());
     let print =
         |lines: &mut dyn Read, out: &mut dyn Write| copy(lines, out, &wanted, args.output, colours);
@@ -112,17 +112,19 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         }
         let ended = journal.wait()?;
         copied?;
-        return match ended.success() {
-            true => Ok(()),
-            false => Err(Error::Failed.into()),
+        return if ended.success() {
+            Ok(())
+        } else {
+            Err(Error::Failed.into())
         };
     };
-    let mut lines: Box<dyn Read> = match file == Path::new("-") {
-        true => Box::new(io::stdin().lock()),
-        false => Box::new(File::open(file).map_err(|source| {
+    let mut lines: Box<dyn Read> = if file == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(File::open(file).map_err(|source| {
             let file = file.clone();
             Error::File { file, source }
-        })?),
+        })?)
     };
     Ok(print(&mut lines, &mut out)?)
 }
@@ -143,16 +145,16 @@ fn journal(args: &Args) -> Result<Child, Error> {
 
 /// Which lines are printed.
 #[derive(Debug)]
-struct Wanted {
+struct LogLineFilter {
     namespace: Option<String>,
     pod: Option<String>,
-    level: Level,
+    level: LogSeverity,
 }
 
-impl Wanted {
+impl LogLineFilter {
     /// # Errors
     /// If the argument is not a pod.
-    fn of(args: &Args) -> Result<Self, explain::Error> {
+    fn from_args(args: &Args) -> Result<Self, explain::Error> {
         let (namespace, pod) = match &args.pod {
             Some(text) => {
                 let (namespace, pod) = explain::pod(text, args.namespace.as_deref())?;
@@ -169,35 +171,41 @@ impl Wanted {
     }
 
     fn has(&self, line: &Map<String, Value>) -> bool {
-        let is = |key: &str, wanted: &Option<String>| {
-            let value = line.get(key).and_then(Value::as_str);
-            wanted.as_deref().is_none_or(|wanted| value == Some(wanted))
-        };
-        is("k8s.namespace.name", &self.namespace)
-            && is("k8s.pod.name", &self.pod)
+        let namespace = word(line, "k8s.namespace.name");
+        let pod = word(line, "k8s.pod.name");
+        (self.namespace.is_none() || self.namespace.as_deref() == namespace)
+            && (self.pod.is_none() || self.pod.as_deref() == pod)
             && level(line).is_none_or(|level| level <= self.level)
     }
 }
 
-fn level(line: &Map<String, Value>) -> Option<Level> {
-    let word = line.get("level")?.as_str()?;
-    clap::ValueEnum::from_str(word, true).ok()
+fn word<'a>(line: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
+    line.get(key).and_then(Value::as_str)
 }
 
-/// Prints the lines that are wanted, each at once. A line that is no JSON object, such as one of systemd, is printed unless
+fn level(line: &Map<String, Value>) -> Option<LogSeverity> {
+    clap::ValueEnum::from_str(word(line, "level")?, true).ok()
+}
+
+/// Prints the wanted lines, each as soon as it is read. Lines that are not JSON objects, such as systemd's, are printed unless
 /// a pod is asked for.
 fn copy(
     lines: &mut dyn Read,
     out: &mut dyn Write,
-    wanted: &Wanted,
-    output: Option<Output>,
+    wanted: &LogLineFilter,
+    output: Option<LogOutputFormat>,
     colours: bool,
 ) -> io::Result<()> {
     let mut lines = BufReader::new(lines);
     let mut line = Vec::new();
     loop {
         line.clear();
-        if lines.by_ref().take(LONGEST).read_until(b'\n', &mut line)? == 0 {
+        if lines
+            .by_ref()
+            .take(MAX_LINE_BYTES)
+            .read_until(b'\n', &mut line)?
+            == 0
+        {
             return Ok(());
         }
         let text = String::from_utf8_lossy(&line);
@@ -205,7 +213,7 @@ fn copy(
         let parsed = serde_json::from_str::<Map<String, Value>>(text);
         let printed = match (&parsed, output) {
             (Ok(parsed), _) if !wanted.has(parsed) => continue,
-            (Ok(_), Some(Output::Json)) => text.to_owned(),
+            (Ok(_), Some(LogOutputFormat::Json)) => text.to_owned(),
             (Ok(parsed), None) => sentence(parsed, colours),
             (Err(_), None) if wanted.pod.is_none() && wanted.namespace.is_none() => {
                 visible(text).to_string()
@@ -219,21 +227,23 @@ fn copy(
 
 /// A line for people: time, level, message, and the other keys as key=value.
 fn sentence(line: &Map<String, Value>, colours: bool) -> String {
-    let word = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
     let style = match level(line) {
-        Some(Level::Error) if colours => AnsiColor::Red.on_default().bold(),
-        Some(Level::Warn) if colours => AnsiColor::Yellow.on_default().bold(),
+        Some(LogSeverity::Error) if colours => AnsiColor::Red.on_default().bold(),
+        Some(LogSeverity::Warn) if colours => AnsiColor::Yellow.on_default().bold(),
         _ => Style::new(),
     };
-    let dimmed = match colours {
-        true => Style::new().dimmed(),
-        false => Style::new(),
+    let dimmed = if colours {
+        Style::new().dimmed()
+    } else {
+        Style::new()
     };
-    let level = word("level").to_ascii_uppercase();
-    let (time, level, message) = (visible(word("ts")), visible(&level), visible(word("msg")));
+    let [time, level, message] =
+        ["ts", "level", "msg"].map(|key| word(line, key).unwrap_or_default());
+    let level = level.to_ascii_uppercase();
+    let (time, level, message) = (visible(time), visible(&level), visible(message));
     let mut text = format!("{time} {style}{level:<5}{style:#} {message}");
     for (key, value) in line {
-        if HEAD.contains(&key.as_str()) {
+        if LEADING_KEYS.contains(&key.as_str()) {
             continue;
         }
         let value = match value {
@@ -254,7 +264,7 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct ParsedLine {
         #[command(flatten)]
         args: Args,
     }
@@ -268,8 +278,8 @@ mod tests {
 
     fn printed(flags: &[&str]) -> String {
         let args = ["logs"].iter().chain(flags);
-        let args = Line::try_parse_from(args).expect("parsed").args;
-        let wanted = Wanted::of(&args).expect("a pod");
+        let args = ParsedLine::try_parse_from(args).expect("parsed").args;
+        let wanted = LogLineFilter::from_args(&args).expect("a pod");
         let mut out = Vec::new();
         copy(&mut LOG.as_bytes(), &mut out, &wanted, args.output, false).expect("copied");
         String::from_utf8(out).expect("text")

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::CommandFactory;
 
-use super::{Cli, Failure};
+use super::{CommandFailure, CommandLine};
 
 /// Write the manual pages into a directory
 ///
@@ -16,9 +16,9 @@ pub(super) struct Args {
     dir: PathBuf,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     fs::create_dir_all(&args.dir)?;
-    Ok(clap_mangen::generate_to(Cli::command(), &args.dir)?)
+    Ok(clap_mangen::generate_to(CommandLine::command(), &args.dir)?)
 }
 
 #[cfg(test)]

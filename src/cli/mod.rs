@@ -43,7 +43,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::app;
-use crate::config::{Config, ConfigErrors, Loaded, Overrides};
+use crate::config::{Config, ConfigErrors, FlagOverrides, LoadedConfig};
 use crate::cri::visible::visible;
 use crate::lifecycle::capture::BundleError;
 use crate::version as built;
@@ -55,7 +55,7 @@ const EX_USAGE: u8 = 64;
 const EX_CONFIG: u8 = 78;
 
 /// The configuration file of the units in `deploy/systemd`.
-const USUAL_FILE: &str = "/etc/criscope/criscope.toml";
+const DEFAULT_CONFIG_FILE: &str = "/etc/criscope/criscope.toml";
 
 /// Printed below the list of commands.
 const FIRST_STEPS: &str = "\
@@ -77,13 +77,13 @@ exec exits with the code of its command";
 #[derive(Debug, Parser)]
 #[command(name = "criscope", version = built::with_commit(), subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = FIRST_STEPS, max_term_width = 100)]
-struct Cli {
+struct CommandLine {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     Serve(serve::Args),
     CheckConfig(check_config::Args),
     MigrateConfig(migrate_config::Args),
@@ -102,7 +102,7 @@ enum Command {
     View(view::Args),
     Replay(replay::Args),
     #[command(subcommand)]
-    Fault(fault::Command),
+    Fault(fault::FaultCommand),
     Smoke(smoke::Args),
     Exec(Box<exec::Args>),
     Images(images::Args),
@@ -119,41 +119,41 @@ enum Command {
 /// Parses the arguments, program name included, and runs the command.
 ///
 /// # Errors
-/// Those of the command; [`Failure::report`] prints them and returns the exit code.
-pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
-    match Cli::try_parse_from(args)?.command {
-        Command::Serve(args) => serve::run(&args),
-        Command::CheckConfig(args) => check_config::run(&args),
-        Command::MigrateConfig(args) => migrate_config::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
-        Command::Install(args) => install::run(&args),
-        Command::Uninstall(args) => install::uninstall(&args),
-        Command::Status(args) => status::run(&args),
-        Command::Pods(args) => pods::run(&args),
-        Command::Explain(args) => explain::run(&args),
-        Command::Calls(args) => calls::run(&args),
-        Command::Logs(args) => logs::run(&args),
-        Command::Capture(args) => capture::run(&args),
-        Command::View(args) => view::run(&args),
-        Command::Replay(args) => replay::run(&args),
-        Command::Fault(command) => fault::run(&command),
-        Command::Exec(args) => exec::run(&args),
-        Command::Smoke(args) => Ok(smoke::run(args)?),
-        Command::Images(args) => images::run(&args),
-        Command::Prune(args) => images::prune(&args),
-        Command::Df(args) => df::run(&args),
-        Command::LoadImage(args) => load_image::run(&args),
-        Command::Export(args) => export::run(&args),
-        Command::Completions(args) => completions::run(&args),
-        Command::Version(args) => version::run(&args),
-        Command::Man(args) => man::run(&args),
+/// Those of the command; [`CommandFailure::report`] prints them and returns the exit code.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), CommandFailure> {
+    match CommandLine::try_parse_from(args)?.command {
+        CliCommand::Serve(args) => serve::run(&args),
+        CliCommand::CheckConfig(args) => check_config::run(&args),
+        CliCommand::MigrateConfig(args) => migrate_config::run(&args),
+        CliCommand::Doctor(args) => doctor::run(&args),
+        CliCommand::Install(args) => install::run(&args),
+        CliCommand::Uninstall(args) => install::uninstall(&args),
+        CliCommand::Status(args) => status::run(&args),
+        CliCommand::Pods(args) => pods::run(&args),
+        CliCommand::Explain(args) => explain::run(&args),
+        CliCommand::Calls(args) => calls::run(&args),
+        CliCommand::Logs(args) => logs::run(&args),
+        CliCommand::Capture(args) => capture::run(&args),
+        CliCommand::View(args) => view::run(&args),
+        CliCommand::Replay(args) => replay::run(&args),
+        CliCommand::Fault(command) => fault::run(&command),
+        CliCommand::Exec(args) => exec::run(&args),
+        CliCommand::Smoke(args) => Ok(smoke::run(args)?),
+        CliCommand::Images(args) => images::run(&args),
+        CliCommand::Prune(args) => images::prune(&args),
+        CliCommand::Df(args) => df::run(&args),
+        CliCommand::LoadImage(args) => load_image::run(&args),
+        CliCommand::Export(args) => export::run(&args),
+        CliCommand::Completions(args) => completions::run(&args),
+        CliCommand::Version(args) => version::run(&args),
+        CliCommand::Man(args) => man::run(&args),
     }
 }
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Failure {
+pub enum CommandFailure {
     /// The arguments are wrong, or they ask for help.
     #[error(transparent)]
     Arguments(#[from] clap::Error),
@@ -162,25 +162,25 @@ pub enum Failure {
     Config(#[from] ConfigErrors),
     /// The configuration of another runtime cannot be read.
     #[error(transparent)]
-    Migrate(#[from] migrate_config::SourceError),
+    Migrate(#[from] migrate_config::SourceConfigError),
     /// The web configuration file of `[metrics]` is wrong.
     #[error(transparent)]
     WebConfig(#[from] app::WebConfigError),
     /// `serve` failed.
     #[error(transparent)]
-    Serve(#[from] app::Error),
+    Serve(#[from] app::ServeError),
     /// `smoke` failed.
     #[error(transparent)]
     Smoke(#[from] smoke::Error),
     /// `load-image` has no store.
     #[error(transparent)]
-    Load(#[from] app::load::LoaderError),
+    Load(#[from] app::load::ImageLoaderError),
     /// `export` has not written an archive.
     #[error(transparent)]
     Export(#[from] export::Error),
     /// The running criscope could not be read.
     #[error(transparent)]
-    Ask(#[from] http::AskError),
+    Ask(#[from] http::AdminRequestError),
     /// The CRI socket could not be used.
     #[error(transparent)]
     Cri(#[from] cri::Error),
@@ -221,7 +221,7 @@ pub enum Failure {
     Io(#[from] io::Error),
 }
 
-impl Failure {
+impl CommandFailure {
     /// Prints the error on standard error and returns the exit code: 64 for bad arguments or configuration, 78 for a
     /// refused store or state, else 1.
     pub fn report(&self) -> ExitCode {
@@ -233,7 +233,7 @@ impl Failure {
             Self::Config(errors) => errors.iter().for_each(output::error),
             Self::Found | Self::Command(_) => {}
             Self::Io(error) if is_broken_pipe(error) => {}
-            // They quote texts of a runtime or names of pods.
+            // These errors quote texts of a runtime or names of pods.
             Self::Cri(_)
             | Self::Exec(_)
             | Self::Export(_)
@@ -287,7 +287,7 @@ fn is_broken_pipe(error: &io::Error) -> bool {
 
 /// The source of the configuration, for every command that needs one.
 #[derive(Clone, Debug, Default, clap::Args)]
-struct ConfigArgs {
+struct ConfigSourceArgs {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -302,8 +302,8 @@ struct ConfigArgs {
     admin: Option<String>,
 }
 
-impl ConfigArgs {
-    /// The same; if none is given, with the node's default configuration file if it exists.
+impl ConfigSourceArgs {
+    /// Adds the node's default configuration file, if none is given and it exists.
     fn or_usual(&self, usual: &Path) -> Self {
         let mut args = self.clone();
         if args.config.is_none() && args.upstream.is_none() && usual.exists() {
@@ -312,8 +312,8 @@ impl ConfigArgs {
         args
     }
 
-    fn load(&self) -> Result<Loaded, ConfigErrors> {
-        let overrides = Overrides {
+    fn load(&self) -> Result<LoadedConfig, ConfigErrors> {
+        let overrides = FlagOverrides {
             listen: self.listen.clone(),
             upstream: self.upstream.clone(),
             admin: self.admin.clone(),
@@ -328,7 +328,7 @@ mod tests {
 
     use super::*;
 
-    fn failure(args: &[&str]) -> Failure {
+    fn failure(args: &[&str]) -> CommandFailure {
         let args = ["criscope"].iter().chain(args).map(OsString::from);
         run(args).expect_err("fails")
     }
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        Cli::command().debug_assert();
+        CommandLine::command().debug_assert();
     }
 
     #[test]
@@ -358,7 +358,7 @@ mod tests {
         let success = format!("{:?}", ExitCode::SUCCESS);
         assert_eq!(code(&["--version"]), success);
         assert_eq!(code(&["help", "serve"]), success);
-        let pipe = Failure::Io(io::Error::from(io::ErrorKind::BrokenPipe));
+        let pipe = CommandFailure::Io(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!(format!("{:?}", pipe.report()), success);
     }
 
@@ -373,8 +373,8 @@ mod tests {
     #[test]
     fn the_usual_file_counts_if_nothing_else_is_said() {
         let here = tempfile::NamedTempFile::new().expect("a file");
-        let usual = |args: &ConfigArgs| args.or_usual(here.path()).config;
-        let mut args = ConfigArgs::default();
+        let usual = |args: &ConfigSourceArgs| args.or_usual(here.path()).config;
+        let mut args = ConfigSourceArgs::default();
         assert_eq!(usual(&args).as_deref(), Some(here.path()));
         assert_eq!(args.or_usual(Path::new("/no/such/file")).config, None);
         args.upstream = Some("unix:///a".to_owned());

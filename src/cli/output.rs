@@ -8,18 +8,18 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
 use crate::cri::visible::visible;
-use crate::smoke::waterfall::Look;
+use crate::smoke::waterfall::WaterfallStyle;
 
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Level {
+pub(super) enum FindingLevel {
     Ok,
     Warn,
     Fail,
 }
 
-impl Level {
+impl FindingLevel {
     fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -39,8 +39,8 @@ impl Level {
 
 /// One line of a report, and a recommendation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Finding {
-    pub(super) level: Level,
+pub(super) struct ReportFinding {
+    pub(super) level: FindingLevel,
     /// The subject of the check.
     pub(super) topic: String,
     /// The result.
@@ -50,8 +50,8 @@ pub(super) struct Finding {
     pub(super) hint: Option<String>,
 }
 
-impl Finding {
-    pub(super) fn new(level: Level, topic: &str, text: impl Into<String>) -> Self {
+impl ReportFinding {
+    pub(super) fn new(level: FindingLevel, topic: &str, text: impl Into<String>) -> Self {
         Self {
             level,
             topic: topic.to_owned(),
@@ -61,15 +61,15 @@ impl Finding {
     }
 
     pub(super) fn ok(topic: &str, text: impl Into<String>) -> Self {
-        Self::new(Level::Ok, topic, text)
+        Self::new(FindingLevel::Ok, topic, text)
     }
 
     pub(super) fn warn(topic: &str, text: impl Into<String>) -> Self {
-        Self::new(Level::Warn, topic, text)
+        Self::new(FindingLevel::Warn, topic, text)
     }
 
     pub(super) fn fail(topic: &str, text: impl Into<String>) -> Self {
-        Self::new(Level::Fail, topic, text)
+        Self::new(FindingLevel::Fail, topic, text)
     }
 
     pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -96,21 +96,20 @@ impl Finding {
 }
 
 /// The style of tables and waterfalls on standard output. Without a known width it is `default`.
-pub(super) fn look(default: usize) -> Look {
-    Look {
+pub(super) fn look(default: usize) -> WaterfallStyle {
+    WaterfallStyle {
         width: columns().unwrap_or(default),
         colour: colour(&io::stdout()),
         unicode: unicode(),
     }
 }
 
-/// The width of standard output: that of the terminal, or of `COLUMNS` (POSIX), which watch(1) and others set for a pipe.
+/// The width of standard output: the terminal's width, or `COLUMNS` (POSIX), which watch(1) and others set for a pipe.
 /// `None` if there is neither.
 pub(super) fn columns() -> Option<usize> {
     let size = terminal_size::terminal_size_of(io::stdout());
-    let said = || std::env::var("COLUMNS").ok()?.parse().ok();
     size.map(|(width, _)| usize::from(width.0))
-        .or_else(said)
+        .or_else(|| std::env::var("COLUMNS").ok()?.parse().ok())
         .filter(|columns| *columns > 0)
 }
 
@@ -140,7 +139,7 @@ pub(super) fn hint(what: impl Display) {
 
 /// Prints an error on standard error.
 pub(super) fn error(what: impl Display) {
-    let style = Level::Fail.style();
+    let style = FindingLevel::Fail.style();
     // Standard error may be closed.
     let _ = writeln!(anstream::stderr(), "{style}error:{style:#} {what}");
 }
@@ -151,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    fn written(choice: ColorChoice, finding: &Finding) -> String {
+    fn written(choice: ColorChoice, finding: &ReportFinding) -> String {
         let mut out = AutoStream::new(Vec::new(), choice);
         finding.write(&mut out).expect("written");
         String::from_utf8(out.into_inner()).expect("text")
@@ -159,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_line_is_the_same_with_and_without_colour() {
-        let finding = Finding::fail("upstream", "no socket").hint("start it");
+        let finding = ReportFinding::fail("upstream", "no socket").hint("start it");
         assert_eq!(
             written(ColorChoice::Never, &finding),
             "fail  upstream  no socket\n                -> start it\n"
@@ -169,14 +168,14 @@ mod tests {
 
     #[test]
     fn foreign_text_cannot_control_the_terminal() {
-        let finding = Finding::ok("status", "a\u{1b}[2J\nb");
+        let finding = ReportFinding::ok("status", "a\u{1b}[2J\nb");
         let line = written(ColorChoice::AlwaysAnsi, &finding);
         assert!(line.ends_with("a [2J b\n"), "{line:?}");
     }
 
     #[test]
     fn json_leaves_out_what_is_not_there() {
-        let json = serde_json::to_string(&Finding::warn("kubelet", "x")).expect("json");
+        let json = serde_json::to_string(&ReportFinding::warn("kubelet", "x")).expect("json");
         assert_eq!(json, r#"{"level":"warn","topic":"kubelet","text":"x"}"#);
     }
 }

@@ -1,31 +1,31 @@
-//! `criscope pods`: the pods of this node, those in trouble first.
+//! `criscope pods`: the pods of this node, failing pods first.
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
 
-use super::Failure;
-use super::ask::{Endpoint, SourceArgs, block_on, encoded, print_json};
-use super::format::{self, Format};
-use super::http::AskError;
+use super::CommandFailure;
+use super::ask::{AdminEndpoint, StateSourceArgs, block_on, encoded, print_json};
+use super::format::{self, OutputFormat};
+use super::http::AdminRequestError;
 use super::output;
-use super::render::pods::{Columns, summary, table};
-use super::screen::{self, PERIOD};
+use super::render::pods::{PodColumns, summary, table};
+use super::screen::{self, DEFAULT_REFRESH_INTERVAL};
 use crate::cri::visible::visible;
-use crate::lifecycle::view::{Pod, PodState, Pods};
+use crate::lifecycle::view::{PodList, PodState, PodSummary};
 
-/// List pods with their state, those in trouble first
+/// List pods with their state, failing pods first, deleted pods last
 ///
 /// One row per pod: retries, restarts and a crash loop are one row. Pods whose sandbox was stopped come last, as "gone".
-/// Times of pods that are failing, starting or stopping count from the begin of that. The column REASON is the first line of
-/// criscope explain. A pod is listed once a call of its start, restart or stop went through this criscope.
+/// Times of pods that are failing, starting or stopping count from the beginning of that state. The column REASON is the first
+/// line of criscope explain. A pod appears with the first call of its start, restart or stop that passes this criscope.
 #[derive(Debug, clap::Args)]
-#[command(after_help = STATES)]
+#[command(after_help = STATES_HELP)]
 pub(super) struct Args {
     /// Only pods whose name contains this, or NAMESPACE/NAME
     #[arg(value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
-    admin: SourceArgs,
+    admin: StateSourceArgs,
     /// Only pods in this namespace [default: all]
     #[arg(long, short, value_name = "NS", conflicts_with = "all_namespaces")]
     namespace: Option<String>,
@@ -38,7 +38,7 @@ pub(super) struct Args {
     /// Show this many at most, the slowest of each state first
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     slowest: Option<u32>,
-    /// Only pods that are failing, or in which a call failed
+    /// Only pods that are failing, or had a failed call
     #[arg(long)]
     failed: bool,
     /// Keep the list up to date until Ctrl-C. Without a terminal, print a row whenever a pod's state changes
@@ -46,19 +46,19 @@ pub(super) struct Args {
     watch: bool,
     /// Output format; wide: one line per pod, nothing truncated, and its uid
     #[arg(long, short, value_name = "FORMAT")]
-    output: Option<Output>,
-    /// Print the episodes as JSON (that of /debug/pods)
+    output: Option<PodsOutputFormat>,
+    /// Print the episodes as JSON, like /debug/pods
     #[arg(long, hide = true, conflicts_with = "output")]
     json: bool,
 }
 
 /// Printed below the options.
-const STATES: &str = "\
+const STATES_HELP: &str = "\
 States: failing (a call fails, a crash loop, or a failed start), open (starting or stopping),
         crash-loop, failed, starting, stopping, ok, gone";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
+enum PodsOutputFormat {
     Wide,
     Json,
     Yaml,
@@ -74,7 +74,7 @@ fn state(text: &str) -> Result<String, String> {
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let endpoint = args.admin.endpoint()?;
     let path = path(args);
     if args.watch {
@@ -84,11 +84,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.json {
         return Ok(print_json(&bytes)?);
     }
-    let pods: Pods = endpoint.parse(&path, &bytes)?;
+    let pods: PodList = endpoint.parse(&path, &bytes)?;
     match args.output {
-        Some(Output::Json) => return Ok(format::print(Format::Json, &pods)?),
-        Some(Output::Yaml) => return Ok(format::print(Format::Yaml, &pods)?),
-        Some(Output::Wide) | None => {}
+        Some(PodsOutputFormat::Json) => return Ok(format::print(OutputFormat::Json, &pods)?),
+        Some(PodsOutputFormat::Yaml) => return Ok(format::print(OutputFormat::Yaml, &pods)?),
+        Some(PodsOutputFormat::Wide) | None => {}
     }
     let mut out = io::stdout().lock();
     if pods.pods.is_empty() {
@@ -100,32 +100,33 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// The table for this output.
-fn text(args: &Args, pods: &Pods) -> String {
+fn text(args: &Args, pods: &PodList) -> String {
     let (look, columns) = match (args.output, output::columns()) {
-        (Some(Output::Wide), _) => (output::look(usize::MAX), Columns::Wide),
-        (_, None) => (output::look(usize::MAX), Columns::Lines),
-        (_, Some(width)) => (output::look(width), Columns::Fitting),
+        (Some(PodsOutputFormat::Wide), _) => (output::look(usize::MAX), PodColumns::Wide),
+        (_, None) => (output::look(usize::MAX), PodColumns::Lines),
+        (_, Some(width)) => (output::look(width), PodColumns::Fitting),
     };
     table(pods, look, columns, args.namespace.is_none())
 }
 
 /// Redraws the list on a terminal; otherwise prints it, and afterwards what changes.
-async fn watch(args: &Args, endpoint: &Endpoint, path: &str) -> Result<(), Failure> {
-    let read = async || endpoint.json::<Pods>(path).await;
+async fn watch(args: &Args, endpoint: &AdminEndpoint, path: &str) -> Result<(), CommandFailure> {
+    let read = async || endpoint.json::<PodList>(path).await;
     if io::stdout().is_terminal() {
-        let draw = async |height: Option<usize>| -> Result<String, AskError> {
+        let draw = async |height: Option<usize>| -> Result<String, AdminRequestError> {
             let pods = read().await?;
             let mut drawn = summary(&pods, output::look(usize::MAX));
-            match pods.pods.is_empty() {
-                true => drawn += &nothing(args, pods.known),
-                false => drawn += &text(args, &pods),
+            if pods.pods.is_empty() {
+                drawn += &nothing(args, pods.known)
+            } else {
+                drawn += &text(args, &pods)
             }
             let lines: Vec<_> = drawn.lines().take(height.unwrap_or(usize::MAX)).collect();
             Ok(lines.join("\n"))
         };
-        return screen::watch(draw, PERIOD).await;
+        return screen::watch(draw, DEFAULT_REFRESH_INTERVAL).await;
     }
-    let mut ends = screen::Ends::new()?;
+    let mut ends = screen::TerminationSignals::new()?;
     let mut seen = HashMap::new();
     loop {
         let mut pods = read().await?;
@@ -133,34 +134,36 @@ async fn watch(args: &Args, endpoint: &Endpoint, path: &str) -> Result<(), Failu
         pods.pods.retain(|pod| news(&mut seen, pod));
         if !pods.pods.is_empty() {
             let rows = text(args, &pods);
-            let rows = match is_first {
-                true => &*rows,
-                false => rows.split_once('\n').map_or("", |(_, rows)| rows),
+            let rows = if is_first {
+                &*rows
+            } else {
+                rows.split_once('\n').map_or("", |(_, rows)| rows)
             };
             let mut out = io::stdout().lock();
             out.write_all(rows.as_bytes())?;
             out.flush()?;
         }
         tokio::select! {
-            () = tokio::time::sleep(PERIOD) => {}
+            () = tokio::time::sleep(DEFAULT_REFRESH_INTERVAL) => {}
             () = ends.any() => return Ok(()),
         }
     }
 }
 
 /// Returns whether a pod is new or in another state than when it was printed.
-fn news(seen: &mut HashMap<[String; 3], (PodState, u32, u64)>, pod: &Pod) -> bool {
+fn news(seen: &mut HashMap<[String; 3], (PodState, u32, u64)>, pod: &PodSummary) -> bool {
     let key = [&pod.namespace, &pod.name, &pod.uid].map(String::clone);
     let now = (pod.state, pod.restarts, pod.since_unix_us);
     seen.insert(key, now) != Some(now)
 }
 
 fn path(args: &Args) -> String {
-    let mut path = match args.json {
-        true => "/debug/pods?format=json&kind=start,restart".to_owned(),
-        false => "/debug/pods?format=json&by=pod".to_owned(),
+    let mut path = if args.json {
+        "/debug/pods?format=json&kind=start,restart".to_owned()
+    } else {
+        "/debug/pods?format=json&by=pod".to_owned()
     };
-    let (namespace, name) = match args.name.as_deref().and_then(|it| it.split_once('/')) {
+    let (namespace, name) = match args.name.as_deref().and_then(|name| name.split_once('/')) {
         Some(("pod" | "pods" | "po", name)) => (None, Some(name)),
         Some((namespace, name)) => (Some(namespace), Some(name)),
         None => (None, args.name.as_deref()),
@@ -215,14 +218,14 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct ParsedLine {
         #[command(flatten)]
         args: Args,
     }
 
     fn args(line: &[&str]) -> Result<Args, clap::Error> {
         let line = ["pods"].iter().chain(line);
-        Line::try_parse_from(line).map(|it| it.args)
+        ParsedLine::try_parse_from(line).map(|line| line.args)
     }
 
     #[test]
@@ -267,7 +270,7 @@ mod tests {
     #[test]
     fn a_pod_is_printed_again_when_its_state_changes() {
         let mut seen = HashMap::new();
-        let mut pod = Pod::default();
+        let mut pod = PodSummary::default();
         assert!(news(&mut seen, &pod) && !news(&mut seen, &pod));
         pod.duration_ms = 5.0;
         assert!(!news(&mut seen, &pod), "time alone is no news");

@@ -10,16 +10,16 @@ use crate::units;
 const ESTIMATED_AFTER: Duration = Duration::from_secs(1);
 
 /// A progress line that is overwritten, if standard error is a terminal.
-pub(super) struct Progress {
+pub(super) struct ProgressLine {
     name: String,
     on: bool,
     last: String,
-    /// What is done, and since when.
+    /// The current step, and its start.
     began: Option<(String, Instant)>,
 }
 
-impl Progress {
-    /// `name` is what is worked on.
+impl ProgressLine {
+    /// `name` is the subject of the progress line, such as an archive.
     pub(super) fn new(name: &str) -> Self {
         Self {
             name: visible(name).to_string(),

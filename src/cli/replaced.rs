@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
 use rustix::io::Errno;
 
-/// The file, which has no name before [`Self::finish`]: nothing is left of it whatever ends the process. Where the file system
+/// A file without a name until [`Self::finish`], so that nothing is left of it if the process is killed. Where the file system
 /// cannot do that, it has a temporary name.
 pub(super) struct ReplacedFile {
     file: File,
     /// `None` for devices and pipes, which are written as they are.
-    to: Option<Target>,
+    to: Option<ReplacementPath>,
 }
 
-struct Target {
+struct ReplacementPath {
     path: PathBuf,
     temporary: PathBuf,
     is_named: bool,
@@ -50,7 +50,7 @@ impl ReplacedFile {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         let (file, is_named) = match open(dir, flags, Mode::from_raw_mode(0o600)) {
             Ok(file) => (File::from(file), false),
-            // Of file systems and kernels without nameless files.
+            // File systems and kernels without nameless files answer this.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
                 let mut options = OpenOptions::new();
                 options.write(true).create_new(true).mode(0o600);
@@ -60,7 +60,7 @@ impl ReplacedFile {
         };
         Ok(Self {
             file,
-            to: Some(Target {
+            to: Some(ReplacementPath {
                 path,
                 temporary,
                 is_named,

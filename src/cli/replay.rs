@@ -7,19 +7,19 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::ask::{block_on, open};
-use super::format::{self, Format};
-use super::{Failure, output};
+use super::format::{self, OutputFormat};
+use super::{CommandFailure, output};
 use crate::client;
-use crate::replay::{self, Options};
+use crate::replay::{self, ReplayOptions};
 
 /// Play the calls of a capture against another runtime, and compare codes and times
 ///
 /// A canary for upgrades: record on a node with criscope capture --requests --for 10m, replay against the new runtime. Calls
-/// keep their order and gaps; one that needs a sandbox or container waits until the target has made it. Exits with 1 if a
-/// code differs. Exec, Attach and PortForward are asked for a URL only.
+/// keep their order and gaps; a call that needs a sandbox or container waits until the target has made it. Exec, Attach and
+/// PortForward are called, but their sessions are not opened. Exits with 1 if a code differs.
 ///
-/// THE RECORDED CONTAINERS RUN, with the environment and credentials that were recorded: use a machine apart from the
-/// cluster. Logs and volumes are empty directories of their own. What the replay made is removed, images excepted.
+/// THE RECORDED CONTAINERS RUN, with the recorded environment and credentials: use a machine outside the cluster. Logs and
+/// volumes are new, empty directories. Everything that the replay made is removed at the end, except images.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The capture
@@ -28,13 +28,13 @@ pub(super) struct Args {
     /// The CRI socket of the runtime to try
     #[arg(long, value_name = "URI", value_parser = socket)]
     to: PathBuf,
-    /// How many times as fast as recorded, 0.01 to 100
+    /// Speed relative to the recording, 0.01 to 100
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = speed)]
     speed: f64,
     /// Leave the pods on the target
     #[arg(long)]
     keep: bool,
-    /// Mount volumes from where they were recorded, instead of empty directories. Containers may write to them
+    /// Mount volumes from their recorded paths, instead of empty directories. Containers may write to them
     #[arg(long)]
     mounts: bool,
     /// Parent cgroup of the pods [default: criscope-replay]
@@ -42,7 +42,7 @@ pub(super) struct Args {
     cgroup_parent: Option<String>,
     /// Output format, instead of the table
     #[arg(long, short, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<OutputFormat>,
 }
 
 fn socket(text: &str) -> Result<PathBuf, String> {
@@ -63,12 +63,14 @@ fn speed(text: &str) -> Result<f64, String> {
 )]
 pub struct NoRequests(PathBuf);
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let bundle = open(&args.file)?;
-    let calls = bundle.recorded().map_err(|source| Failure::Capture {
-        file: args.file.clone(),
-        source,
-    })?;
+    let calls = bundle
+        .recorded()
+        .map_err(|source| CommandFailure::Capture {
+            file: args.file.clone(),
+            source,
+        })?;
     if calls.is_empty() {
         return Err(NoRequests(Path::new(&args.file).to_owned()).into());
     }
@@ -80,7 +82,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             "the recording is incomplete: {n} calls are missing in it"
         ));
     }
-    let options = Options {
+    let options = ReplayOptions {
         speed: args.speed,
         keep: args.keep,
         keeps_mounts: args.mounts,
@@ -108,8 +110,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             out.flush()?;
         }
     }
-    match report.is_equal() {
-        true => Ok(()),
-        false => Err(Failure::Found),
+    if report.is_equal() {
+        Ok(())
+    } else {
+        Err(CommandFailure::Found)
     }
 }

@@ -9,24 +9,24 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::Failure;
-use super::http::AskError;
+use super::CommandFailure;
+use super::http::AdminRequestError;
 use crate::cri::visible::visible;
 
 /// Time between two screens, unless the command has a flag for it.
-pub(super) const PERIOD: Duration = Duration::from_secs(1);
+pub(super) const DEFAULT_REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Alternate screen, no cursor (xterm's private modes 1049 and 25).
-const TAKE: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
-const GIVE_BACK: &str = "\x1b[?25h\x1b[?1049l";
+const ENTER_ALTERNATE_SCREEN: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
+const LEAVE_ALTERNATE_SCREEN: &str = "\x1b[?25h\x1b[?1049l";
 
 /// The alternate screen. Dropping it restores the normal screen, and so does a panic, before its message.
 #[derive(Debug)]
-struct Screen {
+struct AlternateScreen {
     taken: Arc<AtomicBool>,
 }
 
-impl Screen {
+impl AlternateScreen {
     /// Switches to it.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl Screen {
             give_back(&taken);
             before(info);
         }));
-        write(TAKE)?;
+        write(ENTER_ALTERNATE_SCREEN)?;
         Ok(screen)
     }
 
@@ -54,7 +54,7 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for AlternateScreen {
     fn drop(&mut self) {
         give_back(&self.taken);
     }
@@ -63,7 +63,7 @@ impl Drop for Screen {
 fn give_back(taken: &AtomicBool) {
     if taken.swap(false, Ordering::Relaxed) {
         // The terminal may be gone.
-        let _ = write(GIVE_BACK);
+        let _ = write(LEAVE_ALTERNATE_SCREEN);
     }
 }
 
@@ -85,13 +85,13 @@ fn write(text: &str) -> io::Result<()> {
 /// # Errors
 /// If the first time fails, or writing.
 pub(super) async fn watch(
-    draw: impl AsyncFn(Option<usize>) -> Result<String, AskError>,
+    draw: impl AsyncFn(Option<usize>) -> Result<String, AdminRequestError>,
     period: Duration,
-) -> Result<(), Failure> {
-    let mut ends = Ends::new()?;
+) -> Result<(), CommandFailure> {
+    let mut ends = TerminationSignals::new()?;
     // An error at the start is printed on the normal screen.
     draw(None).await?;
-    let screen = Screen::take()?;
+    let screen = AlternateScreen::take()?;
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -115,9 +115,9 @@ fn height() -> usize {
 }
 
 /// The signals that end a command.
-pub(super) struct Ends([Signal; 3]);
+pub(super) struct TerminationSignals([Signal; 3]);
 
-impl Ends {
+impl TerminationSignals {
     /// Takes the signals over.
     ///
     /// # Errors

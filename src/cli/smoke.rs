@@ -9,16 +9,16 @@ use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::format::{self, Format};
+use super::format::{self, OutputFormat};
 use super::output::{colour, look};
 use crate::client;
-use crate::smoke::timeline::{Progress, Step};
-use crate::smoke::waterfall::{self, Look};
-use crate::smoke::{self, Options, Report};
+use crate::smoke::timeline::{FinishedStep, StepProgress};
+use crate::smoke::waterfall::{self, WaterfallStyle};
+use crate::smoke::{self, SmokeOptions, SmokeReport};
 use crate::units;
 
 /// Width of the output without a terminal.
-const COLUMNS: usize = 100;
+const DEFAULT_COLUMNS: usize = 100;
 
 /// Run one pod through a CRI socket and show the duration of each step
 ///
@@ -49,8 +49,8 @@ pub(super) struct Args {
     host_network: bool,
     /// Output format, instead of the waterfall
     #[arg(long, short, value_name = "FORMAT")]
-    output: Option<Format>,
-    /// The same as -o json
+    output: Option<OutputFormat>,
+    /// Short for -o json
     #[arg(long, hide = true, conflicts_with = "output")]
     json: bool,
     /// Leave the pod running, also after a failure, and print how to remove it
@@ -86,7 +86,7 @@ pub enum Error {
 
 /// Runs the command.
 pub(super) fn run(args: Args) -> Result<(), Error> {
-    let format = args.output.or(args.json.then_some(Format::Json));
+    let format = args.output.or(args.json.then_some(OutputFormat::Json));
     let options = options(args)?;
     let report = runtime::Builder::new_current_thread()
         .enable_all()
@@ -97,7 +97,7 @@ pub(super) fn run(args: Args) -> Result<(), Error> {
         Some(format) => format::print(format, &report),
         None => {
             let mut out = io::stdout().lock();
-            let written = out.write_all(text(&report, look(COLUMNS)).as_bytes());
+            let written = out.write_all(text(&report, look(DEFAULT_COLUMNS)).as_bytes());
             written.and_then(|()| out.flush())
         }
     };
@@ -108,8 +108,8 @@ pub(super) fn run(args: Args) -> Result<(), Error> {
     }
 }
 
-fn options(args: Args) -> Result<Options, Error> {
-    Ok(Options {
+fn options(args: Args) -> Result<SmokeOptions, Error> {
+    Ok(SmokeOptions {
         socket: args.endpoint,
         run: smoke::new_run_id().map_err(Error::Start)?,
         image: args.image,
@@ -124,10 +124,10 @@ fn options(args: Args) -> Result<Options, Error> {
     })
 }
 
-async fn run_all(options: &Options) -> Result<Report, Error> {
+async fn run_all(options: &SmokeOptions) -> Result<SmokeReport, Error> {
     let mut interrupts = interrupts().map_err(Error::Start)?;
     let stderr = io::stderr();
-    let mut progress = Lines {
+    let mut progress = StepLinePrinter {
         terminal: stderr.is_terminal(),
         colour: colour(&stderr),
     };
@@ -160,22 +160,22 @@ fn socket(text: &str) -> Result<PathBuf, String> {
 }
 
 /// The syntax of durations.
-const WRITE: &str = "write 500ms, 60s, 2m or 1h";
+const DURATION_SYNTAX: &str = "write 500ms, 60s, 2m or 1h";
 
 /// A line per step on stderr, so that stdout has only the result.
-struct Lines {
+struct StepLinePrinter {
     terminal: bool,
     colour: bool,
 }
 
-impl Progress for Lines {
+impl StepProgress for StepLinePrinter {
     fn begins(&mut self, name: &'static str) {
         if self.terminal {
             print(&format!("  ..    {name}"));
         }
     }
 
-    fn ended(&mut self, step: &Step) {
+    fn ended(&mut self, step: &FinishedStep) {
         let clear = if self.terminal { "\r\x1b[2K" } else { "" };
         let line = waterfall::progress(step, self.colour);
         print(&format!("{clear}{line}\n"));
@@ -188,10 +188,10 @@ fn print(text: &str) {
 }
 
 /// The waterfall with its header and summary.
-fn text(report: &Report, look: Look) -> String {
+fn text(report: &SmokeReport, look: WaterfallStyle) -> String {
     let runtime = report.runtime.as_ref().map_or_else(
         || "no runtime".to_owned(),
-        |it| format!("{} {} (CRI {})", it.name, it.version, it.api_version),
+        |info| format!("{} {} (CRI {})", info.name, info.version, info.api_version),
     );
     let bars = waterfall::render(&report.steps, look);
     let end = match report.failed() {
@@ -209,7 +209,7 @@ fn text(report: &Report, look: Look) -> String {
     )
 }
 
-fn remains(report: &Report) -> String {
+fn remains(report: &SmokeReport) -> String {
     if report.left.is_empty() {
         return String::new();
     }
@@ -229,17 +229,18 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(split);
     let number: u64 = number
         .parse()
-        .map_err(|_| format!("{text:?} is not a duration: {WRITE}"))?;
+        .map_err(|_| format!("{text:?} is not a duration: {DURATION_SYNTAX}"))?;
     let time = match unit {
         "ms" => Duration::from_millis(number),
         "s" => Duration::from_secs(number),
         "m" => Duration::from_secs(number.saturating_mul(60)),
         "h" => Duration::from_secs(number.saturating_mul(3600)),
-        _ => return Err(format!("{text:?} has an unknown unit: {WRITE}")),
+        _ => return Err(format!("{text:?} has an unknown unit: {DURATION_SYNTAX}")),
     };
-    match time.is_zero() {
-        true => Err(format!("{text:?} is zero: {WRITE}")),
-        false => Ok(time),
+    if time.is_zero() {
+        Err(format!("{text:?} is zero: {DURATION_SYNTAX}"))
+    } else {
+        Ok(time)
     }
 }
 

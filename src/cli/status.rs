@@ -2,40 +2,40 @@
 
 use serde::Deserialize;
 
-use super::Failure;
-use super::ask::{AdminArgs, Endpoint, block_on};
-use super::format::{self, Format};
-use super::http::AskError;
-use super::output::{Finding, Level};
+use super::CommandFailure;
+use super::ask::{AdminEndpoint, AdminEndpointArgs, block_on};
+use super::format::{self, OutputFormat};
+use super::http::AdminRequestError;
+use super::output::{FindingLevel, ReportFinding};
 use crate::lifecycle::tables::RpcTable;
-use crate::lifecycle::view::{Pod, PodState, Pods};
+use crate::lifecycle::view::{PodList, PodState, PodSummary};
 use crate::units;
 
 /// The front page.
-const LIVE: &str = "/?format=json";
+const FRONT_PAGE: &str = "/?format=json";
 /// Every pod in memory.
-const PODS: &str = "/debug/pods?format=json&by=pod";
+const PODS_PAGE: &str = "/debug/pods?format=json&by=pod";
 
-/// Show whether criscope, the runtimes behind it and its pods are well
+/// Show whether criscope, its runtimes and the pods are healthy
 ///
-/// Reads from the running criscope; criscope doctor checks the node without one. Exits with 1 if criscope or a runtime does
+/// Reads from the running criscope; criscope doctor checks a node without one. Exits with 1 if criscope or a runtime does
 /// not answer or a runtime is not ready. Pods in trouble are warnings.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    admin: AdminArgs,
+    admin: AdminEndpointArgs,
     /// Output format, instead of text
     #[arg(long, short, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<OutputFormat>,
 }
 
-/// The front page, without the pods, of which it has the first only.
+/// The front page. Its pods are left out, because it has only the first of them.
 #[derive(Debug, Default, Deserialize)]
-struct Live {
+struct DaemonState {
     version: String,
     host: String,
     uptime_ms: f64,
-    backends: Vec<Backend>,
+    backends: Vec<BackendStatus>,
     #[serde(default)]
     methods: RpcTable,
     #[serde(default)]
@@ -47,7 +47,7 @@ struct Live {
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Backend {
+struct BackendStatus {
     name: String,
     endpoint: String,
     up: bool,
@@ -58,11 +58,11 @@ struct Backend {
     #[serde(default)]
     runtime: Option<(String, String)>,
     #[serde(default)]
-    conditions: Vec<Condition>,
+    conditions: Vec<BackendCondition>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Condition {
+struct BackendCondition {
     kind: String,
     status: bool,
     #[serde(default)]
@@ -71,7 +71,7 @@ struct Condition {
     message: String,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let endpoint = args.admin.endpoint()?;
     let findings = block_on(async { Ok(ask(&endpoint).await?) })?;
     match args.output {
@@ -83,64 +83,71 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             }
         }
     }
-    match findings.iter().any(|finding| finding.level == Level::Fail) {
-        true => Err(Failure::Found),
-        false => Ok(()),
+    if findings
+        .iter()
+        .any(|finding| finding.level == FindingLevel::Fail)
+    {
+        Err(CommandFailure::Found)
+    } else {
+        Ok(())
     }
 }
 
-async fn ask(endpoint: &Endpoint) -> Result<Vec<Finding>, AskError> {
-    let live = endpoint.json(LIVE).await?;
-    let pods = match endpoint.json::<Pods>(PODS).await {
+async fn ask(endpoint: &AdminEndpoint) -> Result<Vec<ReportFinding>, AdminRequestError> {
+    let live = endpoint.json(FRONT_PAGE).await?;
+    let pods = match endpoint.json::<PodList>(PODS_PAGE).await {
         Ok(pods) => Some(pods.pods),
         // The pages below /debug are turned off.
-        Err(AskError::NoPage { .. }) => None,
+        Err(AdminRequestError::NoPage { .. }) => None,
         Err(error) => return Err(error),
     };
     Ok(findings(&live, pods.as_deref()))
 }
 
-fn findings(live: &Live, pods: Option<&[Pod]>) -> Vec<Finding> {
+fn findings(live: &DaemonState, pods: Option<&[PodSummary]>) -> Vec<ReportFinding> {
     let up = units::duration(live.uptime_ms);
-    let mut findings = vec![Finding::ok(
+    let mut findings = vec![ReportFinding::ok(
         "criscope",
         format!("{} on {}, up for {up}", live.version, live.host),
     )];
     for backend in &live.backends {
         findings.push(backend_of(backend));
-        let failing = backend.conditions.iter().filter(|it| !it.status);
+        let failing = backend
+            .conditions
+            .iter()
+            .filter(|condition| !condition.status);
         findings.extend(failing.map(|condition| condition_of(backend, condition)));
     }
     if live.backends.is_empty() {
-        findings.push(Finding::fail("backend", "there is none"));
+        findings.push(ReportFinding::fail("backend", "there is none"));
     }
     findings.push(calls(live));
     if let Some(relist) = &live.relist {
-        findings.push(Finding::warn("kubelet", relist.clone()));
+        findings.push(ReportFinding::warn("kubelet", relist.clone()));
     }
     findings.extend(pods.map(pods_of));
     let faults = live.faults.iter();
     findings.extend(faults.map(|fault| {
-        Finding::warn("fault", format!("injected: {fault}")).hint("criscope fault clear")
+        ReportFinding::warn("fault", format!("injected: {fault}")).hint("criscope fault clear")
     }));
     findings
 }
 
-fn backend_of(backend: &Backend) -> Finding {
-    let Backend { name, endpoint, .. } = backend;
+fn backend_of(backend: &BackendStatus) -> ReportFinding {
+    let BackendStatus { name, endpoint, .. } = backend;
     let since = backend.since_ms.map(units::duration);
     let since = since.map_or_else(String::new, |since| format!(" for {since}"));
     match (backend.up, &backend.runtime) {
-        (true, Some((runtime, version))) => Finding::ok(
+        (true, Some((runtime, version))) => ReportFinding::ok(
             "backend",
             format!("{name} is {runtime} {version} at {endpoint}, up{since}"),
         ),
-        (true, None) => Finding::ok("backend", format!("{name} at {endpoint} is up{since}")),
-        (false, _) if backend.reason.is_empty() => Finding::fail(
+        (true, None) => ReportFinding::ok("backend", format!("{name} at {endpoint} is up{since}")),
+        (false, _) if backend.reason.is_empty() => ReportFinding::fail(
             "backend",
             format!("{name} at {endpoint} has not answered yet"),
         ),
-        (false, _) => Finding::fail(
+        (false, _) => ReportFinding::fail(
             "backend",
             format!("{name} is down{since}: {}", backend.reason),
         )
@@ -148,18 +155,19 @@ fn backend_of(backend: &Backend) -> Finding {
     }
 }
 
-fn condition_of(backend: &Backend, condition: &Condition) -> Finding {
+fn condition_of(backend: &BackendStatus, condition: &BackendCondition) -> ReportFinding {
     let words = [&*condition.reason, &*condition.message];
-    let words: Vec<_> = words.into_iter().filter(|it| !it.is_empty()).collect();
-    let why = match words.is_empty() {
-        true => String::new(),
-        false => format!(": {}", words.join(": ")),
+    let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
+    let why = if words.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", words.join(": "))
     };
     let text = format!("{} of {} is false{why}", condition.kind, backend.name);
-    Finding::fail("backend", text)
+    ReportFinding::fail("backend", text)
 }
 
-fn calls(live: &Live) -> Finding {
+fn calls(live: &DaemonState) -> ReportFinding {
     let methods = &live.methods.methods;
     let in_flight: u64 = methods.iter().map(|row| row.in_flight).sum();
     let stuck: u64 = methods.iter().map(|row| row.stuck).sum();
@@ -176,37 +184,37 @@ fn calls(live: &Live) -> Finding {
         count => text += &format!("; {count} open sessions"),
     }
     match (stuck > 0, calls) {
-        (true, _) => Finding::warn("calls", text).hint("criscope calls"),
-        (false, 0) => Finding::warn("calls", text)
-            .hint("does the kubelet use this socket? criscope doctor tells"),
-        (false, _) => Finding::ok("calls", text),
+        (true, _) => ReportFinding::warn("calls", text).hint("criscope calls"),
+        (false, 0) => ReportFinding::warn("calls", text)
+            .hint("does the kubelet use this socket? Check with criscope doctor"),
+        (false, _) => ReportFinding::ok("calls", text),
     }
 }
 
-fn pods_of(pods: &[Pod]) -> Finding {
-    let count = |states: &[PodState]| {
-        let of_these = |pod: &&Pod| states.contains(&pod.state);
-        pods.iter().filter(of_these).count()
-    };
-    let failing = count(&[PodState::Failing, PodState::Failed]);
-    let loops = count(&[PodState::CrashLoop]);
-    let counts = [
-        (failing, "failing"),
-        (loops, "in a crash loop"),
-        (count(&[PodState::Starting]), "starting"),
-        (count(&[PodState::Stopping]), "stopping"),
-        (count(&[PodState::Ok]), "ok"),
-        (count(&[PodState::Gone]), "gone"),
+fn pods_of(pods: &[PodSummary]) -> ReportFinding {
+    let groups: [(&[PodState], &str); 6] = [
+        (&[PodState::Failing, PodState::Failed], "failing"),
+        (&[PodState::CrashLoop], "in a crash loop"),
+        (&[PodState::Starting], "starting"),
+        (&[PodState::Stopping], "stopping"),
+        (&[PodState::Ok], "ok"),
+        (&[PodState::Gone], "gone"),
     ];
+    let counts = groups.map(|(states, word)| {
+        let in_states = pods.iter().filter(|pod| states.contains(&pod.state));
+        (in_states.count(), word)
+    });
+    let [(failing, _), (loops, _), ..] = counts;
     let counts = counts.iter().filter(|(count, _)| *count > 0);
     let counts: Vec<_> = counts.map(|(n, state)| format!("{n} {state}")).collect();
-    let text = match counts.is_empty() {
-        true => "none was started, restarted or stopped yet".to_owned(),
-        false => counts.join(", "),
+    let text = if counts.is_empty() {
+        "no pod was started, restarted or stopped yet".to_owned()
+    } else {
+        counts.join(", ")
     };
     match failing + loops {
-        0 => Finding::ok("pods", text),
-        _ => Finding::warn("pods", text).hint("criscope pods --state failing"),
+        0 => ReportFinding::ok("pods", text),
+        _ => ReportFinding::warn("pods", text).hint("criscope pods --state failing"),
     }
 }
 
@@ -214,14 +222,14 @@ fn pods_of(pods: &[Pod]) -> Finding {
 mod tests {
     use super::*;
 
-    fn live(backends: &str) -> Live {
+    fn live(backends: &str) -> DaemonState {
         let text = format!(
             r#"{{"version":"0.2.0","host":"node-1","uptime_ms":65000.0,"backends":[{backends}]}}"#
         );
         serde_json::from_str(&text).expect("parsed")
     }
 
-    fn lines(live: &Live, pods: &[Pod]) -> Vec<(Level, String)> {
+    fn lines(live: &DaemonState, pods: &[PodSummary]) -> Vec<(FindingLevel, String)> {
         let findings = findings(live, Some(pods)).into_iter();
         findings
             .map(|finding| (finding.level, finding.text))
@@ -240,43 +248,43 @@ mod tests {
         assert_eq!(
             lines[1],
             (
-                Level::Ok,
+                FindingLevel::Ok,
                 "containerd is containerd 1.6.20 at /run/c.sock, up for 1.00 s".to_owned()
             )
         );
         assert_eq!(
             lines[2],
             (
-                Level::Fail,
+                FindingLevel::Fail,
                 "NetworkReady of containerd is false: NetworkPluginNotReady: cni".to_owned()
             )
         );
-        assert_eq!(lines[3].0, Level::Warn, "no call in a minute");
+        assert_eq!(lines[3].0, FindingLevel::Warn, "no call in a minute");
     }
 
     #[test]
     fn a_backend_that_is_down_fails() {
         let down = r#"{"name":"a","endpoint":"/a","up":false,"reason":"connection refused"}"#;
         let expected = "a is down: connection refused".to_owned();
-        assert_eq!(lines(&live(down), &[])[1], (Level::Fail, expected));
-        assert_eq!(lines(&live(""), &[])[1].0, Level::Fail);
+        assert_eq!(lines(&live(down), &[])[1], (FindingLevel::Fail, expected));
+        assert_eq!(lines(&live(""), &[])[1].0, FindingLevel::Fail);
     }
 
     #[test]
     fn pods_in_trouble_are_warnings() {
-        let pod = |state| Pod {
+        let pod = |state| PodSummary {
             state,
-            ..Pod::default()
+            ..PodSummary::default()
         };
         let well = [pod(PodState::Ok), pod(PodState::Gone)];
-        let last = |pods: &[Pod]| lines(&live(""), pods).pop().expect("a line");
-        assert_eq!(last(&well), (Level::Ok, "1 ok, 1 gone".to_owned()));
+        let last = |pods: &[PodSummary]| lines(&live(""), pods).pop().expect("a line");
+        assert_eq!(last(&well), (FindingLevel::Ok, "1 ok, 1 gone".to_owned()));
         let ill = [
             pod(PodState::CrashLoop),
             pod(PodState::Failed),
             pod(PodState::Ok),
         ];
         let expected = "1 failing, 1 in a crash loop, 1 ok".to_owned();
-        assert_eq!(last(&ill), (Level::Warn, expected));
+        assert_eq!(last(&ill), (FindingLevel::Warn, expected));
     }
 }

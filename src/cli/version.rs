@@ -4,40 +4,40 @@ use std::io::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
 
-use super::Failure;
-use super::ask::{AdminArgs, Endpoint, block_on};
-use super::format::{self, Format};
-use super::http::AskError;
+use super::CommandFailure;
+use super::ask::{AdminEndpoint, AdminEndpointArgs, block_on};
+use super::format::{self, OutputFormat};
+use super::http::AdminRequestError;
 use crate::cri::visible::visible;
 use crate::version;
 
 /// The front page, which is also served without the pages below /debug.
-const LIVE: &str = "/?format=json";
+const FRONT_PAGE: &str = "/?format=json";
 
-/// Print the version of this program, of the running criscope and of the runtimes behind it
+/// Print the version of this program, of the running criscope and of its runtimes
 ///
-/// Exits with 1 if no criscope is running; with --client none is asked.
+/// Exits with 1 if no criscope is running; --client prints the version of this program alone.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    admin: AdminArgs,
+    admin: AdminEndpointArgs,
     /// Only the version of this program
     #[arg(long)]
     client: bool,
     /// Output format, instead of text
     #[arg(long, short, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<OutputFormat>,
 }
 
 /// The part of the front page that is read.
 #[derive(Debug, Deserialize)]
-struct Live {
+struct DaemonVersion {
     version: String,
-    backends: Vec<Backend>,
+    backends: Vec<BackendVersion>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Backend {
+struct BackendVersion {
     name: String,
     #[serde(default)]
     runtime: Option<(String, String)>,
@@ -47,17 +47,17 @@ struct Backend {
 /// `-o json`
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Versions {
+struct VersionReport {
     client: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    runtimes: Vec<Runtime>,
+    runtimes: Vec<RuntimeVersion>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Runtime {
+struct RuntimeVersion {
     backend: String,
     /// Absent until the runtime has answered.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,21 +67,21 @@ struct Runtime {
     api_version: String,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let client = version::with_commit().to_owned();
-    let asked = match args.client {
-        true => Ok(None),
-        false => args
-            .admin
+    let asked = if args.client {
+        Ok(None)
+    } else {
+        args.admin
             .endpoint()
-            .and_then(|endpoint| block_on(async { Ok(Some(ask(&endpoint).await?)) })),
+            .and_then(|endpoint| block_on(async { Ok(Some(ask(&endpoint).await?)) }))
     };
     // The version of this program is known in any case.
     let (live, failure) = match asked {
         Ok(live) => (live, None),
         Err(failure) => (None, Some(failure)),
     };
-    let versions = Versions::of(client, live);
+    let versions = VersionReport::new(client, live);
     match args.output {
         Some(format) => format::print(format, &versions)?,
         None => {
@@ -93,19 +93,19 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     failure.map_or(Ok(()), Err)
 }
 
-async fn ask(endpoint: &Endpoint) -> Result<Live, AskError> {
-    endpoint.json(LIVE).await
+async fn ask(endpoint: &AdminEndpoint) -> Result<DaemonVersion, AdminRequestError> {
+    endpoint.json(FRONT_PAGE).await
 }
 
-impl Versions {
-    fn of(client: String, live: Option<Live>) -> Self {
+impl VersionReport {
+    fn new(client: String, live: Option<DaemonVersion>) -> Self {
         let (server, backends) = match live {
             Some(live) => (Some(live.version), live.backends),
             None => (None, Vec::new()),
         };
         let runtimes = backends.into_iter().map(|backend| {
             let (name, version) = backend.runtime.unzip();
-            Runtime {
+            RuntimeVersion {
                 backend: backend.name,
                 name,
                 version,
@@ -149,7 +149,7 @@ mod tests {
                 {"name":"a","runtime":["containerd","1.6.20"],"api":"runtime.v1"},
                 {"name":"b","api":"runtime.v1"}]}"#,
         );
-        let versions = Versions::of("0.2.1".to_owned(), Some(live.expect("parsed")));
+        let versions = VersionReport::new("0.2.1".to_owned(), Some(live.expect("parsed")));
         assert_eq!(
             versions.text(),
             "Client:  criscope 0.2.1\nServer:  criscope 0.2.0\n\

@@ -4,14 +4,14 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::Failure;
+use super::CommandFailure;
 use super::ask::open;
 use crate::app::captured;
 
 /// Show the pages of a capture in a browser
 ///
-/// Serves them until Ctrl-C, on loopback only. Pages of pods are made from the capture's journal, by this version of criscope;
-/// the others are shown as JSON, as they were.
+/// Serves the pages until Ctrl-C, on loopback only. This version of criscope makes the pages of pods from the capture's journal;
+/// other pages are shown as the recorded JSON.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The capture
@@ -24,13 +24,14 @@ pub(super) struct Args {
 
 fn loopback(text: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr = text.parse().map_err(|_| "expected IP:PORT".to_owned())?;
-    match address.ip().is_loopback() {
-        true => Ok(address),
-        false => Err("not a loopback address".to_owned()),
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err("not a loopback address".to_owned())
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let bundle = open(&args.file)?;
     Ok(captured::serve(bundle, args.listen, |address| {
         let mut out = io::stdout().lock();

@@ -1,4 +1,4 @@
-//! Reads a configuration from a file and the drop-in files beside it, or from standard input.
+//! Reads a configuration from a file and its drop-in files, or from standard input.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,18 @@ use toml::de::DeTable;
 use super::Config;
 use crate::proxy::backend::settings::UPSTREAM;
 use crate::settings::merge::{merge, origins};
-use crate::settings::reader::{Flag, Text, parse};
+use crate::settings::reader::{FlagValue, SourceText, parse};
 use crate::settings::{
-    ConfigError, ConfigErrors, Origins, Place, Problem, Reader, Schema, check_shape,
+    ConfigError, ConfigErrors, ConfigProblem, SettingsReader, SettingsSchema, ValueOrigins,
+    ValuePlace, check_shape,
 };
 
-/// The directory of drop-in files, beside the configuration file.
-const DROP_INS: &str = "conf.d";
+/// The directory of drop-in files, next to the configuration file.
+const DROP_IN_DIRECTORY: &str = "conf.d";
 
 /// Command line flags that replace keys of the file, as they were written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Overrides {
+pub struct FlagOverrides {
     /// `--listen`: replaces `server.listen`.
     pub listen: Option<String>,
     /// `--upstream`: adds the backend `upstream`, or replaces its endpoint.
@@ -30,7 +31,7 @@ pub struct Overrides {
 
 /// A configuration and its source, so that it can be read again.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The settings.
     pub config: Config,
     /// The file; `None` if there is none, `-` for standard input.
@@ -38,56 +39,56 @@ pub struct Loaded {
     /// The drop-in files, in the order in which they were read.
     pub drop_ins: Vec<PathBuf>,
     /// Where each value is written that is not a default.
-    pub origins: Origins,
+    pub origins: ValueOrigins,
     /// The flags.
-    pub overrides: Overrides,
+    pub overrides: FlagOverrides,
 }
 
 /// A file and its text.
 #[derive(Debug)]
-struct Source {
+struct ConfigSource {
     name: String,
     text: String,
 }
 
-impl Overrides {
+impl FlagOverrides {
     /// The flags that replace one key each.
-    fn keys(&self) -> Vec<Flag<'_>> {
+    fn keys(&self) -> Vec<FlagValue<'_>> {
         let flags = [
             ("server.listen", "--listen", &self.listen),
             ("admin.listen", "--admin", &self.admin),
         ];
         let flags = flags.into_iter().filter_map(|(key, name, text)| {
             let text = text.as_deref()?;
-            Some(Flag { key, name, text })
+            Some(FlagValue { key, name, text })
         });
         flags.collect()
     }
 
     /// The keys that the flags set.
-    fn origins(&self) -> Origins {
-        let mut origins: Origins = self
+    fn origins(&self) -> ValueOrigins {
+        let mut origins: ValueOrigins = self
             .keys()
             .iter()
-            .map(|flag| (flag.key.to_owned(), Place::Flag(flag.name)))
+            .map(|flag| (flag.key.to_owned(), ValuePlace::Flag(flag.name)))
             .collect();
         if self.upstream.is_some() {
             let key = format!("backends.{UPSTREAM}.endpoint");
-            origins.insert(key, Place::Flag("--upstream"));
+            origins.insert(key, ValuePlace::Flag("--upstream"));
         }
         origins
     }
 }
 
-impl Loaded {
-    /// Reads the same files with the same flags again, and those that were added; without a file the result is the same.
+impl LoadedConfig {
+    /// Reads the files again, added ones too, with the same flags. Without a file the result is the same.
     ///
     /// # Errors
     /// As [`Config::load`], and if the configuration came from standard input.
     pub fn reload(&self) -> Result<Self, ConfigErrors> {
         match &self.path {
             Some(path) if is_stdin(path) => {
-                let problem = Problem::ReadOnce;
+                let problem = ConfigProblem::ReadOnce;
                 Err(whole(&name_of(path), problem).into())
             }
             path => Config::load(path.as_deref(), &self.overrides),
@@ -96,15 +97,18 @@ impl Loaded {
 }
 
 impl Config {
-    /// Reads a file (`-` is standard input) and the drop-in files in `conf.d` beside it, `*.toml` in lexical order; flags
+    /// Reads a file (`-` is standard input) and its drop-in files `conf.d/*.toml`, in lexical order; flags
     /// replace their keys.
     ///
     /// # Errors
     /// All errors, each with its position and key. If a text is not TOML, only syntax errors.
-    pub fn load(path: Option<&Path>, flags: &Overrides) -> Result<Loaded, ConfigErrors> {
+    pub fn load(path: Option<&Path>, flags: &FlagOverrides) -> Result<LoadedConfig, ConfigErrors> {
         let Some(path) = path else {
-            return Ok(Loaded {
-                config: finish(Reader::new(vec![Text::EMPTY], None, flags.keys()), flags)?,
+            return Ok(LoadedConfig {
+                config: finish(
+                    SettingsReader::new(vec![SourceText::EMPTY], None, flags.keys()),
+                    flags,
+                )?,
                 path: None,
                 drop_ins: Vec::new(),
                 origins: flags.origins(),
@@ -118,7 +122,7 @@ impl Config {
         }
         let (config, mut origins) = from_sources(&sources, flags)?;
         origins.extend(flags.origins());
-        Ok(Loaded {
+        Ok(LoadedConfig {
             config,
             path: Some(path.to_owned()),
             drop_ins,
@@ -131,8 +135,8 @@ impl Config {
     ///
     /// # Errors
     /// As [`Config::load`].
-    pub fn from_text(name: &str, text: &str, flags: &Overrides) -> Result<Self, ConfigErrors> {
-        let source = Source {
+    pub fn from_text(name: &str, text: &str, flags: &FlagOverrides) -> Result<Self, ConfigErrors> {
+        let source = ConfigSource {
             name: name.to_owned(),
             text: text.to_owned(),
         };
@@ -140,14 +144,17 @@ impl Config {
     }
 }
 
-/// Reads texts, of which a later one replaces the values of earlier ones.
-fn from_sources(sources: &[Source], flags: &Overrides) -> Result<(Config, Origins), ConfigErrors> {
+/// Reads texts; values of later ones replace values of earlier ones.
+fn from_sources(
+    sources: &[ConfigSource],
+    flags: &FlagOverrides,
+) -> Result<(Config, ValueOrigins), ConfigErrors> {
     let mut texts = Vec::new();
     let mut root = DeTable::new();
     let mut errors = Vec::new();
     let mut base = 0;
-    for Source { name, text } in sources {
-        let text = Text { name, text, base };
+    for ConfigSource { name, text } in sources {
+        let text = SourceText { name, text, base };
         match parse(text) {
             Ok(table) => merge(&mut root, table, base),
             Err(found) => errors.extend(found),
@@ -157,27 +164,30 @@ fn from_sources(sources: &[Source], flags: &Overrides) -> Result<(Config, Origin
     }
     ConfigErrors::from_list(errors)?;
     let origins = origins(&root, &texts);
-    let mut reader = Reader::new(texts, Some(&root), flags.keys());
-    check_shape(&mut reader, &root, &Schema::of::<Config>());
+    let mut reader = SettingsReader::new(texts, Some(&root), flags.keys());
+    check_shape(
+        &mut reader,
+        &root,
+        &SettingsSchema::from_section::<Config>(),
+    );
     Ok((finish(reader, flags)?, origins))
 }
 
-/// The drop-in files beside a configuration file, in lexical order. Hidden files are left out, as editors and configuration
+/// The drop-in files of a configuration file, in lexical order. Hidden files are left out, as editors and configuration
 /// managers leave some behind.
 fn drop_ins(path: &Path) -> Result<Vec<PathBuf>, ConfigErrors> {
     if is_stdin(path) {
         return Ok(Vec::new());
     }
-    let dir = path.with_file_name(DROP_INS);
-    let unreadable = |error| whole(&name_of(&dir), Problem::Unreadable(error));
+    let dir = path.with_file_name(DROP_IN_DIRECTORY);
     let entries = match fs::read_dir(&dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(unreadable(error).into()),
+        Err(error) => return Err(unreadable(&dir, error).into()),
     };
     let mut files = Vec::new();
     for entry in entries {
-        let path = entry.map_err(unreadable)?.path();
+        let path = entry.map_err(|error| unreadable(&dir, error))?.path();
         let hidden = path
             .file_name()
             .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
@@ -189,15 +199,19 @@ fn drop_ins(path: &Path) -> Result<Vec<PathBuf>, ConfigErrors> {
     Ok(files)
 }
 
-fn source(path: &Path) -> Result<Source, ConfigErrors> {
+fn source(path: &Path) -> Result<ConfigSource, ConfigErrors> {
     let name = name_of(path);
     match read(path) {
-        Ok(text) => Ok(Source { name, text }),
-        Err(error) => Err(whole(&name, Problem::Unreadable(error)).into()),
+        Ok(text) => Ok(ConfigSource { name, text }),
+        Err(error) => Err(unreadable(path, error).into()),
     }
 }
 
-fn finish(mut reader: Reader<'_>, flags: &Overrides) -> Result<Config, ConfigErrors> {
+fn unreadable(path: &Path, error: io::Error) -> ConfigError {
+    whole(&name_of(path), ConfigProblem::Unreadable(error))
+}
+
+fn finish(mut reader: SettingsReader<'_>, flags: &FlagOverrides) -> Result<Config, ConfigErrors> {
     let config = Config::read(&mut reader, flags.upstream.as_deref());
     ConfigErrors::from_list(reader.errors)?;
     Ok(config)
@@ -224,9 +238,9 @@ fn read(path: &Path) -> io::Result<String> {
     fs::read_to_string(path)
 }
 
-fn whole(file: &str, problem: Problem) -> ConfigError {
+fn whole(file: &str, problem: ConfigProblem) -> ConfigError {
     ConfigError {
-        place: Place::File {
+        place: ValuePlace::File {
             file: file.to_owned(),
         },
         key: String::new(),

@@ -9,37 +9,39 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-pub use load::{Loaded, Overrides};
+pub use load::{FlagOverrides, LoadedConfig};
 pub use reference::{annotated_file, reference_markdown};
 
-pub use crate::admin::settings::{Admin, Metrics};
+pub use crate::admin::settings::{AdminSettings, MetricsEndpointSettings};
 pub use crate::lifecycle::settings::{
     ContainerdSettings, ReceiverSettings, RecorderSettings, SamplerSettings, StorySettings,
 };
-pub use crate::proxy::backend::settings::{Backend, BackendKind};
+pub use crate::proxy::backend::settings::{BackendKind, BackendSettings};
 pub use crate::proxy::faults::settings::FaultSettings;
-pub use crate::proxy::listener::settings::Server;
+pub use crate::proxy::listener::settings::ServerSettings;
 pub use crate::proxy::pod_index::settings::IdentityLimits;
-pub use crate::proxy::router::settings::{Routing, Rule};
+pub use crate::proxy::router::settings::{RoutingRuleSettings, RoutingSettings};
 pub use crate::runtime::sections::{CgroupDriver, Cni, Handler, Images, Misfit, Nri, Runtime};
 pub use crate::settings::{ConfigError, ConfigErrors};
 pub use crate::streaming::settings::Streaming;
 pub use crate::telemetry::settings::{Log, Otlp, Sampling};
 
 use crate::proxy::{backend, router};
-use crate::settings::{InEffect, Reader, Section as _, fingerprint, lexical, settings};
+use crate::settings::{
+    EffectiveSettings, SettingsReader, SettingsSection as _, fingerprint, lexical, settings,
+};
 
 settings! {
     /// All settings of one process.
     pub struct Config in "" (upstream: Option<&str>) {}
     parts {
-        server: Server = Server::read;
-        admin: Admin = |reader| Admin::checked(reader, &server.listen);
-        metrics: Metrics = Metrics::read;
+        server: ServerSettings = ServerSettings::read;
+        admin: AdminSettings = |reader| AdminSettings::checked(reader, &server.listen);
+        metrics: MetricsEndpointSettings = MetricsEndpointSettings::read;
         /// At least one, in the order of the file.
-        backends: Vec<Backend> = |reader| backend::settings::read(reader, upstream, &server.listen);
-        routing: Routing = |reader| routing(reader, &backends, upstream);
-        telemetry: Telemetry = Telemetry::read;
+        backends: Vec<BackendSettings> = |reader| backend::settings::read(reader, upstream, &server.listen);
+        routing: RoutingSettings = |reader| routing(reader, &backends, upstream);
+        telemetry: TelemetrySettings = TelemetrySettings::read;
         story: StorySettings = |reader| StorySettings::read(reader, &server.listen);
         sampler: SamplerSettings = SamplerSettings::read;
         containerd: ContainerdSettings = ContainerdSettings::read;
@@ -50,18 +52,18 @@ settings! {
         /// Only if a backend is the built-in runtime. It is checked in any case.
         runtime: Option<Box<Runtime>> = |reader| {
             let runtime = Runtime::checked(reader, &sockets(&server, &admin, &backends));
-            backends.iter().any(Backend::is_builtin).then(|| Box::new(runtime))
+            backends.iter().any(BackendSettings::is_builtin).then(|| Box::new(runtime))
         };
     }
 }
 
 settings! {
     /// Logs, traces and limits of the pod index.
-    pub struct Telemetry in "telemetry" {}
+    pub struct TelemetrySettings in "telemetry" {}
     parts {
         log: Log = Log::read;
         otlp: Otlp = Otlp::checked;
-        sampling: Sampling = Sampling::of;
+        sampling: Sampling = Sampling::read_with_environment;
         identity: IdentityLimits = IdentityLimits::read;
     }
 }
@@ -69,11 +71,11 @@ settings! {
 /// The keys with a socket, and the sockets: criscope's own, and those that it connects to. None without the built-in runtime, whose
 /// sockets are not bound then.
 fn sockets<'a>(
-    server: &'a Server,
-    admin: &'a Admin,
-    backends: &'a [Backend],
+    server: &'a ServerSettings,
+    admin: &'a AdminSettings,
+    backends: &'a [BackendSettings],
 ) -> Vec<(String, &'a Path)> {
-    if !backends.iter().any(Backend::is_builtin) {
+    if !backends.iter().any(BackendSettings::is_builtin) {
         return Vec::new();
     }
     let mut sockets = vec![("server.listen".to_owned(), server.listen.as_path())];
@@ -83,7 +85,7 @@ fn sockets<'a>(
     ] {
         sockets.extend(path.as_deref().map(|path| (key.to_owned(), path)));
     }
-    let endpoint = |backend: &'a Backend| {
+    let endpoint = |backend: &'a BackendSettings| {
         let path = backend.endpoint.as_deref()?;
         Some((format!("backends.{}.endpoint", backend.name), path))
     };
@@ -91,7 +93,11 @@ fn sockets<'a>(
     sockets
 }
 
-fn routing(reader: &mut Reader<'_>, backends: &[Backend], upstream: Option<&str>) -> Routing {
+fn routing(
+    reader: &mut SettingsReader<'_>,
+    backends: &[BackendSettings],
+    upstream: Option<&str>,
+) -> RoutingSettings {
     let names: Vec<_> = backends.iter().map(|backend| &*backend.name).collect();
     let flag = upstream.map(|_| backend::settings::UPSTREAM);
     router::settings::read(reader, &names, flag)
@@ -100,14 +106,14 @@ fn routing(reader: &mut Reader<'_>, backends: &[Backend], upstream: Option<&str>
 impl Config {
     /// The defaults with one upstream: `criscope serve --upstream unix:///...`.
     pub fn with_upstream(endpoint: PathBuf) -> Self {
-        let mut config = Self::read(&mut Reader::empty(), Some("/upstream"));
+        let mut config = Self::read(&mut SettingsReader::empty(), Some("/upstream"));
         config.backends[0].endpoint = Some(endpoint);
         config
     }
 
     /// The defaults with the built-in runtime: `criscope serve`.
     pub fn builtin() -> Self {
-        Self::read(&mut Reader::empty(), None)
+        Self::read(&mut SettingsReader::empty(), None)
     }
 
     /// The socket that stands in for containerd's, if the built-in runtime has one.
@@ -123,8 +129,8 @@ impl Config {
     }
 
     /// All effective values by key path.
-    pub fn settings(&self) -> InEffect {
-        let mut settings = InEffect::new();
+    pub fn settings(&self) -> EffectiveSettings {
+        let mut settings = EffectiveSettings::new();
         self.list("", &mut settings);
         settings
     }
@@ -145,7 +151,7 @@ impl Config {
 
 /// Key paths with different values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReloadDiff {
+pub struct ChangedSettings {
     /// Those that take effect now.
     pub reloadable: Vec<String>,
     /// Those that need a restart.
@@ -153,18 +159,19 @@ pub struct ReloadDiff {
 }
 
 /// Compares two configurations key by key.
-pub fn reload_diff(old: &Config, new: &Config) -> ReloadDiff {
+pub fn reload_diff(old: &Config, new: &Config) -> ChangedSettings {
     let (old, mut all) = (old.settings(), new.settings());
     let new = all.clone();
     all.extend(old.clone());
-    let mut diff = ReloadDiff::default();
+    let mut diff = ChangedSettings::default();
     for (path, setting) in all {
         if old.get(&path) == new.get(&path) {
             continue;
         }
-        let list = match setting.live {
-            true => &mut diff.reloadable,
-            false => &mut diff.restart,
+        let list = if setting.live {
+            &mut diff.reloadable
+        } else {
+            &mut diff.restart
         };
         list.push(path);
     }

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use super::Config;
-use crate::settings::{Described, Schema};
+use crate::settings::{KeyDescription, SettingsSchema};
 
-const INTRO: &str = "\
+const REFERENCE_INTRO: &str = "\
 # Configuration
 
 <!-- Made from the declarations (`settings!`) by `UPDATE_DOCS=1 cargo test --lib config`; do not edit. -->
@@ -94,8 +94,8 @@ const FILE_INTRO: &str = "\
 
 /// The reference of every key, as Markdown.
 pub fn reference_markdown() -> String {
-    let mut page = INTRO.to_owned();
-    let schema = Schema::of::<Config>();
+    let mut page = REFERENCE_INTRO.to_owned();
+    let schema = SettingsSchema::from_section::<Config>();
     for (section, about) in &schema.sections {
         // Writing to a String cannot fail.
         let _ = write!(page, "\n## `{}`\n\n{about}\n\n", header(section));
@@ -119,7 +119,7 @@ fn header(section: &str) -> String {
     }
 }
 
-fn row(key: &Described) -> String {
+fn row(key: &KeyDescription) -> String {
     let effect = if key.live { "live" } else { "restart" };
     let cells = [
         &format!("`{}`", key.name),
@@ -138,7 +138,7 @@ fn row(key: &Described) -> String {
 /// its default, or an example if it has none.
 pub fn annotated_file() -> String {
     let mut file = FILE_INTRO.to_owned();
-    let schema = Schema::of::<Config>();
+    let schema = SettingsSchema::from_section::<Config>();
     for (section, about) in &schema.sections {
         file.push('\n');
         comment(&mut file, about);
@@ -191,7 +191,7 @@ mod tests {
     use std::path::Path;
     use std::{env, fs};
 
-    use super::super::Overrides;
+    use super::super::FlagOverrides;
     use super::*;
 
     fn check(path: &str, made: &str) {
@@ -217,7 +217,7 @@ mod tests {
     fn the_page_on_migration_names_only_known_keys() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/MIGRATION.md");
         let page = fs::read_to_string(path).expect("readable");
-        let schema = Schema::of::<Config>();
+        let schema = SettingsSchema::from_section::<Config>();
         let known = schema.keys.iter();
         let known: Vec<_> = known
             .map(|key| format!("{}.{}", key.section, key.name))
@@ -245,8 +245,8 @@ mod tests {
 
     #[test]
     fn the_example_is_valid_and_all_default() {
-        let config =
-            Config::from_text("example", &annotated_file(), &Overrides::default()).expect("valid");
+        let config = Config::from_text("example", &annotated_file(), &FlagOverrides::default())
+            .expect("valid");
         let defaults = Config::with_upstream("/run/containerd/containerd.sock".into());
         assert_eq!(config.server, defaults.server);
         assert_eq!(config.admin, defaults.admin);
@@ -263,9 +263,9 @@ mod tests {
                 _ => format!("{line}\n"),
             })
             .collect();
-        let full = Config::from_text("example", &whole, &Overrides::default()).expect("valid");
+        let full = Config::from_text("example", &whole, &FlagOverrides::default()).expect("valid");
         let full = full.settings();
-        for key in Schema::of::<Config>().keys {
+        for key in SettingsSchema::from_section::<Config>().keys {
             let there = full.keys().any(|path| {
                 let section = key
                     .section

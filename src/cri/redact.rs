@@ -6,7 +6,7 @@
 //!
 //! Of other words, [`error_text`] shows none. [`text_of_call`] shows those that quote no secret of any request that is
 //! remembered ([`Secrets`]) and do not look like one (`patterns.rs`), provided that all requests with secrets that the text
-//! can be expected to quote are known.
+//! can be expected to quote are known. [`server_words`] shows what a server says that is no secret by its looks.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -16,6 +16,7 @@ use super::error_chain::shortened;
 use super::method::Method;
 use super::secrets::{Mark, Secrets};
 use super::subject::Subject;
+use super::visible::visible;
 use super::words;
 
 /// Longest error text kept, in bytes. Of a longer one the beginning and the end are: the cause is at the end.
@@ -91,6 +92,35 @@ pub fn text_of_call(
         Marks { quoted, suspicious }
     });
     redacted(&text, judge)
+}
+
+/// What a registry or another server says about a request, for people: all words except those that look like a secret or follow the
+/// name of one.
+pub fn server_words(text: &str) -> Box<str> {
+    let text = visible(&shortened(text, MAX_MESSAGE));
+    let mut suspicious = vec![false; text.len()];
+    patterns::mark(&text, &is_known, &mut suspicious);
+    let mut out = Shown::default();
+    let mut rest = &*text;
+    while let Some(start) = rest.find(is_in_word) {
+        let (between, from_word) = rest.split_at(start);
+        let end = from_word.find(|c| !is_in_run(c)).unwrap_or(from_word.len());
+        let word = from_word[..end].trim_end_matches(JOINERS);
+        let at = text.len() - from_word.len();
+        let is_shown = pieces(word).all(|piece| {
+            let begin = at + (piece.as_ptr() as usize - word.as_ptr() as usize);
+            is_known(piece) || !suspicious[begin..begin + piece.len()].contains(&true)
+        });
+        out.put_between(between);
+        if is_shown {
+            out.put_word(word);
+        } else {
+            out.hide();
+        }
+        rest = &from_word[word.len()..];
+    }
+    out.put_between(rest);
+    out.finish()
 }
 
 fn redacted(text: &str, mut judge: Judge<'_>) -> Box<str> {

@@ -54,8 +54,8 @@ additional addr address addresses addrs adj adjusted adjustment adjustments afte
 alive all alloc allocate allocated allocating allocation allow allowed allows almost alone alpha already also always amazonaws
 ambiguous amd amd64 amount an and annotation annotations another answer answered answers antrea any api apparmor apparmorfs
 append application applied applies apply applying arch architecture architectures archive archives are arg argument arguments
-arm64 armv6 armv7 arp artifact as ask asked assembly assign assigned associated at atime atomic attach attached attaching
-attachment attempt attempted attempting attempts attribute attributes audit auth authenticate authenticating authentication
+arm64 armv6 armv7 arp artifact as ask asked asking asks assembly assign assigned associated at atime atomic attach attached
+attaching attachment attempt attempted attempting attempts attribute attributes audit auth authenticate authenticating authentication
 authority authorization authorized auto autoconf available away aws azurecr back backend backlog backoff backward bad bandwidth
 base base64 base64url bash basic be bearer because become been before begin beginning begun behavior behaviour behind being
 belong belongs below beside best between beyond bin binary bind binding bit bits blkio blob blobs block blocked blocking blockio
@@ -189,8 +189,8 @@ updating upgrade upgrading upload upper uppercase upperdir upstream upwards uri 
 username userns users userxattr uses using usr utf util uts uuid v1 v1alpha2 v2 valid validate validated validating validation
 validator value values var variable variables variant vendor verification verified verifier verifiers verify verifying versa
 version versions very veth vfio via vice victim view violated violation virtiofs virtual visible vlan vm vmm vnd volatile volume
-volumes vouch vrf vsock wait waited waiter waiting waitpid waits want wanted wants warm warning warnings was wasn watch watchdog
-watcher watching way ways we weave web weight well went were what when where whereabouts whether which while whiteout who whole
+volumes vouch vrf vsock wait waited waiter waiting waitpid waits want wanted wants warm warning warnings warns was wasn watch
+watchdog watcher watching way ways we weave web weight well went were what when where whereabouts whether which while whiteout who whole
 whose why wide wildcard will window windows wire with within without wmem word work workdir worker workers working workload
 would wouldn wrap wrapped wrapper writable write writer writes writing written wrong wrongly wrote www x509 x86 xattr xattrs xfs
 xino xpu xtables xz yaml yes yet you youki your zero zfs zombie zone zstd

@@ -13,32 +13,32 @@ use hyper::body::Incoming;
 
 use super::BoxError;
 
-/// See the module documentation.
+/// The body of a request or response.
 ///
-/// Its size is never announced: hyper would make a known size a `content-length` header that the sender did not send.
+/// The size is never announced: hyper would make a known size a `content-length` header that the sender did not send.
 #[derive(Default)]
 pub enum Body {
     /// No data; together with `grpc-status` among the headers this is a trailers-only response.
     #[default]
     Empty,
-    /// As it arrives from the connection.
+    /// Frames that arrive from the connection.
     Incoming(Incoming),
     /// The beginning that was read for inspection, then the rest from the connection.
-    Prefixed(Prefix, Incoming),
+    Prefixed(BodyPrefix, Incoming),
     /// A body created or wrapped by a layer.
     Boxed(Pin<Box<dyn HttpBody<Data = Bytes, Error = BoxError> + Send>>),
 }
 
 /// The beginning of a body, as it arrived.
 #[derive(Debug, Default)]
-pub struct Prefix {
+pub struct BodyPrefix {
     /// Data.
     pub pieces: VecDeque<Bytes>,
     /// Trailers, if the body ended before its message was complete.
     pub trailers: Option<Box<HeaderMap>>,
 }
 
-impl Prefix {
+impl BodyPrefix {
     fn next(&mut self) -> Option<Frame<Bytes>> {
         let data = self.pieces.pop_front().map(Frame::data);
         data.or_else(|| Some(Frame::trailers(*self.trailers.take()?)))

@@ -8,21 +8,21 @@ use http::HeaderMap;
 use tonic::Code;
 
 /// One byte of flags and four bytes of length before each message.
-pub const HEADER: usize = 5;
+pub const HEADER_LENGTH: usize = 5;
 
 /// The header of a length-prefixed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
-    /// Whether the message is compressed with the call's `grpc-encoding`.
+pub struct FrameHeader {
+    /// True if the message is compressed with the call's `grpc-encoding`.
     pub compressed: bool,
     /// Length of the message, in bytes.
     pub len: usize,
 }
 
-impl Head {
+impl FrameHeader {
     /// Reads a header; `None` if there are fewer than five bytes.
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        let head = bytes.first_chunk::<HEADER>()?;
+        let head = bytes.first_chunk::<HEADER_LENGTH>()?;
         let len = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
         Some(Self {
             compressed: head[0] != 0,
@@ -34,10 +34,10 @@ impl Head {
 /// Prepends the header to an uncompressed message.
 ///
 /// # Errors
-/// [`TooLarge`] if the length does not fit in four bytes.
-pub fn frame(message: &[u8]) -> Result<Bytes, TooLarge> {
-    let len = u32::try_from(message.len()).map_err(|_| TooLarge(message.len()))?;
-    let mut out = BytesMut::with_capacity(HEADER + message.len());
+/// [`MessageTooLarge`] if the length does not fit in four bytes.
+pub fn frame(message: &[u8]) -> Result<Bytes, MessageTooLarge> {
+    let len = u32::try_from(message.len()).map_err(|_| MessageTooLarge(message.len()))?;
+    let mut out = BytesMut::with_capacity(HEADER_LENGTH + message.len());
     out.put_u8(0);
     out.put_u32(len);
     out.put_slice(message);
@@ -47,7 +47,7 @@ pub fn frame(message: &[u8]) -> Result<Bytes, TooLarge> {
 /// A message of 4 GiB or more.
 #[derive(Debug, thiserror::Error)]
 #[error("a message of {0} bytes does not fit in a gRPC frame")]
-pub struct TooLarge(usize);
+pub struct MessageTooLarge(usize);
 
 /// Reads `grpc-timeout`: up to eight digits and a unit. A malformed one counts as no deadline.
 pub fn timeout(headers: &HeaderMap) -> Option<Duration> {
@@ -147,14 +147,14 @@ mod tests {
     fn frames() {
         let framed = frame(b"abc").expect("small");
         assert_eq!(&framed[..], b"\0\0\0\0\x03abc");
-        assert_eq!(Head::read(&framed[..4]), None);
+        assert_eq!(FrameHeader::read(&framed[..4]), None);
         assert_eq!(
-            Head::read(&framed),
-            Some(Head {
+            FrameHeader::read(&framed),
+            Some(FrameHeader {
                 compressed: false,
                 len: 3
             })
         );
-        assert!(Head::read(b"\x01\0\0\0\0").expect("head").compressed);
+        assert!(FrameHeader::read(b"\x01\0\0\0\0").expect("head").compressed);
     }
 }

@@ -26,27 +26,27 @@ pub type Request = http::Request<Body>;
 pub type Response = http::Response<Body>;
 
 /// A response future.
-pub type Answering = BoxFuture<'static, Result<Response, BoxError>>;
+pub type ResponseFuture = BoxFuture<'static, Result<Response, BoxError>>;
 
 /// Serves CRI calls: the interface between the router and its backends. Handlers have no queue, so there is no readiness to
 /// poll, and a call needs no clone.
-pub trait Handler: fmt::Debug + Send + Sync {
+pub trait CallHandler: fmt::Debug + Send + Sync {
     /// Serves a call.
-    fn answer(&self, request: Request) -> Answering;
+    fn answer(&self, request: Request) -> ResponseFuture;
 }
 
 /// A backend as a tower service.
 #[derive(Clone, Debug)]
-pub struct CriService(Arc<dyn Handler>);
+pub struct CriService(Arc<dyn CallHandler>);
 
 impl CriService {
     /// Wraps a backend.
-    pub fn new(backend: impl Handler + 'static) -> Self {
+    pub fn new(backend: impl CallHandler + 'static) -> Self {
         Self(Arc::new(backend))
     }
 
     /// Serves a call.
-    pub fn answer(&self, request: Request) -> Answering {
+    pub fn answer(&self, request: Request) -> ResponseFuture {
         self.0.answer(request)
     }
 }
@@ -54,13 +54,13 @@ impl CriService {
 impl tower::Service<Request> for CriService {
     type Response = Response;
     type Error = BoxError;
-    type Future = Answering;
+    type Future = ResponseFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request) -> Answering {
+    fn call(&mut self, request: Request) -> ResponseFuture {
         self.answer(request)
     }
 }

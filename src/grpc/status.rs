@@ -9,7 +9,7 @@ use crate::cri::redact;
 
 /// Marks a response, in its extensions, whose status was created here and does not quote a backend.
 #[derive(Clone, Copy, Debug)]
-pub struct MadeHere;
+pub struct LocalStatusMarker;
 
 /// A gRPC status to answer a call with.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -19,12 +19,12 @@ pub struct Status {
     pub code: Code,
     /// The text, sent to the caller unchanged.
     pub message: String,
-    /// Whether the text quotes a backend, and so may contain secrets.
+    /// True if the text quotes a backend, and so may contain secrets.
     pub quotes_backend: bool,
 }
 
 /// Characters encoded in `grpc-message`: everything but printable ASCII, and the percent sign itself.
-const MESSAGE: &AsciiSet = &CONTROLS.add(b'%');
+const GRPC_MESSAGE_ESCAPES: &AsciiSet = &CONTROLS.add(b'%');
 
 impl Status {
     /// A status.
@@ -37,7 +37,7 @@ impl Status {
     }
 
     /// A status from a backend.
-    pub fn of_backend(code: Code, message: impl Into<String>) -> Self {
+    pub fn from_backend(code: Code, message: impl Into<String>) -> Self {
         Self {
             quotes_backend: true,
             ..Self::new(code, message)
@@ -55,9 +55,10 @@ impl Status {
 
     /// The redacted text, for logs and pages.
     pub fn shown(&self) -> Box<str> {
-        match self.quotes_backend {
-            true => redact::error_text(&self.message, None, None, None),
-            false => redact::own_text(&self.message),
+        if self.quotes_backend {
+            redact::error_text(&self.message, None, None, None)
+        } else {
+            redact::own_text(&self.message)
         }
     }
 
@@ -70,7 +71,7 @@ impl Status {
     pub fn to_headers(&self) -> http::HeaderMap {
         let mut headers = http::HeaderMap::with_capacity(3);
         headers.insert("grpc-status", HeaderValue::from(self.code as i32));
-        let encoded = percent_encode(self.message.as_bytes(), MESSAGE).to_string();
+        let encoded = percent_encode(self.message.as_bytes(), GRPC_MESSAGE_ESCAPES).to_string();
         // Percent encoding leaves printable ASCII only, which is valid in every header value.
         if let Ok(value) = HeaderValue::from_str(&encoded) {
             headers.insert("grpc-message", value);
@@ -87,7 +88,7 @@ impl Status {
             HeaderValue::from_static("application/grpc"),
         );
         if !self.quotes_backend {
-            response.extensions_mut().insert(MadeHere);
+            response.extensions_mut().insert(LocalStatusMarker);
         }
         response
     }
@@ -114,14 +115,19 @@ mod tests {
     fn messages_of_backends_are_redacted() {
         let own = Status::unavailable("no socket at /run/hunter2.sock");
         assert_eq!(&*own.shown(), "no socket at /run/hunter2.sock");
-        assert!(own.into_response().extensions().get::<MadeHere>().is_some());
+        assert!(
+            own.into_response()
+                .extensions()
+                .get::<LocalStatusMarker>()
+                .is_some()
+        );
 
-        let theirs = Status::of_backend(Code::NotFound, "not found: hunter2");
+        let theirs = Status::from_backend(Code::NotFound, "not found: hunter2");
         assert_eq!(&*theirs.shown(), "not found: <redacted>");
         let reworded = theirs.reworded(Code::Internal, |text| format!("backend a: {text}"));
         assert_eq!(reworded.message, "backend a: not found: hunter2");
         assert_eq!(&*reworded.shown(), "backend a: not found: <redacted>");
         let response = reworded.into_response();
-        assert!(response.extensions().get::<MadeHere>().is_none());
+        assert!(response.extensions().get::<LocalStatusMarker>().is_none());
     }
 }

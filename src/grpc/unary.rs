@@ -6,23 +6,22 @@ use prost::Message;
 use tonic::Code;
 use tower::{Service, ServiceExt};
 
-use super::frame::{self, Head};
+use super::frame::{self, FrameHeader};
 use super::status::Status;
 use super::{Body, BoxError, Request, Response};
 
 /// Largest response accepted, in bytes: a list of some ten thousand containers.
-const MAX_ANSWER: usize = 64 << 20;
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 /// Largest element of a list that is read element by element, in bytes.
-const MAX_ELEMENT: usize = 16 << 20;
+const MAX_ELEMENT_BYTES: usize = 16 << 20;
 
 /// A request of criscope's own to `path` (`/runtime.v1.RuntimeService/Version`).
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` if the message is too large for a frame or the path is invalid.
 pub fn request(path: &str, message: &[u8]) -> Result<Request, Status> {
-    let invalid = |e: &dyn std::fmt::Display| Status::new(Code::InvalidArgument, e.to_string());
-    let framed = frame::frame(message).map_err(|e| invalid(&e))?;
+    let framed = frame::frame(message).map_err(invalid_argument)?;
     http::Request::post(format!("http://localhost{path}"))
         .version(http::Version::HTTP_2)
         .header(http::header::CONTENT_TYPE, "application/grpc")
@@ -32,7 +31,15 @@ pub fn request(path: &str, message: &[u8]) -> Result<Request, Status> {
             concat!("criscope/", env!("CARGO_PKG_VERSION")),
         )
         .body(Body::full(framed))
-        .map_err(|e| invalid(&e))
+        .map_err(invalid_argument)
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "it is an argument of map_err"
+)]
+fn invalid_argument(error: impl std::fmt::Display) -> Status {
+    Status::new(Code::InvalidArgument, error.to_string())
 }
 
 /// Sends a request and waits for the response headers.
@@ -51,7 +58,7 @@ where
         .map_err(unavailable)?;
     match frame::status(response.headers()) {
         Some((code, message)) if code != Code::Ok => {
-            Err(Status::of_backend(code, message.unwrap_or_default()))
+            Err(Status::from_backend(code, message.unwrap_or_default()))
         }
         _ => Ok(response),
     }
@@ -67,7 +74,7 @@ fn end(head: &http::response::Parts, trailers: Option<&http::HeaderMap>) -> Resu
     let status = trailers.and_then(frame::status);
     match status.or_else(|| frame::status(&head.headers)) {
         Some((Code::Ok, _)) => Ok(()),
-        Some((code, message)) => Err(Status::of_backend(code, message.unwrap_or_default())),
+        Some((code, message)) => Err(Status::from_backend(code, message.unwrap_or_default())),
         None => {
             let text = format!(
                 "the answer has no grpc-status (http status {})",
@@ -93,15 +100,17 @@ where
     A: Message + Default,
 {
     let (head, body) = begin(service, path, message).await?.into_parts();
-    let collected = Limited::new(body, MAX_ANSWER)
+    let collected = Limited::new(body, MAX_RESPONSE_BYTES)
         .collect()
         .await
         .map_err(unavailable)?;
     end(&head, collected.trailers())?;
     let bytes = collected.to_bytes();
-    let message = Head::read(&bytes)
+    let message = FrameHeader::read(&bytes)
         .filter(|head| !head.compressed)
-        .and_then(|head| bytes.get(frame::HEADER..frame::HEADER.checked_add(head.len)?))
+        .and_then(|head| {
+            bytes.get(frame::HEADER_LENGTH..frame::HEADER_LENGTH.checked_add(head.len)?)
+        })
         .ok_or_else(not_a_message)?;
     A::decode(message).map_err(|_| not_a_message())
 }
@@ -136,10 +145,10 @@ where
             }
         }
         if missing.is_none() {
-            missing = Head::read(&buffer);
+            missing = FrameHeader::read(&buffer);
             match missing {
                 Some(head) if head.compressed => return Err(not_a_message()),
-                Some(_) => buffer.advance(frame::HEADER),
+                Some(_) => buffer.advance(frame::HEADER_LENGTH),
                 None => continue,
             }
         }
@@ -163,32 +172,35 @@ fn take_field(buffer: &mut BytesMut) -> Result<Option<Option<BytesMut>>, Status>
     use prost::encoding::{WireType, decode_key, decode_varint};
     /// The longest key and length: two varints of ten bytes.
     const LONGEST_HEAD: usize = 20;
+    /// The result for a varint that cannot be read: it may be truncated at the end of the buffer; otherwise it is malformed.
+    fn incomplete<T>(buffer: &[u8]) -> Result<Option<T>, Status> {
+        if buffer.len() < LONGEST_HEAD {
+            Ok(None)
+        } else {
+            Err(not_a_message())
+        }
+    }
     let mut rest = &buffer[..];
-    let bad = |rest: &[u8]| match rest.len() {
-        // A varint may be truncated at the end of the buffer; otherwise it is malformed.
-        len if len < LONGEST_HEAD => Ok(None),
-        _ => Err(not_a_message()),
-    };
     if rest.is_empty() {
         return Ok(None);
     }
     let Ok((tag, wire_type)) = decode_key(&mut rest) else {
-        return bad(buffer);
+        return incomplete(buffer);
     };
     let len = match wire_type {
         WireType::Varint => match decode_varint(&mut rest) {
             Ok(_) => 0,
-            Err(_) => return bad(buffer),
+            Err(_) => return incomplete(buffer),
         },
         WireType::SixtyFourBit => 8,
         WireType::ThirtyTwoBit => 4,
         WireType::LengthDelimited => match decode_varint(&mut rest) {
             Ok(len) => usize::try_from(len).unwrap_or(usize::MAX),
-            Err(_) => return bad(buffer),
+            Err(_) => return incomplete(buffer),
         },
         WireType::StartGroup | WireType::EndGroup => return Err(not_a_message()),
     };
-    if len > MAX_ELEMENT {
+    if len > MAX_ELEMENT_BYTES {
         let text = format!("an element of the list has {len} bytes");
         return Err(Status::new(Code::ResourceExhausted, text));
     }

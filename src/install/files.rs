@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::machine::Machine;
-use super::root::Root;
+use super::machine::NodeOperations;
+use super::root::FilesystemRoot;
 
-/// What is at a path.
+/// The content at a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum State {
+pub(super) enum PathContent {
     /// Nothing.
     Absent,
     /// A file; its content is a blob of the journal.
@@ -29,6 +29,16 @@ pub(super) enum State {
     Link { target: PathBuf },
 }
 
+impl PathContent {
+    /// Compares without mode and owner: an administrator's chmod is no change of content.
+    pub(super) fn has_same_content(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::File { sha256: one, .. }, Self::File { sha256: other, .. }) => one == other,
+            _ => self == other,
+        }
+    }
+}
+
 /// The name of a content.
 pub(super) fn sha256(bytes: &[u8]) -> String {
     let digest = Sha256::digest(bytes);
@@ -39,21 +49,23 @@ pub(super) fn sha256(bytes: &[u8]) -> String {
 ///
 /// # Errors
 /// If it cannot be read, or is neither file nor link.
-pub(super) fn capture(path: &Path) -> io::Result<(State, Option<Vec<u8>>)> {
+pub(super) fn capture(path: &Path) -> io::Result<(PathContent, Option<Vec<u8>>)> {
     let found = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((State::Absent, None)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok((PathContent::Absent, None));
+        }
         found => found.map_err(|error| at(path, &error))?,
     };
     if found.is_symlink() {
         let target = fs::read_link(path).map_err(|error| at(path, &error))?;
-        return Ok((State::Link { target }, None));
+        return Ok((PathContent::Link { target }, None));
     }
     if !found.is_file() {
         let text = format!("{}: neither a file nor a link", path.display());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     let bytes = fs::read(path).map_err(|error| at(path, &error))?;
-    let state = State::File {
+    let state = PathContent::File {
         sha256: sha256(&bytes),
         mode: found.mode() & 0o7777,
         uid: found.uid(),
@@ -63,7 +75,7 @@ pub(super) fn capture(path: &Path) -> io::Result<(State, Option<Vec<u8>>)> {
 }
 
 /// The file behind links, for configuration of others that is a link: the link stays, and its target changes.
-pub(super) fn behind_links(root: &Root, path: &Path) -> PathBuf {
+pub(super) fn behind_links(root: &FilesystemRoot, path: &Path) -> PathBuf {
     let found = root.path(path);
     fs::canonicalize(&found).unwrap_or(found)
 }
@@ -74,9 +86,9 @@ pub(super) fn behind_links(root: &Root, path: &Path) -> PathBuf {
 /// If the path cannot be changed. It then has its old state.
 pub(super) fn apply(
     path: &Path,
-    state: &State,
+    state: &PathContent,
     content: impl FnOnce(&str) -> io::Result<Vec<u8>>,
-    machine: &dyn Machine,
+    machine: &dyn NodeOperations,
 ) -> io::Result<bool> {
     // Left by a power failure.
     let temporary = temporary(path);
@@ -84,40 +96,44 @@ pub(super) fn apply(
     if capture(path).is_ok_and(|(found, _)| found == *state) {
         return Ok(false);
     }
-    let shown = |error: io::Error| at(path, &error);
     match state {
-        State::Absent => remove(path)?,
-        State::Link { target } => {
-            symlink(target, &temporary).map_err(shown)?;
+        PathContent::Absent => remove(path)?,
+        PathContent::Link { target } => {
+            symlink(target, &temporary).map_err(|error| at(path, &error))?;
             machine.reached("a link made, not yet in place");
-            fs::rename(&temporary, path).map_err(shown)?;
+            fs::rename(&temporary, path).map_err(|error| at(path, &error))?;
         }
-        State::File {
-            sha256,
-            mode,
-            uid,
-            gid,
-        } => {
+        PathContent::File { sha256, .. } => {
             let bytes = content(sha256)?;
-            let mut file = OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&temporary)
-                .map_err(shown)?;
-            file.write_all(&bytes).map_err(shown)?;
-            fchown(&file, Some(*uid), Some(*gid)).map_err(shown)?;
-            file.set_permissions(fs::Permissions::from_mode(*mode))
-                .map_err(shown)?;
-            copy_label(path, &file);
-            file.sync_all().map_err(shown)?;
+            write_temporary(&temporary, path, state, &bytes).map_err(|error| at(path, &error))?;
             machine.reached("a file written, not yet in place");
-            fs::rename(&temporary, path).map_err(shown)?;
+            fs::rename(&temporary, path).map_err(|error| at(path, &error))?;
         }
     }
     machine.reached("a change made, not yet synced");
     sync_directory(path)?;
     Ok(true)
+}
+
+/// Writes the file that will replace `path`, with the mode and the owner of `state`.
+fn write_temporary(
+    temporary: &Path,
+    path: &Path,
+    state: &PathContent,
+    bytes: &[u8],
+) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(temporary)?;
+    file.write_all(bytes)?;
+    if let PathContent::File { mode, uid, gid, .. } = state {
+        fchown(&file, Some(*uid), Some(*gid))?;
+        file.set_permissions(fs::Permissions::from_mode(*mode))?;
+    }
+    copy_label(path, &file);
+    file.sync_all()
 }
 
 fn temporary(path: &Path) -> PathBuf {
@@ -160,7 +176,7 @@ fn copy_label(from: &Path, to: &File) {
 ///
 /// # Errors
 /// If that fails.
-pub(super) fn make_parents(root: &Root, directories: &[PathBuf]) -> io::Result<()> {
+pub(super) fn make_parents(root: &FilesystemRoot, directories: &[PathBuf]) -> io::Result<()> {
     for directory in directories {
         let path = root.path(directory);
         match fs::create_dir(&path) {
@@ -177,7 +193,7 @@ pub(super) fn make_parents(root: &Root, directories: &[PathBuf]) -> io::Result<(
 }
 
 /// The directories above a path that do not exist, the outermost first.
-pub(super) fn missing_parents(root: &Root, path: &Path) -> Vec<PathBuf> {
+pub(super) fn missing_parents(root: &FilesystemRoot, path: &Path) -> Vec<PathBuf> {
     let parents = path.ancestors().skip(1);
     let missing = parents.take_while(|parent| !root.path(parent).exists());
     let mut missing: Vec<_> = missing.map(Path::to_owned).collect();
@@ -186,7 +202,7 @@ pub(super) fn missing_parents(root: &Root, path: &Path) -> Vec<PathBuf> {
 }
 
 /// Removes directories that are empty, the innermost first.
-pub(super) fn remove_empty(root: &Root, directories: &[PathBuf]) {
+pub(super) fn remove_empty(root: &FilesystemRoot, directories: &[PathBuf]) {
     for directory in directories.iter().rev() {
         // Others may use it now.
         let path = root.path(directory);

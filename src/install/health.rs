@@ -1,25 +1,25 @@
-//! Whether the node works: what was true before must be true afterwards, and for a while.
+//! Health checks after an installation: conditions that held before must hold again, for a while.
 
 use std::path::Path;
 use std::time::Duration;
 
-use super::journal::Units;
-use super::machine::{Machine, Readiness, UnitState};
+use super::journal::AffectedUnits;
+use super::machine::{NodeOperations, RuntimeReadiness, UnitState};
 
 /// Between two checks.
-const PAUSE: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// How long the node must be healthy.
-const HOLD: Duration = Duration::from_secs(5);
+const HEALTHY_FOR: Duration = Duration::from_secs(5);
 
-/// What was true before.
+/// The node's health before a change.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Before {
+pub(super) struct HealthBaseline {
     pub(super) network: bool,
     pub(super) healthz: bool,
 }
 
-impl Before {
-    pub(super) fn look(machine: &dyn Machine, runtime: &Path) -> Self {
+impl HealthBaseline {
+    pub(super) fn look(machine: &dyn NodeOperations, runtime: &Path) -> Self {
         Self {
             network: machine.runtime(runtime).is_ok_and(|ready| ready.network),
             healthz: machine.healthz(),
@@ -32,7 +32,7 @@ impl Before {
 /// # Errors
 /// What was missing at the end, or that the user asked to stop.
 pub(super) fn wait(
-    machine: &dyn Machine,
+    machine: &dyn NodeOperations,
     patience: Duration,
     hold: bool,
     mut check: impl FnMut() -> Result<(), String>,
@@ -43,22 +43,26 @@ pub(super) fn wait(
             return Err("interrupted".to_owned());
         }
         match check() {
-            Ok(()) if !hold || held >= HOLD => return Ok(()),
-            Ok(()) => held += PAUSE,
+            Ok(()) if !hold || held >= HEALTHY_FOR => return Ok(()),
+            Ok(()) => held += CHECK_INTERVAL,
             Err(reason) if waited >= patience => {
                 return Err(format!("{reason}, after {} s", waited.as_secs()));
             }
             Err(_) => held = Duration::ZERO,
         }
-        machine.pause(PAUSE);
-        waited += PAUSE;
+        machine.pause(CHECK_INTERVAL);
+        waited += CHECK_INTERVAL;
     }
 }
 
 /// The runtime is as ready as before.
-pub(super) fn runtime(machine: &dyn Machine, socket: &Path, before: Before) -> Result<(), String> {
+pub(super) fn runtime(
+    machine: &dyn NodeOperations,
+    socket: &Path,
+    before: HealthBaseline,
+) -> Result<(), String> {
     let shown = socket.display();
-    let Readiness { runtime, network } = machine
+    let RuntimeReadiness { runtime, network } = machine
         .runtime(socket)
         .map_err(|error| format!("the runtime does not answer at {shown}: {error}"))?;
     match (runtime, network) {
@@ -73,20 +77,20 @@ pub(super) fn runtime(machine: &dyn Machine, socket: &Path, before: Before) -> R
 /// The kubelet runs and uses a socket.
 #[derive(Debug)]
 pub(super) struct KubeletCheck<'a> {
-    machine: &'a dyn Machine,
-    units: &'a Units,
+    machine: &'a dyn NodeOperations,
+    units: &'a AffectedUnits,
     socket: &'a Path,
-    before: Before,
+    before: HealthBaseline,
     /// How often it had restarted at the first look.
     restarts: Option<u64>,
 }
 
 impl<'a> KubeletCheck<'a> {
     pub(super) fn new(
-        machine: &'a dyn Machine,
-        units: &'a Units,
+        machine: &'a dyn NodeOperations,
+        units: &'a AffectedUnits,
         socket: &'a Path,
-        before: Before,
+        before: HealthBaseline,
     ) -> Self {
         Self {
             machine,
@@ -99,7 +103,7 @@ impl<'a> KubeletCheck<'a> {
 
     pub(super) fn look(&mut self) -> Result<(), String> {
         let unit = &self.units.kubelet;
-        let state = UnitState::of(self.machine, unit)?;
+        let state = UnitState::read(self.machine, unit)?;
         let restarts = *self.restarts.get_or_insert(state.restarts);
         if !state.active {
             return Err(format!("{unit} is not active"));

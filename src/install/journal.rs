@@ -1,4 +1,4 @@
-//! The journal of an installation, in `/var/lib/criscope-install`: what is being changed, and what has been changed.
+//! The journal of an installation, in `/var/lib/criscope-install`: changes under way, and completed changes.
 //!
 //! `transaction.json` exists from before the first change until after the last. `record.json` holds the originals from a
 //! committed installation until it is uninstalled. Contents are in `blobs/`, named by their SHA-256.
@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::files::{self, State};
-use super::root::Root;
+use super::files::{self, PathContent};
+use super::root::FilesystemRoot;
 
 /// The directory of the journal.
 pub(super) const DIRECTORY: &str = "/var/lib/criscope-install";
@@ -25,7 +25,7 @@ const BLOBS: &str = "/var/lib/criscope-install/blobs";
 /// The order of changes: an installation goes down this list, taking away goes up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Group {
+pub enum ChangeGroup {
     /// Programs, and the unit that recovers at boot.
     Program,
     /// Units and configuration of criscope.
@@ -36,8 +36,8 @@ pub enum Group {
     Kubelet,
 }
 
-impl Group {
-    /// Whether links are followed: files of others may be links, and stay links.
+impl ChangeGroup {
+    /// Returns whether links are followed: other programs' files may be links, and stay links.
     fn follows(self) -> bool {
         matches!(self, Self::Runtime | Self::Kubelet)
     }
@@ -45,14 +45,14 @@ impl Group {
 
 /// One change of one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Change {
+pub(super) struct FileChange {
     pub(super) path: PathBuf,
-    pub(super) group: Group,
-    pub(super) before: State,
-    pub(super) after: State,
+    pub(super) group: ChangeGroup,
+    pub(super) before: PathContent,
+    pub(super) after: PathContent,
     /// The lines that differ, for a file that others change later.
     #[serde(default)]
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<ChangedLine>,
     /// Directories that did not exist.
     #[serde(default)]
     pub(super) made: Vec<PathBuf>,
@@ -60,27 +60,28 @@ pub(super) struct Change {
 
 /// A line that was changed, or added if there is no old one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Line {
+pub(super) struct ChangedLine {
     pub(super) old: Option<String>,
     pub(super) new: String,
 }
 
-impl Change {
+impl FileChange {
     /// The path of the file itself.
-    pub(super) fn file(&self, root: &Root) -> PathBuf {
-        match self.group.follows() {
-            true => files::behind_links(root, &self.path),
-            false => root.path(&self.path),
+    pub(super) fn file(&self, root: &FilesystemRoot) -> PathBuf {
+        if self.group.follows() {
+            files::behind_links(root, &self.path)
+        } else {
+            root.path(&self.path)
         }
     }
 }
 
-/// What the commands between the changes need to know.
+/// Units and sockets, for the commands between the changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Units {
+pub(super) struct AffectedUnits {
     /// The kubelet's unit.
     pub(super) kubelet: String,
-    /// Whether it ran.
+    /// True if the kubelet ran.
     pub(super) kubelet_active: bool,
     /// The other runtime's unit, if its configuration changes.
     #[serde(default)]
@@ -99,37 +100,42 @@ pub(super) struct Transaction {
     pub(super) installs: bool,
     /// criscope was not installed before.
     pub(super) first: bool,
-    pub(super) units: Units,
-    pub(super) changes: Vec<Change>,
+    pub(super) units: AffectedUnits,
+    pub(super) changes: Vec<FileChange>,
 }
 
 /// A committed installation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct InstallationRecord {
     /// The last transaction.
     pub(super) id: u64,
     pub(super) version: String,
     pub(super) mode: String,
-    pub(super) units: Units,
-    /// From the originals to what is installed.
-    pub(super) changes: Vec<Change>,
+    pub(super) units: AffectedUnits,
+    /// Changes from the originals to the installed files.
+    pub(super) changes: Vec<FileChange>,
 }
 
 /// The journal on the disk.
 #[derive(Debug)]
-pub(super) struct Journal<'a> {
-    pub(super) root: &'a Root,
+pub(super) struct InstallJournal<'a> {
+    pub(super) root: &'a FilesystemRoot,
 }
 
-impl Journal<'_> {
+impl InstallJournal<'_> {
     /// The transaction that is not finished.
     pub(super) fn pending(&self) -> io::Result<Option<Transaction>> {
         self.json(TRANSACTION)
     }
 
     /// The committed installation.
-    pub(super) fn record(&self) -> io::Result<Option<Record>> {
+    pub(super) fn record(&self) -> io::Result<Option<InstallationRecord>> {
         self.json(RECORD)
+    }
+
+    /// Returns whether the committed installation is this transaction.
+    pub(super) fn has_record(&self, id: u64) -> io::Result<bool> {
+        Ok(self.record()?.is_some_and(|record| record.id == id))
     }
 
     /// Writes a transaction. From now on it is undone or finished after a power failure. Contents come first.
@@ -160,7 +166,7 @@ impl Journal<'_> {
     }
 
     /// Commits an installation: with the rename of the record it counts.
-    pub(super) fn commit(&self, record: &Record) -> io::Result<()> {
+    pub(super) fn commit(&self, record: &InstallationRecord) -> io::Result<()> {
         self.write(RECORD, record)
     }
 
@@ -171,7 +177,7 @@ impl Journal<'_> {
         let changes = record.iter().flat_map(|record| &record.changes);
         let kept: BTreeSet<_> = changes
             .filter_map(|change| match &change.before {
-                State::File { sha256, .. } => Some(sha256.clone()),
+                PathContent::File { sha256, .. } => Some(sha256.clone()),
                 _ => None,
             })
             .collect();

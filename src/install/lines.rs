@@ -4,10 +4,10 @@ use std::path::Path;
 
 use similar::{DiffOp, TextDiff};
 
-use super::journal::Line;
+use super::journal::ChangedLine;
 
-/// The lines that a change replaces or adds; none for what is not text, or not changed but created.
-pub(super) fn between(old: Option<&[u8]>, new: &[u8]) -> Vec<Line> {
+/// The lines that a change replaces or adds; none for new files and for files that are not text.
+pub(super) fn between(old: Option<&[u8]>, new: &[u8]) -> Vec<ChangedLine> {
     let (Some(old), Ok(new)) = (old, str::from_utf8(new)) else {
         return Vec::new();
     };
@@ -22,7 +22,7 @@ pub(super) fn between(old: Option<&[u8]>, new: &[u8]) -> Vec<Line> {
         }
         let mut before = op.old_range().filter_map(|at| diff.old_slices().get(at));
         for at in op.new_range() {
-            lines.push(Line {
+            lines.push(ChangedLine {
                 old: before.next().map(|line| (*line).to_owned()),
                 new: diff
                     .new_slices()
@@ -37,30 +37,29 @@ pub(super) fn between(old: Option<&[u8]>, new: &[u8]) -> Vec<Line> {
 
 /// Takes the lines back from a text that has changed since. Where a changed line has changed again, only the path in it is
 /// set back.
-pub(super) fn restore(text: &str, lines: &[Line], new: &Path, old: &Path) -> String {
+pub(super) fn restore(text: &str, lines: &[ChangedLine], new: &Path, old: &Path) -> String {
     let [new, old] = [new, old].map(|path| path.display().to_string());
     let mut result = String::new();
     for line in text.split_inclusive('\n') {
-        let same = |known: &&Line| known.new.trim_end() == line.trim_end();
-        let added = |known: &&Line| {
-            let key = |text: &str| {
-                text.split([':', '='])
-                    .next()
-                    .unwrap_or_default()
-                    .trim()
-                    .to_owned()
-            };
-            known.old.is_none() && line.contains(&new) && key(&known.new) == key(line)
-        };
-        if let Some(known) = lines.iter().find(same) {
+        let same = lines
+            .iter()
+            .find(|known| known.new.trim_end() == line.trim_end());
+        if let Some(known) = same {
             result.push_str(known.old.as_deref().unwrap_or_default());
-        } else if lines.iter().any(|known| added(&known)) {
             continue;
-        } else {
+        }
+        let mut added = lines.iter().filter(|known| known.old.is_none());
+        let was_added = line.contains(&new) && added.any(|known| key(&known.new) == key(line));
+        if !was_added {
             result.push_str(&line.replace(&new, &old));
         }
     }
     result
+}
+
+/// The key of a line such as `key: value` or `key = value`.
+fn key(line: &str) -> &str {
+    line.split([':', '=']).next().unwrap_or_default().trim()
 }
 
 #[cfg(test)]

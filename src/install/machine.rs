@@ -6,10 +6,10 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::root::Root;
+use super::root::FilesystemRoot;
 
-/// What an installation asks of the node.
-pub trait Machine: Debug {
+/// Operations that an installation needs on a node.
+pub trait NodeOperations: Debug {
     /// Runs systemctl and returns its output.
     ///
     /// # Errors
@@ -19,29 +19,29 @@ pub trait Machine: Debug {
     ///
     /// # Errors
     /// Why it does not answer.
-    fn runtime(&self, socket: &Path) -> Result<Readiness, String>;
+    fn runtime(&self, socket: &Path) -> Result<RuntimeReadiness, String>;
     /// How many pods the runtime behind a socket has.
     ///
     /// # Errors
     /// Why it does not answer.
     fn pods(&self, socket: &Path) -> Result<usize, String>;
-    /// Whether the kubelet's `/healthz` answers.
+    /// Returns whether the kubelet's `/healthz` answers.
     fn healthz(&self) -> bool;
-    /// Whether a process of a unit is connected to a socket.
+    /// Returns whether a process of a unit is connected to a socket.
     fn connected(&self, unit: &str, socket: &Path) -> bool;
     /// Waits.
     fn pause(&self, time: Duration);
     /// Called between any two effects on the disk or on processes.
     fn reached(&self, _point: &str) {}
-    /// Whether the user asked to stop.
+    /// Returns whether the user asked to stop.
     fn interrupted(&self) -> bool {
         false
     }
 }
 
-/// Conditions of a runtime, as its Status tells them.
+/// Conditions in the runtime's Status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Readiness {
+pub struct RuntimeReadiness {
     /// `RuntimeReady`.
     pub runtime: bool,
     /// `NetworkReady`: false before a network add-on has been installed.
@@ -53,15 +53,15 @@ pub struct Readiness {
 pub(super) struct UnitState {
     pub(super) loaded: bool,
     pub(super) active: bool,
-    /// Its fragment and drop-ins, in the order in which they count.
+    /// The unit's fragment and drop-ins, in the order in which they count.
     pub(super) fragments: Vec<PathBuf>,
-    /// Its main process; 0 if there is none.
+    /// The unit's main process; 0 if there is none.
     pub(super) pid: i32,
     pub(super) restarts: u64,
 }
 
 impl UnitState {
-    pub(super) fn of(machine: &dyn Machine, unit: &str) -> Result<Self, String> {
+    pub(super) fn read(machine: &dyn NodeOperations, unit: &str) -> Result<Self, String> {
         const PROPERTIES: &str =
             "--property=LoadState,ActiveState,FragmentPath,DropInPaths,MainPID,NRestarts";
         let text = machine.systemctl(&["show", PROPERTIES, "--", unit])?;
@@ -69,26 +69,26 @@ impl UnitState {
             .lines()
             .filter_map(|line| line.split_once('='))
             .collect();
-        let value = |key| values.get(key).copied().unwrap_or_default();
-        let fragment = value("FragmentPath");
-        let fragments = Some(fragment).filter(|path| !path.is_empty());
-        let drop_ins = value("DropInPaths").split_whitespace();
+        let [fragment, drop_ins, pid, restarts] =
+            ["FragmentPath", "DropInPaths", "MainPID", "NRestarts"]
+                .map(|key| values.get(key).copied().unwrap_or_default());
+        let fragment = Some(fragment).filter(|path| !path.is_empty());
         Ok(Self {
-            loaded: value("LoadState") == "loaded",
-            active: value("ActiveState") == "active",
-            fragments: fragments
+            loaded: values.get("LoadState") == Some(&"loaded"),
+            active: values.get("ActiveState") == Some(&"active"),
+            fragments: fragment
                 .into_iter()
-                .chain(drop_ins)
+                .chain(drop_ins.split_whitespace())
                 .map(PathBuf::from)
                 .collect(),
-            pid: value("MainPID").parse().unwrap_or_default(),
-            restarts: value("NRestarts").parse().unwrap_or_default(),
+            pid: pid.parse().unwrap_or_default(),
+            restarts: restarts.parse().unwrap_or_default(),
         })
     }
 }
 
 /// The arguments of a process.
-pub(super) fn arguments(root: &Root, pid: i32) -> Vec<String> {
+pub(super) fn arguments(root: &FilesystemRoot, pid: i32) -> Vec<String> {
     if pid <= 0 {
         return Vec::new();
     }

@@ -13,31 +13,31 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::time::timeout;
 
-use super::machine::{Machine, Readiness};
+use super::machine::{NodeOperations, RuntimeReadiness};
 use super::sockdiag::served;
 use crate::client;
 use crate::cri::v1;
 
 /// Timeout of every question.
-const PATIENCE: Duration = Duration::from_secs(5);
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The kubelet's default `healthzPort`.
-const HEALTHZ: u16 = 10248;
+const KUBELET_HEALTHZ_PORT: u16 = 10248;
 
 /// This machine.
 #[derive(Debug, Default)]
-pub struct Node {
+pub struct LocalNode {
     interrupted: Arc<AtomicBool>,
 }
 
-impl Node {
+impl LocalNode {
     /// This machine; setting the flag interrupts an installation.
     pub fn new(interrupted: Arc<AtomicBool>) -> Self {
         Self { interrupted }
     }
 }
 
-impl Machine for Node {
+impl NodeOperations for LocalNode {
     fn systemctl(&self, arguments: &[&str]) -> Result<String, String> {
         let output = Command::new("systemctl")
             .args(arguments)
@@ -52,36 +52,34 @@ impl Machine for Node {
                 .map(str::trim)
                 .filter(|line| !line.is_empty())
                 .collect();
-            return Err(match text.is_empty() {
-                true => output.status.to_string(),
-                false => text.join(" "),
+            return Err(if text.is_empty() {
+                output.status.to_string()
+            } else {
+                text.join(" ")
             });
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    fn runtime(&self, socket: &Path) -> Result<Readiness, String> {
+    fn runtime(&self, socket: &Path) -> Result<RuntimeReadiness, String> {
         let status = ask(async {
-            let channel = client::connect(socket, PATIENCE).await;
+            let channel = client::connect(socket, QUESTION_TIMEOUT).await;
             let channel = channel.map_err(|error| error.to_string())?;
             let request = v1::StatusRequest::default();
             let answer = client::runtime(channel).status(request).await;
             answer.map_err(|status| format!("{:?}: {}", status.code(), status.message()))
         })?;
         let status = status.into_inner().status.unwrap_or_default();
-        let holds = |name: &str| {
+        let [runtime, network] = ["RuntimeReady", "NetworkReady"].map(|name| {
             let mut conditions = status.conditions.iter();
             conditions.any(|condition| condition.r#type == name && condition.status)
-        };
-        Ok(Readiness {
-            runtime: holds("RuntimeReady"),
-            network: holds("NetworkReady"),
-        })
+        });
+        Ok(RuntimeReadiness { runtime, network })
     }
 
     fn pods(&self, socket: &Path) -> Result<usize, String> {
         let answer = ask(async {
-            let channel = client::connect(socket, PATIENCE).await;
+            let channel = client::connect(socket, QUESTION_TIMEOUT).await;
             let channel = channel.map_err(|error| error.to_string())?;
             let request = v1::ListPodSandboxRequest::default();
             let answer = client::runtime(channel).list_pod_sandbox(request).await;
@@ -115,15 +113,15 @@ impl Machine for Node {
 fn ask<T>(question: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
-    let answer = runtime.block_on(async { timeout(PATIENCE, question).await });
-    answer.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())))
+    let answer = runtime.block_on(async { timeout(QUESTION_TIMEOUT, question).await });
+    answer.unwrap_or_else(|_| Err(format!("no answer within {} s", QUESTION_TIMEOUT.as_secs())))
 }
 
 fn healthz() -> std::io::Result<bool> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, HEALTHZ));
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, KUBELET_HEALTHZ_PORT));
+    let mut stream = TcpStream::connect_timeout(&address, QUESTION_TIMEOUT)?;
+    stream.set_read_timeout(Some(QUESTION_TIMEOUT))?;
+    stream.set_write_timeout(Some(QUESTION_TIMEOUT))?;
     stream.write_all(b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.take(4096).read_to_end(&mut answer)?;
@@ -140,11 +138,11 @@ fn processes(unit: &str) -> Vec<i32> {
         return Vec::new();
     };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let inside = |pid: &i32| {
+    pids.filter(|pid: &i32| {
         let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         text.split(['/', '\n']).any(|part| part == unit)
-    };
-    pids.filter(inside).collect()
+    })
+    .collect()
 }
 
 fn has_socket(pid: i32, inodes: &HashSet<u32>) -> bool {

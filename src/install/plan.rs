@@ -3,23 +3,23 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::config::{self, Existing, Wanted};
-use super::detect::{DetectError, Kubelet};
+use super::config::{self, ExistingConfig, RequiredSettings};
+use super::detect::{DetectError, DetectedKubelet};
 use super::files;
-use super::journal::{Group, Journal, Record, Units};
-use super::machine::{Machine, UnitState};
-use super::root::Root;
+use super::journal::{AffectedUnits, ChangeGroup, InstallJournal, InstallationRecord};
+use super::machine::{NodeOperations, UnitState};
+use super::root::FilesystemRoot;
 use super::services;
 use super::takeover::{self, TakeOverError};
-use super::workspace::Workspace;
+use super::workspace::EditWorkspace;
 use crate::config::ConfigErrors;
 use crate::settings::{lexical, show_endpoint};
 
-/// What criscope shall be.
+/// Modes of an installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum InstallMode {
     /// A proxy in front of the runtime that the kubelet uses.
     Front,
     /// The runtime.
@@ -28,8 +28,8 @@ pub enum Mode {
     TakeOver,
 }
 
-impl Mode {
-    /// Its name in the record.
+impl InstallMode {
+    /// The mode's name in the record.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Front => "front",
@@ -39,18 +39,18 @@ impl Mode {
     }
 }
 
-/// What the user wants.
+/// Options of `criscope install`.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct InstallOptions {
     /// The mode.
-    pub mode: Mode,
+    pub mode: InstallMode,
     /// The runtime's socket, if it is not the one that the kubelet uses.
     pub upstream: Option<PathBuf>,
     /// The kubelet's unit, if it cannot be found.
     pub unit: Option<String>,
     /// The name of the cluster, for the attributes of spans, metrics and log records.
     pub cluster: Option<String>,
-    /// Whether pods of criscope-agent read a socket of the daemon. One that an earlier installation made stays in any case.
+    /// True if pods of criscope-agent read a socket of the daemon. A socket from an earlier installation stays in any case.
     pub agent: bool,
     /// The running program.
     pub program: PathBuf,
@@ -74,17 +74,17 @@ pub enum PlanError {
     Config {
         /// The file.
         path: PathBuf,
-        /// What is missing.
+        /// The missing setting.
         needs: String,
     },
-    /// It is installed differently.
+    /// criscope is installed in another mode.
     #[error("criscope is installed on this node in another mode ({0})")]
     Mode(String),
     /// Nothing tells which runtime is meant.
-    #[error("the kubelet already uses {}, and nothing says which runtime is behind it", .0.display())]
+    #[error("the kubelet already uses {}, and the runtime behind it is unknown", .0.display())]
     NoUpstream(PathBuf),
     /// Pods of another runtime could not be stopped any more.
-    #[error("{} has {pods} pods, which no one could stop after the change", runtime.display())]
+    #[error("{} still has {pods} pods, and nothing could stop them after the change", runtime.display())]
     Pods {
         /// The socket of the other runtime.
         runtime: PathBuf,
@@ -94,13 +94,13 @@ pub enum PlanError {
     /// The runtime does not work before the change.
     #[error("the runtime at {} does not work, so nothing is changed: {reason}", runtime.display())]
     Broken {
-        /// Its socket.
+        /// Socket of the runtime.
         runtime: PathBuf,
         /// The reason.
         reason: String,
     },
     /// A program is missing.
-    #[error("{} is missing: the built-in runtime needs it beside criscope", .0.display())]
+    #[error("{} is missing: the built-in runtime needs it in the directory of criscope", .0.display())]
     NoShim(PathBuf),
     /// A file cannot be read.
     #[error(transparent)]
@@ -124,9 +124,9 @@ impl PlanError {
     }
 }
 
-/// What will be at a path.
+/// The planned content at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum PlannedContent {
     /// A text with a mode.
     Text(String, u32),
     /// A copy of a program.
@@ -137,59 +137,63 @@ pub enum Content {
 
 /// A file that the plan changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Edit {
-    /// Its path.
+pub struct PlannedEdit {
+    /// Path of the file.
     pub path: PathBuf,
     /// When it changes.
-    pub group: Group,
-    /// What it becomes.
-    pub content: Content,
+    pub group: ChangeGroup,
+    /// The new content.
+    pub content: PlannedContent,
 }
 
 /// An installation that has not begun.
 #[derive(Debug)]
-pub struct Plan {
+pub struct InstallPlan {
     /// The mode.
-    pub mode: Mode,
-    /// What was found, a sentence each.
+    pub mode: InstallMode,
+    /// Findings about the node, a sentence each.
     pub found: Vec<String>,
-    /// What the user should know or do.
+    /// Notes and tasks for the user.
     pub notes: Vec<String>,
     /// Only files that change.
-    pub edits: Vec<Edit>,
-    pub(super) units: Units,
+    pub edits: Vec<PlannedEdit>,
+    pub(super) units: AffectedUnits,
     /// The runtime that must work; `None` for the built-in one.
     pub(super) upstream: Option<PathBuf>,
-    pub(super) record: Option<Record>,
+    pub(super) record: Option<InstallationRecord>,
 }
 
-impl Plan {
+impl InstallPlan {
     /// Makes the plan for this node.
     ///
     /// # Errors
     /// If the node is not understood, or the result would not work.
-    pub fn make(root: &Root, machine: &dyn Machine, options: &Options) -> Result<Self, PlanError> {
-        let record = Journal { root }.record()?;
+    pub fn make(
+        root: &FilesystemRoot,
+        machine: &dyn NodeOperations,
+        options: &InstallOptions,
+    ) -> Result<Self, PlanError> {
+        let record = InstallJournal { root }.record()?;
         if let Some(record) = record
             .as_ref()
             .filter(|record| record.mode != options.mode.name())
         {
             return Err(PlanError::Mode(record.mode.clone()));
         }
-        let kubelet = Kubelet::find(root, machine, options.unit.as_deref())?;
-        let sockets = Sockets::choose(root, &kubelet, options, record.as_ref())?;
+        let kubelet = DetectedKubelet::find(root, machine, options.unit.as_deref())?;
+        let sockets = PlannedSockets::choose(root, &kubelet, options, record.as_ref())?;
         let mut edits = services::edits(root, options, &sockets, &kubelet)?;
-        let mut moved = Workspace::new(root);
+        let mut moved = EditWorkspace::new(root);
         let mut runtime = None;
-        if options.mode == Mode::TakeOver {
+        if options.mode == InstallMode::TakeOver {
             runtime = Some(takeover::edit(root, machine, &sockets, &mut moved)?);
         }
-        edits.extend(texts(moved, Group::Runtime));
-        let mut changed = Workspace::new(root);
-        if options.mode != Mode::TakeOver {
+        edits.extend(texts(moved, ChangeGroup::Runtime));
+        let mut changed = EditWorkspace::new(root);
+        if options.mode != InstallMode::TakeOver {
             kubelet.set(&show_endpoint(&sockets.endpoint), &mut changed)?;
         }
-        edits.extend(texts(changed, Group::Kubelet));
+        edits.extend(texts(changed, ChangeGroup::Kubelet));
         let mut different = Vec::new();
         for edit in edits {
             if differs(root, &edit)? {
@@ -207,7 +211,7 @@ impl Plan {
             )],
             notes: notes(&kubelet, &sockets),
             edits: different,
-            units: Units {
+            units: AffectedUnits {
                 kubelet: kubelet.unit,
                 kubelet_active: kubelet.state.active,
                 runtime,
@@ -226,16 +230,20 @@ impl Plan {
         self.edits.is_empty()
     }
 
-    pub(super) fn has(&self, group: Group) -> bool {
+    pub(super) fn has(&self, group: ChangeGroup) -> bool {
         self.edits.iter().any(|edit| edit.group == group)
     }
 
-    /// What must be true before anything is changed.
-    fn check(&self, machine: &dyn Machine, sockets: &Sockets) -> Result<(), PlanError> {
+    /// Checks the conditions for an installation, before anything is changed.
+    fn check(
+        &self,
+        machine: &dyn NodeOperations,
+        sockets: &PlannedSockets,
+    ) -> Result<(), PlanError> {
         if self.is_empty() {
             return Ok(());
         }
-        if self.mode == Mode::Runtime {
+        if self.mode == InstallMode::Runtime {
             let fresh = self.record.is_none() && sockets.old != sockets.endpoint;
             // The pods of a runtime that does not answer cannot be stopped now anyway.
             let pods = machine.pods(&sockets.old).unwrap_or(0);
@@ -247,25 +255,26 @@ impl Plan {
             }
             return Ok(());
         }
-        let runtime = match self.record.is_none() && self.mode == Mode::TakeOver {
-            true => &sockets.old,
-            false => sockets.upstream.as_ref().unwrap_or(&sockets.old),
+        let runtime = if self.record.is_none() && self.mode == InstallMode::TakeOver {
+            &sockets.old
+        } else {
+            sockets.upstream.as_ref().unwrap_or(&sockets.old)
         };
-        let broken = |reason: String| PlanError::Broken {
+        let reason = match machine.runtime(runtime) {
+            Ok(ready) if ready.runtime => return Ok(()),
+            Ok(_) => "it reports RuntimeReady=false".to_owned(),
+            Err(reason) => reason,
+        };
+        Err(PlanError::Broken {
             runtime: runtime.clone(),
             reason,
-        };
-        let ready = machine.runtime(runtime).map_err(broken)?;
-        match ready.runtime {
-            true => Ok(()),
-            false => Err(broken("it reports RuntimeReady=false".to_owned())),
-        }
+        })
     }
 }
 
 /// The sockets of a plan.
 #[derive(Debug)]
-pub(super) struct Sockets {
+pub(super) struct PlannedSockets {
     /// The kubelet's endpoint without criscope.
     pub(super) old: PathBuf,
     /// criscope's socket.
@@ -276,49 +285,50 @@ pub(super) struct Sockets {
     pub(super) config: String,
 }
 
-impl Sockets {
+impl PlannedSockets {
     fn choose(
-        root: &Root,
-        kubelet: &Kubelet,
-        options: &Options,
-        record: Option<&Record>,
+        root: &FilesystemRoot,
+        kubelet: &DetectedKubelet,
+        options: &InstallOptions,
+        record: Option<&InstallationRecord>,
     ) -> Result<Self, PlanError> {
-        let text = root.text(config::PATH)?;
+        let text = root.text(config::CONFIG_PATH)?;
         let written = config::written_upstream(text.as_deref());
-        let existing = Existing::of(text)?;
+        let existing = ExistingConfig::from_text(text)?;
         let used = lexical(&kubelet.runtime);
-        let ours = |path: &Path| {
-            let existing = existing
-                .as_ref()
-                .map(|existing| lexical(existing.endpoint()));
-            record.is_some_and(|record| record.units.new == path)
-                || existing.is_some_and(|endpoint| endpoint == path)
-                || path.starts_with("/run/criscope")
-        };
+        let configured = existing
+            .as_ref()
+            .map(|existing| lexical(existing.endpoint()));
+        let uses_criscope = record.is_some_and(|record| record.units.new == used)
+            || configured.as_ref() == Some(&used)
+            || used.starts_with("/run/criscope");
         let old = match record {
             Some(record) => record.units.old.clone(),
             None => used.clone(),
         };
         let (endpoint, upstream) = match options.mode {
-            Mode::TakeOver => (old.clone(), Some(takeover::moved(&old))),
-            Mode::Front => {
-                let behind = existing.as_ref().and_then(Existing::upstream).or(written);
+            InstallMode::TakeOver => (old.clone(), Some(takeover::moved(&old))),
+            InstallMode::Front => {
+                let behind = existing
+                    .as_ref()
+                    .and_then(ExistingConfig::upstream)
+                    .or(written);
                 let named = options.upstream.as_deref().map(lexical);
-                let direct = Some(used.clone()).filter(|path| !ours(path));
+                let direct = (!uses_criscope).then(|| used.clone());
                 let upstream = named.or(direct).or(behind);
                 let upstream = upstream.ok_or_else(|| PlanError::NoUpstream(used.clone()))?;
                 (config::endpoint(&upstream, options.mode), Some(upstream))
             }
-            Mode::Runtime => (PathBuf::from(config::ENDPOINT), None),
+            InstallMode::Runtime => (PathBuf::from(config::DEFAULT_LISTEN), None),
         };
-        // Of a configuration that is kept, its own socket counts.
+        // An existing configuration keeps its own socket.
         let endpoint = match &existing {
-            Some(existing) if options.mode != Mode::TakeOver && !existing.is_packaged() => {
+            Some(existing) if options.mode != InstallMode::TakeOver && !existing.is_packaged() => {
                 existing.endpoint().to_owned()
             }
             _ => endpoint,
         };
-        let wanted = Wanted {
+        let wanted = RequiredSettings {
             endpoint: &endpoint,
             upstream: upstream.as_deref(),
             distribution: kubelet.distribution,
@@ -340,7 +350,7 @@ impl Sockets {
     }
 }
 
-fn notes(kubelet: &Kubelet, sockets: &Sockets) -> Vec<String> {
+fn notes(kubelet: &DetectedKubelet, sockets: &PlannedSockets) -> Vec<String> {
     let mut notes: Vec<_> = kubelet
         .notes
         .iter()
@@ -348,35 +358,38 @@ fn notes(kubelet: &Kubelet, sockets: &Sockets) -> Vec<String> {
         .collect();
     if !kubelet.state.active {
         notes.push(format!(
-            "{} is not running: it is not started, and whether it works with criscope is not checked",
+            "{} is not running: criscope neither starts it nor checks that they work together",
             kubelet.unit
         ));
     }
     notes
 }
 
-fn texts(files: Workspace<'_>, group: Group) -> impl Iterator<Item = Edit> {
-    files.finish().into_iter().map(move |(path, text)| Edit {
-        path,
-        group,
-        content: Content::Text(text, 0o644),
-    })
+fn texts(files: EditWorkspace<'_>, group: ChangeGroup) -> impl Iterator<Item = PlannedEdit> {
+    files
+        .finish()
+        .into_iter()
+        .map(move |(path, text)| PlannedEdit {
+            path,
+            group,
+            content: PlannedContent::Text(text, 0o644),
+        })
 }
 
-/// Whether a file is not yet what the plan makes it. The mode of a file that exists is kept.
-fn differs(root: &Root, edit: &Edit) -> io::Result<bool> {
+/// Returns whether the plan changes a file. An existing file keeps its mode.
+fn differs(root: &FilesystemRoot, edit: &PlannedEdit) -> io::Result<bool> {
     let path = root.path(&edit.path);
     Ok(match &edit.content {
-        Content::Text(text, _) => root.read(&edit.path)?.as_deref() != Some(text.as_bytes()),
-        Content::Program(from) => {
+        PlannedContent::Text(text, _) => root.read(&edit.path)?.as_deref() != Some(text.as_bytes()),
+        PlannedContent::Program(from) => {
             let new = fs::read(from).map_err(|error| files::at(from, &error))?;
             root.read(&edit.path)? != Some(new)
         }
-        Content::Link(target) => fs::read_link(path).ok().as_ref() != Some(target),
+        PlannedContent::Link(target) => fs::read_link(path).ok().as_ref() != Some(target),
     })
 }
 
-/// Whether a unit runs.
-pub(super) fn active(machine: &dyn Machine, unit: &str) -> bool {
-    UnitState::of(machine, unit).is_ok_and(|state| state.active)
+/// Returns whether a unit is active.
+pub(super) fn active(machine: &dyn NodeOperations, unit: &str) -> bool {
+    UnitState::read(machine, unit).is_ok_and(|state| state.active)
 }

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 /// The root of the node's files.
 #[derive(Clone, Debug)]
-pub struct Root(PathBuf);
+pub struct FilesystemRoot(PathBuf);
 
-impl Default for Root {
+impl Default for FilesystemRoot {
     fn default() -> Self {
         Self(PathBuf::from("/"))
     }
 }
 
-impl Root {
+impl FilesystemRoot {
     /// Another root than `/`.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
@@ -42,7 +42,7 @@ impl Root {
         }
     }
 
-    /// The same as text.
+    /// Reads a file as text.
     ///
     /// # Errors
     /// If it cannot be read, or is not UTF-8.
@@ -58,7 +58,7 @@ impl Root {
         Ok(Some(text))
     }
 
-    /// Whether there is a file, directory or link.
+    /// Returns whether there is a file, directory or link.
     pub fn has(&self, path: impl AsRef<Path>) -> bool {
         self.path(path).symlink_metadata().is_ok()
     }

@@ -8,30 +8,32 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::FlockOperation;
 
-use super::files::{self, State};
-use super::health::{self, Before, KubeletCheck};
-use super::journal::{Change, Group, Journal, Record, Transaction, Units};
+use super::files::{self, PathContent};
+use super::health::{self, HealthBaseline, KubeletCheck};
+use super::journal::{
+    AffectedUnits, ChangeGroup, FileChange, InstallJournal, InstallationRecord, Transaction,
+};
 use super::lines;
-use super::machine::Machine;
-use super::plan::{Content, Edit, Mode, Plan, active};
-use super::root::Root;
-use super::takedown::Moment;
+use super::machine::NodeOperations;
+use super::plan::{InstallMode, InstallPlan, PlannedContent, PlannedEdit, active};
+use super::root::FilesystemRoot;
+use super::takedown::TakedownMoment;
 
-pub(super) const SERVICE: &str = "criscope.service";
-pub(super) const SOCKET: &str = "criscope.socket";
+pub(super) const CRISCOPE_SERVICE: &str = "criscope.service";
+pub(super) const CRISCOPE_SOCKET_UNIT: &str = "criscope.socket";
 
 /// Why an installation or its opposite failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum RunError {
+pub enum InstallError {
     /// Another one is at work.
     #[error("another `criscope install` or `uninstall` is running")]
     Busy,
     /// The node is as it was.
-    #[error("not installed, the node is as before: {0}")]
+    #[error("not installed; every change was rolled back: {0}")]
     RolledBack(String),
     /// The node is not as it was.
-    #[error("{reason}; and taking back what was done failed: {rollback}")]
+    #[error("{reason}; and the rollback failed: {rollback}")]
     Stuck {
         /// Why it was taken back.
         reason: String,
@@ -45,14 +47,14 @@ pub enum RunError {
     #[error("criscope was not installed by `criscope install` on this node")]
     NotInstalled,
     /// Pods of the built-in runtime could not be stopped any more.
-    #[error("criscope has {0} pods, which no one could stop after the change")]
+    #[error("criscope still has {0} pods, and nothing could stop them after the change")]
     Pods(usize),
     /// A file cannot be read or written.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-impl RunError {
+impl InstallError {
     /// A recommendation for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
@@ -71,9 +73,9 @@ impl RunError {
 #[derive(Clone, Copy)]
 pub struct Installer<'a> {
     /// The files.
-    pub root: &'a Root,
+    pub root: &'a FilesystemRoot,
     /// The programs.
-    pub machine: &'a dyn Machine,
+    pub machine: &'a dyn NodeOperations,
     /// How long the node may take to become healthy.
     pub patience: Duration,
     /// Called with each step.
@@ -90,14 +92,14 @@ impl std::fmt::Debug for Installer<'_> {
 
 /// Held while something is changed.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "closing it releases the lock")] File);
+pub struct InstallLock(#[expect(dead_code, reason = "closing it releases the lock")] File);
 
 impl Installer<'_> {
     /// Excludes other installations until the result is dropped.
     ///
     /// # Errors
     /// If there is another one.
-    pub fn lock(&self) -> Result<Lock, RunError> {
+    pub fn lock(&self) -> Result<InstallLock, InstallError> {
         let path = self.root.path("/run/criscope-install.lock");
         let open = OpenOptions::new()
             .create(true)
@@ -106,35 +108,36 @@ impl Installer<'_> {
             .open(&path);
         let file = open.map_err(|error| files::at(&path, &error))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Lock(file)),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(RunError::Busy),
-            Err(error) => Err(RunError::Io(error.into())),
+            Ok(()) => Ok(InstallLock(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(InstallError::Busy),
+            Err(error) => Err(InstallError::Io(error.into())),
         }
     }
 
-    pub(super) fn journal(&self) -> Journal<'_> {
-        Journal { root: self.root }
+    pub(super) fn journal(&self) -> InstallJournal<'_> {
+        InstallJournal { root: self.root }
     }
 
     /// Installs. If the node does not work with it, everything is taken back.
     ///
     /// # Errors
-    /// If the node is as before ([`RunError::RolledBack`]), or is not.
-    pub fn install(&self, plan: &Plan) -> Result<(), RunError> {
+    /// If the node is as before ([`InstallError::RolledBack`]), or is not.
+    pub fn install(&self, plan: &InstallPlan) -> Result<(), InstallError> {
         let transaction = self.begin(plan)?;
         self.machine.reached("the journal written");
-        let before = match plan.record.is_some() {
-            true => Before::look(self.machine, &plan.units.new),
-            false => Before::look(self.machine, &plan.units.old),
+        let before = if plan.record.is_some() {
+            HealthBaseline::look(self.machine, &plan.units.new)
+        } else {
+            HealthBaseline::look(self.machine, &plan.units.old)
         };
         if let Err(reason) = self.forward(plan, &transaction, before) {
             (self.say)(&format!("failed: {reason}"));
-            (self.say)("taking everything back");
-            let back = self.take_back(&transaction, Moment::Now);
-            let works = || self.works_as_before(&transaction.units, before);
-            return Err(match back.and_then(|()| works()) {
-                Ok(()) => RunError::RolledBack(reason),
-                Err(rollback) => RunError::Stuck { reason, rollback },
+            (self.say)("rolling everything back");
+            let back = self.take_back(&transaction, TakedownMoment::Now);
+            let back = back.and_then(|()| self.works_as_before(&transaction.units, before));
+            return Err(match back {
+                Ok(()) => InstallError::RolledBack(reason),
+                Err(rollback) => InstallError::Stuck { reason, rollback },
             });
         }
         self.journal().commit(&self.record(plan, transaction)?)?;
@@ -143,7 +146,7 @@ impl Installer<'_> {
         Ok(())
     }
 
-    fn begin(&self, plan: &Plan) -> Result<Transaction, RunError> {
+    fn begin(&self, plan: &InstallPlan) -> Result<Transaction, InstallError> {
         let journal = self.journal();
         let mut changes = Vec::new();
         for edit in &plan.edits {
@@ -163,12 +166,12 @@ impl Installer<'_> {
     }
 
     /// Reads the current contents and stores both.
-    fn change(&self, journal: &Journal<'_>, edit: &Edit) -> io::Result<Change> {
-        let mut change = Change {
+    fn change(&self, journal: &InstallJournal<'_>, edit: &PlannedEdit) -> io::Result<FileChange> {
+        let mut change = FileChange {
             path: edit.path.clone(),
             group: edit.group,
-            before: State::Absent,
-            after: State::Absent,
+            before: PathContent::Absent,
+            after: PathContent::Absent,
             lines: Vec::new(),
             made: files::missing_parents(self.root, &edit.path),
         };
@@ -177,25 +180,25 @@ impl Installer<'_> {
             journal.keep(old)?;
         }
         let (new, mode) = match &edit.content {
-            Content::Link(target) => {
-                change.after = State::Link {
+            PlannedContent::Link(target) => {
+                change.after = PathContent::Link {
                     target: target.clone(),
                 };
                 change.before = before;
                 return Ok(change);
             }
-            Content::Text(text, mode) => (text.clone().into_bytes(), *mode),
-            Content::Program(from) => {
+            PlannedContent::Text(text, mode) => (text.clone().into_bytes(), *mode),
+            PlannedContent::Program(from) => {
                 let bytes = fs::read(from).map_err(|error| files::at(from, &error))?;
                 (bytes, 0o755)
             }
         };
         journal.keep(&new)?;
         let (mode, uid, gid) = match before {
-            State::File { mode, uid, gid, .. } => (mode, uid, gid),
+            PathContent::File { mode, uid, gid, .. } => (mode, uid, gid),
             _ => (mode, 0, 0),
         };
-        change.after = State::File {
+        change.after = PathContent::File {
             sha256: files::sha256(&new),
             mode,
             uid,
@@ -208,15 +211,15 @@ impl Installer<'_> {
 
     fn forward(
         &self,
-        plan: &Plan,
+        plan: &InstallPlan,
         transaction: &Transaction,
-        before: Before,
+        before: HealthBaseline,
     ) -> Result<(), String> {
         let units = &transaction.units;
-        self.apply_groups(transaction, &[Group::Program, Group::Service])?;
+        self.apply_groups(transaction, &[ChangeGroup::Program, ChangeGroup::Service])?;
         self.systemctl(&["daemon-reload"])?;
-        if plan.has(Group::Runtime) {
-            self.apply_groups(transaction, &[Group::Runtime])?;
+        if plan.has(ChangeGroup::Runtime) {
+            self.apply_groups(transaction, &[ChangeGroup::Runtime])?;
             let unit = units.runtime.as_deref().unwrap_or_default();
             self.systemctl(&["restart", unit])?;
             if let Some(moved) = &plan.upstream {
@@ -230,8 +233,8 @@ impl Installer<'_> {
         ));
         self.wait(false, || health::runtime(self.machine, &units.new, before))?;
         self.machine.reached("criscope started");
-        if plan.has(Group::Kubelet) {
-            self.apply_groups(transaction, &[Group::Kubelet])?;
+        if plan.has(ChangeGroup::Kubelet) {
+            self.apply_groups(transaction, &[ChangeGroup::Kubelet])?;
             self.systemctl(&["daemon-reload"])?;
             if units.kubelet_active {
                 self.systemctl(&["restart", &units.kubelet])?;
@@ -246,25 +249,32 @@ impl Installer<'_> {
         Ok(())
     }
 
-    fn start_criscope(&self, plan: &Plan) -> Result<(), String> {
-        let socket =
-            |edit: &Edit| edit.path.ends_with(SOCKET) && matches!(edit.content, Content::Text(..));
-        let changed =
-            plan.has(Group::Service) || plan.has(Group::Program) || plan.mode == Mode::TakeOver;
-        let running = active(self.machine, SERVICE);
+    fn start_criscope(&self, plan: &InstallPlan) -> Result<(), String> {
+        let changes_socket = plan.edits.iter().any(|edit| {
+            edit.path.ends_with(CRISCOPE_SOCKET_UNIT)
+                && matches!(edit.content, PlannedContent::Text(..))
+        });
+        let changed = plan.has(ChangeGroup::Service)
+            || plan.has(ChangeGroup::Program)
+            || plan.mode == InstallMode::TakeOver;
+        let running = active(self.machine, CRISCOPE_SERVICE);
         if running && changed {
             // The socket stays, so callers wait; unless its address changes.
-            if plan.edits.iter().any(socket) {
-                self.systemctl(&["stop", SERVICE, SOCKET])?;
+            if changes_socket {
+                self.systemctl(&["stop", CRISCOPE_SERVICE, CRISCOPE_SOCKET_UNIT])?;
             } else {
-                return self.systemctl(&["restart", SERVICE]);
+                return self.systemctl(&["restart", CRISCOPE_SERVICE]);
             }
         }
-        self.systemctl(&["start", SOCKET])?;
-        self.systemctl(&["start", SERVICE])
+        self.systemctl(&["start", CRISCOPE_SOCKET_UNIT])?;
+        self.systemctl(&["start", CRISCOPE_SERVICE])
     }
 
-    fn apply_groups(&self, transaction: &Transaction, groups: &[Group]) -> Result<(), String> {
+    fn apply_groups(
+        &self,
+        transaction: &Transaction,
+        groups: &[ChangeGroup],
+    ) -> Result<(), String> {
         for change in &transaction.changes {
             if groups.contains(&change.group) {
                 files::make_parents(self.root, &change.made).map_err(|error| error.to_string())?;
@@ -278,15 +288,14 @@ impl Installer<'_> {
     }
 
     /// Returns whether anything changed.
-    pub(super) fn apply(&self, change: &Change, state: &State) -> Result<bool, String> {
+    pub(super) fn apply(&self, change: &FileChange, state: &PathContent) -> Result<bool, String> {
         let journal = self.journal();
-        let content = |name: &str| journal.content(name);
         let path = change.file(self.root);
-        let text = |error: io::Error| error.to_string();
-        let changed = files::apply(&path, state, content, self.machine).map_err(text)?;
+        let changed = files::apply(&path, state, |name| journal.content(name), self.machine);
+        let changed = changed.map_err(|error| error.to_string())?;
         if changed {
             let verb = match state {
-                State::Absent => "removed",
+                PathContent::Absent => "removed",
                 _ => "wrote",
             };
             (self.say)(&format!("{verb} {}", change.path.display()));
@@ -314,7 +323,11 @@ impl Installer<'_> {
     }
 
     /// The originals stay those of the first installation.
-    fn record(&self, plan: &Plan, transaction: Transaction) -> io::Result<Record> {
+    fn record(
+        &self,
+        plan: &InstallPlan,
+        transaction: Transaction,
+    ) -> io::Result<InstallationRecord> {
         let mut changes = match &plan.record {
             Some(record) => record.changes.clone(),
             None => Vec::new(),
@@ -329,7 +342,7 @@ impl Installer<'_> {
             }
         }
         changes.sort_by_key(|change| change.group);
-        Ok(Record {
+        Ok(InstallationRecord {
             id: transaction.id,
             version: crate::version::VERSION.to_owned(),
             mode: plan.mode.name().to_owned(),
@@ -339,35 +352,35 @@ impl Installer<'_> {
     }
 
     /// After a roll-back: the kubelet runs if it ran, and the runtime answers where it did.
-    fn works_as_before(&self, units: &Units, before: Before) -> Result<(), String> {
+    fn works_as_before(&self, units: &AffectedUnits, before: HealthBaseline) -> Result<(), String> {
         let patience = self.patience;
-        let check = || {
+        // Also after an interrupt.
+        health::wait(&UninterruptedNode(self.machine), patience, false, || {
             if units.kubelet_active && !active(self.machine, &units.kubelet) {
                 return Err(format!("{} is not active", units.kubelet));
             }
-            let now = Before::look(self.machine, &units.old);
-            match before.network && !now.network {
-                true => Err(format!(
+            let now = HealthBaseline::look(self.machine, &units.old);
+            if before.network && !now.network {
+                Err(format!(
                     "the runtime at {} is not ready",
                     units.old.display()
-                )),
-                false => Ok(()),
+                ))
+            } else {
+                Ok(())
             }
-        };
-        // Also after an interrupt.
-        health::wait(&Uninterrupted(self.machine), patience, false, check)
+        })
     }
 }
 
-/// The same machine, for what must be completed.
+/// The node, without interrupts: for steps that must be completed.
 #[derive(Debug)]
-pub(super) struct Uninterrupted<'a>(pub(super) &'a dyn Machine);
+pub(super) struct UninterruptedNode<'a>(pub(super) &'a dyn NodeOperations);
 
-impl Machine for Uninterrupted<'_> {
+impl NodeOperations for UninterruptedNode<'_> {
     fn systemctl(&self, arguments: &[&str]) -> Result<String, String> {
         self.0.systemctl(arguments)
     }
-    fn runtime(&self, socket: &Path) -> Result<super::machine::Readiness, String> {
+    fn runtime(&self, socket: &Path) -> Result<super::machine::RuntimeReadiness, String> {
         self.0.runtime(socket)
     }
     fn pods(&self, socket: &Path) -> Result<usize, String> {
@@ -386,11 +399,10 @@ impl Machine for Uninterrupted<'_> {
 
 /// Joins what went wrong, if anything.
 pub(super) fn joined(problems: &[impl Display]) -> Result<(), String> {
-    match problems.is_empty() {
-        true => Ok(()),
-        false => {
-            let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
-            Err(problems.join("; "))
-        }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        Err(problems.join("; "))
     }
 }

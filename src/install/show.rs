@@ -1,4 +1,4 @@
-//! A plan for people: what was found, every file as a diff, and the commands.
+//! Shows a plan to the user: findings, every file as a diff, and the commands.
 
 use std::fmt::Write as _;
 use std::io;
@@ -6,19 +6,19 @@ use std::path::Path;
 
 use similar::TextDiff;
 
-use super::files::{self, State};
-use super::journal::{Group, Journal};
-use super::plan::{Content, Edit, Plan};
-use super::root::Root;
-use super::run::{SERVICE, SOCKET};
-use super::takedown::Removal;
+use super::files::{self, PathContent};
+use super::journal::{ChangeGroup, InstallJournal};
+use super::plan::{InstallPlan, PlannedContent, PlannedEdit};
+use super::root::FilesystemRoot;
+use super::run::{CRISCOPE_SERVICE, CRISCOPE_SOCKET_UNIT};
+use super::takedown::RemovalPlan;
 
-impl Plan {
+impl InstallPlan {
     /// The plan as text: a unified diff of every file, with one line of context.
     ///
     /// # Errors
     /// If a file cannot be read.
-    pub fn show(&self, root: &Root) -> io::Result<String> {
+    pub fn show(&self, root: &FilesystemRoot) -> io::Result<String> {
         let mut text = String::new();
         for found in &self.found {
             let _ = writeln!(text, "# {found}");
@@ -28,10 +28,10 @@ impl Plan {
             return Ok(text);
         }
         for group in [
-            Group::Program,
-            Group::Service,
-            Group::Runtime,
-            Group::Kubelet,
+            ChangeGroup::Program,
+            ChangeGroup::Service,
+            ChangeGroup::Runtime,
+            ChangeGroup::Kubelet,
         ] {
             for edit in self.edits.iter().filter(|edit| edit.group == group) {
                 text.push_str(&show(root, edit)?);
@@ -47,35 +47,39 @@ impl Plan {
     }
 
     /// The commands after the files of a group.
-    fn commands(&self, group: Group) -> Vec<String> {
+    fn commands(&self, group: ChangeGroup) -> Vec<String> {
         let mut commands = Vec::new();
         match group {
-            Group::Program => {}
-            Group::Service => {
+            ChangeGroup::Program => {}
+            ChangeGroup::Service => {
                 commands.push("systemctl daemon-reload".to_owned());
-                if !self.has(Group::Runtime) {
-                    commands.push(format!("systemctl start {SOCKET} {SERVICE}"));
+                if !self.has(ChangeGroup::Runtime) {
+                    commands.push(format!(
+                        "systemctl start {CRISCOPE_SOCKET_UNIT} {CRISCOPE_SERVICE}"
+                    ));
                 }
             }
-            Group::Runtime if self.has(group) => {
+            ChangeGroup::Runtime if self.has(group) => {
                 let unit = self.units.runtime.as_deref().unwrap_or_default();
                 commands.push(format!("systemctl restart {unit}"));
-                commands.push(format!("systemctl start {SOCKET} {SERVICE}"));
+                commands.push(format!(
+                    "systemctl start {CRISCOPE_SOCKET_UNIT} {CRISCOPE_SERVICE}"
+                ));
             }
-            Group::Kubelet if self.has(group) && self.units.kubelet_active => {
+            ChangeGroup::Kubelet if self.has(group) && self.units.kubelet_active => {
                 commands.push(format!("systemctl restart {}", self.units.kubelet));
             }
-            Group::Runtime | Group::Kubelet => {}
+            ChangeGroup::Runtime | ChangeGroup::Kubelet => {}
         }
         commands
     }
 }
 
-fn show(root: &Root, edit: &Edit) -> io::Result<String> {
+fn show(root: &FilesystemRoot, edit: &PlannedEdit) -> io::Result<String> {
     let path = edit.path.display();
     Ok(match &edit.content {
-        Content::Link(target) => format!("link {path} -> {}\n", target.display()),
-        Content::Program(from) => {
+        PlannedContent::Link(target) => format!("link {path} -> {}\n", target.display()),
+        PlannedContent::Program(from) => {
             let size = std::fs::metadata(from)?.len();
             format!(
                 "copy {} to {path} ({} KiB)\n",
@@ -83,7 +87,7 @@ fn show(root: &Root, edit: &Edit) -> io::Result<String> {
                 size.div_ceil(1024)
             )
         }
-        Content::Text(new, _) => {
+        PlannedContent::Text(new, _) => {
             let old = root.text(&edit.path)?;
             diff(&edit.path, old.as_deref(), Some(new))
         }
@@ -91,28 +95,28 @@ fn show(root: &Root, edit: &Edit) -> io::Result<String> {
 }
 
 fn diff(path: &Path, old: Option<&str>, new: Option<&str>) -> String {
-    let name = |text: Option<&str>| match text {
+    let [old_name, new_name] = [old, new].map(|text| match text {
         Some(_) => path.display().to_string(),
         None => "/dev/null".to_owned(),
-    };
+    });
     let lines = TextDiff::from_lines(old.unwrap_or_default(), new.unwrap_or_default());
     lines
         .unified_diff()
         .context_radius(1)
-        .header(&name(old), &name(new))
+        .header(&old_name, &new_name)
         .to_string()
 }
 
-impl Removal {
-    /// The same for taking away.
+impl RemovalPlan {
+    /// Shows what uninstalling changes.
     ///
     /// # Errors
     /// If a file cannot be read.
-    pub fn show(&self, root: &Root) -> io::Result<String> {
+    pub fn show(&self, root: &FilesystemRoot) -> io::Result<String> {
         let mut text = String::new();
         let mut last = None;
         for change in &self.changes {
-            if last == Some(Group::Kubelet) && change.group != Group::Kubelet {
+            if last == Some(ChangeGroup::Kubelet) && change.group != ChangeGroup::Kubelet {
                 let _ = writeln!(text, "$ systemctl restart {}", self.record.units.kubelet);
             }
             last = Some(change.group);
@@ -121,20 +125,20 @@ impl Removal {
             }
             let path = change.path.display();
             match &change.after {
-                State::Absent => {
+                PathContent::Absent => {
                     let _ = writeln!(text, "remove {path}");
                 }
-                State::Link { target } => {
+                PathContent::Link { target } => {
                     let _ = writeln!(text, "link {path} -> {}", target.display());
                 }
-                State::File { sha256, .. } => {
+                PathContent::File { sha256, .. } => {
                     let kept = self
                         .contents
                         .iter()
                         .find(|bytes| files::sha256(bytes) == *sha256);
                     let new = match kept {
                         Some(bytes) => bytes.clone(),
-                        None => Journal { root }.content(sha256)?,
+                        None => InstallJournal { root }.content(sha256)?,
                     };
                     let old = root.read(&change.path)?;
                     let old = old.map(|old| String::from_utf8_lossy(&old).into_owned());
@@ -147,7 +151,10 @@ impl Removal {
                 }
             }
         }
-        let _ = writeln!(text, "$ systemctl stop {SOCKET} {SERVICE}");
+        let _ = writeln!(
+            text,
+            "$ systemctl stop {CRISCOPE_SOCKET_UNIT} {CRISCOPE_SERVICE}"
+        );
         for note in &self.notes {
             let _ = writeln!(text, "# note: {note}");
         }

@@ -19,7 +19,7 @@ use crate::settings::lexical;
 
 /// The server's end of a connection: a connected socket with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Served {
+pub struct ServerConnection {
     /// The path the server bound.
     pub path: PathBuf,
     /// The file it bound, which keeps its identity when it is renamed: inode and device, as the kernel numbers them.
@@ -29,7 +29,7 @@ pub struct Served {
 }
 
 // linux/netlink.h
-const HEADER: usize = 16;
+const NETLINK_HEADER_LENGTH: usize = 16;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 0x1;
@@ -44,7 +44,7 @@ const UNIX_DIAG_NAME: u16 = 0;
 const UNIX_DIAG_VFS: u16 = 1;
 const UNIX_DIAG_PEER: u16 = 2;
 /// Length of `struct unix_diag_msg`.
-const MESSAGE: usize = 16;
+const UNIX_DIAG_MESSAGE_LENGTH: usize = 16;
 /// In `udiag_states` a bit per state; 1 is `TCP_ESTABLISHED`, which unix sockets use too.
 const ESTABLISHED: u32 = 1 << 1;
 
@@ -52,7 +52,7 @@ const ESTABLISHED: u32 = 1 << 1;
 ///
 /// # Errors
 /// If the kernel lacks `unix_diag`, or does not answer.
-pub fn served() -> io::Result<Vec<Served>> {
+pub fn served() -> io::Result<Vec<ServerConnection>> {
     let socket = socket(
         AddressFamily::Netlink,
         SockType::Datagram,
@@ -74,7 +74,11 @@ pub fn served() -> io::Result<Vec<Served>> {
 }
 
 /// Reads one datagram; returns true at the end of the dump.
-fn read_some(socket: &OwnedFd, buffer: &mut [u8], found: &mut Vec<Served>) -> io::Result<bool> {
+fn read_some(
+    socket: &OwnedFd,
+    buffer: &mut [u8],
+    found: &mut Vec<ServerConnection>,
+) -> io::Result<bool> {
     let length = match recv(socket.as_raw_fd(), buffer, MsgFlags::empty()) {
         Err(Errno::EINTR) => return Ok(false),
         result => result?,
@@ -84,7 +88,7 @@ fn read_some(socket: &OwnedFd, buffer: &mut [u8], found: &mut Vec<Served>) -> io
 
 /// `struct nlmsghdr` and `struct unix_diag_req`.
 fn request() -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEADER + 24);
+    let mut bytes = Vec::with_capacity(NETLINK_HEADER_LENGTH + 24);
     bytes.extend(40_u32.to_ne_bytes());
     bytes.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     bytes.extend((NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
@@ -97,10 +101,10 @@ fn request() -> Vec<u8> {
     bytes
 }
 
-fn parse(mut bytes: &[u8], found: &mut Vec<Served>) -> io::Result<bool> {
+fn parse(mut bytes: &[u8], found: &mut Vec<ServerConnection>) -> io::Result<bool> {
     while let (Some(length), Some(kind)) = (u32_at(bytes, 0), u16_at(bytes, 4)) {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
-        let Some(payload) = bytes.get(HEADER..length) else {
+        let Some(payload) = bytes.get(NETLINK_HEADER_LENGTH..length) else {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
         };
         match kind {
@@ -118,8 +122,8 @@ fn parse(mut bytes: &[u8], found: &mut Vec<Served>) -> io::Result<bool> {
 }
 
 /// `struct unix_diag_msg` and its attributes; `None` if it has no path or no peer.
-fn message(payload: &[u8]) -> Option<Served> {
-    let mut attributes = payload.get(MESSAGE..)?;
+fn message(payload: &[u8]) -> Option<ServerConnection> {
+    let mut attributes = payload.get(UNIX_DIAG_MESSAGE_LENGTH..)?;
     let (mut path, mut file, mut client) = (None, None, None);
     while let (Some(length), Some(kind)) = (u16_at(attributes, 0), u16_at(attributes, 2)) {
         let length = usize::from(length);
@@ -138,7 +142,7 @@ fn message(payload: &[u8]) -> Option<Served> {
         }
         attributes = attributes.get(aligned(length)..).unwrap_or_default();
     }
-    Some(Served {
+    Some(ServerConnection {
         path: path?,
         file,
         client: client?,
@@ -151,7 +155,7 @@ fn is_another(file: &Option<(u32, u32)>, path: &Path) -> bool {
     matches!((file, inode), (Some((known, _)), Ok(now)) if u64::from(*known) != now)
 }
 
-impl Served {
+impl ServerConnection {
     /// Returns whether a client that connects to this path reaches the same socket: it has this name, or had another when it
     /// was bound, as a socket of systemd or one that was renamed into place.
     pub fn is_at(&self, path: &Path) -> bool {
@@ -164,7 +168,7 @@ impl Served {
                 u64::from(inode) == found.ino() & u64::from(u32::MAX) && u64::from(dev) == device
             })
         });
-        // Of some file systems the device that programs see is another.
+        // Some file systems show programs another device number.
         same_file || (same_name && !is_another(&self.file, path))
     }
 }
@@ -241,7 +245,7 @@ mod tests {
         let error = parse(&error, &mut found).expect_err("reported");
         assert_eq!(error.raw_os_error(), Some(2));
         assert_eq!(message(&[0; 3]), None);
-        let mut looping = vec![0; MESSAGE];
+        let mut looping = vec![0; UNIX_DIAG_MESSAGE_LENGTH];
         looping.extend([0; 8]);
         assert_eq!(message(&looping), None);
         assert!(found.is_empty());

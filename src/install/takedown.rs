@@ -4,41 +4,43 @@ use std::fs;
 use std::io;
 
 use super::config;
-use super::files::{self, State};
-use super::health::{self, Before, KubeletCheck};
-use super::journal::{Change, Group, Record, Transaction, Units};
+use super::files::{self, PathContent};
+use super::health::{self, HealthBaseline, KubeletCheck};
+use super::journal::{AffectedUnits, ChangeGroup, FileChange, InstallationRecord, Transaction};
 use super::lines;
-use super::plan::Mode;
-use super::root::Root;
-use super::run::{Installer, RunError, SERVICE, SOCKET, Uninterrupted, joined};
+use super::plan::InstallMode;
+use super::root::FilesystemRoot;
+use super::run::{
+    CRISCOPE_SERVICE, CRISCOPE_SOCKET_UNIT, InstallError, Installer, UninterruptedNode, joined,
+};
 use super::services::{AGENT_DIRECTORY, AGENT_SOCKET};
 
-/// What taking away changes; made before anything is.
+/// The changes of an uninstallation, planned before the first one.
 #[derive(Debug)]
-pub struct Removal {
-    pub(super) record: Record,
+pub struct RemovalPlan {
+    pub(super) record: InstallationRecord,
     /// In the order of removal, from the current state to the one wanted.
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<FileChange>,
     /// New contents.
     pub(super) contents: Vec<Vec<u8>>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// When something is taken away.
+/// The time of undoing changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Moment {
-    /// By the command that made the changes: what it did not reach was not changed.
+pub(super) enum TakedownMoment {
+    /// By the command that made the changes. Files that it did not reach are unchanged.
     Now,
-    /// By a later command: what runs may have been started with any of the files.
+    /// By a later command. Running programs may have been started with any of the files.
     Later,
     /// Before kubelet and runtime start.
     Boot,
 }
 
-/// What was found at the start.
+/// Outcome of finishing or undoing an interrupted installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recovered {
+pub enum RecoveryOutcome {
     /// Nothing was unfinished.
     Nothing,
     /// An installation had been completed.
@@ -49,14 +51,14 @@ pub enum Recovered {
     Removed,
 }
 
-impl Removal {
+impl RemovalPlan {
     /// Plans it.
     ///
     /// # Errors
     /// If nothing is installed, or a file cannot be read.
-    pub fn make(root: &Root) -> Result<Self, RunError> {
-        let journal = super::journal::Journal { root };
-        let record = journal.record()?.ok_or(RunError::NotInstalled)?;
+    pub fn make(root: &FilesystemRoot) -> Result<Self, InstallError> {
+        let journal = super::journal::InstallJournal { root };
+        let record = journal.record()?.ok_or(InstallError::NotInstalled)?;
         let mut removal = Self {
             changes: Vec::new(),
             contents: Vec::new(),
@@ -66,7 +68,7 @@ impl Removal {
         for change in removal.record.changes.clone().into_iter().rev() {
             let after = removal.target(root, &change)?;
             let (before, _) = files::capture(&change.file(root))?;
-            removal.changes.push(Change {
+            removal.changes.push(FileChange {
                 before,
                 after,
                 ..change
@@ -76,44 +78,40 @@ impl Removal {
     }
 
     /// The original, unless the file was changed since.
-    fn target(&mut self, root: &Root, change: &Change) -> io::Result<State> {
+    fn target(&mut self, root: &FilesystemRoot, change: &FileChange) -> io::Result<PathContent> {
         let (now, bytes) = files::capture(&change.file(root))?;
-        let same = |one: &State, other: &State| match (one, other) {
-            // An administrator's chmod is no change of content.
-            (State::File { sha256: one, .. }, State::File { sha256: other, .. }) => one == other,
-            _ => one == other,
-        };
         let shown = change.path.display();
-        if same(&now, &change.after) || same(&now, &change.before) {
+        if now.has_same_content(&change.after) || now.has_same_content(&change.before) {
             return Ok(change.before.clone());
         }
-        if change.path == std::path::Path::new(config::PATH) {
+        if change.path == std::path::Path::new(config::CONFIG_PATH) {
             self.notes
-                .push(format!("{shown} was changed since and is kept"));
+                .push(format!("{shown} was edited since and is kept"));
             return Ok(now);
         }
-        if matches!(change.group, Group::Program | Group::Service) {
+        if matches!(change.group, ChangeGroup::Program | ChangeGroup::Service) {
             return Ok(change.before.clone());
         }
         let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-        let (Some(text), State::File { mode, uid, gid, .. }) = (text, &now) else {
+        let (Some(text), PathContent::File { mode, uid, gid, .. }) = (text, &now) else {
             self.notes.push(format!(
                 "{shown} was removed or replaced since and is left alone"
             ));
             return Ok(now);
         };
-        if change.before == State::Absent {
-            // It is ours.
-            return Ok(State::Absent);
+        if change.before == PathContent::Absent {
+            // criscope made this file.
+            return Ok(PathContent::Absent);
         }
         let units = &self.record.units;
         let restored = lines::restore(&text, &change.lines, &units.new, &units.old);
-        self.notes.push(match restored == text {
-            true => format!("{shown} was changed since and does not name criscope any more"),
-            false => format!("{shown} was changed since: only the endpoint is set back"),
+        self.notes.push(if restored == text {
+            format!("{shown} was edited since and no longer names criscope")
+        } else {
+            format!("{shown} was edited since: only the endpoint changes back")
         });
         let bytes = restored.into_bytes();
-        let state = State::File {
+        let state = PathContent::File {
             sha256: files::sha256(&bytes),
             mode: *mode,
             uid: *uid,
@@ -125,43 +123,44 @@ impl Removal {
 }
 
 impl Installer<'_> {
-    /// Finishes or undoes what was interrupted. At boot nothing is restarted: kubelet and runtime start afterwards.
+    /// Finishes or undoes an interrupted installation. At boot nothing is restarted: kubelet and runtime start afterwards.
     ///
     /// # Errors
     /// If something could not be restored; then the journal stays.
-    pub fn recover(&self, boot: bool) -> Result<Recovered, RunError> {
+    pub fn recover(&self, boot: bool) -> Result<RecoveryOutcome, InstallError> {
         let journal = self.journal();
         let Some(transaction) = journal.pending()? else {
-            return Ok(Recovered::Nothing);
+            return Ok(RecoveryOutcome::Nothing);
         };
-        let moment = match boot {
-            true => Moment::Boot,
-            false => Moment::Later,
+        let moment = if boot {
+            TakedownMoment::Boot
+        } else {
+            TakedownMoment::Later
         };
-        let stuck = |rollback| RunError::Stuck {
-            reason: "an installation was interrupted".to_owned(),
-            rollback,
-        };
-        if !transaction.installs {
-            self.finish_removal(&transaction, moment).map_err(stuck)?;
-            return Ok(Recovered::Removed);
-        }
-        if journal
-            .record()?
-            .is_some_and(|record| record.id == transaction.id)
-        {
+        let (result, outcome) = if !transaction.installs {
+            let removed = self.finish_removal(&transaction, moment);
+            (removed, RecoveryOutcome::Removed)
+        } else if journal.has_record(transaction.id)? {
             journal.finish()?;
-            return Ok(Recovered::Completed);
+            return Ok(RecoveryOutcome::Completed);
+        } else {
+            let taken_back = self.take_back(&transaction, moment);
+            (taken_back, RecoveryOutcome::Undone)
+        };
+        match result {
+            Ok(()) => Ok(outcome),
+            Err(rollback) => Err(InstallError::Stuck {
+                reason: "an installation was interrupted".to_owned(),
+                rollback,
+            }),
         }
-        self.take_back(&transaction, moment).map_err(stuck)?;
-        Ok(Recovered::Undone)
     }
 
-    /// Restores what was before a transaction.
+    /// Restores the files as they were before a transaction.
     pub(super) fn take_back(
         &self,
         transaction: &Transaction,
-        moment: Moment,
+        moment: TakedownMoment,
     ) -> Result<(), String> {
         let steps: Vec<_> = transaction
             .changes
@@ -177,16 +176,16 @@ impl Installer<'_> {
     ///
     /// # Errors
     /// If files could not be restored, or the node does not work as before.
-    pub fn uninstall(&self, removal: &Removal) -> Result<(), RunError> {
+    pub fn uninstall(&self, removal: &RemovalPlan) -> Result<(), InstallError> {
         let units = &removal.record.units;
         let kubelet_active = super::plan::active(self.machine, &units.kubelet);
-        if removal.record.mode == Mode::Runtime.name() {
+        if removal.record.mode == InstallMode::Runtime.name() {
             let pods = self.machine.pods(&units.new).unwrap_or(0);
             if pods > 0 {
-                return Err(RunError::Pods(pods));
+                return Err(InstallError::Pods(pods));
             }
         }
-        let before = Before::look(self.machine, &units.new);
+        let before = HealthBaseline::look(self.machine, &units.new);
         for content in &removal.contents {
             self.journal().keep(content)?;
         }
@@ -194,7 +193,7 @@ impl Installer<'_> {
             id: removal.record.id,
             installs: false,
             first: true,
-            units: Units {
+            units: AffectedUnits {
                 kubelet_active,
                 ..units.clone()
             },
@@ -202,44 +201,47 @@ impl Installer<'_> {
         };
         self.journal().begin(&transaction)?;
         self.machine.reached("the journal written");
-        self.finish_removal(&transaction, Moment::Now)
-            .map_err(|rollback| RunError::Stuck {
+        self.finish_removal(&transaction, TakedownMoment::Now)
+            .map_err(|rollback| InstallError::Stuck {
                 reason: "not uninstalled".to_owned(),
                 rollback,
             })?;
         if kubelet_active {
             (self.say)(&format!("waiting until {} works without it", units.kubelet));
             let mut kubelet = KubeletCheck::new(self.machine, units, &units.old, before);
-            let machine = Uninterrupted(self.machine);
+            let machine = UninterruptedNode(self.machine);
             health::wait(&machine, self.patience, true, || kubelet.look())
-                .map_err(RunError::Unhealthy)?;
+                .map_err(InstallError::Unhealthy)?;
         }
         Ok(())
     }
 
-    fn finish_removal(&self, transaction: &Transaction, moment: Moment) -> Result<(), String> {
+    fn finish_removal(
+        &self,
+        transaction: &Transaction,
+        moment: TakedownMoment,
+    ) -> Result<(), String> {
         let changes = &transaction.changes;
         let steps: Vec<_> = changes
             .iter()
             .map(|change| (change, &change.after))
             .collect();
         self.take_away(&steps, &transaction.units, true, moment)?;
-        let text = |error: io::Error| error.to_string();
-        self.journal().forget().map_err(text)?;
+        self.journal().forget().map_err(|error| error.to_string())?;
         self.machine.reached("the record removed");
-        self.journal().finish().map_err(text)
+        self.journal().finish().map_err(|error| error.to_string())
     }
 
     /// Upwards: the kubelet first, so that it never uses a socket behind which nothing is. Goes on after a failure, and
     /// reports all.
     fn take_away(
         &self,
-        steps: &[(&Change, &State)],
-        units: &Units,
+        steps: &[(&FileChange, &PathContent)],
+        units: &AffectedUnits,
         gone: bool,
-        moment: Moment,
+        moment: TakedownMoment,
     ) -> Result<(), String> {
-        let boot = moment == Moment::Boot;
+        let boot = moment == TakedownMoment::Boot;
         let mut problems = Vec::new();
         let has = |group| steps.iter().any(|(change, _)| change.group == group);
         let mut note = |result: Result<(), String>| problems.extend(result.err());
@@ -253,33 +255,33 @@ impl Installer<'_> {
             }
             (changed, joined(&failed))
         };
-        let (changed, done) = apply(Group::Kubelet);
+        let (changed, done) = apply(ChangeGroup::Kubelet);
         note(done);
-        if changed || (moment == Moment::Later && has(Group::Kubelet)) {
+        if changed || (moment == TakedownMoment::Later && has(ChangeGroup::Kubelet)) {
             note(self.systemctl(&["daemon-reload"]));
             if units.kubelet_active && !boot {
                 note(self.restart(&units.kubelet));
             }
         }
-        if !boot && (gone || has(Group::Runtime)) {
+        if !boot && (gone || has(ChangeGroup::Runtime)) {
             note(self.stop());
         }
-        note(apply(Group::Runtime).1);
+        note(apply(ChangeGroup::Runtime).1);
         if let Some(runtime) = units
             .runtime
             .as_deref()
-            .filter(|_| !boot && has(Group::Runtime))
+            .filter(|_| !boot && has(ChangeGroup::Runtime))
         {
             note(self.restart(runtime));
         }
         if gone && boot {
             // While they are known; whether they have started is not, and this must not wait for jobs that wait for it.
-            for unit in [SOCKET, SERVICE] {
+            for unit in [CRISCOPE_SOCKET_UNIT, CRISCOPE_SERVICE] {
                 let _ = self.systemctl(&["stop", "--no-block", unit]);
             }
         }
-        note(apply(Group::Service).1);
-        note(apply(Group::Program).1);
+        note(apply(ChangeGroup::Service).1);
+        note(apply(ChangeGroup::Program).1);
         // Directories that different commands made may be in each other. They are removed from the end of the list.
         let made = steps.iter().flat_map(|(change, _)| &change.made);
         let mut made: Vec<_> = made.cloned().collect();
@@ -287,7 +289,7 @@ impl Installer<'_> {
         files::remove_empty(self.root, &made);
         note(self.systemctl(&["daemon-reload"]));
         if !gone && !boot {
-            note(self.systemctl(&["restart", SERVICE]));
+            note(self.systemctl(&["restart", CRISCOPE_SERVICE]));
         }
         if gone {
             self.remove_run_directory();
@@ -297,15 +299,15 @@ impl Installer<'_> {
 
     /// A unit that has failed too often is started again only after that is forgotten.
     fn restart(&self, unit: &str) -> Result<(), String> {
-        // It fails for a unit that is not loaded; then the restart says so.
+        // `reset-failed` fails for a unit that is not loaded; the restart then reports that.
         let _ = self.machine.systemctl(&["reset-failed", unit]);
         self.systemctl(&["restart", unit])
     }
 
     /// A unit that was never written cannot be stopped, and need not be.
     fn stop(&self) -> Result<(), String> {
-        for unit in [SOCKET, SERVICE] {
-            let state = super::machine::UnitState::of(self.machine, unit)?;
+        for unit in [CRISCOPE_SOCKET_UNIT, CRISCOPE_SERVICE] {
+            let state = super::machine::UnitState::read(self.machine, unit)?;
             if state.loaded {
                 self.systemctl(&["stop", unit])?;
             }
@@ -320,7 +322,7 @@ impl Installer<'_> {
         if directory.join("runtime").exists() {
             return;
         }
-        // It is on a tmpfs and gone after the next boot in any case, so errors do not matter.
+        // The directory is on a tmpfs and gone after the next boot in any case, so errors do not matter.
         let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
         for path in entries.map(|entry| entry.path()) {
             if path == self.root.path(AGENT_DIRECTORY) {

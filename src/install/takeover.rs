@@ -3,22 +3,22 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::detect::WRITTEN;
-use super::edit::{EditError, flag, table};
-use super::machine::{Machine, UnitState};
-use super::plan::Sockets;
-use super::root::Root;
-use super::unit::Command;
-use super::workspace::Workspace;
+use super::detect::WRITTEN_BY_INSTALL;
+use super::edit::{TextEditError, flag, table};
+use super::machine::{NodeOperations, UnitState};
+use super::plan::PlannedSockets;
+use super::root::FilesystemRoot;
+use super::unit::UnitCommand;
+use super::workspace::EditWorkspace;
 
 /// Why the socket of a runtime is not moved.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TakeOverError {
-    /// It is neither containerd nor CRI-O.
+    /// The runtime is neither containerd nor CRI-O.
     #[error("the socket {} is not that of containerd.service or crio.service, so it cannot be moved", .0.display())]
     Unknown(PathBuf),
-    /// Its command line overrides the configuration.
+    /// The runtime's command line overrides the configuration.
     #[error("{unit} sets {flag} on its command line, which overrides its configuration")]
     CommandLine {
         /// The unit.
@@ -26,7 +26,7 @@ pub enum TakeOverError {
         /// The flag.
         flag: &'static str,
     },
-    /// Its configuration has a format in which the setting is elsewhere.
+    /// The runtime's configuration has a version with the setting elsewhere.
     #[error("{} has version {version}; --take-over knows versions 2 and 3", path.display())]
     Version {
         /// The file.
@@ -40,7 +40,7 @@ pub enum TakeOverError {
         /// The file.
         path: PathBuf,
         /// The reason.
-        source: EditError,
+        source: TextEditError,
     },
     /// systemd does not answer.
     #[error("systemd does not answer: {0}")]
@@ -57,10 +57,10 @@ pub(super) fn moved(socket: &Path) -> PathBuf {
 
 /// Edits the configuration of the runtime and returns its unit.
 pub(super) fn edit(
-    root: &Root,
-    machine: &dyn Machine,
-    sockets: &Sockets,
-    files: &mut Workspace<'_>,
+    root: &FilesystemRoot,
+    machine: &dyn NodeOperations,
+    sockets: &PlannedSockets,
+    files: &mut EditWorkspace<'_>,
 ) -> Result<String, TakeOverError> {
     let to = moved(&sockets.old);
     let name = sockets
@@ -73,33 +73,34 @@ pub(super) fn edit(
         "crio.sock" => ("crio.service", &["--listen"]),
         _ => return Err(TakeOverError::Unknown(sockets.old.clone())),
     };
-    let state = UnitState::of(machine, unit).map_err(TakeOverError::Systemd)?;
+    let state = UnitState::read(machine, unit).map_err(TakeOverError::Systemd)?;
     if !state.loaded {
         return Err(TakeOverError::Unknown(sockets.old.clone()));
     }
-    let words = Command::read(root, &state.fragments)?.arguments();
+    let words = UnitCommand::read(root, &state.fragments)?.arguments();
     let mut options = options.iter();
-    if let Some(flag) = options.find(|option| flag::of_words(&words, option).is_some()) {
+    if let Some(flag) = options.find(|option| flag::last_in_words(&words, option).is_some()) {
         let unit = unit.to_owned();
         return Err(TakeOverError::CommandLine { unit, flag });
     }
     if name == "crio.sock" {
         let text = format!(
-            "{WRITTEN}[crio.api]\nlisten = {:?}\n",
+            "{WRITTEN_BY_INSTALL}[crio.api]\nlisten = {:?}\n",
             to.display().to_string()
         );
         files.put("/etc/crio/crio.conf.d/zz-criscope.conf".into(), text);
         return Ok(unit.to_owned());
     }
-    let option = |name| flag::of_words(&words, name).map(|(_, value)| PathBuf::from(value));
-    let path = option("--config").or_else(|| option("-c"));
-    let path = path.unwrap_or_else(|| "/etc/containerd/config.toml".into());
+    let mut flags = ["--config", "-c"].into_iter();
+    let path = flags.find_map(|name| flag::last_in_words(&words, name));
+    let path = path.map_or("/etc/containerd/config.toml", |(_, value)| value);
+    let path = PathBuf::from(path);
     let text = containerd(files.text(&path)?, &sockets.old, &to).map_err(|error| match error {
-        Failed::Version(version) => TakeOverError::Version {
+        EndpointLookupError::Version(version) => TakeOverError::Version {
             path: path.clone(),
             version,
         },
-        Failed::Edit(source) => TakeOverError::Edit {
+        EndpointLookupError::Edit(source) => TakeOverError::Edit {
             path: path.clone(),
             source,
         },
@@ -108,24 +109,24 @@ pub(super) fn edit(
     Ok(unit.to_owned())
 }
 
-enum Failed {
+enum EndpointLookupError {
     Version(i64),
-    Edit(EditError),
+    Edit(TextEditError),
 }
 
-impl From<EditError> for Failed {
-    fn from(error: EditError) -> Self {
+impl From<TextEditError> for EndpointLookupError {
+    fn from(error: TextEditError) -> Self {
         Self::Edit(error)
     }
 }
 
-/// Shims that run report their events to the ttrpc socket, whose path follows that of the other unless it is set.
-fn containerd(text: Option<String>, from: &Path, to: &Path) -> Result<String, Failed> {
-    let text = text.unwrap_or_else(|| format!("{WRITTEN}version = 2\n"));
+/// Running shims report their events to the ttrpc socket. Unless its path is set, it follows the main socket's path.
+fn containerd(text: Option<String>, from: &Path, to: &Path) -> Result<String, EndpointLookupError> {
+    let text = text.unwrap_or_else(|| format!("{WRITTEN_BY_INSTALL}version = 2\n"));
     // Without a version it is 1 for containerd 1.x, and not read by 2.x.
     let version = table::integer(&text, "version")?.unwrap_or(1);
     if !(2..=3).contains(&version) {
-        return Err(Failed::Version(version));
+        return Err(EndpointLookupError::Version(version));
     }
     let events = table::get(&text, "ttrpc", "address")?.filter(|address| !address.is_empty());
     let text = table::set(&text, "grpc", "address", &to.display().to_string())?;

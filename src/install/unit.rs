@@ -1,26 +1,26 @@
-//! What a systemd unit executes: its fragments, environment and environment files (systemd.service(5), systemd.exec(5)), with the
+//! Reads the command of a systemd unit from its fragments, environment and environment files (systemd.service(5), systemd.exec(5)), with the
 //! place of every setting, so that the right one can be changed.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::root::Root;
+use super::root::FilesystemRoot;
 
 /// The command of a unit, and where it comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Command {
+pub(super) struct UnitCommand {
     /// The words, variables replaced.
-    pub(super) words: Vec<Word>,
+    pub(super) words: Vec<CommandWord>,
     /// The value of the last `ExecStart=`, as written.
     pub(super) raw: String,
     /// Variables by name.
-    variables: BTreeMap<String, Variable>,
+    variables: BTreeMap<String, EnvironmentVariable>,
 }
 
 /// A word of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Word {
+pub(super) struct CommandWord {
     pub(super) text: String,
     /// The variable it comes from; `None` if it is written in `ExecStart=`.
     pub(super) variable: Option<String>,
@@ -28,27 +28,27 @@ pub(super) struct Word {
 
 /// A variable and the place of its assignment that counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Variable {
+pub(super) struct EnvironmentVariable {
     value: String,
-    pub(super) place: Place,
+    pub(super) place: VariablePlace,
 }
 
 /// Where a variable is assigned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum VariablePlace {
     /// `Environment=` of a fragment: the assignment as written, with its quotes.
     Unit(String),
     /// `EnvironmentFile=`.
     File(PathBuf),
 }
 
-impl Command {
+impl UnitCommand {
     /// Reads a unit: its main fragment, then its drop-ins in order.
     ///
     /// # Errors
     /// If a fragment or an environment file cannot be read.
-    pub(super) fn read(root: &Root, fragments: &[PathBuf]) -> io::Result<Self> {
-        let mut service = Service::default();
+    pub(super) fn read(root: &FilesystemRoot, fragments: &[PathBuf]) -> io::Result<Self> {
+        let mut service = ServiceSection::default();
         for fragment in fragments {
             if let Some(text) = root.text(fragment)? {
                 service.add(&text);
@@ -57,8 +57,8 @@ impl Command {
         let mut variables = service.variables();
         for file in &service.files {
             for (name, value) in assignments(&root.text(file)?.unwrap_or_default()) {
-                let place = Place::File(file.clone());
-                variables.insert(name, Variable { value, place });
+                let place = VariablePlace::File(file.clone());
+                variables.insert(name, EnvironmentVariable { value, place });
             }
         }
         let words = expand(&service.exec, &variables);
@@ -75,21 +75,21 @@ impl Command {
     }
 
     /// The place of the variable that a word comes from; `None` for a word of `ExecStart=` itself.
-    pub(super) fn place(&self, word: usize) -> Option<(&str, &Place)> {
+    pub(super) fn place(&self, word: usize) -> Option<(&str, &VariablePlace)> {
         let name = self.words.get(word)?.variable.as_deref()?;
         Some((name, &self.variables.get(name)?.place))
     }
 }
 
 #[derive(Debug, Default)]
-struct Service {
+struct ServiceSection {
     exec: String,
     /// Assignments of `Environment=` as written.
     environment: Vec<String>,
     files: Vec<PathBuf>,
 }
 
-impl Service {
+impl ServiceSection {
     fn add(&mut self, text: &str) {
         let mut inside = false;
         for line in logical_lines(text) {
@@ -115,13 +115,13 @@ impl Service {
         }
     }
 
-    fn variables(&self) -> BTreeMap<String, Variable> {
+    fn variables(&self) -> BTreeMap<String, EnvironmentVariable> {
         let assigned = self.environment.iter().filter_map(|raw| {
             let text = unquoted(raw).replace("%%", "%");
             let (name, value) = text.split_once('=')?;
-            let variable = Variable {
+            let variable = EnvironmentVariable {
                 value: value.to_owned(),
-                place: Place::Unit(raw.clone()),
+                place: VariablePlace::Unit(raw.clone()),
             };
             Some((name.to_owned(), variable))
         });
@@ -129,7 +129,7 @@ impl Service {
     }
 }
 
-/// Lines without comments; those that end with a backslash are joined.
+/// Lines without comments; lines that end with a backslash are joined with the next.
 fn logical_lines(text: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut joined = String::new();
@@ -209,7 +209,7 @@ fn assignments(text: &str) -> Vec<(String, String)> {
     assigned.collect()
 }
 
-fn expand(exec: &str, variables: &BTreeMap<String, Variable>) -> Vec<Word> {
+fn expand(exec: &str, variables: &BTreeMap<String, EnvironmentVariable>) -> Vec<CommandWord> {
     let mut words = Vec::new();
     for raw in raw_words(exec) {
         let text = unquoted(&raw).replace("%%", "%");
@@ -218,7 +218,7 @@ fn expand(exec: &str, variables: &BTreeMap<String, Variable>) -> Vec<Word> {
         if let Some(name) = alone {
             let value = variables.get(name).map(|variable| &variable.value);
             for word in value.map(|value| raw_words(value)).unwrap_or_default() {
-                words.push(Word {
+                words.push(CommandWord {
                     text: unquoted(&word),
                     variable: Some(name.to_owned()),
                 });
@@ -235,7 +235,7 @@ fn is_name(text: &str) -> bool {
 }
 
 /// Replaces each `${NAME}`.
-fn braces(text: &str, variables: &BTreeMap<String, Variable>) -> Word {
+fn braces(text: &str, variables: &BTreeMap<String, EnvironmentVariable>) -> CommandWord {
     let mut result = String::new();
     let mut variable = None;
     let mut rest = text;
@@ -251,7 +251,7 @@ fn braces(text: &str, variables: &BTreeMap<String, Variable>) -> Word {
         rest = after;
     }
     result.push_str(rest);
-    Word {
+    CommandWord {
         text: result.replace("$$", "$"),
         variable,
     }
@@ -261,16 +261,16 @@ fn braces(text: &str, variables: &BTreeMap<String, Variable>) -> Word {
 mod tests {
     use super::*;
 
-    fn read(files: &[(&str, &str)], fragments: &[&str]) -> Command {
+    fn read(files: &[(&str, &str)], fragments: &[&str]) -> UnitCommand {
         let directory = tempfile::tempdir().expect("a directory");
-        let root = Root::at(directory.path());
+        let root = FilesystemRoot::at(directory.path());
         for (path, text) in files {
             let path = root.path(path);
             std::fs::create_dir_all(path.parent().expect("one")).expect("made");
             std::fs::write(path, text).expect("written");
         }
         let fragments: Vec<_> = fragments.iter().map(PathBuf::from).collect();
-        Command::read(&root, &fragments).expect("read")
+        UnitCommand::read(&root, &fragments).expect("read")
     }
 
     #[test]
@@ -303,8 +303,8 @@ mod tests {
         );
         assert_eq!(command.place(0), None);
         let raw = "\"A=--a=1 --b='x y'\"".to_owned();
-        assert_eq!(command.place(1), Some(("A", &Place::Unit(raw))));
-        let file = Place::File("/etc/env".into());
+        assert_eq!(command.place(1), Some(("A", &VariablePlace::Unit(raw))));
+        let file = VariablePlace::File("/etc/env".into());
         assert_eq!(command.place(4), Some(("D", &file)));
     }
 

@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::root::Root;
+use super::root::FilesystemRoot;
 
 /// The new texts of files, by path.
 #[derive(Debug)]
-pub(super) struct Workspace<'a> {
-    root: &'a Root,
+pub(super) struct EditWorkspace<'a> {
+    root: &'a FilesystemRoot,
     new: BTreeMap<PathBuf, String>,
     /// In the order of the first edit.
     order: Vec<PathBuf>,
 }
 
-impl<'a> Workspace<'a> {
-    pub(super) fn new(root: &'a Root) -> Self {
+impl<'a> EditWorkspace<'a> {
+    pub(super) fn new(root: &'a FilesystemRoot) -> Self {
         Self {
             root,
             new: BTreeMap::new(),

@@ -3,8 +3,8 @@
 use super::process_scanner::{Observation, Observations, WorkKind};
 use crate::call::Call;
 
-/// As `cni plugin calico (iptables)`; `None` if nothing was observed.
-pub fn of(observations: &Observations, call: &Call) -> Option<String> {
+/// Describes what the runtime does for a call: `cni plugin calico (iptables)`. `None` if nothing was observed.
+pub fn describe(observations: &Observations, call: &Call) -> Option<String> {
     if let Some(fault) = call.injected(call.age()) {
         return Some(format!("injected fault: {}", fault.kind().name()));
     }
@@ -14,7 +14,7 @@ pub fn of(observations: &Observations, call: &Call) -> Option<String> {
     }
 }
 
-/// The work observed last; of several, the one that began last, since the others wait for it.
+/// Words for the work observed last. Among several the one that began last counts, since the others wait for it.
 fn words(observations: &[Observation]) -> Option<String> {
     let last = observations.iter().max_by_key(|s| (s.last_seen, s.began))?;
     let whose = match last.work {

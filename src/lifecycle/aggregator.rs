@@ -16,17 +16,17 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use self::container_events::ContainerEvents;
+use self::container_events::ContainerEventState;
 use super::episode_call::{EpisodeCall, millis};
-use super::episode_store::{Applied, Due, Exit, Noted};
-use super::journal::{self, Journal, JournalFiles, JournalLine, Replayed};
+use super::episode_store::{CallEffect, DueReport, ExitChange, ExitRecord};
+use super::journal::{self, JournalFiles, JournalLine, JournalWriter, ReplayResult};
 use super::kubelet::execs;
-use super::kubelet::relist::{self, Poll};
+use super::kubelet::relist::{self, KubeletPoll};
 use super::metrics::StoryMetrics;
-use super::node::{Alive, Boot, NodeSource, Watch};
-use super::pod_dirs::PodDirs;
+use super::node::{AliveFile, NodeBoot, NodeSource, NodeWatch};
+use super::pod_dirs::KnownPodDirs;
 use super::usual::UsualFile;
-use super::{EpisodeSubscriber, Event, Stories, summary};
+use super::{AggregatorEvent, EpisodeSubscriber, Stories, summary};
 use crate::call::Call;
 use crate::call::CallRecord;
 use crate::call::episode::is_episodic;
@@ -37,37 +37,37 @@ use crate::telemetry::drops::DropReason;
 use crate::telemetry::registry::{Registry, RegistryError};
 
 /// Interval between two checks for episodes that are over.
-const TICK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads the calls in flight.
-pub type InFlight = Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
+pub type CallsInFlight = Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
 
 /// Reads the wall clock.
-pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
+pub type WallClock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
 /// Inputs and outputs of an aggregator.
-pub struct Parts {
+pub struct AggregatorParts {
     /// The store that it writes.
     pub stories: Arc<Stories>,
     /// Events from the call sink, the OTLP receiver and the streaming server.
-    pub events: Receiver<Event>,
+    pub events: Receiver<AggregatorEvent>,
     /// The calls in flight.
-    pub in_flight: InFlight,
+    pub in_flight: CallsInFlight,
     /// The directory of the journal; `None` for none.
     pub state_dir: Option<PathBuf>,
     /// The kubelet's directory; `None` if it is not read.
     pub kubelet_dir: Option<PathBuf>,
-    /// Counts what is dropped.
+    /// Counters of dropped data.
     pub drops: Arc<Drops>,
-    /// Receives closed episodes, besides metrics and log.
+    /// Receives closed episodes, in addition to metrics and log.
     pub subscriber: Option<Arc<dyn EpisodeSubscriber>>,
     /// The state of the node.
     pub node: Arc<dyn NodeSource>,
     /// The wall clock.
-    pub clock: Clock,
+    pub clock: WallClock,
 }
 
-impl fmt::Debug for Parts {
+impl fmt::Debug for AggregatorParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Parts")
             .field("state_dir", &self.state_dir)
@@ -75,23 +75,23 @@ impl fmt::Debug for Parts {
     }
 }
 
-/// See the module documentation.
+/// Applies ended calls to the episode store, closes episodes and reports them.
 #[derive(Debug)]
 pub struct Aggregator {
-    parts: Parts,
+    parts: AggregatorParts,
     metrics: StoryMetrics,
-    journal: Option<Journal>,
+    journal: Option<JournalWriter>,
     usual: Option<UsualFile>,
-    watch: Watch,
-    alive: Option<Alive>,
-    boot: Boot,
+    watch: NodeWatch,
+    alive: Option<AliveFile>,
+    boot: NodeBoot,
     /// The newest time in the journal at the start, in microseconds since 1970; 0 without one.
     journal_until: u64,
     /// Exits before this, in microseconds since 1970, are not counted: an earlier process counted them, or they are too
     /// old.
     counts_from: u64,
-    container_events: ContainerEvents,
-    pod_dirs: PodDirs,
+    container_events: ContainerEventState,
+    pod_dirs: KnownPodDirs,
 }
 
 impl Aggregator {
@@ -99,13 +99,13 @@ impl Aggregator {
     ///
     /// # Errors
     /// If its metrics are registered already.
-    pub fn new(parts: Parts, registry: &Registry) -> Result<Self, RegistryError> {
-        let boot = Boot::read();
+    pub fn new(parts: AggregatorParts, registry: &Registry) -> Result<Self, RegistryError> {
+        let boot = NodeBoot::read();
         let alive = parts.state_dir.as_deref();
-        let alive = alive.map(|dir| Alive::new(dir, &boot.id));
+        let alive = alive.map(|dir| AliveFile::new(dir, &boot.id));
         Ok(Self {
             metrics: StoryMetrics::new(registry, &parts.stories)?,
-            watch: Watch::new(Arc::clone(&parts.node), alive.clone()),
+            watch: NodeWatch::new(Arc::clone(&parts.node), alive.clone()),
             alive,
             boot,
             parts,
@@ -113,8 +113,8 @@ impl Aggregator {
             journal: None,
             usual: None,
             counts_from: 0,
-            container_events: ContainerEvents::default(),
-            pod_dirs: PodDirs::default(),
+            container_events: ContainerEventState::default(),
+            pod_dirs: KnownPodDirs::default(),
         })
     }
 
@@ -122,13 +122,13 @@ impl Aggregator {
     pub async fn run(mut self, stop: CancellationToken) {
         self.guarded(Self::begin).await;
         self.guarded(Self::begin_node).await;
-        let mut ticks = interval(TICK);
+        let mut ticks = interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 event = self.parts.events.recv() => match event {
-                    Some(event) => self.guarded(async |it: &mut Self| it.take_in(event)).await,
+                    Some(event) => self.handle_guarded(event).await,
                     None => break,
                 },
                 _ = ticks.tick() => {
@@ -138,12 +138,12 @@ impl Aggregator {
             }
         }
         while let Ok(event) = self.parts.events.try_recv() {
-            self.guarded(async |it: &mut Self| it.take_in(event)).await;
+            self.handle_guarded(event).await;
         }
         self.guarded(Self::end_node).await;
         self.count_settled(u64::MAX);
         if let Some(journal) = self.journal.take() {
-            // It fails only if the journal's thread panicked.
+            // Joining fails only if the journal's thread panicked.
             let _ = spawn_blocking(move || journal.close()).await;
         }
         if let Some(usual) = self.usual.take() {
@@ -151,10 +151,15 @@ impl Aggregator {
         }
     }
 
+    async fn handle_guarded(&mut self, event: AggregatorEvent) {
+        self.guarded(async |aggregator: &mut Self| aggregator.handle_event(event))
+            .await;
+    }
+
     /// Does a piece of work. A defect in it costs one event or one check, not all stories from then on: a panic is counted
     /// and logged, without its message, which may quote secrets.
     async fn guarded(&mut self, work: impl AsyncFnOnce(&mut Self)) {
-        // The store recovers from a poisoned lock. What was half applied is one episode, which is evicted like any other.
+        // The store recovers from a poisoned lock. A half applied event spoils one episode, which is evicted like any other.
         let done = AssertUnwindSafe(work(self)).catch_unwind().await;
         if done.is_err() {
             self.panicked("a panic in the aggregator: a story may be incomplete");
@@ -173,7 +178,7 @@ impl Aggregator {
     /// Replays the journal and opens it for writing.
     async fn begin(&mut self) {
         self.counts_from = self.now();
-        self.parts.stories.store().booted(self.boot.at);
+        self.parts.stories.store().set_boot(self.boot.at);
         let Some(dir) = self.parts.state_dir.clone() else {
             return self.parts.stories.store().watch_since(self.counts_from);
         };
@@ -184,12 +189,12 @@ impl Aggregator {
             let files = files.clone();
             move || replay(&files, &stories)
         });
-        // What was read before a panic stays; later lines go behind what is in the journal.
+        // Lines that were read before a panic stay; new lines are appended to the journal.
         let replayed = replayed.await.unwrap_or_else(|error| {
             if error.is_panic() {
                 self.panicked("a panic while the journal was read: earlier stories are incomplete");
             }
-            Replayed::default()
+            ReplayResult::default()
         });
         self.journal_until = replayed.last;
         let began = self.counts_from;
@@ -209,24 +214,28 @@ impl Aggregator {
         }
     }
 
-    fn take_in(&mut self, event: Event) {
+    fn handle_event(&mut self, event: AggregatorEvent) {
         let (record, steps) = match event {
-            Event::Ended(record, steps) => (record, steps),
-            Event::Spans(spans) => {
+            AggregatorEvent::Ended(record, steps) => (record, steps),
+            AggregatorEvent::Spans(spans) => {
                 let mut store = self.parts.stories.store();
                 return spans.into_iter().for_each(|span| store.add_span(span));
             }
-            Event::Syncs(spans) => {
+            AggregatorEvent::Syncs(spans) => {
                 return spans.into_iter().for_each(|span| self.sync(span));
             }
-            Event::Polled(poll) => {
+            AggregatorEvent::Polled(poll) => {
                 let took = self.parts.stories.relists().note(poll);
                 return took.into_iter().for_each(|took| self.metrics.relist(took));
             }
-            Event::NoImage(found) => return self.parts.stories.store().note_no_image(found),
-            Event::Container(event) => return self.container_event(&event),
-            Event::SessionBegan(open) => return self.parts.stories.sessions().begin(*open),
-            Event::SessionEnded(number, session) => {
+            AggregatorEvent::NoImage(found) => {
+                return self.parts.stories.store().note_no_image(found);
+            }
+            AggregatorEvent::Container(event) => return self.container_event(&event),
+            AggregatorEvent::SessionBegan(open) => {
+                return self.parts.stories.sessions().begin(*open);
+            }
+            AggregatorEvent::SessionEnded(number, session) => {
                 let session = session.map(|session| *session);
                 return self.parts.stories.sessions().end(number, session);
             }
@@ -251,10 +260,10 @@ impl Aggregator {
             store.observe(&mut call);
             store.apply(call.clone())
         };
-        if applied != Applied::Nothing {
+        if applied != CallEffect::Nothing {
             self.write(JournalLine::call(&call));
         }
-        if let Applied::Part(number) = applied {
+        if let CallEffect::PartOf(number) = applied {
             let kind = self.parts.stories.store().get(number).map(|t| t.kind);
             if let Some(kind) = kind {
                 self.metrics.call(kind, &call);
@@ -266,7 +275,7 @@ impl Aggregator {
         self.report_closed();
     }
 
-    /// A ContainerStatus: records the exit of the container, if it is new.
+    /// Records the exit of the container in a ContainerStatus, if it is new.
     fn container_status(&mut self, record: &CallRecord) {
         let (Some(state), Some(pod), Some(container)) =
             (&record.container_state, &record.pod, &record.container)
@@ -275,24 +284,24 @@ impl Aggregator {
         };
         let Some(exit) = &state.exit else { return };
         let id = record.container_id.as_deref();
-        let mut ended = Exit::new(container, state.started_at, exit);
+        let mut ended = ExitRecord::new(container, state.started_at, exit);
         if ended.code != 0 {
             let now = self.now();
             ended.oom_kills = self.watch.oom_kills(ended.at, now);
         }
         let noted = self.parts.stories.store().note_exit(pod, id, ended.clone());
-        if noted != Noted::Nothing {
+        if noted != ExitChange::Nothing {
             self.write(Some(JournalLine::exit(pod, id, &ended)));
         }
-        if noted == Noted::New && ended.at >= self.counts_from {
+        if noted == ExitChange::New && ended.at >= self.counts_from {
             self.metrics.exit(&ended);
         }
     }
 
-    /// The state of the kubelet's relist, reported when it takes unusually long.
+    /// Reports the kubelet's relist when it takes unusually long.
     fn watch_relist(&self, calls: &[Arc<Call>], now: u64) {
         let polls = calls.iter().filter(|call| relist::is_poll(call.method));
-        let polls = polls.filter_map(|call| Poll::of(&CallRecord::in_flight(call)));
+        let polls = polls.filter_map(|call| KubeletPoll::from_record(&CallRecord::in_flight(call)));
         let slow = self.parts.stories.relists().tick(now, polls.collect());
         if let Some(state) = slow {
             tracing::warn!(
@@ -323,18 +332,20 @@ impl Aggregator {
         }
     }
 
-    /// Reports the episodes that keep failing, as far as that is due.
+    /// Reports the episodes that keep failing, if a report is due.
     fn report_failing(&self, now: u64) {
         let due = self.parts.stories.store().take_due(now);
-        for Due { number, root } in due {
+        for DueReport { number, root } in due {
             let mut store = self.parts.stories.store();
             let Some(episode) = store.get(number) else {
                 continue;
             };
             let (shown, ids) = (store.view(episode, now), episode.ids());
             summary::write_failing(episode, &shown);
-            let subscriber = self.parts.subscriber.as_ref();
-            if let Some(subscriber) = subscriber.filter(|it| root && it.keeps(&shown, &ids)) {
+            if let Some(subscriber) = &self.parts.subscriber
+                && root
+                && subscriber.keeps(&shown, &ids)
+            {
                 subscriber.failing(&shown, &ids);
                 store.note_exported(number, ids.root, shown.began_unix_us);
             }
@@ -362,7 +373,7 @@ impl Aggregator {
             };
             let (shown, ids) = (store.view(episode, now), episode.ids());
             let subscriber = self.parts.subscriber.as_ref();
-            let exported = subscriber.is_some_and(|it| it.keeps(&shown, &ids));
+            let exported = subscriber.is_some_and(|subscriber| subscriber.keeps(&shown, &ids));
             self.metrics
                 .closed(episode, exported.then_some(ids.trace_id));
             summary::write(episode, &shown);
@@ -394,7 +405,7 @@ impl Aggregator {
 }
 
 /// Replays the journal. Blocks.
-fn replay(files: &JournalFiles, stories: &Stories) -> Replayed {
+fn replay(files: &JournalFiles, stories: &Stories) -> ReplayResult {
     let (replayed, result) = journal::replay(files, &stories.store);
     if let Err(error) = result {
         tracing::warn!(
@@ -416,8 +427,8 @@ fn replay(files: &JournalFiles, stories: &Stories) -> Replayed {
     replayed
 }
 
-fn start_journal(files: JournalFiles, drops: &Arc<Drops>) -> Option<Journal> {
-    match Journal::start(files, drops) {
+fn start_journal(files: JournalFiles, drops: &Arc<Drops>) -> Option<JournalWriter> {
+    match JournalWriter::start(files, drops) {
         Ok(journal) => Some(journal),
         Err(error) => {
             tracing::warn!(

@@ -1,6 +1,6 @@
-//! The names of a pod's containers, from the kubelet's checkpoint of allocated resources.
+//! Names of a pod's containers, from the kubelet's checkpoint of allocated resources.
 //!
-//! The CRI does not say how many containers a pod has, nor which of them are init containers. The kubelet (1.33 to 1.36, by
+//! The CRI neither says how many containers a pod has, nor marks init containers. The kubelet (1.33 to 1.36, by
 //! default) writes an entry to `allocated_pods_state` in its directory when it admits a pod, before it calls the runtime. The
 //! entry has the containers that keep their resources: all but ordinary init containers. Only these names are read; a file in
 //! another format, such as that of later kubelets, tells nothing.
@@ -15,52 +15,52 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 /// Name of the checkpoint in the kubelet's directory.
-const FILE: &str = "allocated_pods_state";
+const CHECKPOINT_FILE: &str = "allocated_pods_state";
 /// Largest file that is read. An entry has some hundred bytes.
-const MAX_BYTES: u64 = 4 << 20;
+const MAX_CHECKPOINT_BYTES: u64 = 4 << 20;
 /// Most containers of a pod.
-const MOST: usize = 64;
+const MAX_CONTAINERS_PER_POD: usize = 64;
 
 /// Container names, without ordinary init containers, by pod uid.
-pub(super) type Containers = HashMap<Box<str>, Arc<[Box<str>]>>;
+pub(super) type PodContainers = HashMap<Box<str>, Arc<[Box<str>]>>;
 
 #[derive(Deserialize)]
-struct Checkpoint {
+struct KubeletCheckpoint {
     data: String,
 }
 
 #[derive(Deserialize)]
-struct Data {
-    entries: HashMap<Box<str>, Entry>,
+struct CheckpointData {
+    entries: HashMap<Box<str>, CheckpointEntry>,
 }
 
 #[derive(Deserialize)]
-struct Entry {
+struct CheckpointEntry {
     #[serde(rename = "ContainerResources")]
     containers: HashMap<Box<str>, IgnoredAny>,
 }
 
-/// The containers of these pods, as far as the checkpoint in the kubelet's directory has them. Blocks.
-pub(super) fn read(kubelet_dir: &Path, uids: &[Box<str>]) -> Containers {
+/// The containers of these pods, if they are in the checkpoint in the kubelet's directory. Blocks.
+pub(super) fn read(kubelet_dir: &Path, uids: &[Box<str>]) -> PodContainers {
     let mut text = Vec::new();
-    let file = File::open(kubelet_dir.join(FILE));
-    let read = file.and_then(|file| file.take(MAX_BYTES).read_to_end(&mut text));
+    let file = File::open(kubelet_dir.join(CHECKPOINT_FILE));
+    let read = file.and_then(|file| file.take(MAX_CHECKPOINT_BYTES).read_to_end(&mut text));
     match read {
         Ok(_) => parse(&text, uids).unwrap_or_default(),
-        Err(_) => Containers::new(),
+        Err(_) => PodContainers::new(),
     }
 }
 
-fn parse(text: &[u8], uids: &[Box<str>]) -> Option<Containers> {
-    let checkpoint: Checkpoint = serde_json::from_slice(text).ok()?;
-    let mut data: Data = serde_json::from_str(&checkpoint.data).ok()?;
-    let of_pods = uids.iter().filter_map(|uid| {
+fn parse(text: &[u8], uids: &[Box<str>]) -> Option<PodContainers> {
+    let checkpoint: KubeletCheckpoint = serde_json::from_slice(text).ok()?;
+    let mut data: CheckpointData = serde_json::from_str(&checkpoint.data).ok()?;
+    let pods = uids.iter().filter_map(|uid| {
         let names = data.entries.remove(uid)?.containers.into_keys();
-        let mut names: Vec<_> = names.take(MOST).collect();
+        let mut names: Vec<_> = names.take(MAX_CONTAINERS_PER_POD).collect();
         names.sort_unstable();
         (!names.is_empty()).then(|| (uid.clone(), names.into()))
     });
-    Some(of_pods.collect())
+    Some(pods.collect())
 }
 
 #[cfg(test)]
@@ -74,12 +74,12 @@ mod tests {
     fn only_the_names_of_the_wanted_pods_are_read() {
         let dir = tempfile::tempdir().expect("dir");
         let wanted = ["uid-a", "uid-b", "uid-c"].map(Box::from);
-        assert_eq!(read(dir.path(), &wanted), Containers::new(), "no file");
-        std::fs::write(dir.path().join(FILE), CHECKPOINT).expect("written");
+        assert_eq!(read(dir.path(), &wanted), PodContainers::new(), "no file");
+        std::fs::write(dir.path().join(CHECKPOINT_FILE), CHECKPOINT).expect("written");
         let names: Arc<[Box<str>]> = Arc::new(["proxy".into(), "web".into()]);
-        let expected = Containers::from([("uid-a".into(), names)]);
+        let expected = PodContainers::from([("uid-a".into(), names)]);
         assert_eq!(read(dir.path(), &wanted), expected);
-        assert_eq!(read(dir.path(), &[]), Containers::new());
+        assert_eq!(read(dir.path(), &[]), PodContainers::new());
     }
 
     #[test]

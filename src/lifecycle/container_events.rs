@@ -6,12 +6,14 @@ use std::sync::Arc;
 use lru::LruCache;
 
 use crate::cri::subject::{ContainerIdentity, ExitReason, PodIdentity};
-use crate::lifecycle::episode_store::{AT_ONCE, Exit, SandboxEnd, UNSEEN};
+use crate::lifecycle::episode_store::{
+    EXIT_FOLLOWS_OOM_WITHIN, ExitRecord, SandboxEnd, UNSEEN_EXIT_CODE,
+};
 
 pub use crate::lifecycle::episode_store::ReachedLimit;
 
-/// Running containers that are remembered. A node has some hundred.
-const KNOWN: usize = 4096;
+/// Upper bound of running containers that are remembered. A node has some hundred.
+const MAX_RUNNING: usize = 4096;
 
 /// An event of a container or sandbox.
 #[derive(Clone, Debug)]
@@ -22,86 +24,86 @@ pub struct ContainerEvent {
     pub pod: Arc<PodIdentity>,
     /// The container; `None` for a sandbox.
     pub container: Option<Arc<ContainerIdentity>>,
-    /// What happened.
-    pub what: What,
+    /// The kind of the event.
+    pub kind: ContainerEventKind,
     /// When, in microseconds since 1970.
     pub at: u64,
 }
 
-/// What happened to a container or sandbox. Times in microseconds since 1970.
+/// Kinds of events of a container or sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
-    /// It was started.
+pub enum ContainerEventKind {
+    /// The container or sandbox was started.
     Started,
-    /// The kernel killed a process of it for lack of memory, perhaps not the first one.
+    /// The kernel killed a process for lack of memory, not necessarily the first process of the container.
     OutOfMemory {
-        /// Processes of it that were killed so far, if the runtime counts them.
+        /// Processes of the container that were killed so far, if the runtime counts them.
         kills: Option<u32>,
     },
-    /// Its first process has ended.
+    /// The first process has ended.
     Ended {
-        /// Exit code; 128 plus the number of the signal that killed it. `None` if the runtime did not see it, and of the init
-        /// of a shared PID namespace, of which the built-in runtime knows only that it has ended.
+        /// Exit code; 128 plus the number of the signal that killed the process. `None` if the runtime did not see it, and for
+        /// the init of a shared PID namespace: the built-in runtime knows only that it has ended.
         code: Option<i32>,
-        /// When it was started, if the event says so.
+        /// Start time, if the event has it.
         started: Option<u64>,
-        /// Who evicted it and why, if it was evicted: the built-in runtime does so for an NRI plugin.
+        /// The evictor and its reason, if the container was evicted. The built-in runtime evicts for NRI plugins.
         evicted: Option<Box<str>>,
     },
     /// The sandbox container of a sandbox that the built-in runtime runs with a shim of containerd has ended.
     SandboxContainerEnded {
-        /// The limit that its cgroup had reached.
+        /// The limit that the cgroup had reached.
         limit: Option<ReachedLimit>,
     },
 }
 
-/// What follows from an event for the story of a pod.
+/// The consequence of an event for the story of a pod.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ContainerFact {
     /// A container has ended.
-    Ended(Exit),
-    /// The kernel killed a process of this container for lack of memory; and how many so far, if known.
+    Ended(ExitRecord),
+    /// The kernel killed a process of this container for lack of memory; the number is the total so far, if known.
     OutOfMemory(Arc<ContainerIdentity>, Option<u32>),
     /// The first process of the sandbox has ended.
     SandboxEnded(SandboxEnd),
 }
 
-/// A container or sandbox that runs. Times in microseconds since 1970.
+/// A container or sandbox that runs.
 #[derive(Clone, Copy, Debug, Default)]
-struct Run {
+struct RunningContainer {
     started: Option<u64>,
-    /// The last time that the kernel killed a process of it.
+    /// The last time that the kernel killed a process of the container.
     oom_at: Option<u64>,
 }
 
-/// What runs, as far as events tell.
+/// The containers and sandboxes that run according to events, by id.
 #[derive(Debug)]
-pub(crate) struct Runs(LruCache<Arc<str>, Run>);
+pub(crate) struct RunningContainers(LruCache<Arc<str>, RunningContainer>);
 
-impl Default for Runs {
+impl Default for RunningContainers {
     fn default() -> Self {
         Self(LruCache::unbounded())
     }
 }
 
-impl Runs {
+impl RunningContainers {
     /// Takes in an event.
-    pub(crate) fn note(&mut self, event: &ContainerEvent) -> Option<ContainerFact> {
-        match &event.what {
-            What::Started => {
+    pub(crate) fn handle_event(&mut self, event: &ContainerEvent) -> Option<ContainerFact> {
+        match &event.kind {
+            ContainerEventKind::Started => {
                 self.run(&event.id).started = Some(event.at);
                 None
             }
-            What::OutOfMemory { kills } => {
+            ContainerEventKind::OutOfMemory { kills } => {
                 let container = event.container.clone()?;
                 self.run(&event.id).oom_at = Some(event.at);
                 Some(ContainerFact::OutOfMemory(container, *kills))
             }
-            What::SandboxContainerEnded { limit } => {
-                let end = SandboxEnd::of_container(event.at, *limit);
+            ContainerEventKind::SandboxContainerEnded { limit } => {
+                let end = SandboxEnd::from_container(event.at, *limit);
                 Some(ContainerFact::SandboxEnded(end))
             }
-            What::Ended {
+            ContainerEventKind::Ended {
                 code,
                 started,
                 evicted,
@@ -119,34 +121,40 @@ impl Runs {
         }
     }
 
-    fn run(&mut self, id: &Arc<str>) -> &mut Run {
-        if !self.0.contains(id) && self.0.len() >= KNOWN {
+    fn run(&mut self, id: &Arc<str>) -> &mut RunningContainer {
+        if !self.0.contains(id) && self.0.len() >= MAX_RUNNING {
             self.0.pop_lru();
         }
-        self.0.get_or_insert_mut(Arc::clone(id), Run::default)
+        self.0
+            .get_or_insert_mut(Arc::clone(id), RunningContainer::default)
     }
 }
 
-fn exit(container: &ContainerIdentity, at: u64, code: Option<i32>, run: Run) -> Exit {
+fn exit(
+    container: &ContainerIdentity,
+    at: u64,
+    code: Option<i32>,
+    run: RunningContainer,
+) -> ExitRecord {
     let is_oom = run
         .oom_at
-        .is_some_and(|oom_at| at.saturating_sub(oom_at) <= AT_ONCE);
-    Exit {
+        .is_some_and(|oom_at| at.saturating_sub(oom_at) <= EXIT_FOLLOWS_OOM_WITHIN);
+    ExitRecord {
         container: container.name.clone(),
         attempt: container.attempt,
-        code: code.unwrap_or(UNSEEN),
+        code: code.unwrap_or(UNSEEN_EXIT_CODE),
         reason: match code {
             Some(0) => ExitReason::Completed,
             Some(137) if is_oom => ExitReason::OomKilled,
             Some(_) => ExitReason::Error,
             None => ExitReason::Unknown,
         },
-        // One that ends at once may be told to have started after its end.
+        // The start of a container that ends at once may be reported with a time after its end.
         ran: run
             .started
             .map_or(0, |started| at.saturating_sub(started).max(1)),
         at,
-        ordered: false,
+        stop_requested: false,
         oom_kills: 0,
         oom_at: run.oom_at,
         evicted: None,
@@ -159,18 +167,18 @@ fn exit(container: &ContainerIdentity, at: u64, code: Option<i32>, run: Run) -> 
 mod tests {
     use super::*;
 
-    const OOM: What = What::OutOfMemory { kills: None };
+    const OOM: ContainerEventKind = ContainerEventKind::OutOfMemory { kills: None };
 
-    fn end(code: i32) -> What {
+    fn end(code: i32) -> ContainerEventKind {
         let code = Some(code);
-        What::Ended {
+        ContainerEventKind::Ended {
             code,
             started: None,
             evicted: None,
         }
     }
 
-    fn event(id: &str, what: What, at: u64) -> ContainerEvent {
+    fn event(id: &str, kind: ContainerEventKind, at: u64) -> ContainerEvent {
         let container = id.starts_with('c').then(|| ContainerIdentity {
             name: "app".into(),
             attempt: 2,
@@ -179,13 +187,13 @@ mod tests {
             id: id.into(),
             pod: Arc::default(),
             container: container.map(Arc::new),
-            what,
+            kind,
             at,
         }
     }
 
-    fn ended(runs: &mut Runs, id: &str, code: i32, at: u64) -> Exit {
-        match runs.note(&event(id, end(code), at)) {
+    fn ended(runs: &mut RunningContainers, id: &str, code: i32, at: u64) -> ExitRecord {
+        match runs.handle_event(&event(id, end(code), at)) {
             Some(ContainerFact::Ended(exit)) => exit,
             other => panic!("{other:?}"),
         }
@@ -193,9 +201,9 @@ mod tests {
 
     #[test]
     fn an_exit_has_its_run_and_the_last_kill() {
-        let mut runs = Runs::default();
-        runs.note(&event("c1", What::Started, 1_000_000));
-        let oom = runs.note(&event("c1", OOM, 2_000_000));
+        let mut runs = RunningContainers::default();
+        runs.handle_event(&event("c1", ContainerEventKind::Started, 1_000_000));
+        let oom = runs.handle_event(&event("c1", OOM, 2_000_000));
         assert!(matches!(oom, Some(ContainerFact::OutOfMemory(it, None)) if it.attempt == 2));
         let exit = ended(&mut runs, "c1", 137, 2_100_000);
         assert_eq!(
@@ -211,29 +219,30 @@ mod tests {
             (5, 2_100_000, ExitReason::Error),
             (0, 2_100_000, ExitReason::Completed),
         ] {
-            runs.note(&event("c2", OOM, 2_000_000));
+            runs.handle_event(&event("c2", OOM, 2_000_000));
             assert_eq!(ended(&mut runs, "c2", code, at).reason, reason, "{code}");
         }
-        let ended = runs.note(&event("s", end(137), 5));
+        let ended = runs.handle_event(&event("s", end(137), 5));
         let died = SandboxEnd::new(5, Some(137));
         assert_eq!(ended, Some(ContainerFact::SandboxEnded(died)));
         assert_eq!(runs.0.len(), 0);
-        for n in 0..2 * KNOWN {
-            runs.note(&event(&format!("c{n}"), What::Started, 1));
+        for n in 0..2 * MAX_RUNNING {
+            runs.handle_event(&event(&format!("c{n}"), ContainerEventKind::Started, 1));
         }
-        assert_eq!(runs.0.len(), KNOWN);
+        assert_eq!(runs.0.len(), MAX_RUNNING);
     }
 
     /// As the built-in runtime tells it.
     #[test]
     fn an_exit_that_was_not_seen_is_that_of_container_status() {
-        let mut runs = Runs::default();
-        let ended = What::Ended {
+        let mut runs = RunningContainers::default();
+        let ended = ContainerEventKind::Ended {
             code: None,
             started: Some(1_000_000),
             evicted: None,
         };
-        let Some(ContainerFact::Ended(exit)) = runs.note(&event("c1", ended, 3_000_000)) else {
+        let Some(ContainerFact::Ended(exit)) = runs.handle_event(&event("c1", ended, 3_000_000))
+        else {
             panic!("no exit");
         };
         assert_eq!(

@@ -17,21 +17,21 @@ use crate::call::times::{micros_of, unix_micros};
 use crate::call::{Call, CallRecord, FaultKind};
 use crate::cri::Method;
 
-/// Most pieces of work per call; the longest are kept.
-const MOST_WORK: usize = 24;
+/// Upper bound of pieces of work per call; the longest are kept.
+const MAX_WORK: usize = 24;
 
-/// See the module documentation. Its serde form is a line of the journal.
+/// A call of an episode. The serde form is a line of the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct EpisodeCall {
-    /// That of the recorder, until something is added to it.
+    /// The record that the flight recorder has too, until something is added to this one.
     #[serde(flatten)]
     record: Arc<CallRecord>,
-    /// Whether the same call had failed before in its episode.
+    /// Set if the same call had failed before in the episode.
     #[serde(skip)]
     pub(super) retry: bool,
     #[serde(rename = "seen", default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) work: Vec<Work>,
-    /// Whether processes were scanned for it: then none at work means none seen.
+    pub(super) work: Vec<ObservedWork>,
+    /// Set if processes were scanned during the call: then a call without work had no process at work.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) scanned: bool,
     /// The exec probe that had failed before (StopContainer, or ExecSync of a hook).
@@ -41,14 +41,17 @@ pub(super) struct EpisodeCall {
         skip_serializing_if = "Option::is_none"
     )]
     pub(super) probe: Option<FailedProbe>,
-    /// The other pulls that it waited for (PullImage).
+    /// The other pulls that this one waited for (PullImage).
     #[serde(rename = "queued", default, skip_serializing_if = "Option::is_none")]
     pub(super) queue: Option<Box<PullQueue>>,
+    /// Warnings of the built-in runtime, such as that an image is for another platform.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) remarks: Vec<Arc<str>>,
 }
 
-/// A piece of work of the runtime. Times in microseconds since 1970.
+/// A piece of work of the runtime.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Work {
+pub(super) struct ObservedWork {
     #[serde(rename = "work")]
     pub(super) kind: WorkKind,
     pub(super) name: Arc<str>,
@@ -59,10 +62,10 @@ pub(super) struct Work {
     pub(super) activity: Option<Arc<str>>,
     pub(super) began: u64,
     pub(super) ended: u64,
-    /// Whether it is a step of the built-in runtime, with exact times.
+    /// Set for a step of the built-in runtime, which has exact times.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) own: bool,
-    /// The number of spans above a span, up to that of the call; 0 for other work.
+    /// The number of spans between this span and the span of the call; 0 for other work.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) depth: u16,
 }
@@ -98,10 +101,17 @@ impl EpisodeCall {
         steps: Option<&RuntimeSteps>,
     ) -> Self {
         let mut work: Vec<_> = match steps {
-            Some(steps) => steps.read().iter().filter_map(Work::of_step).collect(),
-            None => observations.into_iter().map(Work::observed).collect(),
+            Some(steps) => steps
+                .read()
+                .iter()
+                .filter_map(ObservedWork::from_step)
+                .collect(),
+            None => observations
+                .into_iter()
+                .map(ObservedWork::observed)
+                .collect(),
         };
-        work.extend(Work::injected(&record));
+        work.extend(ObservedWork::injected(&record));
         Self {
             record,
             retry: false,
@@ -109,10 +119,11 @@ impl EpisodeCall {
             scanned: false,
             probe: None,
             queue: None,
+            remarks: steps.map(RuntimeSteps::remarks).unwrap_or_default(),
         }
     }
 
-    /// Notes that processes were scanned while it was in flight.
+    /// Notes whether processes were scanned while the call was in flight.
     pub(super) fn scanned(mut self, scanned: bool) -> Self {
         self.scanned = scanned;
         self
@@ -124,12 +135,12 @@ impl EpisodeCall {
         Self::new(record, observations, call.steps.get().map(AsRef::as_ref))
     }
 
-    /// Its duration so far, in milliseconds.
+    /// Duration so far, for pages.
     pub(super) fn duration_ms(&self) -> f64 {
         millis(self.elapsed_us())
     }
 
-    /// The caller's deadline, in milliseconds from its begin.
+    /// The time from the begin to the caller's deadline, for pages.
     pub(super) fn deadline_ms(&self) -> Option<f64> {
         self.deadline.map(|deadline| millis(micros_of(deadline)))
     }
@@ -139,31 +150,32 @@ impl EpisodeCall {
         self.spans.as_ref().map(|spans| spans.client)
     }
 
-    /// Returns whether it has failed. A hook has not: the kubelet goes on, or stops its container, whatever it says.
+    /// Returns whether the call has failed. A hook never fails a pod: the kubelet goes on, or stops the container.
     pub(super) fn is_bad(&self) -> bool {
         self.method != Method::ExecSync && self.record.is_bad()
     }
 
     /// Adds work that arrived after the end of the call.
-    pub(super) fn add_work(&mut self, more: impl IntoIterator<Item = Work>) {
+    pub(super) fn add_work(&mut self, more: impl IntoIterator<Item = ObservedWork>) {
         let mut work = std::mem::take(&mut self.work);
         work.extend(more);
         self.work = longest(work);
     }
 
-    /// Shares the texts of its work.
+    /// Shares the texts of the work.
     pub(super) fn share_texts(&mut self, texts: &mut SharedTexts) {
         self.work
             .iter_mut()
             .for_each(|work| work.share_texts(texts));
+        self.remarks.iter_mut().for_each(|text| texts.share(text));
     }
 
-    /// Returns whether it created its sandbox.
+    /// Returns whether the call created a sandbox.
     pub(super) fn is_new_sandbox(&self) -> bool {
         self.method == Method::RunPodSandbox && self.is_good()
     }
 
-    /// Its object within the pod: an image, a container's name, or empty for the sandbox itself.
+    /// The object within the pod: an image, a container's name, or empty for the sandbox itself.
     pub(super) fn target(&self) -> &str {
         match self.method {
             Method::PullImage => self.image.as_deref().unwrap_or_default(),
@@ -171,20 +183,25 @@ impl EpisodeCall {
         }
     }
 
-    /// Its view in an episode that began at `from`.
-    pub(super) fn view(&self, from: u64) -> view::Call {
-        view::Call {
+    /// The view of the call in an episode that began at `from`.
+    pub(super) fn view(&self, from: u64) -> view::CallView {
+        view::CallView {
             offset_ms: millis(self.began_us().saturating_sub(from)),
             retry: self.retry,
             details: self.work.iter().map(|work| work.view(from)).collect(),
-            ..view::Call::of(self)
+            remarks: self
+                .remarks
+                .iter()
+                .map(|text| (**text).to_owned())
+                .collect(),
+            ..view::CallView::from_record(self)
         }
     }
 }
 
-impl Work {
+impl ObservedWork {
     /// A span of the runtime.
-    pub(super) fn of_span(span: &RuntimeSpan) -> Self {
+    pub(super) fn from_span(span: &RuntimeSpan) -> Self {
         Self {
             kind: WorkKind::Runtime,
             name: Arc::clone(&span.name),
@@ -198,7 +215,7 @@ impl Work {
     }
 
     /// A step of the built-in runtime; `None` for a step with sub-steps.
-    fn of_step(record: &StepRecord) -> Option<Self> {
+    fn from_step(record: &StepRecord) -> Option<Self> {
         let words = record.step.words();
         let name = record.name.as_deref();
         let (kind, name, activity) = match record.step.worker() {
@@ -259,7 +276,7 @@ impl Work {
         }
     }
 
-    /// Shares its texts.
+    /// Shares the texts.
     pub(super) fn share_texts(&mut self, texts: &mut SharedTexts) {
         let own = [&mut self.command, &mut self.activity];
         let own = own.into_iter().filter_map(Option::as_mut);
@@ -267,28 +284,30 @@ impl Work {
             .for_each(|text| texts.share(text));
     }
 
-    /// Its duration, in microseconds; for processes the observed part.
+    /// The duration. A process may have worked for longer than it was observed.
     pub(super) fn took(&self) -> u64 {
         self.ended.saturating_sub(self.began)
     }
 
-    /// Returns whether its time counts as network.
+    /// Returns whether the time counts as network.
     pub(super) fn is_network(&self) -> bool {
         self.kind == WorkKind::Cni
     }
 
-    /// Returns whether it is a process seen by the scanner.
+    /// Returns whether the scanner saw a process at work.
     pub(super) fn is_process(&self) -> bool {
         !self.own && self.kind != WorkKind::Runtime
     }
 
-    fn view(&self, from: u64) -> view::Detail {
-        let source = match self.own {
-            true => "runtime",
-            false if self.is_process() => "process",
-            false => "span",
+    fn view(&self, from: u64) -> view::CallDetail {
+        let source = if self.own {
+            "runtime"
+        } else if self.is_process() {
+            "process"
+        } else {
+            "span"
         };
-        view::Detail {
+        view::CallDetail {
             what: self.kind.name().to_owned(),
             name: (*self.name).to_owned(),
             command: self.command.as_deref().map(str::to_owned),
@@ -301,12 +320,12 @@ impl Work {
 }
 
 /// Limits the work to the longest pieces, in the order in which they began.
-fn longest(mut work: Vec<Work>) -> Vec<Work> {
-    if work.len() > MOST_WORK {
-        work.sort_by_key(|it| std::cmp::Reverse(it.took()));
-        work.truncate(MOST_WORK);
+fn longest(mut work: Vec<ObservedWork>) -> Vec<ObservedWork> {
+    if work.len() > MAX_WORK {
+        work.sort_by_key(|piece| std::cmp::Reverse(piece.took()));
+        work.truncate(MAX_WORK);
     }
-    work.sort_by_key(|it| it.began);
+    work.sort_by_key(|piece| piece.began);
     work.shrink_to_fit();
     work
 }

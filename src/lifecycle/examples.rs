@@ -3,21 +3,23 @@
 mod lists;
 
 pub(crate) use self::lists::{all, pods, recent, story};
-use super::view::{Call, Detail, Episode, Exit, Phase, State, Wait};
+use super::view::{
+    CallDetail, CallView, EpisodeState, EpisodeView, ExitView, InitContainerWaitView, PhaseDuration,
+};
 
 /// The time of day in all of them.
 pub(crate) const NOW: u64 = 1_769_850_487_123_456;
 
-fn phases(parts: &[(&str, f64)]) -> Vec<Phase> {
-    let phase = |&(phase, ms): &(&str, f64)| Phase {
+fn phases(parts: &[(&str, f64)]) -> Vec<PhaseDuration> {
+    let phase = |&(phase, ms): &(&str, f64)| PhaseDuration {
         phase: phase.to_owned(),
         ms,
     };
     parts.iter().map(phase).collect()
 }
 
-fn call(seq: u64, method: &str, offset_ms: f64, duration_ms: f64) -> Call {
-    Call {
+fn call(seq: u64, method: &str, offset_ms: f64, duration_ms: f64) -> CallView {
+    CallView {
         seq,
         method: method.to_owned(),
         offset_ms,
@@ -27,12 +29,12 @@ fn call(seq: u64, method: &str, offset_ms: f64, duration_ms: f64) -> Call {
         deadline_ms: Some(240_000.0),
         backend: Some("containerd".to_owned()),
         client: "kubelet".to_owned(),
-        ..Call::default()
+        ..CallView::default()
     }
 }
 
-fn detail(what: &str, name: &str, doing: Option<&str>, at: f64, ms: f64) -> Detail {
-    Detail {
+fn detail(what: &str, name: &str, doing: Option<&str>, at: f64, ms: f64) -> CallDetail {
+    CallDetail {
         what: what.to_owned(),
         name: name.to_owned(),
         command: None,
@@ -43,47 +45,52 @@ fn detail(what: &str, name: &str, doing: Option<&str>, at: f64, ms: f64) -> Deta
     }
 }
 
-fn container(mut call: Call, name: &str) -> Call {
+fn container(mut call: CallView, name: &str) -> CallView {
     call.container = Some(name.to_owned());
     call
 }
 
-fn image(mut call: Call, image: &str) -> Call {
+fn image(mut call: CallView, image: &str) -> CallView {
     call.image = Some(image.to_owned());
     call
 }
 
-fn failed(mut call: Call, outcome: &str, code: &str, error: &str) -> Call {
+fn with_remark(mut call: CallView, remark: &str) -> CallView {
+    call.remarks.push(remark.to_owned());
+    call
+}
+
+fn failed(mut call: CallView, outcome: &str, code: &str, error: &str) -> CallView {
     call.outcome = outcome.to_owned();
     call.code = code.to_owned();
     call.error = Some(error.to_owned());
     call
 }
 
-fn start(name: &str, ago_s: u64, duration_ms: f64, headline: &str) -> Episode {
-    Episode {
+fn start(name: &str, ago_s: u64, duration_ms: f64, headline: &str) -> EpisodeView {
+    EpisodeView {
         kind: "start".to_owned(),
         namespace: "shop".to_owned(),
         name: name.to_owned(),
         uid: "1f3c9a52-6d0e-4f1b-9f0a-3f1b2c4d5e6f".to_owned(),
         sandbox_id: Some("8d1c0b6f5e2a4f0e9c7b".repeat(3)),
         trace_id: "4bf92f3577b34da6a3ce929d0e0e4736".to_owned(),
-        state: State::Ok,
+        state: EpisodeState::Ok,
         began_unix_us: NOW - ago_s * 1_000_000,
         duration_ms,
         headline: headline.to_owned(),
-        ..Episode::default()
+        ..EpisodeView::default()
     }
 }
 
 /// 9.5 of 14.2 seconds in a CNI plugin.
-pub(crate) fn slow_cni() -> Episode {
+pub(crate) fn slow_cni() -> EpisodeView {
     let mut sandbox = call(11, "RunPodSandbox", 0.0, 9830.0);
     sandbox.details = vec![
         detail("cni", "calico", Some("iptables"), 140.0, 9500.0),
         detail("oci", "runc", Some("create"), 9680.0, 120.0),
     ];
-    Episode {
+    EpisodeView {
         phases: phases(&[
             ("sandbox", 330.0),
             ("network", 9500.0),
@@ -112,14 +119,14 @@ pub(crate) fn slow_cni() -> Episode {
 }
 
 /// 6.5 of 8.1 seconds in an init container.
-pub(crate) fn slow_init() -> Episode {
+pub(crate) fn slow_init() -> EpisodeView {
     let start = start(
         "shop-db-0",
         200,
         8100.0,
         "init container migrate ran for 6.50 s of 8.10 s",
     );
-    Episode {
+    EpisodeView {
         phases: phases(&[
             ("sandbox", 170.0),
             ("container_create", 60.0),
@@ -134,7 +141,7 @@ pub(crate) fn slow_init() -> Episode {
             container(call(34, "CreateContainer", 7900.0, 30.0), "postgres"),
             container(call(35, "StartContainer", 7980.0, 120.0), "postgres"),
         ],
-        exits: vec![Exit {
+        exits: vec![ExitView {
             container: "migrate".to_owned(),
             attempt: 0,
             code: 0,
@@ -144,7 +151,7 @@ pub(crate) fn slow_init() -> Episode {
             evicted: None,
             ordered: false,
         }],
-        waits: vec![Wait {
+        waits: vec![InitContainerWaitView {
             before: 3,
             offset_ms: 360.0,
             duration_ms: 6500.0,
@@ -155,8 +162,8 @@ pub(crate) fn slow_init() -> Episode {
 }
 
 /// 41 of 42 seconds pulling.
-pub(crate) fn slow_pull() -> Episode {
-    Episode {
+pub(crate) fn slow_pull() -> EpisodeView {
+    EpisodeView {
         phases: phases(&[
             ("sandbox", 180.0),
             ("network", 90.0),
@@ -169,7 +176,10 @@ pub(crate) fn slow_pull() -> Episode {
         calls: vec![
             call(21, "RunPodSandbox", 0.0, 270.0),
             image(
-                call(22, "PullImage", 500.0, 41_000.0),
+                with_remark(
+                    call(22, "PullImage", 500.0, 41_000.0),
+                    "the image says that it is for linux/arm64, and this node is linux/amd64/v3",
+                ),
                 "registry.example.com/ml/model-server@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
             ),
             container(call(23, "CreateContainer", 41_700.0, 120.0), "model"),
@@ -185,7 +195,7 @@ pub(crate) fn slow_pull() -> Episode {
 }
 
 /// An image that does not exist.
-pub(crate) fn failed_image() -> Episode {
+pub(crate) fn failed_image() -> EpisodeView {
     let pull = |seq, at| {
         failed(
             image(
@@ -199,8 +209,8 @@ pub(crate) fn failed_image() -> Episode {
     };
     let mut again = pull(33, 16_000.0);
     again.retry = true;
-    Episode {
-        state: State::Failed,
+    EpisodeView {
+        state: EpisodeState::Failed,
         retries: 1,
         failures: 2,
         phases: phases(&[
@@ -224,20 +234,20 @@ pub(crate) fn failed_image() -> Episode {
 }
 
 /// An image that has been pulled in vain seven times, and will be tried again.
-pub(crate) fn many_tries() -> Episode {
+pub(crate) fn many_tries() -> EpisodeView {
     let began = NOW - 490_000_000;
     let mut calls = failed_image().calls;
     let pull = calls.swap_remove(1);
     calls.truncate(1);
-    calls.extend((0..7_u32).map(|n| Call {
+    calls.extend((0..7_u32).map(|n| CallView {
         seq: 40 + u64::from(n),
         offset_ms: 600.0 + f64::from(n) * 80_000.0,
         began_unix_us: began + 600_000 + u64::from(n) * 80_000_000,
         retry: n > 0,
         ..pull.clone()
     }));
-    Episode {
-        state: State::Failing,
+    EpisodeView {
+        state: EpisodeState::Failing,
         retries: 6,
         failures: 7,
         calls,
@@ -251,8 +261,8 @@ pub(crate) fn many_tries() -> Episode {
 }
 
 /// A container in a crash loop.
-pub(crate) fn crash_loop() -> Episode {
-    let exit = |attempt, at: u64| Exit {
+pub(crate) fn crash_loop() -> EpisodeView {
+    let exit = |attempt, at: u64| ExitView {
         container: "app".to_owned(),
         attempt,
         code: 137,
@@ -262,7 +272,7 @@ pub(crate) fn crash_loop() -> Episode {
         evicted: None,
         ordered: false,
     };
-    Episode {
+    EpisodeView {
         kind: "restart".to_owned(),
         attempt: 3,
         container: Some("app".to_owned()),
@@ -286,7 +296,7 @@ pub(crate) fn crash_loop() -> Episode {
 }
 
 /// A sandbox that was retried after its deadline.
-pub(crate) fn retries() -> Episode {
+pub(crate) fn retries() -> EpisodeView {
     let first = failed(
         call(51, "RunPodSandbox", 0.0, 240_000.0),
         "deadline",
@@ -301,7 +311,7 @@ pub(crate) fn retries() -> Episode {
     );
     let mut third = call(53, "RunPodSandbox", 262_000.0, 900.0);
     third.retry = true;
-    Episode {
+    EpisodeView {
         retries: 2,
         failures: 2,
         phases: phases(&[
@@ -312,7 +322,7 @@ pub(crate) fn retries() -> Episode {
         ]),
         calls: vec![
             first,
-            Call {
+            CallView {
                 retry: true,
                 ..second
             },
@@ -330,14 +340,14 @@ pub(crate) fn retries() -> Episode {
 }
 
 /// A start that still waits for its network.
-pub(crate) fn in_flight() -> Episode {
+pub(crate) fn in_flight() -> EpisodeView {
     let mut sandbox = call(61, "RunPodSandbox", 0.0, 130_000.0);
     sandbox.outcome = "in_flight".to_owned();
     sandbox.code = String::new();
     sandbox.phase = Some("waiting".to_owned());
     sandbox.details = vec![detail("cni", "bridge", None, 200.0, 129_800.0)];
-    Episode {
-        state: State::Open,
+    EpisodeView {
+        state: EpisodeState::Open,
         sandbox_id: None,
         phases: phases(&[("sandbox", 200.0), ("network", 129_800.0)]),
         calls: vec![sandbox],
@@ -351,7 +361,7 @@ pub(crate) fn in_flight() -> Episode {
 }
 
 /// Names and texts with markup and control characters.
-pub(crate) fn hostile() -> Episode {
+pub(crate) fn hostile() -> EpisodeView {
     let mut call = failed(
         call(71, "RunPodSandbox", 0.0, 5.0),
         "error",
@@ -359,8 +369,8 @@ pub(crate) fn hostile() -> Episode {
         "\u{1b}[2J<script>alert(1)</script>\u{202e}gnp.exe\nsecond line",
     );
     call.container = Some("\u{1b}]0;owned\u{7}<b>".to_owned());
-    Episode {
-        state: State::Failed,
+    EpisodeView {
+        state: EpisodeState::Failed,
         failures: 1,
         phases: phases(&[("sandbox", 5.0), ("\"><script>", 1.0)]),
         calls: vec![call],

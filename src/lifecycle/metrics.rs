@@ -7,9 +7,9 @@ use opentelemetry::trace::TraceId;
 use super::Stories;
 use super::diagnosis;
 use super::episode_call::EpisodeCall;
-use super::episode_store::{Episode, Exit};
+use super::episode_store::{Episode, ExitRecord};
 use super::timeline::EpisodePhase;
-use super::view::State;
+use super::view::EpisodeState;
 use crate::call::Ending;
 use crate::call::episode::Kind;
 use crate::cri::Method;
@@ -56,7 +56,7 @@ const START_CALL: Label = fixed(
 const START_BUCKETS: &[f64] = &[
     0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0,
 ];
-/// Those of the kubelet's `kubelet_pod_start_sli_duration_seconds`.
+/// The buckets of the kubelet's `kubelet_pod_start_sli_duration_seconds`.
 const SLI_BUCKETS: &[f64] = &[
     0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0,
     300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
@@ -65,7 +65,7 @@ const SLI_BUCKETS: &[f64] = &[
 const RELIST_BUCKETS: &[f64] = &[
     0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 180.0, 300.0, 600.0,
 ];
-/// Their phases.
+/// Phases of starts.
 const PHASE_BUCKETS: &[f64] = &[
     0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
 ];
@@ -157,19 +157,19 @@ fn seconds(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
 
-fn index(state: State) -> usize {
+fn index(state: EpisodeState) -> usize {
     match state {
-        State::Open | State::Failing | State::Ok => 0,
-        State::Failed => 1,
-        State::Cancelled => 2,
+        EpisodeState::Open | EpisodeState::Failing | EpisodeState::Ok => 0,
+        EpisodeState::Failed => 1,
+        EpisodeState::Cancelled => 2,
     }
 }
 
 impl StoryMetrics {
-    /// Registers the metrics, and those that are computed from `stories`.
+    /// Registers the metrics that are counted, and the metrics that are computed from `stories`.
     ///
     /// # Errors
-    /// If they are registered already.
+    /// If a metric is registered already.
     pub(super) fn new(registry: &Registry, stories: &Arc<Stories>) -> Result<Self, RegistryError> {
         compute(registry, stories)?;
         super::node::metrics::register(registry, stories)?;
@@ -205,11 +205,11 @@ impl StoryMetrics {
         self.sandbox_deaths.at([]);
     }
 
-    /// A call of an episode of this kind has ended.
+    /// Counts a call of an episode of this kind.
     pub(super) fn call(&self, kind: Kind, call: &EpisodeCall) {
         let phase = diagnosis::phase(call);
         let failed = START_CALLS.iter().position(|p| *p == phase);
-        // A call that the kubelet breaks off, as when the pod is deleted, has not failed.
+        // A call that the kubelet breaks off because the pod was deleted has not failed.
         let is_failure = call.is_bad() && !call.has_ended(Ending::Cancelled);
         if let Some(i) = failed.filter(|_| kind == Kind::Start && is_failure)
             && let Some(failures) = self.failures.at([i])
@@ -226,39 +226,39 @@ impl StoryMetrics {
         }
     }
 
-    /// A relist of the kubelet has ended; it took these microseconds.
+    /// Counts a relist of the kubelet and its duration.
     pub(super) fn relist(&self, took: u64) {
         if let Some(relists) = self.relists.at([]) {
             relists.observe(seconds(took));
         }
     }
 
-    /// A container has ended.
-    pub(super) fn exit(&self, exit: &Exit) {
+    /// Counts the exit of a container.
+    pub(super) fn exit(&self, exit: &ExitRecord) {
         if let Some(exits) = self.exits.at([exit.reason as usize]) {
             exits.inc();
         }
     }
 
-    /// The kernel killed so many processes of a container.
+    /// Counts processes of a container that the kernel killed for lack of memory.
     pub(super) fn oom_kills(&self, kills: u32) {
         if let Some(all) = self.oom_kills.at([]) {
             all.inc_by(u64::from(kills));
         }
     }
 
-    /// A sandbox has ended without a request to stop it.
+    /// Counts a sandbox that ended without a request to stop it.
     pub(super) fn sandbox_death(&self) {
         if let Some(deaths) = self.sandbox_deaths.at([]) {
             deaths.inc();
         }
     }
 
-    /// An episode was closed. `trace` is its trace, if that is exported.
+    /// Counts an episode that was closed. `trace` is its trace, if the trace is exported.
     pub(super) fn closed(&self, episode: &Episode, trace: Option<TraceId>) {
         let time = seconds(episode.ended.saturating_sub(episode.began));
-        // The kubelet still tries what was given up before.
-        let is_repeated = episode.closings > 1 && episode.state != State::Ok;
+        // The start was counted when it was given up, and the kubelet still tries.
+        let is_repeated = episode.closings > 1 && episode.state != EpisodeState::Ok;
         match episode.kind {
             _ if is_repeated => {}
             Kind::Start => self.start(episode, time, trace),
@@ -293,7 +293,9 @@ impl StoryMetrics {
 /// The start since the kubelet saw the pod.
 impl StoryMetrics {
     fn since_seen(&self, episode: &Episode) {
-        let start = episode.pod_start().filter(|_| episode.state == State::Ok);
+        let start = episode
+            .pod_start()
+            .filter(|_| episode.state == EpisodeState::Ok);
         let Some(start) = start else { return };
         for (metric, time) in [
             (&self.sli, start.sli),
@@ -345,14 +347,14 @@ fn compute(registry: &Registry, stories: &Arc<Stories>) -> Result<(), RegistryEr
 #[cfg(test)]
 pub(crate) fn populate(registry: &Registry) {
     use super::script::{at, pod};
-    let mut reader = crate::settings::Reader::empty();
+    let mut reader = crate::settings::SettingsReader::empty();
     let settings = super::settings::StorySettings::read(&mut reader, "/nowhere".as_ref());
     let stories = Arc::new(Stories::new(&settings, Arc::default()));
     let metrics = StoryMetrics::new(registry, &stories).expect("once");
     {
         let mut node = stories.node();
         node.kubelet = Some(true);
-        node.disks = vec![("upstream".into(), super::node::ImageFs::default())];
+        node.disks = vec![("upstream".into(), super::node::ImageFilesystem::default())];
     }
     metrics.relist(20_000);
     stories.relists().listed_now();

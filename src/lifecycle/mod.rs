@@ -10,7 +10,7 @@
 //!                                                                             at work; OTLP receiver: the upstream's spans
 //! ```
 //!
-//! Everything right of the feed runs on the side thread. On pages and in help, a story is the episodes of a pod.
+//! Everything right of the feed runs on the side thread. On pages and in help, a story is all episodes of a pod.
 
 pub mod activity;
 pub mod aggregator;
@@ -50,7 +50,7 @@ mod usual;
 pub mod view;
 
 pub use self::aggregator::Aggregator;
-pub use self::call_sink::{CallSink, Event, RuntimeSpan};
+pub use self::call_sink::{AggregatorEvent, CallSink, RuntimeSpan};
 pub use self::episode_subscriber::EpisodeSubscriber;
 pub use self::stories::Stories;
-pub use self::trace::Trace;
+pub use self::trace::EpisodeTracer;

@@ -1,21 +1,21 @@
-//! The directories of pods below that of the kubelet. The kubelet makes one before it first calls the runtime for a pod, and removes it some
-//! seconds after the pod is deleted. A pod without one says nothing: crictl makes none.
+//! The directories of pods in the kubelet's directory. The kubelet makes one before it first calls the runtime for a pod, and
+//! removes it some seconds after the pod is deleted. A missing directory proves nothing by itself: crictl makes none.
 
 use std::collections::HashSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Whether there is a directory, by the uid of the pod.
-pub(super) type Found = Vec<(Box<str>, bool)>;
+/// Pods by uid, and whether each has a directory.
+pub(super) type FoundPodDirs = Vec<(Box<str>, bool)>;
 
 /// The pods whose directory was seen.
 #[derive(Debug, Default)]
-pub(super) struct PodDirs(HashSet<Box<str>>);
+pub(super) struct KnownPodDirs(HashSet<Box<str>>);
 
-impl PodDirs {
-    /// Takes in what was found of all pods that matter. Returns those whose directory is gone.
-    pub(super) fn note(&mut self, found: Found) -> Vec<Box<str>> {
+impl KnownPodDirs {
+    /// Takes in which pods have a directory now. Returns the pods whose directory is gone.
+    pub(super) fn update(&mut self, found: FoundPodDirs) -> Vec<Box<str>> {
         let mut gone = Vec::new();
         let mut seen = HashSet::new();
         for (uid, is_there) in found {
@@ -31,17 +31,17 @@ impl PodDirs {
         gone
     }
 
-    /// No pod matters.
+    /// Forgets all pods.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 }
 
-/// Which of these pods have a directory; nothing about those of which that is not known. Blocks.
-pub(super) fn look(kubelet_dir: &Path, uids: &[Box<str>]) -> Found {
+/// Checks which of these pods have a directory, and leaves out the pods for which the check fails. Blocks.
+pub(super) fn find(kubelet_dir: &Path, uids: &[Box<str>]) -> FoundPodDirs {
     let pods = kubelet_dir.join("pods");
     if !pods.is_dir() {
-        return Found::new();
+        return FoundPodDirs::new();
     }
     let found = uids.iter().filter(|uid| is_name(uid)).filter_map(|uid| {
         let is_there = match fs::symlink_metadata(pods.join(&**uid)) {
@@ -56,8 +56,8 @@ pub(super) fn look(kubelet_dir: &Path, uids: &[Box<str>]) -> Found {
 
 /// Returns whether a uid, which a caller of the CRI may choose, is the name of a file in a directory.
 fn is_name(uid: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    !uid.is_empty() && uid.bytes().all(is_plain)
+    let mut bytes = uid.bytes();
+    !uid.is_empty() && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
 #[cfg(test)]
@@ -68,17 +68,17 @@ mod tests {
     fn a_directory_that_was_seen_and_is_gone_tells_of_a_deletion() {
         let dir = tempfile::tempdir().expect("dir");
         let uids = ["uid-a", "uid-b", "../x"].map(Box::from);
-        let mut dirs = PodDirs::default();
-        assert_eq!(look(dir.path(), &uids), Found::new(), "no kubelet");
+        let mut dirs = KnownPodDirs::default();
+        assert_eq!(find(dir.path(), &uids), FoundPodDirs::new(), "no kubelet");
         fs::create_dir_all(dir.path().join("pods/uid-a")).expect("made");
         fs::create_dir_all(dir.path().join("x")).expect("made");
-        let found = look(dir.path(), &uids);
+        let found = find(dir.path(), &uids);
         assert_eq!(found, [("uid-a".into(), true), ("uid-b".into(), false)]);
-        assert_eq!(dirs.note(found), [""; 0].map(Box::from));
+        assert_eq!(dirs.update(found), [""; 0].map(Box::from));
         fs::remove_dir(dir.path().join("pods/uid-a")).expect("removed");
-        let gone = dirs.note(look(dir.path(), &uids));
+        let gone = dirs.update(find(dir.path(), &uids));
         assert_eq!(gone, ["uid-a".into()]);
-        let told = dirs.note(look(dir.path(), &uids));
+        let told = dirs.update(find(dir.path(), &uids));
         assert_eq!(told, [""; 0].map(Box::from));
     }
 }

@@ -6,33 +6,35 @@ use std::sync::Arc;
 use super::diagnosis;
 use super::episode_store::Episode;
 use super::stories::Stories;
-use super::usual::Node;
-use super::view::{self, Pods};
+use super::usual::NodeContext;
+use super::view::{self, PodList};
 use crate::call::Call;
 
 impl Stories {
     /// The pods in memory, those in trouble first. Calls in flight are included.
-    pub fn pods(&self, in_flight: &[Arc<Call>]) -> Pods {
+    pub fn pods(&self, in_flight: &[Arc<Call>]) -> PodList {
         let now = self.now();
         let (mut pods, forgotten) = self.read(
             in_flight,
             |_| true,
             |episodes, store, pulls| {
                 let pods = by_pod(episodes).into_values();
-                let node = || store.node().with_pulls(pulls.clone());
-                let pods = pods.filter_map(|own| pod(&own, node(), now));
+                let pods = pods.filter_map(|own| {
+                    let node = store.node().with_pulls(pulls.clone());
+                    summary_of_pod(&own, node, now)
+                });
                 (pods.collect::<Vec<_>>(), store.forgotten())
             },
         );
         if let Some(captured) = &self.captured {
             for pod in &mut pods {
-                let said = captured.said(&pod.namespace, &pod.name);
+                let said = captured.headline(&pod.namespace, &pod.name);
                 said.into_iter()
                     .for_each(|said| pod.reason.clone_from(&said.headline));
             }
         }
-        view::sort(&mut pods, false);
-        Pods {
+        view::sort_pods(&mut pods, false);
+        PodList {
             now_unix_us: now,
             known: pods.len(),
             pods,
@@ -41,10 +43,8 @@ impl Stories {
     }
 }
 
-/// Namespace, name and uid.
-type Key<'a> = [&'a str; 3];
-
-fn by_pod<'a>(episodes: &[&'a Episode]) -> BTreeMap<Key<'a>, Vec<&'a Episode>> {
+/// The episodes by namespace, name and uid of their pod.
+fn by_pod<'a>(episodes: &[&'a Episode]) -> BTreeMap<[&'a str; 3], Vec<&'a Episode>> {
     let mut pods = BTreeMap::<_, Vec<_>>::new();
     for episode in episodes {
         let pod = &episode.pod;
@@ -54,12 +54,12 @@ fn by_pod<'a>(episodes: &[&'a Episode]) -> BTreeMap<Key<'a>, Vec<&'a Episode>> {
     pods
 }
 
-/// The entry of one pod; its reason is that of its own page.
-fn pod(own: &[&Episode], node: Node<'_>, now: u64) -> Option<view::Pod> {
-    let causes = diagnosis::Pods::new(own, node, now);
+/// The entry of one pod. Its reason is the headline of its own page.
+fn summary_of_pod(own: &[&Episode], node: NodeContext<'_>, now: u64) -> Option<view::PodSummary> {
+    let causes = diagnosis::Diagnoser::new(own, node, now);
     let shown = own.iter().map(|episode| episode.summary(&causes));
-    let reason = causes.newest()?;
-    view::Pod::of(shown.collect(), reason.to_string(), now)
+    let reason = causes.newest_cause()?;
+    view::PodSummary::from_episodes(shown.collect(), reason.to_string(), now)
 }
 
 #[cfg(test)]
@@ -83,9 +83,16 @@ mod tests {
             db.start(("db", 0), 130, 10),
         ]);
         let pods = stories.pods(&[]);
-        let of: Vec<_> = pods.pods.iter().map(|it| (&*it.name, it.state)).collect();
-        assert_eq!(of, [("web", PodState::Failing), ("db", PodState::Starting)]);
-        let story = stories.of_pod("shop", "web", None, &[]).expect("known");
+        let states: Vec<_> = pods
+            .pods
+            .iter()
+            .map(|pod| (&*pod.name, pod.state))
+            .collect();
+        assert_eq!(
+            states,
+            [("web", PodState::Failing), ("db", PodState::Starting)]
+        );
+        let story = stories.pod_story("shop", "web", None, &[]).expect("known");
         assert_eq!(pods.pods[0].reason, story.headline);
         assert_eq!((pods.known, pods.pods[0].episodes), (2, 1));
     }

@@ -1,8 +1,8 @@
 //! Rates, errors and durations of calls by method, over the last minute, the last hour and since the start.
 //!
-//! Snapshots of the histograms that the request path fills anyway: one every five seconds for the last minute, one every
-//! minute for the last hour. The calls since then are the difference. Only methods that were called have snapshots, about 7
-//! KiB in total each: 300 KiB for all methods, a third of that on a node.
+//! The module takes snapshots of the histograms that the request path fills anyway: one every five seconds for the last
+//! minute, one every minute for the last hour. A rate is the difference to a snapshot. Only methods that were called have
+//! snapshots, about 7 KiB per method: 300 KiB for all methods, about 100 KiB on a node.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,35 +14,35 @@ use crate::telemetry::family::{Counters, Histograms};
 use crate::telemetry::metric::CALL_BUCKETS;
 
 /// Interval between two snapshots.
-pub const STEP: Duration = Duration::from_secs(5);
+pub const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Snapshots per minute.
-const STEPS_PER_MINUTE: usize = 12;
+const SNAPSHOTS_PER_MINUTE: usize = 12;
 
 /// Snapshots of the last minute, and one more, so that the oldest is never younger than a minute.
-const FINE: usize = STEPS_PER_MINUTE + 1;
+const MINUTE_SNAPSHOTS: usize = SNAPSHOTS_PER_MINUTE + 1;
 
-/// The same for the last hour.
-const COARSE: usize = 60 + 1;
+/// Snapshots of the last hour, and one more, so that the oldest is never younger than an hour.
+const HOUR_SNAPSHOTS: usize = 60 + 1;
 
 /// Bounds of the call histogram; the last count is the total.
-const BUCKETS: usize = CALL_BUCKETS.len() + 1;
+const BUCKET_COUNT: usize = CALL_BUCKETS.len() + 1;
 
-/// The ends that are told apart, as indices of [`Counts::ends`]. The last is part of no other.
+/// The outcomes of calls, as indices of [`CallCounts::ends`]. They exclude each other.
 const OK: usize = 0;
 const FAILED: usize = 1;
 const CANCELLED: usize = 2;
 const ROUTINE: usize = 3;
 
-/// Counts of one method: calls by their end, and calls up to each bound. They wrap: a difference is right as long as fewer
+/// Counts of one method: calls by outcome, and calls up to each bound. Counts wrap: a difference is right as long as fewer
 /// than 2^32 calls lie between two snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
+struct CallCounts {
     ends: [u32; 4],
-    up_to: [u32; BUCKETS],
+    up_to: [u32; BUCKET_COUNT],
 }
 
-impl Counts {
+impl CallCounts {
     fn since(&self, before: &Self) -> Self {
         let mut since = *self;
         for (now, before) in since.ends.iter_mut().zip(before.ends) {
@@ -54,11 +54,11 @@ impl Counts {
         since
     }
 
-    /// The duration in seconds that a share of the calls did not exceed; `None` without calls. As Prometheus does it: calls
-    /// are spread evenly within a bucket, and the last bound is the largest result.
+    /// The duration in seconds that a share of the calls did not exceed; `None` without calls. The estimate is the one of
+    /// Prometheus: calls are spread evenly within a bucket, and the last bound is the largest result.
     fn quantile(&self, share: f64) -> Option<f64> {
         let bounds = CALL_BUCKETS;
-        let all = self.up_to[BUCKETS - 1];
+        let all = self.up_to[BUCKET_COUNT - 1];
         if all == 0 {
             return None;
         }
@@ -78,50 +78,47 @@ impl Counts {
 
 /// Calls of one method within a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Within {
+pub struct WindowRates {
     /// Length of the window; shorter than requested while the process is young.
     pub time: Duration,
     /// Calls that ended.
     pub calls: u64,
-    /// Of these, those that ended with an error, or at their deadline, unless that is routine.
+    /// Calls that ended with an error or at their deadline, without routine errors.
     pub errors: u64,
-    /// Of these, those whose error is routine ([`crate::call::routine`]).
+    /// Calls with a routine error ([`crate::call::routine`]).
     pub routine: u64,
-    /// Of these, those that the caller cancelled.
+    /// Calls that the caller cancelled.
     pub cancelled: u64,
     /// Median, 95th and 99th percentile; `None` without calls.
     pub quantiles: [Option<Duration>; 3],
 }
 
-impl Within {
-    fn of(counts: &Counts, time: Duration) -> Self {
-        let ended = |end: usize| u64::from(counts.ends[end]);
-        let quantile = |share| counts.quantile(share).map(Duration::from_secs_f64);
+impl WindowRates {
+    fn new(counts: &CallCounts, time: Duration) -> Self {
+        let ends = counts.ends.map(u64::from);
         Self {
             time,
-            calls: [OK, FAILED, CANCELLED, ROUTINE]
-                .into_iter()
-                .map(ended)
-                .sum(),
-            errors: ended(FAILED),
-            routine: ended(ROUTINE),
-            cancelled: ended(CANCELLED),
-            quantiles: [0.5, 0.95, 0.99].map(quantile),
+            calls: ends.iter().sum(),
+            errors: ends[FAILED],
+            routine: ends[ROUTINE],
+            cancelled: ends[CANCELLED],
+            quantiles: [0.5, 0.95, 0.99]
+                .map(|share| counts.quantile(share).map(Duration::from_secs_f64)),
         }
     }
 }
 
 /// Rates of one method.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Figures {
+pub struct MethodRates {
     /// The method.
     pub method: Method,
     /// The last minute.
-    pub minute: Within,
+    pub minute: WindowRates,
     /// The last hour.
-    pub hour: Within,
+    pub hour: WindowRates,
     /// Since the start of the process.
-    pub all: Within,
+    pub all: WindowRates,
 }
 
 /// A ring of snapshots: the time of each, the oldest overwritten.
@@ -160,44 +157,44 @@ impl<const N: usize> SnapshotTimes<N> {
 
 /// All snapshots of one method.
 #[derive(Debug)]
-struct Snapshots {
-    fine: [Counts; FINE],
-    coarse: [Counts; COARSE],
+struct MethodSnapshots {
+    fine: [CallCounts; MINUTE_SNAPSHOTS],
+    coarse: [CallCounts; HOUR_SNAPSHOTS],
 }
 
 #[derive(Debug)]
-struct State {
-    fine: SnapshotTimes<FINE>,
-    coarse: SnapshotTimes<COARSE>,
+struct SnapshotState {
+    fine: SnapshotTimes<MINUTE_SNAPSHOTS>,
+    coarse: SnapshotTimes<HOUR_SNAPSHOTS>,
     steps: usize,
-    methods: [Option<Box<Snapshots>>; Method::COUNT],
+    methods: [Option<Box<MethodSnapshots>>; Method::COUNT],
 }
 
-/// See the module documentation.
-pub struct Rates {
+/// The rates of all methods.
+pub struct CallRates {
     durations: Arc<Histograms<2>>,
     routine: Arc<Counters<2>>,
     started: Instant,
     started_at: SystemTime,
-    state: Mutex<State>,
+    state: Mutex<SnapshotState>,
 }
 
-impl fmt::Debug for Rates {
+impl fmt::Debug for CallRates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rates").finish_non_exhaustive()
     }
 }
 
-impl Rates {
-    /// Rates of the calls in these histograms, by method and ending. `routine` counts those whose error is routine, by method
-    /// and code.
+impl CallRates {
+    /// Rates of the calls in `durations`, by method and ending. `routine` counts the calls with a routine error, by method and
+    /// code.
     pub fn new(durations: Arc<Histograms<2>>, routine: Arc<Counters<2>>) -> Self {
         let rates = Self {
             durations,
             routine,
             started: Instant::now(),
             started_at: SystemTime::now(),
-            state: Mutex::new(State {
+            state: Mutex::new(SnapshotState {
                 fine: SnapshotTimes::new(),
                 coarse: SnapshotTimes::new(),
                 steps: 0,
@@ -208,14 +205,14 @@ impl Rates {
         rates
     }
 
-    /// When counting began.
+    /// The time at which counting began.
     pub fn started_at(&self) -> SystemTime {
         self.started_at
     }
 
     /// Takes snapshots until dropped.
     pub async fn run(self: Arc<Self>) {
-        let mut interval = tokio::time::interval(STEP);
+        let mut interval = tokio::time::interval(SNAPSHOT_INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         interval.tick().await;
         loop {
@@ -224,17 +221,17 @@ impl Rates {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SnapshotState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The counts of every method that was called.
-    fn read(&self) -> [Option<Counts>; Method::COUNT] {
+    fn read(&self) -> [Option<CallCounts>; Method::COUNT] {
         // Read first: a call that ends meanwhile is then an error for a moment, instead of a negative number of errors.
         let routine = Method::ALL.map(|method| self.routine(method));
         let mut all = [None; Method::COUNT];
         self.durations.read(|[method, ending], observed| {
-            let counts: &mut Counts = all[method].get_or_insert_default();
+            let counts: &mut CallCounts = all[method].get_or_insert_default();
             let end = match Ending::ALL[ending] {
                 Ending::Ok => OK,
                 Ending::Error | Ending::Deadline => FAILED,
@@ -248,7 +245,7 @@ impl Rates {
             }
         });
         for (counts, routine) in all.iter_mut().zip(routine) {
-            if let Some(Counts { ends, .. }) = counts {
+            if let Some(CallCounts { ends, .. }) = counts {
                 ends[FAILED] = ends[FAILED].wrapping_sub(routine);
                 ends[ROUTINE] = routine;
             }
@@ -270,16 +267,16 @@ impl Rates {
         let fine = state.fine.put(now);
         let coarse = state
             .steps
-            .is_multiple_of(STEPS_PER_MINUTE)
+            .is_multiple_of(SNAPSHOTS_PER_MINUTE)
             .then(|| state.coarse.put(now));
         state.steps += 1;
         for (snapshots, counts) in state.methods.iter_mut().zip(counts) {
             let Some(counts) = counts else { continue };
             let snapshots = snapshots.get_or_insert_with(|| {
-                // Its first call: earlier snapshots are zero.
-                Box::new(Snapshots {
-                    fine: [Counts::default(); FINE],
-                    coarse: [Counts::default(); COARSE],
+                // The first call of a method: earlier snapshots are zero.
+                Box::new(MethodSnapshots {
+                    fine: [CallCounts::default(); MINUTE_SNAPSHOTS],
+                    coarse: [CallCounts::default(); HOUR_SNAPSHOTS],
                 })
             });
             snapshots.fine[fine] = counts;
@@ -290,160 +287,51 @@ impl Rates {
     }
 
     /// Rates of every method that was called, in the order of [`Method::ALL`].
-    pub fn figures(&self) -> Vec<Figures> {
+    pub fn figures(&self) -> Vec<MethodRates> {
         self.figures_at(Instant::now())
     }
 
-    fn figures_at(&self, now: Instant) -> Vec<Figures> {
+    fn figures_at(&self, now: Instant) -> Vec<MethodRates> {
         let counts = self.read();
         let state = self.lock();
-        let minute = state.fine.before(now, STEP * STEPS_PER_MINUTE as u32);
+        let minute = state
+            .fine
+            .before(now, SNAPSHOT_INTERVAL * SNAPSHOTS_PER_MINUTE as u32);
         let hour = state.coarse.before(now, Duration::from_secs(3600));
-        let age = |at: Instant| now.saturating_duration_since(at);
-        let zero = Counts::default();
+
         let figures = Method::ALL.into_iter().zip(counts).zip(&state.methods);
         let figures = figures.filter_map(|((method, counts), snapshots)| {
             let counts = counts?;
             let snapshots = snapshots.as_deref();
-            let fine = |index: usize| snapshots.map_or(&zero, |c| &c.fine[index]);
-            let coarse = |index: usize| snapshots.map_or(&zero, |c| &c.coarse[index]);
-            let within = |before: Option<(&Counts, Instant)>| {
-                let (before, at) = before.unwrap_or((&zero, self.started));
-                Within::of(&counts.since(before), age(at))
-            };
-            Some(Figures {
+            let (fine, coarse) = (
+                snapshots.map(|s| &s.fine[..]).unwrap_or_default(),
+                snapshots.map(|s| &s.coarse[..]).unwrap_or_default(),
+            );
+            Some(MethodRates {
                 method,
-                minute: within(minute.map(|(index, at)| (fine(index), at))),
-                hour: within(hour.map(|(index, at)| (coarse(index), at))),
-                all: Within::of(&counts, age(self.started)),
+                minute: self.window(&counts, fine, minute, now),
+                hour: self.window(&counts, coarse, hour, now),
+                all: self.window(&counts, &[], None, now),
             })
         });
         figures.collect()
     }
+
+    /// The rates since a snapshot, which is given as its index and time; since the start of the process without one.
+    fn window(
+        &self,
+        counts: &CallCounts,
+        snapshots: &[CallCounts],
+        since: Option<(usize, Instant)>,
+        now: Instant,
+    ) -> WindowRates {
+        let (before, at) = match since {
+            Some((index, at)) => (snapshots.get(index).copied().unwrap_or_default(), at),
+            None => (CallCounts::default(), self.started),
+        };
+        WindowRates::new(&counts.since(&before), now.saturating_duration_since(at))
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cri::status::Code;
-    use crate::proxy::instrument::signals::metrics::{RPC_DURATION, RPC_ROUTINE};
-    use crate::telemetry::Registry;
-
-    fn rates() -> Rates {
-        let registry = Registry::new(prometheus::Registry::new(), []);
-        let durations = registry.histograms(&RPC_DURATION);
-        let routine = registry.counters(&RPC_ROUTINE).expect("once");
-        Rates::new(Arc::new(durations.expect("once")), Arc::new(routine))
-    }
-
-    fn observe(rates: &Rates, method: Method, ending: Ending, seconds: f64, times: usize) {
-        let series = rates.durations.at([method.index(), ending as usize]);
-        let series = series.expect("in range");
-        (0..times).for_each(|_| series.observe(seconds));
-    }
-
-    /// Takes the snapshots due in these seconds.
-    fn pass(rates: &Rates, seconds: std::ops::RangeInclusive<u64>) {
-        for second in seconds.filter(|s| *s > 0 && s.is_multiple_of(5)) {
-            rates.step(rates.started + Duration::from_secs(second));
-        }
-    }
-
-    fn at(rates: &Rates, second: u64, method: Method) -> Figures {
-        let figures = rates.figures_at(rates.started + Duration::from_secs(second));
-        let found = figures.into_iter().find(|f| f.method == method);
-        found.expect("it was called")
-    }
-
-    #[test]
-    fn minute_hour_and_all_are_told_apart() {
-        let rates = rates();
-        assert_eq!(rates.figures(), []);
-        let pull = Method::PullImage;
-        observe(&rates, pull, Ending::Ok, 2.0, 3);
-        let young = at(&rates, 3, pull);
-        assert_eq!(
-            (young.minute.calls, young.hour.calls, young.all.calls),
-            (3, 3, 3)
-        );
-        assert_eq!(young.minute.time, Duration::from_secs(3));
-        pass(&rates, 1..=1000);
-        observe(&rates, pull, Ending::Error, 2.0, 5);
-        observe(&rates, pull, Ending::Cancelled, 2.0, 1);
-        pass(&rates, 1001..=1030);
-        let now = at(&rates, 1032, pull);
-        assert_eq!((now.minute.calls, now.hour.calls, now.all.calls), (6, 9, 9));
-        assert_eq!((now.minute.errors, now.minute.cancelled), (5, 1));
-        pass(&rates, 1031..=5000);
-        let later = at(&rates, 5000, pull);
-        assert_eq!(
-            (later.minute.calls, later.hour.calls, later.all.calls),
-            (0, 0, 9)
-        );
-        assert_eq!(later.minute.quantiles, [None; 3]);
-        assert_eq!(later.all.time, Duration::from_secs(5000));
-    }
-
-    /// A healthy node: the kubelet asks about containers that it has just removed.
-    #[test]
-    fn routine_errors_are_no_errors() {
-        let rates = rates();
-        let status = Method::ContainerStatus;
-        observe(&rates, status, Ending::Ok, 0.001, 100);
-        observe(&rates, status, Ending::Error, 0.001, 36);
-        let missing = [status.index(), Code::NotFound as usize];
-        rates.routine.at(missing).expect("in range").inc_by(35);
-        let all = at(&rates, 1, status).all;
-        assert_eq!((all.calls, all.errors, all.routine), (136, 1, 35));
-    }
-
-    /// A method that is called for the first time counts from zero, whatever its older snapshots hold.
-    #[test]
-    fn windows_are_as_long_as_they_say() {
-        let rates = rates();
-        let mut said = Vec::new();
-        for second in 1..=7300 {
-            observe(&rates, Method::Version, Ending::Ok, 0.001, 1);
-            pass(&rates, second..=second);
-            if second % 97 == 0 {
-                let figures = at(&rates, second, Method::Version);
-                for (within, whole, most) in [(figures.minute, 60, 65), (figures.hour, 3600, 3660)]
-                {
-                    let time = within.time.as_secs();
-                    assert_eq!(within.calls, time, "one each second");
-                    assert!(
-                        time >= whole.min(second) && time <= most,
-                        "{second}: {time}"
-                    );
-                }
-                said.push(figures.all.calls);
-            }
-        }
-        assert_eq!(said.last(), Some(&7275));
-    }
-
-    #[test]
-    fn quantiles_are_those_of_prometheus() {
-        let rates = rates();
-        let status = Method::Status;
-        observe(&rates, status, Ending::Ok, 0.0004, 90);
-        observe(&rates, status, Ending::Ok, 0.07, 8);
-        observe(&rates, status, Ending::Error, 5000.0, 2);
-        let quantiles = at(&rates, 1, status)
-            .all
-            .quantiles
-            .map(|q| q.expect("some"));
-        let millis = quantiles.map(|q| (q.as_secs_f64() * 1e6).round() / 1e3);
-        // 50 of 90 in the first bucket; 5 of 8 between 50 and 100 ms; beyond the last bound of ten minutes.
-        assert_eq!(millis, [0.278, 81.25, 600_000.0]);
-    }
-
-    #[test]
-    fn memory_is_what_the_documentation_says() {
-        assert!(
-            size_of::<Snapshots>() <= 7 << 10,
-            "{}",
-            size_of::<Snapshots>()
-        );
-    }
-}
+mod tests;

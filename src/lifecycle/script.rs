@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::episode_call::{EpisodeCall, Work};
-use super::episode_store::Exit;
+use super::episode_call::{EpisodeCall, ObservedWork};
+use super::episode_store::ExitRecord;
 use super::kubelet::sync_error::SyncError;
 use super::kubelet::syncs::{KubeletSpan, SyncKind};
 use super::process_scanner::WorkKind;
@@ -28,10 +28,10 @@ pub(super) const fn at(ms: u64) -> u64 {
 
 /// A pod; its sandbox is named after uid and attempt.
 #[derive(Clone, Debug)]
-pub(super) struct Pod(pub(super) Arc<PodIdentity>);
+pub(super) struct ScriptedPod(pub(super) Arc<PodIdentity>);
 
-pub(super) fn pod(name: &str) -> Pod {
-    Pod(Arc::new(PodIdentity {
+pub(super) fn pod(name: &str) -> ScriptedPod {
+    ScriptedPod(Arc::new(PodIdentity {
         namespace: "shop".into(),
         name: name.into(),
         uid: format!("uid-{name}").into(),
@@ -39,7 +39,7 @@ pub(super) fn pod(name: &str) -> Pod {
     }))
 }
 
-impl Pod {
+impl ScriptedPod {
     pub(super) fn attempt(&self, attempt: u32) -> Self {
         let pod = (*self.0).clone();
         Self(Arc::new(PodIdentity { attempt, ..pod }))
@@ -92,7 +92,7 @@ impl Pod {
         call
     }
 
-    fn of_container(
+    fn container_call(
         &self,
         method: Method,
         name: (&str, u32),
@@ -108,20 +108,20 @@ impl Pod {
     }
 
     pub(super) fn create(&self, name: (&str, u32), began: u64, took: u64) -> EpisodeCall {
-        self.of_container(Method::CreateContainer, name, began, took)
+        self.container_call(Method::CreateContainer, name, began, took)
     }
 
     pub(super) fn start(&self, name: (&str, u32), began: u64, took: u64) -> EpisodeCall {
-        self.of_container(Method::StartContainer, name, began, took)
+        self.container_call(Method::StartContainer, name, began, took)
     }
 
     pub(super) fn kill(&self, name: (&str, u32), began: u64, took: u64) -> EpisodeCall {
-        self.of_container(Method::StopContainer, name, began, took)
+        self.container_call(Method::StopContainer, name, began, took)
     }
 
     /// An exec probe with a timeout of a second.
     pub(super) fn probe(&self, name: (&str, u32), began: u64, took: u64) -> EpisodeCall {
-        let mut call = self.of_container(Method::ExecSync, name, began, took);
+        let mut call = self.container_call(Method::ExecSync, name, began, took);
         call.facts = exec(1, 0);
         call
     }
@@ -134,12 +134,12 @@ impl Pod {
     }
 
     pub(super) fn sweep(&self, name: (&str, u32), began: u64, took: u64) -> EpisodeCall {
-        self.of_container(Method::RemoveContainer, name, began, took)
+        self.container_call(Method::RemoveContainer, name, began, took)
     }
 
     /// The exit of a container that ran between these milliseconds.
-    pub(super) fn exit(&self, name: (&str, u32), code: i32, from: u64, to: u64) -> Exit {
-        Exit {
+    pub(super) fn exit(&self, name: (&str, u32), code: i32, from: u64, to: u64) -> ExitRecord {
+        ExitRecord {
             container: name.0.into(),
             attempt: name.1,
             code,
@@ -149,7 +149,7 @@ impl Pod {
             },
             ran: (to - from) * 1000,
             at: at(to),
-            ordered: false,
+            stop_requested: false,
             oom_kills: 0,
             oom_at: None,
             evicted: None,
@@ -296,7 +296,7 @@ impl EpisodeCall {
         to: u64,
     ) -> Self {
         let began = self.began_us();
-        self.work.push(Work {
+        self.work.push(ObservedWork {
             own: false,
             kind: work,
             name: name.into(),

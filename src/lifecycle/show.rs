@@ -1,54 +1,60 @@
 //! Views of episodes.
 
-use super::diagnosis::Pods;
+use super::diagnosis::Diagnoser;
 use super::episode_call::millis;
 use super::episode_store::{Episode, EpisodeStore};
 use super::timeline::EpisodePhase;
 use super::view;
 
-/// Most episodes of a pod that are read when one of them is closed, so that the cost for a pod that restarts all the time
-/// is bounded.
-const MOST_READ: usize = 64;
+/// Number of episodes of a pod that are read when one of them is closed. It bounds the cost for a pod that restarts all the time.
+const MAX_EPISODES_READ: usize = 64;
 
 impl EpisodeStore {
     /// An episode with its calls, as one of the newest of its pod; `now` in microseconds since 1970.
-    pub(super) fn view(&self, episode: &Episode, now: u64) -> view::Episode {
-        let others = self.of_pod(&episode.pod).take(MOST_READ);
+    pub(super) fn view(&self, episode: &Episode, now: u64) -> view::EpisodeView {
+        let others = self.episodes_of(&episode.pod).take(MAX_EPISODES_READ);
         let others = others.filter(|other| other.number != episode.number);
         let all: Vec<_> = [episode].into_iter().chain(others).collect();
-        episode.view(&Pods::new(&all, self.node(), now))
+        episode.view(&Diagnoser::new(&all, self.node(), now))
     }
 }
 
 impl Episode {
-    /// With its calls. It is one of the `pods`' episodes.
-    pub(super) fn view<'a>(&'a self, pods: &Pods<'a>) -> view::Episode {
-        let waits = self.waits().into_iter().map(|wait| view::Wait {
-            before: wait.before,
-            offset_ms: millis(wait.began.saturating_sub(self.began)),
-            duration_ms: millis(wait.took),
-            container: wait.container.to_owned(),
-        });
-        view::Episode {
+    /// The view with its calls. `pods` include this episode.
+    pub(super) fn view<'a>(&'a self, pods: &Diagnoser<'a>) -> view::EpisodeView {
+        let waits = self
+            .waits()
+            .into_iter()
+            .map(|wait| view::InitContainerWaitView {
+                before: wait.before,
+                offset_ms: millis(wait.began.saturating_sub(self.began)),
+                duration_ms: millis(wait.took),
+                container: wait.container.to_owned(),
+            });
+        view::EpisodeView {
             calls: self.calls.iter().map(|c| c.view(self.began)).collect(),
             waits: waits.collect(),
-            kubelet: self.syncs.iter().map(|it| it.view(self.began)).collect(),
+            kubelet: self
+                .syncs
+                .iter()
+                .map(|sync| sync.view(self.began))
+                .collect(),
             ..self.summary(pods)
         }
     }
 
-    /// Without its calls.
-    pub(super) fn summary<'a>(&'a self, pods: &Pods<'a>) -> view::Episode {
+    /// The view without its calls. `pods` include this episode.
+    pub(super) fn summary<'a>(&'a self, pods: &Diagnoser<'a>) -> view::EpisodeView {
         let shares = self.shares_to(self.began + self.shown_duration(pods.now()));
         let phases = EpisodePhase::ALL.into_iter().filter_map(|phase| {
             let time = shares[phase as usize];
-            (time > 0).then(|| view::Phase {
+            (time > 0).then(|| view::PhaseDuration {
                 phase: phase.name().to_owned(),
                 ms: millis(time),
             })
         });
         let cause = pods.cause(self);
-        view::Episode {
+        view::EpisodeView {
             kind: self.kind.name().to_owned(),
             namespace: self.pod.namespace.to_string(),
             name: self.pod.name.to_string(),
@@ -73,9 +79,9 @@ impl Episode {
             pulled: self.pulled,
             calls_forgotten: self.calls_forgotten,
             exits: self.exits.iter().map(|e| e.view()).collect(),
-            oom_kills: self.oom_kills.iter().map(|it| it.view()).collect(),
+            oom_kills: self.oom_kills.iter().map(|kills| kills.view()).collect(),
             sandbox_death: pods.sandbox_death(self),
-            ..view::Episode::default()
+            ..view::EpisodeView::default()
         }
     }
 }

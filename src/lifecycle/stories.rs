@@ -4,20 +4,20 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use super::capture::Captured;
-use super::diagnosis::{self, Pods, SyncFails};
+use super::capture::CapturedState;
+use super::diagnosis::{self, Diagnoser, FailingSync};
 use super::episode_call::EpisodeCall;
-use super::episode_store::{Episode, EpisodeStore, Limits};
+use super::episode_store::{Episode, EpisodeStore, StoreLimits};
 use super::kubelet::execs;
-use super::kubelet::pulls::Pulling;
-use super::kubelet::relist::{RelistState, Relists};
+use super::kubelet::pulls::PullInFlight;
+use super::kubelet::relist::{RelistState, RelistTracker};
 use super::node::NodeStatus;
 use super::process_scanner::Observations;
-use super::sessions::Sessions;
+use super::sessions::SessionHistory;
 use super::settings;
 use super::timeline::EpisodePhase;
-use super::usual::Usual;
-use super::view::{self, OpenSession, PodStory, Recent};
+use super::usual::UsualDurations;
+use super::view::{self, OpenSessionView, PodStory, RecentEpisodes};
 use crate::call::Call;
 use crate::call::episode::{Kind, is_episodic};
 use crate::call::times::{micros_of, unix_micros};
@@ -32,23 +32,26 @@ const NO_EPISODE: &str = "no start, restart or stop of this pod was seen";
 pub struct Stories {
     pub(super) store: Mutex<EpisodeStore>,
     observations: Arc<Observations>,
-    sessions: Mutex<Sessions>,
+    sessions: Mutex<SessionHistory>,
     node: Mutex<NodeStatus>,
-    relists: Mutex<Relists>,
+    relists: Mutex<RelistTracker>,
     /// The present, if these are the stories of a capture.
-    pub(super) captured: Option<Captured>,
+    pub(super) captured: Option<CapturedState>,
 }
 
 impl Stories {
     /// An empty store. Calls in flight are shown with their `observations`.
     pub fn new(settings: &settings::StorySettings, observations: Arc<Observations>) -> Self {
-        let limits = Limits {
+        let limits = StoreLimits {
             episodes: settings.episodes,
             quiet: micros_of(settings.quiet),
             give_up: micros_of(settings.give_up),
         };
         Self {
-            store: Mutex::new(EpisodeStore::new(limits, Usual::new(settings.slow))),
+            store: Mutex::new(EpisodeStore::new(
+                limits,
+                UsualDurations::new(settings.slow),
+            )),
             observations,
             sessions: Mutex::default(),
             node: Mutex::default(),
@@ -61,22 +64,22 @@ impl Stories {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
+    pub(super) fn sessions(&self) -> MutexGuard<'_, SessionHistory> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The time, in microseconds since 1970.
     pub(super) fn now(&self) -> u64 {
-        let captured = self.captured.as_ref().map(|it| it.now);
+        let captured = self.captured.as_ref().map(|captured| captured.now);
         captured.unwrap_or_else(|| unix_micros(SystemTime::now()))
     }
 
-    /// The node at the last look.
+    /// The state of the node at the last check.
     pub(super) fn node(&self) -> MutexGuard<'_, NodeStatus> {
         self.node.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn relists(&self) -> MutexGuard<'_, Relists> {
+    pub(super) fn relists(&self) -> MutexGuard<'_, RelistTracker> {
         self.relists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,19 +94,19 @@ impl Stories {
     }
 
     /// Recent episodes, the newest first, without their calls. Calls in flight are included.
-    pub fn recent(&self, in_flight: &[Arc<Call>]) -> Recent {
+    pub fn recent(&self, in_flight: &[Arc<Call>]) -> RecentEpisodes {
         let now = self.now();
         let (mut episodes, forgotten) = self.read(
             in_flight,
             |_| true,
             |episodes, store, pulls| {
-                let pods = Pods::new(episodes, store.node().with_pulls(pulls), now);
+                let pods = Diagnoser::new(episodes, store.node().with_pulls(pulls), now);
                 let shown = episodes.iter().map(|episode| episode.summary(&pods));
                 (shown.collect::<Vec<_>>(), store.forgotten())
             },
         );
         episodes.sort_by_key(|episode| std::cmp::Reverse(episode.began_unix_us));
-        Recent {
+        RecentEpisodes {
             now_unix_us: now,
             episodes,
             forgotten,
@@ -111,7 +114,7 @@ impl Stories {
     }
 
     /// The story of the pods of this name, or of the one with this uid; `None` if there are neither episodes nor sessions.
-    pub fn of_pod(
+    pub fn pod_story(
         &self,
         namespace: &str,
         name: &str,
@@ -119,29 +122,32 @@ impl Stories {
         in_flight: &[Arc<Call>],
     ) -> Option<PodStory> {
         let now = self.now();
-        let is_meant = |pod: &PodIdentity| {
-            *pod.namespace == *namespace
-                && *pod.name == *name
-                && uid.is_none_or(|uid| *pod.uid == *uid)
+        let wanted = WantedPod {
+            namespace,
+            name,
+            uid,
         };
-        let (mut episodes, cause, probes) =
-            self.read(in_flight, is_meant, |episodes, store, pulls| {
+        let (mut episodes, cause, probes) = self.read(
+            in_flight,
+            |pod| wanted.is(pod),
+            |episodes, store, pulls| {
                 let probes = store.probes_of(episodes);
                 let node = store.node().with_pulls(pulls);
-                let pods = Pods::new(episodes, node, now).with_probes(probes.clone());
+                let pods = Diagnoser::new(episodes, node, now).with_probes(probes.clone());
                 let shown = episodes.iter().map(|episode| episode.view(&pods));
-                let cause = pods.newest();
+                let cause = pods.newest_cause();
                 let cause = cause.map(|cause| (cause.to_string(), cause.name()));
                 (shown.collect::<Vec<_>>(), cause, probes)
-            });
-        let sessions = self.sessions().of_pod(is_meant);
-        let cause = self.of_unknown(is_meant, &episodes, now).or(cause);
+            },
+        );
+        let sessions = self.sessions().select(|pod| wanted.is(pod));
+        let cause = self.sync_failure(wanted, &episodes, now).or(cause);
         if cause.is_none() && sessions.is_empty() {
             return None;
         }
         episodes.sort_by_key(|episode| episode.began_unix_us);
         let captured = self.captured.as_ref().filter(|_| uid.is_none());
-        let said = captured.and_then(|it| it.said(namespace, name));
+        let said = captured.and_then(|captured| captured.headline(namespace, name));
         let cause = match said {
             Some(said) => Some((said.headline.clone(), &*said.cause)),
             None => cause,
@@ -159,18 +165,20 @@ impl Stories {
         })
     }
 
-    /// How the kubelet fails at a pod of this name that no call has named, if that is the newest one.
-    fn of_unknown(
+    /// The sync failure of a pod that no call has named, if it is the newest of the wanted pods.
+    fn sync_failure(
         &self,
-        is_meant: impl Fn(&PodIdentity) -> bool,
-        episodes: &[view::Episode],
+        wanted: WantedPod<'_>,
+        episodes: &[view::EpisodeView],
         now: u64,
     ) -> Option<(String, &'static str)> {
-        let is_known = |pod: &PodIdentity| episodes.iter().any(|it| it.uid == *pod.uid);
         let store = self.store();
-        let syncs = store.syncs_of_name(|pod| is_meant(pod) && !is_known(pod));
+        let syncs = store.syncs_of_pods(|pod| {
+            let mut uids = episodes.iter().map(|episode| &*episode.uid);
+            wanted.is(pod) && !uids.any(|uid| *uid == *pod.uid)
+        });
         let newest = episodes.iter().map(|episode| episode.began_unix_us).max();
-        let fails = SyncFails::of_unknown(syncs.iter().map(|it| &**it), now)?;
+        let fails = FailingSync::from_spans(syncs.iter().map(|sync| &**sync), now)?;
         let whom = match newest {
             None => "no call has named the pod",
             Some(began) if fails.sync.first > began => {
@@ -186,10 +194,10 @@ impl Stories {
         &self,
         in_flight: &[Arc<Call>],
         is_meant: impl Fn(&PodIdentity) -> bool,
-        read: impl FnOnce(&[&Episode], &EpisodeStore, Vec<Pulling>) -> T,
+        read: impl FnOnce(&[&Episode], &EpisodeStore, Vec<PullInFlight>) -> T,
     ) -> T {
         let calls = self.in_flight(in_flight);
-        let pulls = calls.iter().filter_map(Pulling::of).collect();
+        let pulls = calls.iter().filter_map(PullInFlight::from_call).collect();
         let store = self.store();
         let touched = touched(&store, calls);
         let episodes = store
@@ -201,7 +209,7 @@ impl Stories {
     }
 
     /// Sessions of exec, attach and port-forward that are open, the oldest first.
-    pub fn open_sessions(&self) -> Vec<OpenSession> {
+    pub fn open_sessions(&self) -> Vec<OpenSessionView> {
         self.sessions().open()
     }
 
@@ -240,15 +248,20 @@ impl Stories {
         counts
     }
 
-    /// Number of pods with an open start in which a call of this phase failed, and no later one made good for it; one number
-    /// for each phase.
+    /// Number of pods, for each of the phases, with an open start in which a call of the phase failed and no later call resolved it.
     pub(super) fn failing<const N: usize>(&self, phases: &[EpisodePhase; N]) -> [usize; N] {
         let store = self.store();
-        let starts = store.open_episodes().filter(|it| it.kind == Kind::Start);
-        let failing =
-            starts.flat_map(|it| diagnosis::failing(it).map(|phase| (phase, &it.pod.uid)));
+        let starts = store.open_episodes();
+        let starts = starts.filter(|start| start.kind == Kind::Start);
+        let failing = starts.flat_map(|start| {
+            let phases = diagnosis::failing_phases(start);
+            phases.map(|phase| (phase, &start.pod.uid))
+        });
         let failing: HashSet<_> = failing.collect();
-        phases.map(|phase| failing.iter().filter(|(it, _)| *it == phase).count())
+        phases.map(|phase| {
+            let own = failing.iter().filter(|(other, _)| *other == phase);
+            own.count()
+        })
     }
 
     /// Age of the oldest open start, in microseconds.
@@ -261,6 +274,22 @@ impl Stories {
         starts
             .map(|episode| now.saturating_sub(episode.began))
             .max()
+    }
+}
+
+/// A pod by name; by uid, too, if it is given.
+#[derive(Clone, Copy)]
+struct WantedPod<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    uid: Option<&'a str>,
+}
+
+impl WantedPod<'_> {
+    fn is(&self, pod: &PodIdentity) -> bool {
+        *pod.namespace == *self.namespace
+            && *pod.name == *self.name
+            && self.uid.is_none_or(|uid| *pod.uid == *uid)
     }
 }
 
@@ -297,150 +326,4 @@ fn touched(
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-    use crate::cri::status::Code;
-    use crate::lifecycle::script::{Pod, pod};
-
-    pub(in crate::lifecycle) fn stories(calls: impl IntoIterator<Item = EpisodeCall>) -> Stories {
-        let settings = crate::config::Config::with_upstream("/nowhere".into()).story;
-        let stories = Stories::new(&settings, Arc::default());
-        for call in calls {
-            stories.store().apply(call);
-        }
-        stories
-    }
-
-    /// Another pod of the name `web`.
-    fn namesake() -> Pod {
-        Pod(Arc::new(PodIdentity {
-            uid: "other".into(),
-            ..(*pod("web").0).clone()
-        }))
-    }
-
-    #[test]
-    fn pods_that_had_the_same_name_are_told_apart_by_uid() {
-        let (first, second) = (pod("web"), namesake());
-        let stories = stories([
-            second.run(0, 9000),
-            second.create(("app", 0), 9000, 10),
-            second.start(("app", 0), 9010, 10),
-            first.run(20_000, 10),
-            first
-                .pull("web:1", 20_100, 10)
-                .fails(Code::NotFound, "no such image"),
-        ]);
-        let of = |uid| stories.of_pod("shop", "web", uid, &[]);
-        let all = of(None).expect("both");
-        let newest = of(Some("uid-web")).expect("known");
-        assert_eq!(
-            (newest.episodes.len(), &newest.headline),
-            (1, &all.headline)
-        );
-        let other = of(Some("other")).expect("known");
-        assert_eq!(
-            (other.episodes.len(), &other.headline),
-            (1, &all.episodes[0].headline)
-        );
-        assert_ne!(other.headline, newest.headline);
-        assert_eq!(of(Some("none")), None);
-    }
-
-    #[test]
-    fn a_pod_that_no_call_has_named_is_known_by_the_spans_of_the_kubelet() {
-        let stories = stories([]);
-        let of = || stories.of_pod("shop", "web", None, &[]);
-        assert_eq!(of(), None);
-        let text = "unmounted volumes=[data], unattached volumes=[], failed to process volumes=[]: context deadline exceeded";
-        stories
-            .store()
-            .note_sync(pod("web").sync_fails(0, 123_000, text));
-        let story = of().expect("known");
-        let headline = &story.headline;
-        assert!(
-            headline.starts_with(
-                "kubelet: syncPod failed: volume data is not mounted: context deadline exceeded ("
-            ) && headline.ends_with(" ago); no call has named the pod"),
-            "{headline}"
-        );
-        assert_eq!(story.cause, "kubelet_sync_failed");
-        stories.store().note_sync(pod("web").syncs(200_000, 10));
-        assert_eq!(of(), None, "it is over");
-    }
-
-    /// Such as one with `hostUsers: false` where the runtime has no user namespaces: the kubelet makes no call for it.
-    #[test]
-    fn a_pod_that_no_call_has_named_is_not_an_earlier_one_of_its_name() {
-        let (first, second) = (pod("web"), namesake());
-        let up = [
-            first.run(10_000, 10),
-            first.create(("app", 0), 10_100, 10),
-            first.start(("app", 0), 10_200, 10),
-        ];
-        let stories = stories(up);
-        let of = |uid| stories.of_pod("shop", "web", uid, &[]).expect("known");
-        let earlier = of(None).headline;
-        let text = "runtime does not support user namespaces";
-        let fails = |from| second.sync_fails(from, 10, text);
-        stories.store().note_sync(fails(5000));
-        assert_eq!(of(None).headline, earlier, "it is the older one");
-        stories.store().note_sync(second.syncs(6000, 10));
-        stories.store().note_sync(fails(20_000));
-        let said = of(None).headline;
-        let (why, whom) = said.split_once(" (").expect("when");
-        assert_eq!(why, format!("kubelet: syncPod failed: {text}"));
-        assert!(
-            whom.ends_with("this pod, only an earlier one of its name"),
-            "{whom}"
-        );
-        assert_eq!(of(Some("uid-web")).headline, earlier);
-    }
-
-    /// One pod counts once, however often it is retried.
-    #[test]
-    fn pods_that_cannot_start_are_counted_by_what_fails() {
-        let refused = |name: &str, from| {
-            let pull = pod(name).pull("web:1", from, 10);
-            pull.fails(Code::NotFound, "no such image")
-        };
-        let well = pod("well");
-        let stories = stories([
-            pod("one").run(0, 10),
-            refused("one", 100),
-            refused("one", 200),
-            pod("one")
-                .create(("app", 0), 300, 10)
-                .fails(Code::Unknown, "no"),
-            pod("two").run(0, 10),
-            refused("two", 400),
-            well.run(0, 10),
-            refused("well", 500),
-            well.pull("web:1", 600, 10),
-        ]);
-        let phases = [
-            EpisodePhase::Sandbox,
-            EpisodePhase::ImagePull,
-            EpisodePhase::ContainerCreate,
-        ];
-        assert_eq!(stories.failing(&phases), [0, 2, 1]);
-    }
-
-    /// Calls take most of the memory; a list is built without copying them, and has the same headlines.
-    #[test]
-    fn a_list_has_the_episodes_without_their_calls() {
-        let web = pod("web");
-        let stories = stories([
-            web.run(0, 9000),
-            web.pull("web:1", 9000, 10),
-            web.start(("app", 0), 9010, 10),
-        ]);
-        let [listed] = &stories.recent(&[]).episodes[..] else {
-            panic!("one episode")
-        };
-        let story = stories.of_pod("shop", "web", None, &[]).expect("known");
-        assert_eq!((listed.calls.len(), story.episodes[0].calls.len()), (0, 3));
-        assert_eq!(listed.headline, story.headline);
-        assert_eq!(listed.phases, story.episodes[0].phases);
-    }
-}
+pub(super) mod tests;

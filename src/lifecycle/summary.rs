@@ -1,9 +1,8 @@
 //! One line of the log per episode that is over, and a few while it keeps failing, target `criscope::lifecycle`. Fields are
-//! named as the attributes of the span of the episode, if it has them; those that are not known, and phases that did not
-//! occur, are left out.
+//! named like the attributes of the span of the episode. Unknown fields, and phases that did not occur, are left out.
 
 use super::episode_store::Episode;
-use super::view::{self, State};
+use super::view::{self, EpisodeState};
 use crate::call::episode::Kind;
 
 /// Writes one line at a level known at run time.
@@ -49,7 +48,7 @@ macro_rules! line {
 }
 
 /// The line of an episode that keeps failing.
-pub(super) fn write_failing(of: &Episode, episode: &view::Episode) {
+pub(super) fn write_failing(of: &Episode, episode: &view::EpisodeView) {
     let event = match of.kind {
         Kind::Start => "pod.start.failing",
         Kind::Restart => "pod.restart.failing",
@@ -59,7 +58,7 @@ pub(super) fn write_failing(of: &Episode, episode: &view::Episode) {
 }
 
 /// The line of a closed episode.
-pub(super) fn write(of: &Episode, episode: &view::Episode) {
+pub(super) fn write(of: &Episode, episode: &view::EpisodeView) {
     let event = match of.kind {
         Kind::Start => "pod.start.summary",
         Kind::Restart => "pod.restart.summary",
@@ -67,14 +66,15 @@ pub(super) fn write(of: &Episode, episode: &view::Episode) {
         Kind::Stop if of.is_tentative() => return,
         Kind::Stop => "pod.stop.summary",
     };
-    let is_bad = episode.state == State::Failed || episode.crash_loop.is_some();
-    match is_bad || of.is_long() {
-        true => line!(WARN, event, episode),
-        false => line!(INFO, event, episode),
+    let is_bad = episode.state == EpisodeState::Failed || episode.crash_loop.is_some();
+    if is_bad || of.is_long() {
+        line!(WARN, event, episode)
+    } else {
+        line!(INFO, event, episode)
     }
 }
 
-fn phase(episode: &view::Episode, name: &str) -> Option<f64> {
+fn phase(episode: &view::EpisodeView, name: &str) -> Option<f64> {
     let mut phases = episode.phases.iter();
     phases.find(|p| p.phase == name).map(|p| p.ms)
 }

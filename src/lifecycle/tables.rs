@@ -8,8 +8,8 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::rates::{Rates, Within};
-use super::recorder::Recorder;
+use super::rates::{CallRates, WindowRates};
+use super::recorder::FlightRecorder;
 use super::view;
 use super::view::call::millis;
 use crate::call::Call;
@@ -25,43 +25,43 @@ pub struct RpcTable {
     /// When counting began.
     pub since_unix_us: u64,
     /// The methods, in the order of the protocol.
-    pub methods: Vec<RpcRow>,
+    pub methods: Vec<RpcMethodRow>,
 }
 
 /// A method's row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RpcRow {
+pub struct RpcMethodRow {
     /// Short name; `_OTHER` for calls that are not of the CRI.
     pub method: String,
     /// Calls in flight.
     pub in_flight: u64,
-    /// Of these, those reported as stuck.
+    /// Calls in flight that were reported as stuck.
     pub stuck: u64,
     /// Age of the oldest call in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_ms: Option<f64>,
     /// The last minute.
-    pub minute: Window,
+    pub minute: RateWindow,
     /// The last hour.
-    pub hour: Window,
+    pub hour: RateWindow,
     /// Since the start of the process.
-    pub all: Window,
+    pub all: RateWindow,
 }
 
 /// Calls that ended within a window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Window {
+pub struct RateWindow {
     /// Length of the window: up to 5 seconds more than the minute and one minute more than the hour, less while the process
     /// is young.
     pub seconds: f64,
     /// Calls that ended.
     pub calls: u64,
-    /// Of these, those that ended with an error or at their deadline, unless that is routine.
+    /// Calls that ended with an error or at their deadline, without routine errors.
     pub errors: u64,
-    /// Of these, those whose error is routine on a healthy node, such as `NOT_FOUND` of a status.
+    /// Calls with an error that is routine on a healthy node, such as `NOT_FOUND` of a status.
     #[serde(default)]
     pub routine: u64,
-    /// Of these, those that the caller cancelled.
+    /// Calls that the caller cancelled.
     pub cancelled: u64,
     /// Median duration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,18 +74,19 @@ pub struct Window {
     pub p99_ms: Option<f64>,
 }
 
-impl Window {
+impl RateWindow {
     /// Calls per second.
     pub fn rate(&self) -> f64 {
-        match self.seconds > 0.0 {
-            true => self.calls as f64 / self.seconds,
-            false => 0.0,
+        if self.seconds > 0.0 {
+            self.calls as f64 / self.seconds
+        } else {
+            0.0
         }
     }
 }
 
-impl From<Within> for Window {
-    fn from(within: Within) -> Self {
+impl From<WindowRates> for RateWindow {
+    fn from(within: WindowRates) -> Self {
         let [p50_ms, p95_ms, p99_ms] = within.quantiles.map(|q| q.map(millis));
         Self {
             seconds: within.time.as_secs_f64(),
@@ -100,8 +101,12 @@ impl From<Within> for Window {
     }
 }
 
+fn rate_window(figures: Option<WindowRates>) -> RateWindow {
+    figures.map(RateWindow::from).unwrap_or_default()
+}
+
 /// Rates of every method that was called or is in flight.
-pub fn rpc_table(rates: &Rates, in_flight: &[Arc<Call>]) -> RpcTable {
+pub fn rpc_table(rates: &CallRates, in_flight: &[Arc<Call>]) -> RpcTable {
     let figures = rates.figures();
     let rows = Method::ALL.into_iter().filter_map(|method| {
         let of_method = figures.iter().find(|f| f.method == method);
@@ -109,15 +114,14 @@ pub fn rpc_table(rates: &Rates, in_flight: &[Arc<Call>]) -> RpcTable {
         if of_method.is_none() && flying.is_empty() {
             return None;
         }
-        let window = |within: Option<Within>| within.map(Window::from).unwrap_or_default();
-        Some(RpcRow {
+        Some(RpcMethodRow {
             method: method.name().to_owned(),
             in_flight: flying.len() as u64,
             stuck: flying.iter().filter(|c| c.share_used() > 0).count() as u64,
             oldest_ms: flying.iter().map(|c| c.age()).max().map(millis),
-            minute: window(of_method.map(|f| f.minute)),
-            hour: window(of_method.map(|f| f.hour)),
-            all: window(of_method.map(|f| f.all)),
+            minute: rate_window(of_method.map(|f| f.minute)),
+            hour: rate_window(of_method.map(|f| f.hour)),
+            all: rate_window(of_method.map(|f| f.all)),
         })
     });
     RpcTable {
@@ -127,7 +131,7 @@ pub fn rpc_table(rates: &Rates, in_flight: &[Arc<Call>]) -> RpcTable {
     }
 }
 
-/// Lower bounds of the latency buckets of [`Samples`], in microseconds.
+/// Lower bounds of the latency buckets of [`CallSamples`], in microseconds.
 pub const BUCKETS_US: [u64; 9] = [
     0,
     10,
@@ -141,14 +145,14 @@ pub const BUCKETS_US: [u64; 9] = [
 ];
 
 /// Most samples in a bucket.
-const SAMPLES: usize = 5;
+const MAX_SAMPLES_PER_BUCKET: usize = 5;
 
 /// Most samples of failed calls.
-const ERRORS: usize = 10;
+const MAX_FAILED_SAMPLES: usize = 10;
 
 /// `/debug/tracez?format=json`: samples of the calls in the flight recorder.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Samples {
+pub struct CallSamples {
     /// The time of this response.
     pub now_unix_us: u64,
     /// The methods, in the order of the protocol.
@@ -163,27 +167,30 @@ pub struct MethodSamples {
     /// Calls in flight.
     pub in_flight: u64,
     /// Successful calls by duration, one bucket for each of [`BUCKETS_US`].
-    pub buckets: Vec<Bucket>,
+    pub buckets: Vec<LatencyBucket>,
     /// Calls that failed.
-    pub errors: Bucket,
+    pub errors: LatencyBucket,
 }
 
 /// Calls of one latency range, or the failed ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Bucket {
+pub struct LatencyBucket {
     /// Lower bound of the duration, in microseconds; 0 for errors.
     pub from_us: u64,
     /// Recorded calls of this bucket.
     pub count: u64,
     /// The last of them, the newest first.
-    pub samples: Vec<view::Call>,
+    pub samples: Vec<view::CallView>,
 }
 
 /// Samples of every method that is recorded or in flight; of one method, if `only` is set.
-pub fn samples(recorder: &Recorder, in_flight: &[Arc<Call>], only: Option<Method>) -> Samples {
-    let wanted = |method: Method| only.is_none_or(|only| only == method);
+pub fn samples(
+    recorder: &FlightRecorder,
+    in_flight: &[Arc<Call>],
+    only: Option<Method>,
+) -> CallSamples {
     let mut records = recorder.calls();
-    records.retain(|record| wanted(record.method));
+    records.retain(|record| only.is_none_or(|only| only == record.method));
     records.sort_unstable_by_key(|record| std::cmp::Reverse(record.end()));
     let mut methods: HashMap<Method, MethodSamples> = HashMap::new();
     for record in &records {
@@ -192,13 +199,16 @@ pub fn samples(recorder: &Recorder, in_flight: &[Arc<Call>], only: Option<Method
             .or_insert_with(|| empty(record.method));
         of_method.take(record);
     }
-    for call in in_flight.iter().filter(|call| wanted(call.method)) {
+    let in_flight = in_flight
+        .iter()
+        .filter(|call| only.is_none_or(|only| only == call.method));
+    for call in in_flight {
         let of_method = methods
             .entry(call.method)
             .or_insert_with(|| empty(call.method));
         of_method.in_flight += 1;
     }
-    Samples {
+    CallSamples {
         now_unix_us: unix_us(SystemTime::now()),
         methods: Method::ALL
             .iter()
@@ -208,13 +218,13 @@ pub fn samples(recorder: &Recorder, in_flight: &[Arc<Call>], only: Option<Method
 }
 
 fn empty(method: Method) -> MethodSamples {
-    let bucket = |from_us| Bucket {
+    let buckets = BUCKETS_US.map(|from_us| LatencyBucket {
         from_us,
-        ..Bucket::default()
-    };
+        ..LatencyBucket::default()
+    });
     MethodSamples {
         method: method.name().to_owned(),
-        buckets: BUCKETS_US.map(bucket).into(),
+        buckets: buckets.into(),
         ..MethodSamples::default()
     }
 }
@@ -225,12 +235,12 @@ impl MethodSamples {
         let took = record.elapsed().as_micros();
         let bucket = BUCKETS_US.partition_point(|from| u128::from(*from) <= took) - 1;
         let (bucket, most) = match self.buckets.get_mut(bucket) {
-            Some(bucket) if record.has_ended(Ending::Ok) => (bucket, SAMPLES),
-            _ => (&mut self.errors, ERRORS),
+            Some(bucket) if record.has_ended(Ending::Ok) => (bucket, MAX_SAMPLES_PER_BUCKET),
+            _ => (&mut self.errors, MAX_FAILED_SAMPLES),
         };
         bucket.count += 1;
         if bucket.samples.len() < most {
-            bucket.samples.push(view::Call::of(record));
+            bucket.samples.push(view::CallView::from_record(record));
         }
     }
 }
@@ -247,7 +257,7 @@ mod tests {
 
     #[test]
     fn samples_fall_into_the_buckets_of_their_time() {
-        let recorder = Recorder::new(100, 100);
+        let recorder = FlightRecorder::new(100, 100);
         for (seq, micros) in [(1, 0), (2, 9), (3, 10), (4, 999_999), (5, 1_000_000)] {
             let mut call = record(seq);
             call.outcome_mut().elapsed = Duration::from_micros(micros);
@@ -276,7 +286,10 @@ mod tests {
         let only = samples(&recorder, &flying, Some(Method::Version));
         assert_eq!(only.methods, all.methods[..1]);
         let text = serde_json::to_string(&all).expect("json");
-        assert_eq!(serde_json::from_str::<Samples>(&text).expect("read"), all);
+        assert_eq!(
+            serde_json::from_str::<CallSamples>(&text).expect("read"),
+            all
+        );
     }
 
     #[test]
@@ -286,7 +299,7 @@ mod tests {
         let ended = [Method::Version.index(), Ending::Error as usize];
         durations.at(ended).expect("in range").observe(0.3);
         let routine = registry.counters(&RPC_ROUTINE).expect("once");
-        let rates = Rates::new(Arc::new(durations), Arc::new(routine));
+        let rates = CallRates::new(Arc::new(durations), Arc::new(routine));
         let flying = [Arc::new(Call::example(Method::PullImage))];
         flying[0].reaches(50);
         let table = rpc_table(&rates, &flying);

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The smallest number of texts that is searched for unused ones.
-const FEW: usize = 256;
+/// Smallest number of texts for which unused ones are searched.
+const MIN_SEARCHED_TEXTS: usize = 256;
 
-/// See the module documentation.
+/// Texts that are kept once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedTexts {
     known: HashSet<Arc<str>>,
@@ -15,13 +15,13 @@ pub(super) struct SharedTexts {
 }
 
 impl SharedTexts {
-    /// Replaces a text by an equal one that is known, or makes it known.
+    /// Replaces a text by an equal one that is known, or remembers it.
     pub(super) fn share(&mut self, text: &mut Arc<str>) {
         if let Some(known) = self.known.get(text) {
             *text = Arc::clone(known);
             return;
         }
-        if self.known.len() >= FEW.max(2 * self.used) {
+        if self.known.len() >= MIN_SEARCHED_TEXTS.max(2 * self.used) {
             self.known.retain(|text| Arc::strong_count(text) > 1);
             self.used = self.known.len();
         }
@@ -47,10 +47,14 @@ mod tests {
         let mut texts = SharedTexts::default();
         let mut used: Arc<str> = "bridge".into();
         texts.share(&mut used);
-        for n in 0..100 * FEW {
+        for n in 0..100 * MIN_SEARCHED_TEXTS {
             texts.share(&mut n.to_string().into());
         }
-        assert!(texts.known.len() <= FEW, "{}", texts.known.len());
+        assert!(
+            texts.known.len() <= MIN_SEARCHED_TEXTS,
+            "{}",
+            texts.known.len()
+        );
         assert!(texts.known.contains(&used));
     }
 }

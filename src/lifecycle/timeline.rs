@@ -1,4 +1,4 @@
-//! Divides the time of an episode into phases: each instant is in exactly one, so they add up to its duration.
+//! Divides the time of an episode into phases. Each instant is in exactly one phase, so the phases add up to the duration.
 
 use std::collections::BTreeSet;
 
@@ -70,7 +70,7 @@ impl EpisodePhase {
     }
 
     /// The phase of a call without further observations.
-    pub const fn of(method: Method) -> Self {
+    pub const fn from_method(method: Method) -> Self {
         match method {
             Method::RunPodSandbox => Self::Sandbox,
             Method::PullImage => Self::ImagePull,
@@ -87,20 +87,20 @@ impl EpisodePhase {
 }
 
 /// Time per phase, in microseconds, indexed by [`EpisodePhase`].
-pub(super) type Shares = [u64; EpisodePhase::ALL.len()];
+pub(super) type PhaseShares = [u64; EpisodePhase::ALL.len()];
 
 /// Begin and end, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Interval {
+pub(super) struct PhaseInterval {
     pub(super) begin: u64,
     pub(super) end: u64,
     pub(super) phase: EpisodePhase,
 }
 
 /// Divides the time from `from` to `to` among phases. At each instant the network precedes its call, and a call precedes a
-/// running container; of several calls the first to begin counts.
-pub(super) fn divide(from: u64, to: u64, intervals: &[Interval]) -> Shares {
-    let mut shares = Shares::default();
+/// running container; among several calls the first to begin counts.
+pub(super) fn divide(from: u64, to: u64, intervals: &[PhaseInterval]) -> PhaseShares {
+    let mut shares = PhaseShares::default();
     let mut edges = edges(from, to, intervals);
     edges.sort_unstable();
     let mut active = BTreeSet::new();
@@ -119,15 +119,15 @@ pub(super) fn divide(from: u64, to: u64, intervals: &[Interval]) -> Shares {
 }
 
 /// Order of the intervals at one instant: the smallest counts.
-type Rank = (u8, u64, usize, EpisodePhase);
+type IntervalRank = (u8, u64, usize, EpisodePhase);
 
-fn current(active: &BTreeSet<Rank>) -> EpisodePhase {
+fn current(active: &BTreeSet<IntervalRank>) -> EpisodePhase {
     active
         .first()
         .map_or(EpisodePhase::OutsideCri, |(.., phase)| *phase)
 }
 
-fn edges(from: u64, to: u64, intervals: &[Interval]) -> Vec<(u64, bool, Rank)> {
+fn edges(from: u64, to: u64, intervals: &[PhaseInterval]) -> Vec<(u64, bool, IntervalRank)> {
     let mut edges = Vec::with_capacity(2 * intervals.len());
     for (i, interval) in intervals.iter().enumerate() {
         let (begin, end) = (interval.begin.max(from), interval.end.min(to));
@@ -146,7 +146,7 @@ fn edges(from: u64, to: u64, intervals: &[Interval]) -> Vec<(u64, bool, Rank)> {
 }
 
 /// Subtracts the time of calls that were dropped from the time between calls.
-pub(super) fn add_forgotten(shares: &mut Shares, forgotten: &Shares) {
+pub(super) fn add_forgotten(shares: &mut PhaseShares, forgotten: &PhaseShares) {
     let outside = EpisodePhase::OutsideCri as usize;
     for (i, time) in forgotten.iter().enumerate() {
         let time = (*time).min(shares[outside]);
@@ -161,11 +161,11 @@ mod tests {
 
     use super::*;
 
-    fn interval(begin: u64, end: u64, phase: EpisodePhase) -> Interval {
-        Interval { begin, end, phase }
+    fn interval(begin: u64, end: u64, phase: EpisodePhase) -> PhaseInterval {
+        PhaseInterval { begin, end, phase }
     }
 
-    fn share(shares: &Shares, phase: EpisodePhase) -> u64 {
+    fn share(shares: &PhaseShares, phase: EpisodePhase) -> u64 {
         shares[phase as usize]
     }
 
@@ -225,7 +225,7 @@ mod tests {
                 .collect();
             let mut shares = divide(from, to, &intervals);
             assert_eq!(shares.iter().sum::<u64>(), to - from, "{intervals:?}");
-            let mut forgotten = Shares::default();
+            let mut forgotten = PhaseShares::default();
             forgotten[random.random_range(0..9)] = random.random_range(0..3_000_000);
             add_forgotten(&mut shares, &forgotten);
             assert_eq!(shares.iter().sum::<u64>(), to - from);

@@ -12,8 +12,8 @@
 //! └─ pod.start.end                                            the end, if the root was exported before
 //! ```
 //!
-//! The root of an episode that fails for a minute is exported then, with the outcome `failing`; so is that of a start which
-//! continues after it was closed. The end has a span of its own, since a span is exported once.
+//! The root of an episode that fails for a minute is exported then, with the outcome `failing`. The root of a start that
+//! continues after it was closed was exported too. In both cases the end has a span of its own, since a span is exported once.
 //!
 //! The ids of trace and root span are derived from the pod (see [`episode`](crate::call::episode)), so calls can name the
 //! root as their parent long before it is exported, when the episode is closed.
@@ -29,30 +29,30 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEve
 use opentelemetry_semantic_conventions::attribute as key;
 
 use super::episode_subscriber::EpisodeSubscriber;
-use super::view::{Call, Detail, Episode, State};
+use super::view::{CallDetail, CallView, EpisodeState, EpisodeView};
 use crate::call::SpanIds;
 use crate::call::episode::{Ids, Kind};
 use crate::telemetry::otlp::{self, SpanSink};
 use crate::telemetry::sampling::Live;
 
-/// Shortest gap between two calls that has a span, in milliseconds.
-const GAP: f64 = 50.0;
+/// Shortest gap between two calls that has a span.
+const MIN_GAP_MS: f64 = 50.0;
 
 /// Most links of a root span.
-const LINKS: usize = 32;
+const MAX_LINKS: usize = 32;
 
 /// Longest text in an attribute, in bytes.
-const TEXT: usize = 256;
+const MAX_TEXT_LEN: usize = 256;
 
 /// Exports the spans of closed episodes.
 #[derive(Debug)]
-pub struct Trace {
+pub struct EpisodeTracer {
     sink: SpanSink,
     rules: Live,
     scope: InstrumentationScope,
 }
 
-impl Trace {
+impl EpisodeTracer {
     /// Exports to `sink` the episodes that `rules` select, and those with an exported call.
     pub fn new(sink: SpanSink, rules: Live) -> Self {
         Self {
@@ -63,8 +63,8 @@ impl Trace {
     }
 }
 
-impl EpisodeSubscriber for Trace {
-    fn closed(&self, episode: &Episode, ids: &Ids) {
+impl EpisodeSubscriber for EpisodeTracer {
+    fn closed(&self, episode: &EpisodeView, ids: &Ids) {
         if !self.keeps(episode, ids) {
             return;
         }
@@ -74,12 +74,12 @@ impl EpisodeSubscriber for Trace {
     }
 
     /// Exports the root alone, so that the trace has one while the episode lasts. Its end is not known yet.
-    fn failing(&self, episode: &Episode, ids: &Ids) {
+    fn failing(&self, episode: &EpisodeView, ids: &Ids) {
         self.sink.export(self.spans(episode, ids).root());
     }
 
     /// A span cannot be exported twice: a child of the root tells how the episode ended.
-    fn continued(&self, episode: &Episode, ids: &Ids, from: f64) {
+    fn continued(&self, episode: &EpisodeView, ids: &Ids, from: f64) {
         if self.keeps(episode, ids) {
             let spans = self.spans(episode, ids);
             self.sink.export(spans.end());
@@ -87,10 +87,10 @@ impl EpisodeSubscriber for Trace {
         }
     }
 
-    /// Exported if one of its calls was exported in this trace, or if the episode is sampled and one of its calls is in the
-    /// trace of a caller that samples. For calls from before a restart that is unknown; they count as exported if the
-    /// episode is sampled.
-    fn keeps(&self, episode: &Episode, ids: &Ids) -> bool {
+    /// Returns whether an episode is exported: one of its calls was exported in this trace, or the episode is sampled and one
+    /// of its calls is in the trace of a caller that samples. Calls from before a restart count as exported if the episode is
+    /// sampled.
+    fn keeps(&self, episode: &EpisodeView, ids: &Ids) -> bool {
         let chosen = self.rules.load().chooses_episode(ids.trace_id);
         episode.calls.iter().any(|call| match &call.spans {
             None => chosen,
@@ -100,9 +100,9 @@ impl EpisodeSubscriber for Trace {
     }
 }
 
-impl Trace {
-    fn spans<'a>(&'a self, episode: &'a Episode, ids: &'a Ids) -> Spans<'a> {
-        Spans {
+impl EpisodeTracer {
+    fn spans<'a>(&'a self, episode: &'a EpisodeView, ids: &'a Ids) -> EpisodeSpans<'a> {
+        EpisodeSpans {
             episode,
             ids,
             scope: &self.scope,
@@ -110,13 +110,21 @@ impl Trace {
         }
     }
 
-    /// Exports what is below the root and began at `from` or later, in milliseconds from the begin of the episode.
-    fn export_rest(&self, spans: &Spans<'_>, from: f64) {
+    /// Exports the spans below the root that began at `from_ms` or later. Times count from the begin of the episode.
+    fn export_rest(&self, spans: &EpisodeSpans<'_>, from_ms: f64) {
         let (episode, ids) = (spans.episode, spans.ids);
-        for span in spans.gaps(from).into_iter().chain(spans.retries(from)) {
+        for span in spans
+            .gaps(from_ms)
+            .into_iter()
+            .chain(spans.retries(from_ms))
+        {
             self.sink.export(span);
         }
-        for call in episode.calls.iter().filter(|call| call.offset_ms >= from) {
+        for call in episode
+            .calls
+            .iter()
+            .filter(|call| call.offset_ms >= from_ms)
+        {
             let Some(of_call) = call.spans.as_ref().filter(|spans| spans.kept) else {
                 continue;
             };
@@ -136,28 +144,28 @@ fn sampling_caller(spans: &SpanIds) -> Option<&SpanContext> {
 }
 
 /// Builds the spans of one episode.
-struct Spans<'a> {
-    episode: &'a Episode,
+struct EpisodeSpans<'a> {
+    episode: &'a EpisodeView,
     ids: &'a Ids,
     scope: &'a InstrumentationScope,
     began: SystemTime,
 }
 
-impl Spans<'_> {
+impl EpisodeSpans<'_> {
     fn root(&self) -> SpanData {
         let episode = self.episode;
         let name = format!("pod.{}", episode.kind);
         let times = (0.0, episode.duration_ms);
         let mut root = self.span(self.ids.trace_id, SpanId::INVALID, name, times);
         root.span_context = context(self.ids.trace_id, self.ids.root);
-        self.tell(&mut root);
+        self.describe_episode(&mut root);
         let mut seen = HashSet::new();
         let callers = episode.calls.iter().filter_map(|call| {
             let caller = sampling_caller(call.spans.as_ref()?)?;
             seen.insert((caller.trace_id(), caller.span_id()))
                 .then(|| Link::with_context(caller.clone()))
         });
-        root.links.links.extend(callers.take(LINKS));
+        root.links.links.extend(callers.take(MAX_LINKS));
         root
     }
 
@@ -166,15 +174,15 @@ impl Spans<'_> {
         let name = format!("pod.{}.end", self.episode.kind);
         let times = (0.0, self.episode.duration_ms);
         let mut end = self.span(self.ids.trace_id, self.ids.root, name, times);
-        self.tell(&mut end);
+        self.describe_episode(&mut end);
         end
     }
 
-    /// Attributes and status of the episode.
-    fn tell(&self, span: &mut SpanData) {
+    /// Sets attributes and status of the episode.
+    fn describe_episode(&self, span: &mut SpanData) {
         let episode = self.episode;
-        span.attributes = describe(episode);
-        if matches!(episode.state, State::Failed | State::Failing) {
+        span.attributes = attributes(episode);
+        if matches!(episode.state, EpisodeState::Failed | EpisodeState::Failing) {
             let last = episode.calls.iter().rev().find(|call| call.is_failed());
             let code = last.map_or("given_up", |call| &call.code);
             span.attributes.push(text(key::ERROR_TYPE, code));
@@ -183,10 +191,11 @@ impl Spans<'_> {
         }
     }
 
-    /// The roots of the traces of containers that were tried again in this episode, or had run in an earlier sandbox: the
-    /// trace of a call follows from the call alone, and that does not tell. Each links to the root of the episode.
+    /// The roots of the traces of containers that were tried again in this episode, or had run in an earlier sandbox. Their
+    /// calls are in traces of their own, since the trace of a call follows from the call alone. Each root links to the root of
+    /// the episode.
     fn retries(&self, from: f64) -> Vec<SpanData> {
-        let mut roots = BTreeMap::<_, (Ids, f64, f64, &Call)>::new();
+        let mut roots = BTreeMap::<_, (Ids, f64, f64, &CallView)>::new();
         for call in self.episode.calls.iter().filter(|c| c.offset_ms >= from) {
             let Some((ids, end)) = self.own_trace(call) else {
                 continue;
@@ -195,34 +204,37 @@ impl Spans<'_> {
             let root = root.or_insert((ids, call.offset_ms, end, call));
             root.2 = root.2.max(end);
         }
-        let span = |(ids, from, to, call): (Ids, f64, f64, &Call)| {
-            let mut root = self.span(
-                ids.trace_id,
-                SpanId::INVALID,
-                "pod.restart",
-                (from, to - from),
-            );
-            root.span_context = context(ids.trace_id, ids.root);
-            root.attributes = describe(self.episode);
-            root.attributes.extend(
-                call.container
-                    .as_deref()
-                    .map(|name| text(key::K8S_CONTAINER_NAME, name)),
-            );
-            let of = context(self.ids.trace_id, self.ids.root);
-            root.links.links.push(Link::with_context(of));
-            root
-        };
-        roots.into_values().take(LINKS).map(span).collect()
+        let spans = roots
+            .into_values()
+            .take(MAX_LINKS)
+            .map(|(ids, from, to, call)| {
+                let mut root = self.span(
+                    ids.trace_id,
+                    SpanId::INVALID,
+                    "pod.restart",
+                    (from, to - from),
+                );
+                root.span_context = context(ids.trace_id, ids.root);
+                root.attributes = attributes(self.episode);
+                root.attributes.extend(
+                    call.container
+                        .as_deref()
+                        .map(|name| text(key::K8S_CONTAINER_NAME, name)),
+                );
+                let episode = context(self.ids.trace_id, self.ids.root);
+                root.links.links.push(Link::with_context(episode));
+                root
+            });
+        spans.collect()
     }
 
-    /// The trace of a container's own in which this call was exported, and the end of the call.
-    fn own_trace(&self, call: &Call) -> Option<(Ids, f64)> {
+    /// The trace of the container in which this call was exported, and the end of the call.
+    fn own_trace(&self, call: &CallView) -> Option<(Ids, f64)> {
         let spans = call.spans.as_ref().filter(|spans| spans.kept)?;
         let (name, attempt) = (call.container.as_deref()?, call.container_attempt?);
         let ids = Ids::restart(&self.episode.uid, name, attempt);
-        let is_it = ids.trace_id == spans.trace_id && ids.trace_id != self.ids.trace_id;
-        is_it.then_some((ids, call.offset_ms + call.duration_ms))
+        let is_own = ids.trace_id == spans.trace_id && ids.trace_id != self.ids.trace_id;
+        is_own.then_some((ids, call.offset_ms + call.duration_ms))
     }
 
     /// Gaps between calls from `from` on; none if calls were forgotten.
@@ -233,7 +245,7 @@ impl Spans<'_> {
         let mut covered = 0.0_f64;
         let mut gaps = Vec::new();
         for (n, call) in self.episode.calls.iter().enumerate() {
-            if call.offset_ms - covered >= GAP && covered >= from {
+            if call.offset_ms - covered >= MIN_GAP_MS && covered >= from {
                 let times = (covered, call.offset_ms - covered);
                 let init = self.episode.waits.iter().find(|wait| wait.before == n);
                 let name = init.map_or("outside_cri", |_| "init_container");
@@ -248,7 +260,7 @@ impl Spans<'_> {
     }
 
     /// A span for a call whose own spans are in its caller's trace.
-    fn stand_in(&self, call: &Call, spans: &SpanIds) -> SpanData {
+    fn stand_in(&self, call: &CallView, spans: &SpanIds) -> SpanData {
         let name = format!("cri.call/{}", call.method);
         let times = (call.offset_ms, call.duration_ms);
         let mut span = self.span(self.ids.trace_id, self.ids.root, name, times);
@@ -265,7 +277,7 @@ impl Spans<'_> {
     }
 
     /// A process that worked for a call.
-    fn detail(&self, detail: &Detail, spans: &SpanIds) -> SpanData {
+    fn detail(&self, detail: &CallDetail, spans: &SpanIds) -> SpanData {
         let name = match detail.what.as_str() {
             "cni" => format!("cni.plugin/{}", detail.name),
             what => format!("{what}.{}", detail.name),
@@ -282,15 +294,15 @@ impl Spans<'_> {
         span
     }
 
-    /// A span from `begin`, for `took`; both in milliseconds, from the begin of the episode.
+    /// A span that begins `begin_ms` after the episode and lasts `took_ms`.
     fn span(
         &self,
         trace_id: TraceId,
         parent: SpanId,
         name: impl Into<std::borrow::Cow<'static, str>>,
-        (begin, took): (f64, f64),
+        (begin_ms, took_ms): (f64, f64),
     ) -> SpanData {
-        let start_time = self.began + millis(begin);
+        let start_time = self.began + millis(begin_ms);
         SpanData {
             span_context: context(trace_id, RandomIdGenerator::default().new_span_id()),
             parent_span_id: parent,
@@ -298,7 +310,7 @@ impl Spans<'_> {
             span_kind: SpanKind::Internal,
             name: name.into(),
             start_time,
-            end_time: start_time + millis(took),
+            end_time: start_time + millis(took_ms),
             attributes: Vec::new(),
             dropped_attributes_count: 0,
             events: SpanEvents::default(),
@@ -309,7 +321,7 @@ impl Spans<'_> {
     }
 }
 
-fn describe(episode: &Episode) -> Vec<KeyValue> {
+fn attributes(episode: &EpisodeView) -> Vec<KeyValue> {
     let attempt = i64::from(episode.attempt);
     let mut out = vec![
         text(key::K8S_NAMESPACE_NAME, &episode.namespace),
@@ -351,7 +363,7 @@ fn text(key: &'static str, value: &str) -> KeyValue {
 }
 
 fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(TEXT)]
+    &text[..text.floor_char_boundary(MAX_TEXT_LEN)]
 }
 
 #[cfg(test)]

@@ -11,19 +11,19 @@ mod tries;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::call::Call;
+pub use self::call::CallView;
 pub(crate) use self::loops::crash_loops;
-pub use self::pods::{Pod, PodState, Pods, sort};
-pub use self::sessions::{OpenSession, Session};
-pub(crate) use self::tries::{Item, Tries, details, items};
+pub use self::pods::{PodList, PodState, PodSummary, sort_pods};
+pub use self::sessions::{OpenSessionView, SessionView};
+pub(crate) use self::tries::{RepeatedTries, WaterfallItem, details, waterfall_items};
 
 /// `/debug/pods?format=json`: recent episodes of all pods, the newest first, without their calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Recent {
+pub struct RecentEpisodes {
     /// The time of this response, in microseconds since 1970.
     pub now_unix_us: u64,
     /// The episodes.
-    pub episodes: Vec<Episode>,
+    pub episodes: Vec<EpisodeView>,
     /// Episodes evicted since the start of the process.
     pub forgotten: u64,
 }
@@ -37,39 +37,39 @@ pub struct PodStory {
     pub namespace: String,
     /// Pod name.
     pub name: String,
-    /// Why it was slow, or is not up, in one sentence: that of the episode that matters most now.
+    /// Why the pod was slow, or is not up, in one sentence: the headline of the episode that matters most now.
     pub headline: String,
     /// The kind of cause that the headline is about, as [`Episode::cause`].
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cause: String,
     /// The episodes, with their calls. A pod that was recreated under the same name has another uid.
-    pub episodes: Vec<Episode>,
+    pub episodes: Vec<EpisodeView>,
     /// Sessions of exec, attach and port-forward: the ended ones, the oldest first, then the open ones likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sessions: Vec<Session>,
+    pub sessions: Vec<SessionView>,
     /// The exec probes of its containers that this process has seen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub probes: Vec<Probe>,
+    pub probes: Vec<ProbeView>,
 }
 
 /// State of an episode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
-    /// Calls may follow, and nothing has failed that was not made good.
+pub enum EpisodeState {
+    /// Calls may follow, and every failure was resolved.
     #[default]
     Open,
-    /// Calls may follow, and a failure has not been made good: the kubelet tries again.
+    /// Calls may follow, and a failure is unresolved: the kubelet tries again.
     Failing,
     /// Completed.
     Ok,
-    /// It timed out, or ended with an error.
+    /// The episode timed out, or ended with an error.
     Failed,
-    /// Its caller broke it off before it was complete, and nothing had failed: mostly the pod was deleted.
+    /// The caller broke the episode off before it was complete, and nothing had failed: mostly the pod was deleted.
     Cancelled,
 }
 
-impl State {
+impl EpisodeState {
     /// The name in JSON, logs, spans and labels.
     pub const fn name(self) -> &'static str {
         match self {
@@ -89,7 +89,7 @@ impl State {
 
 /// A start, a restart or a stop.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Episode {
+pub struct EpisodeView {
     /// `start`, `restart` or `stop`.
     pub kind: String,
     /// Kubernetes namespace.
@@ -103,7 +103,7 @@ pub struct Episode {
     /// The container of a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// Whether that container was added to the running pod, as far as is known: an ephemeral container.
+    /// True if that container is known to be an ephemeral container, which was added to the running pod.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ephemeral: bool,
     /// The sandbox id, once there is one.
@@ -114,99 +114,99 @@ pub struct Episode {
     pub handler: String,
     /// Trace id, in hex. The trace exists if traces are exported.
     pub trace_id: String,
-    /// Its state.
-    pub state: State,
-    /// When its first call was received, in microseconds since 1970.
+    /// The state.
+    pub state: EpisodeState,
+    /// The time at which its first call was received, in microseconds since 1970.
     pub began_unix_us: u64,
-    /// From there to the end of its last call; up to now if a call is in flight, or if it is open and not complete.
+    /// From the begin to the end of its last call; up to now if a call is in flight, or if the episode is open and not complete.
     pub duration_ms: f64,
-    /// How long before its first call the kubelet saw the pod; of the pod's first sandbox only.
+    /// Time from the moment at which the kubelet saw the pod to its first call; only for the pod's first sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before_cri_ms: Option<f64>,
-    /// Where the time went and what went wrong, in one sentence.
+    /// The explanation of its time or failure, in one sentence.
     pub headline: String,
     /// The kind of cause that the headline is about: `image_pull_failed`, `slow_network`, `crash_loop`. Names are stable.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cause: String,
-    /// The sentence on the crash loop of a container that it started, or of one that the kubelet keeps killing. Absent once the pod is stopped.
+    /// The sentence on the crash loop or kill loop of one of its containers. Absent once the pod is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crash_loop: Option<String>,
-    /// When its pod was found to be deleted, if that was before there was a sandbox, in microseconds since 1970.
+    /// The time at which its pod was found to be deleted without a sandbox, in microseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_unix_us: Option<u64>,
-    /// Parts of the duration; they add up to it.
-    pub phases: Vec<Phase>,
+    /// Parts of the duration, which add up to the whole.
+    pub phases: Vec<PhaseDuration>,
     /// Calls repeated after a failure.
     pub retries: u32,
     /// Calls that failed.
     pub failures: u32,
-    /// Whether an image was pulled, successfully.
+    /// True if an image was pulled, successfully.
     pub pulled: bool,
-    /// Its calls in the order in which they were received; omitted in lists of episodes.
+    /// The calls in the order in which they were received; omitted in lists of episodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub calls: Vec<Call>,
+    pub calls: Vec<CallView>,
     /// Calls that were dropped because there were too many.
     #[serde(default)]
     pub calls_forgotten: u32,
     /// The init containers that calls waited for; omitted in lists of episodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub waits: Vec<Wait>,
-    /// Exits of its containers, as far as the kubelet asked for their status.
+    pub waits: Vec<InitContainerWaitView>,
+    /// Exits of its containers that the kubelet or the runtime reported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub exits: Vec<Exit>,
-    /// Processes of its containers that the kernel killed for lack of memory, as far as the runtime tells.
+    pub exits: Vec<ExitView>,
+    /// OOM kills in its containers that the runtime reported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub oom_kills: Vec<OomKills>,
-    /// The end of its sandbox, if no call stopped it and the runtime reports it; of starts.
+    pub oom_kills: Vec<OomKillsView>,
+    /// For a start: the end of its sandbox, if no call stopped it and the runtime reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sandbox_death: Option<SandboxDeath>,
+    pub sandbox_death: Option<SandboxDeathView>,
     /// The kubelet's own spans of its time; omitted in lists of episodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub kubelet: Vec<PodSync>,
+    pub kubelet: Vec<PodSyncView>,
 }
 
 /// A span of the kubelet's work on a pod, or several that failed in the same way one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PodSync {
+pub struct PodSyncView {
     /// `syncPod`, `syncTerminatingPod` or `syncTerminatedPod`.
     pub name: String,
-    /// From the begin of the episode to the begin of the last of them; negative if it began before.
+    /// Time from the begin of the episode to the begin of the last span; negative if the span began before.
     pub offset_ms: f64,
-    /// Duration of the last of them.
+    /// Duration of the last span.
     pub duration_ms: f64,
-    /// Their number.
+    /// Number of spans.
     pub tries: u32,
-    /// How they failed.
+    /// The error, if they failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// An exec probe of a container, whose command the kubelet runs by ExecSync. Other probes are no CRI calls.
+/// An exec probe of a container, whose command the kubelet runs by ExecSync. Other probes make no CRI calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Probe {
+pub struct ProbeView {
     /// Container name.
     pub container: String,
     /// Its restart count.
     pub attempt: u32,
     /// The timeout of the probe, in seconds.
     pub timeout_s: u32,
-    /// How often it ran.
+    /// Number of runs.
     pub runs: u64,
-    /// How often it failed.
+    /// Number of failed runs.
     pub failed: u64,
-    /// How often it failed in a row, up to now.
+    /// Number of failed runs since the last success.
     pub failed_in_a_row: u32,
     /// `exit code N`, `timed out` or `could not be run`.
     pub last_result: String,
-    /// When it ended last, in microseconds since 1970.
+    /// End of the last run, in microseconds since 1970.
     pub last_unix_us: u64,
-    /// How long it took then.
+    /// Duration of the last run.
     pub last_ms: f64,
 }
 
 /// A container that had to exit before a call was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Wait {
+pub struct InitContainerWaitView {
     /// Index of the call in the episode.
     pub before: usize,
     /// Begin of the wait, from the begin of the episode.
@@ -219,7 +219,7 @@ pub struct Wait {
 
 /// A part of an episode's duration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Phase {
+pub struct PhaseDuration {
     /// `sandbox`, `network`, `image_pull`, `container_create`, `container_start`, `init_container`, `hook`, `container_stop`,
     /// `sandbox_stop`, `container_remove`, `sandbox_remove` or `outside_cri`.
     pub phase: String,
@@ -229,7 +229,7 @@ pub struct Phase {
 
 /// A piece of work that the runtime did for a call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Detail {
+pub struct CallDetail {
     /// `cni` (a CNI plugin), `oci` (the OCI runtime), `helper` (another program that the runtime started), `blocked` (a
     /// process of the runtime that cannot go on), or `runtime` (a span or a step of the runtime itself).
     pub what: String,
@@ -238,21 +238,21 @@ pub struct Detail {
     /// The command of a CNI plugin: `ADD` or `DEL`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Its activity: the program it started (`iptables`), the command (`create`), or what holds it up (`blocked in umount
-    /// of /a/b (nfs)`).
+    /// The activity: the program that it started (`iptables`), the command (`create`), or the operation that holds it up (`blocked in
+    /// umount of /a/b (nfs)`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doing: Option<String>,
-    /// From the begin of the episode.
+    /// Time from the begin of the episode.
     pub offset_ms: f64,
-    /// Observed duration: to a period of the sampler for processes, exact for the others.
+    /// Observed duration: to a period of the sampler for processes, else exact.
     pub duration_ms: f64,
-    /// How it was observed in another runtime: `process` or `span`; `runtime` for a step of the built-in one.
+    /// The kind of observation: `process` or `span` in another runtime, `runtime` for a step of the built-in one.
     pub source: String,
 }
 
 /// The exit of a container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Exit {
+pub struct ExitView {
     /// Container name.
     pub container: String,
     /// Its restart count.
@@ -261,11 +261,11 @@ pub struct Exit {
     pub code: i32,
     /// `completed`, `error`, `oom_killed`, `evicted`, `unknown` or `other`.
     pub reason: String,
-    /// How long it had run.
+    /// Duration of the run.
     pub ran_ms: f64,
-    /// When it ended, in microseconds since 1970.
+    /// End of the run, in microseconds since 1970.
     pub at_unix_us: u64,
-    /// Whether it was asked to stop while it ran; then the code is no fault.
+    /// True if a stop was requested during the run; then the code shows no fault.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ordered: bool,
     /// Who evicted it and why, if the runtime says so.
@@ -275,12 +275,12 @@ pub struct Exit {
 
 /// The OOM kills in a run of a container, which may have run on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct OomKills {
+pub struct OomKillsView {
     /// Container name.
     pub container: String,
     /// Its restart count.
     pub attempt: u32,
-    /// Processes that were killed, if the runtime counts them; or else kills as far as its events tell them apart.
+    /// Killed processes, if the runtime counts them; else the number of kills that its events can tell apart.
     pub kills: u32,
     /// The first, in microseconds since 1970.
     pub first_unix_us: u64,
@@ -290,62 +290,62 @@ pub struct OomKills {
 
 /// The end of a sandbox that no call has stopped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SandboxDeath {
-    /// When, in microseconds since 1970.
+pub struct SandboxDeathView {
+    /// The end, in microseconds since 1970.
     pub at_unix_us: u64,
     /// Exit code of its first process, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<i32>,
-    /// Whether its shim ended too.
+    /// True if its shim ended too.
     pub with_shim: bool,
 }
 
 /// `/debug/images/pulls?format=json`: pulls in flight, the longest first, and ended pulls, the newest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Pulls {
+pub struct ImagePullList {
     /// The time of this response, in microseconds since 1970.
     pub now_unix_us: u64,
-    /// In flight.
-    pub in_flight: Vec<Pull>,
-    /// Ended, as far as the recorder holds them, with the bytes that the built-in runtime fetched.
-    pub recent: Vec<Pull>,
+    /// Pulls in flight.
+    pub in_flight: Vec<ImagePullView>,
+    /// Ended pulls that the recorder still holds, with the bytes that the built-in runtime fetched.
+    pub recent: Vec<ImagePullView>,
 }
 
 /// Time without bytes, in milliseconds, after which the rest of a pull cannot be estimated.
-const STALLED_MS: f64 = 5e3;
+const STALLED_PULL_MS: f64 = 5e3;
 
 /// The pull of an image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Pull {
+pub struct ImagePullView {
     /// The call.
     #[serde(flatten)]
-    pub call: Call,
-    /// How far it is, as far as the runtime says.
+    pub call: CallView,
+    /// The progress, if the runtime reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub progress: Option<Progress>,
+    pub progress: Option<PullProgressView>,
 }
 
-impl Pull {
+impl ImagePullView {
     /// Bytes per second on average; `None` if nothing was fetched.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub fn rate(&self) -> Option<u64> {
-        let bytes = self.progress.as_ref().map(|it| it.bytes)?;
+        let bytes = self.progress.as_ref().map(|progress| progress.bytes)?;
         (bytes > 0 && self.call.duration_ms > 0.0)
             .then(|| (bytes as f64 * 1e3 / self.call.duration_ms) as u64)
     }
 
-    /// Milliseconds until all bytes are there, at the rate until now. `None` while nothing arrives, and if bytes cannot be told
-    /// from those of other pulls.
+    /// Milliseconds until all bytes are there, at the rate until now. `None` while nothing arrives, and if the bytes may be those of other
+    /// pulls.
     pub fn left_ms(&self) -> Option<f64> {
         let progress = self.progress.as_ref()?;
         let left = progress.of_bytes.saturating_sub(progress.bytes);
-        let is_moving = progress.shared_by == 0 && progress.idle_ms < STALLED_MS;
+        let is_moving = progress.shared_by == 0 && progress.idle_ms < STALLED_PULL_MS;
         (left > 0 && is_moving).then_some(left as f64 * 1e3 / self.rate()? as f64)
     }
 }
 
-impl From<Call> for Pull {
-    fn from(call: Call) -> Self {
+impl From<CallView> for ImagePullView {
+    fn from(call: CallView) -> Self {
         let progress = None;
         Self { call, progress }
     }
@@ -357,25 +357,25 @@ fn is_zero(count: &u64) -> bool {
 
 /// Progress of a pull by the built-in runtime or by containerd.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Progress {
+pub struct PullProgressView {
     /// The image as a full reference.
     pub image: String,
     /// Bytes of layers present so far.
     pub bytes: u64,
-    /// Bytes of all layers; 0 until they are known.
+    /// Bytes of all layers; 0 until the sum is known.
     pub of_bytes: u64,
-    /// How many pulls the bytes belong to, if it is not known which; 0 if they are those of this one.
+    /// Number of pulls to which the bytes may belong; 0 if they belong to this pull alone.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub shared_by: u64,
     /// Time since the last bytes arrived.
     pub idle_ms: f64,
-    /// Its layers, from the bottom up.
-    pub layers: Vec<Layer>,
+    /// The layers, from the bottom up.
+    pub layers: Vec<LayerProgress>,
 }
 
 /// A layer that is being pulled.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Layer {
+pub struct LayerProgress {
     /// The digest of its unpacked content.
     pub digest: String,
     /// `waiting`, `fetching`, `unpacking`, `done` or `failed`.
@@ -390,7 +390,7 @@ pub struct Layer {
 
 /// The 404 response for a pod without episodes and sessions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Unknown {
+pub struct UnknownPod {
     /// The error, in one sentence.
     pub error: String,
     /// The requested namespace.
@@ -401,10 +401,10 @@ pub struct Unknown {
     pub known: usize,
     /// Pods with similar names, as `NAMESPACE/NAME`, the most similar first.
     pub near: Vec<String>,
-    /// What that can mean, and the state of the node: one sentence each.
+    /// Possible reasons, and the state of the node: one sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// The number of others with similar names.
+    /// Number of further pods with similar names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more: Option<usize>,
 }

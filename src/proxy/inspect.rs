@@ -18,27 +18,27 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tower::{Layer, Service};
 
-use self::answer::AnswerBody;
+use self::answer::InspectedBody;
 use crate::call::{Call, CallStage, Sealed, episode};
 use crate::cri::secrets::Secrets;
 use crate::cri::subject::Subject;
 use crate::cri::{Method, peek};
-use crate::grpc::body::Prefix;
-use crate::grpc::frame::{self, Head};
+use crate::grpc::body::BodyPrefix;
+use crate::grpc::frame::{self, FrameHeader};
 use crate::grpc::{Body, BoxError, Request, Response};
-use crate::proxy::pod_index::Index;
+use crate::proxy::pod_index::PodIndex;
 
-/// See the module documentation.
+/// Adds [`InspectService`] to the services of one connection.
 #[derive(Clone, Debug)]
 pub struct InspectLayer {
-    index: Arc<Index>,
+    index: Arc<PodIndex>,
     secrets: Arc<Secrets>,
     limit: usize,
 }
 
 impl InspectLayer {
     /// Reads messages of up to `limit` bytes, completes their identity from `index` and remembers their `secrets`.
-    pub fn new(index: Arc<Index>, secrets: Arc<Secrets>, limit: usize) -> Self {
+    pub fn new(index: Arc<PodIndex>, secrets: Arc<Secrets>, limit: usize) -> Self {
         Self {
             index,
             secrets,
@@ -48,24 +48,24 @@ impl InspectLayer {
 }
 
 impl<S> Layer<S> for InspectLayer {
-    type Service = Inspect<S>;
+    type Service = InspectService<S>;
 
-    fn layer(&self, inner: S) -> Inspect<S> {
-        Inspect {
+    fn layer(&self, inner: S) -> InspectService<S> {
+        InspectService {
             inner,
             settings: self.clone(),
         }
     }
 }
 
-/// See the module documentation.
+/// Identifies the pod and container of each call from its request message.
 #[derive(Clone, Debug)]
-pub struct Inspect<S> {
+pub struct InspectService<S> {
     inner: S,
     settings: InspectLayer,
 }
 
-impl<S> Service<Request> for Inspect<S>
+impl<S> Service<Request> for InspectService<S>
 where
     S: Service<Request, Response = Response, Error = BoxError> + Clone + Send + 'static,
     S::Future: Send,
@@ -97,14 +97,14 @@ where
                 return Ok(response);
             }
             let index = Arc::clone(&settings.index);
-            Ok(response.map(|body| Body::boxed(AnswerBody::new(body, call, index))))
+            Ok(response.map(|body| Body::boxed(InspectedBody::new(body, call, index))))
         })
     }
 }
 
 impl InspectLayer {
-    fn unremembered(&self, call: &Arc<Call>) -> Option<Unremembered> {
-        Secrets::are_in(call.method).then(|| Unremembered {
+    fn unremembered(&self, call: &Arc<Call>) -> Option<UnrememberedSecrets> {
+        Secrets::are_in(call.method).then(|| UnrememberedSecrets {
             call: Arc::clone(call),
             secrets: Arc::clone(&self.secrets),
         })
@@ -120,7 +120,7 @@ impl InspectLayer {
     }
 
     async fn read(&self, call: &Call, mut body: Incoming) -> Result<Body, BoxError> {
-        let mut pieces = Pieces::default();
+        let mut pieces = BodyBeginning::default();
         let mut trailers = None;
         while pieces.wants_more(self.limit) && !body.is_end_stream() {
             match body.frame().await {
@@ -163,7 +163,7 @@ impl InspectLayer {
         }
         let _ = call.subject.set(subject);
         call.set_stage(CallStage::Routing);
-        let prefix = Prefix {
+        let prefix = BodyPrefix {
             pieces: pieces.pieces,
             trailers,
         };
@@ -173,19 +173,19 @@ impl InspectLayer {
 
 /// A request whose secrets are not remembered yet. They are at the latest when it is dropped, because the backend may have
 /// the request even if the caller does not wait for the answer.
-struct Unremembered {
+struct UnrememberedSecrets {
     call: Arc<Call>,
     secrets: Arc<Secrets>,
 }
 
-impl Unremembered {
+impl UnrememberedSecrets {
     /// Lets the request be sent first.
     async fn remember(self) {
         tokio::task::yield_now().await;
     }
 }
 
-impl Drop for Unremembered {
+impl Drop for UnrememberedSecrets {
     fn drop(&mut self) {
         let call = &self.call;
         let message = call.message.get().map(Sealed::bytes);
@@ -196,12 +196,12 @@ impl Drop for Unremembered {
 
 /// The beginning of a body.
 #[derive(Default)]
-struct Pieces {
+struct BodyBeginning {
     pieces: VecDeque<Bytes>,
     len: usize,
 }
 
-impl Pieces {
+impl BodyBeginning {
     fn push(&mut self, data: Bytes) {
         self.len += data.len();
         if !data.is_empty() {
@@ -209,22 +209,22 @@ impl Pieces {
         }
     }
 
-    fn head(&self) -> Option<Head> {
-        let mut start = [0; frame::HEADER];
+    fn head(&self) -> Option<FrameHeader> {
+        let mut start = [0; frame::HEADER_LENGTH];
         let mut have = 0;
         for piece in &self.pieces {
             let n = piece.len().min(start.len() - have);
             start[have..have + n].copy_from_slice(&piece[..n]);
             have += n;
         }
-        Head::read(&start[..have])
+        FrameHeader::read(&start[..have])
     }
 
     /// Returns whether the message is incomplete, and small enough to wait for.
     fn wants_more(&self, limit: usize) -> bool {
         match self.head() {
             Some(head) => {
-                !head.compressed && head.len <= limit && self.len < frame::HEADER + head.len
+                !head.compressed && head.len <= limit && self.len < frame::HEADER_LENGTH + head.len
             }
             None => true,
         }
@@ -233,7 +233,7 @@ impl Pieces {
     /// The message, if it is complete and readable. Copies only if it came in several pieces.
     fn message(&self) -> Option<Bytes> {
         let head = self.head()?;
-        let end = frame::HEADER.checked_add(head.len)?;
+        let end = frame::HEADER_LENGTH.checked_add(head.len)?;
         if head.compressed || self.len < end {
             return None;
         }
@@ -246,7 +246,7 @@ impl Pieces {
             }
         };
         let mut message = whole.slice(..end);
-        message.advance(frame::HEADER);
+        message.advance(frame::HEADER_LENGTH);
         Some(message)
     }
 }
@@ -255,8 +255,8 @@ impl Pieces {
 mod tests {
     use super::*;
 
-    fn pieces(parts: &[&[u8]]) -> Pieces {
-        let mut pieces = Pieces::default();
+    fn pieces(parts: &[&[u8]]) -> BodyBeginning {
+        let mut pieces = BodyBeginning::default();
         parts
             .iter()
             .for_each(|p| pieces.push(Bytes::copy_from_slice(p)));

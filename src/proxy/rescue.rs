@@ -14,25 +14,25 @@ use crate::grpc::status::Status;
 use crate::grpc::{BoxError, Request, Response};
 use crate::proxy::backend::remote;
 
-/// See the module documentation.
+/// Adds [`RescueService`].
 #[derive(Clone, Copy, Debug)]
 pub struct RescueLayer;
 
 impl<S> Layer<S> for RescueLayer {
-    type Service = Rescue<S>;
+    type Service = RescueService<S>;
 
-    fn layer(&self, inner: S) -> Rescue<S> {
-        Rescue { inner }
+    fn layer(&self, inner: S) -> RescueService<S> {
+        RescueService { inner }
     }
 }
 
-/// See the module documentation.
+/// Turns errors of the service below into gRPC statuses.
 #[derive(Clone, Debug)]
-pub struct Rescue<S> {
+pub struct RescueService<S> {
     inner: S,
 }
 
-impl<S> Service<Request> for Rescue<S>
+impl<S> Service<Request> for RescueService<S>
 where
     S: Service<Request, Response = Response, Error = BoxError>,
 {
@@ -52,7 +52,7 @@ where
 }
 
 pin_project! {
-    /// See the module documentation.
+    /// The response, or the status that stands for an error.
     #[derive(Debug)]
     pub struct RescueFuture<F> {
         #[pin]

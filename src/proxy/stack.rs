@@ -8,28 +8,28 @@ use tower::{Layer as _, Service, ServiceBuilder};
 use crate::call::Peer;
 use crate::grpc::{Body, BoxError, CriService};
 use crate::proxy::backend::Backend;
-use crate::proxy::faults::{FaultLayer, Faults};
+use crate::proxy::faults::{ActiveFaults, FaultInjectionLayer};
 use crate::proxy::inspect::InspectLayer;
 use crate::proxy::instrument::body::InstrumentBody;
-use crate::proxy::instrument::{InstrumentLayer, Shared};
-use crate::proxy::pod_index::Index;
+use crate::proxy::instrument::{InstrumentLayer, InstrumentState};
+use crate::proxy::pod_index::PodIndex;
 use crate::proxy::rescue::RescueLayer;
-use crate::proxy::router::{Router, Table};
+use crate::proxy::router::{CallRouter, RoutingTable};
 use crate::proxy::sessions::SessionProxy;
 
 /// The parts of the path that all connections share.
 #[derive(Clone, Debug)]
-pub struct Parts {
+pub struct StackParts {
     /// Signals, calls in flight, sequence numbers.
-    pub shared: Shared,
+    pub shared: InstrumentState,
     /// Pods and containers by their ids.
-    pub index: Arc<Index>,
+    pub index: Arc<PodIndex>,
     /// Largest request message that is read, in bytes.
     pub max_message_bytes: usize,
     /// The faults to inject; `None` unless they are enabled.
-    pub faults: Option<Arc<Faults>>,
+    pub faults: Option<Arc<ActiveFaults>>,
     /// The routing of calls.
-    pub table: Arc<Table>,
+    pub table: Arc<RoutingTable>,
     /// The backends, in the order of the table.
     pub backends: Vec<Arc<Backend>>,
     /// The session proxy, for remote backends.
@@ -38,7 +38,7 @@ pub struct Parts {
 
 /// The path for one connection.
 pub fn stack(
-    parts: &Parts,
+    parts: &StackParts,
     peer: Arc<Peer>,
 ) -> impl Service<
     http::Request<Incoming>,
@@ -64,13 +64,13 @@ pub fn stack(
             parts.max_message_bytes,
         ))
         // Injects faults, if that is enabled. Below inspect, which knows the pod; before any backend is asked.
-        .option_layer(parts.faults.clone().map(FaultLayer::new))
+        .option_layer(parts.faults.clone().map(FaultInjectionLayer::new))
         // Chooses the backend of each call.
-        .service(Router::new(Arc::clone(&parts.table), backends(parts)))
+        .service(CallRouter::new(Arc::clone(&parts.table), backends(parts)))
 }
 
 /// The backends, below the router.
-fn backends(parts: &Parts) -> Vec<CriService> {
+fn backends(parts: &StackParts) -> Vec<CriService> {
     let backends = parts.backends.iter();
     let services = backends.map(|backend| match &parts.sessions {
         // Rewrites the URLs in the responses to Exec, Attach and PortForward, so that sessions pass through criscope. The

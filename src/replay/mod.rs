@@ -1,6 +1,6 @@
 //! Plays the recorded calls of a capture against another runtime, and compares codes and times (`docs/adr/0048`).
 //!
-//! `plan` decides what is played and what it waits for; `play` sends it, with the target's ids (`wire`) and with directories
+//! `plan` decides which calls are played and which earlier calls they wait for; `play` sends them, with the target's ids (`wire`) and with directories
 //! and a cgroup of its own in place of the node's (`stand_ins`); `report` compares.
 
 mod plan;
@@ -17,23 +17,23 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use self::play::Player;
-pub use self::report::Report;
-use self::stand_ins::StandIns;
+use self::play::CallPlayer;
+pub use self::report::ReplayReport;
+use self::stand_ins::StandInObjects;
 use crate::client::{self, ClientError};
 use crate::lifecycle::capture::requests::RecordedCall;
 
 /// Time limit for connecting to the target.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How calls are played.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ReplayOptions {
     /// How many times as fast as recorded.
     pub speed: f64,
-    /// Whether pods stay on the target.
+    /// True if pods stay on the target.
     pub keep: bool,
-    /// Whether volumes are mounted from where they were recorded.
+    /// True if volumes are mounted from their recorded paths.
     pub keeps_mounts: bool,
     /// The parent cgroup of the pods, instead of one of criscope's own.
     pub cgroup_parent: Option<String>,
@@ -58,17 +58,18 @@ pub enum Error {
 pub async fn run(
     calls: Vec<RecordedCall>,
     target: &Path,
-    options: &Options,
+    options: &ReplayOptions,
     stop: &CancellationToken,
-) -> Result<Report, Error> {
-    let channel = client::connect(target, CONNECT).await?;
-    let stand_ins = StandIns::new(options.cgroup_parent.clone(), options.keeps_mounts)?;
+) -> Result<ReplayReport, Error> {
+    let channel = client::connect(target, CONNECT_TIMEOUT).await?;
+    let stand_ins = StandInObjects::new(options.cgroup_parent.clone(), options.keeps_mounts)?;
     let steps = Arc::new(plan::plan(calls));
-    let player = Arc::new(Player::new(channel, stand_ins));
+    let player = Arc::new(CallPlayer::new(channel, stand_ins));
     let played = player.play(&steps, options.speed, stop).await;
-    let left = match options.keep {
-        true => Vec::new(),
-        false => player.clean_up().await,
+    let left = if options.keep {
+        Vec::new()
+    } else {
+        player.clean_up().await
     };
-    Ok(Report::new(&steps, &played, left))
+    Ok(ReplayReport::new(&steps, &played, left))
 }

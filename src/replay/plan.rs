@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::wire::{self, Damaged};
+use super::wire::{self, InvalidProtobuf};
 use crate::call::{Ending, Sealed};
 use crate::cri::Method;
 use crate::cri::method::Class;
@@ -11,20 +11,20 @@ use crate::lifecycle::capture::requests::RecordedCall;
 
 /// Why a call is not played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Skipped {
+pub(super) enum SkipReason {
     /// The method.
     Method,
-    /// It names an object that is older than the recording.
+    /// The call names an object that is older than the recording.
     Unknown,
-    /// It names an object that the target did not make.
+    /// The call names an object that the target did not make.
     NotMade,
-    /// Its request cannot be read.
+    /// The call's request cannot be read.
     Damaged,
     /// The replay was interrupted.
     Interrupted,
 }
 
-impl Skipped {
+impl SkipReason {
     pub(super) const fn text(self) -> &'static str {
         match self {
             Self::Method => "of methods that are not replayed",
@@ -38,16 +38,16 @@ impl Skipped {
 
 /// A call of the recording.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct RecordedStep {
     pub(super) call: RecordedCall,
     /// When it began, from the first call.
     pub(super) at: Duration,
     /// Earlier steps that must have ended.
     pub(super) waits_for: Vec<usize>,
-    pub(super) skipped: Option<Skipped>,
+    pub(super) skipped: Option<SkipReason>,
 }
 
-impl Step {
+impl RecordedStep {
     /// Returns whether its result can be compared: neither its caller nor an injected fault ended it while it was recorded.
     pub(super) fn is_comparable(&self) -> bool {
         self.call.ending != Ending::Cancelled && !self.call.injected
@@ -106,7 +106,7 @@ fn is_waited_for(method: Method) -> bool {
     method.class() == Class::Mutating && !is_session
 }
 
-fn ids(call: &RecordedCall) -> Result<Vec<String>, Damaged> {
+fn ids(call: &RecordedCall) -> Result<Vec<String>, InvalidProtobuf> {
     let message = Sealed::bytes(&call.request);
     let paths = id_paths(call.method).iter();
     let found = paths.map(|path| wire::texts(message, path));
@@ -114,14 +114,14 @@ fn ids(call: &RecordedCall) -> Result<Vec<String>, Damaged> {
 }
 
 /// An earlier call of a pod.
-struct Earlier {
+struct EarlierCall {
     step: usize,
     end: u64,
     is_waited_for: bool,
 }
 
 /// Makes the plan of calls that are sorted by their beginning.
-pub(super) fn plan(calls: Vec<RecordedCall>) -> Vec<Step> {
+pub(super) fn plan(calls: Vec<RecordedCall>) -> Vec<RecordedStep> {
     let first = calls.first().map_or(0, |call| call.began);
     let mut makers = HashMap::new();
     for (i, call) in calls.iter().enumerate() {
@@ -129,18 +129,18 @@ pub(super) fn plan(calls: Vec<RecordedCall>) -> Vec<Step> {
             makers.entry(made.to_string()).or_insert(i);
         }
     }
-    let mut of_pod: HashMap<String, Vec<Earlier>> = HashMap::new();
+    let mut of_pod: HashMap<String, Vec<EarlierCall>> = HashMap::new();
     let mut steps = Vec::with_capacity(calls.len());
     for (i, call) in calls.into_iter().enumerate() {
         let mut waits_for = Vec::new();
-        let mut skipped = is_left_out(call.method).then_some(Skipped::Method);
+        let mut skipped = is_left_out(call.method).then_some(SkipReason::Method);
         match ids(&call) {
-            Err(Damaged) => skipped = skipped.or(Some(Skipped::Damaged)),
+            Err(InvalidProtobuf) => skipped = skipped.or(Some(SkipReason::Damaged)),
             Ok(ids) => {
                 for id in ids {
                     match makers.get(&id) {
                         Some(maker) if *maker < i => waits_for.push(*maker),
-                        _ => skipped = skipped.or(Some(Skipped::Unknown)),
+                        _ => skipped = skipped.or(Some(SkipReason::Unknown)),
                     }
                 }
             }
@@ -149,11 +149,15 @@ pub(super) fn plan(calls: Vec<RecordedCall>) -> Vec<Step> {
             && skipped.is_none()
         {
             let before = of_pod.entry(pod.uid.to_string()).or_default();
-            // What had ended when this one began was known to the caller.
-            let ended = before.iter().filter(|it| it.end <= call.began);
+            // The caller knew the result of every call that had ended before this one began.
+            let ended = before.iter().filter(|earlier| earlier.end <= call.began);
             let all = ends_something(call.method);
-            waits_for.extend(ended.filter(|it| all || it.is_waited_for).map(|it| it.step));
-            before.push(Earlier {
+            waits_for.extend(
+                ended
+                    .filter(|earlier| all || earlier.is_waited_for)
+                    .map(|earlier| earlier.step),
+            );
+            before.push(EarlierCall {
                 step: i,
                 end: call.end(),
                 is_waited_for: is_waited_for(call.method),
@@ -162,7 +166,7 @@ pub(super) fn plan(calls: Vec<RecordedCall>) -> Vec<Step> {
         waits_for.sort_unstable();
         waits_for.dedup();
         let at = Duration::from_micros(call.began.saturating_sub(first));
-        steps.push(Step {
+        steps.push(RecordedStep {
             call,
             at,
             waits_for,
@@ -259,12 +263,12 @@ mod tests {
         let waits: Vec<_> = steps.iter().map(|step| &*step.waits_for).collect();
         assert_eq!(waits[..5], [&[][..], &[0], &[], &[0], &[0, 1, 3]]);
         let skipped: Vec<_> = steps.iter().map(|step| step.skipped).collect();
-        assert_eq!(skipped[2], Some(Skipped::Method));
+        assert_eq!(skipped[2], Some(SkipReason::Method));
         assert_eq!(skipped[3..5], [None, None]);
-        assert_eq!(skipped[5], Some(Skipped::Unknown));
+        assert_eq!(skipped[5], Some(SkipReason::Unknown));
         assert_eq!(skipped[6], None, "an empty filter names nothing");
-        assert_eq!(skipped[7], Some(Skipped::Unknown));
-        assert_eq!(skipped[8], Some(Skipped::Damaged));
+        assert_eq!(skipped[7], Some(SkipReason::Unknown));
+        assert_eq!(skipped[8], Some(SkipReason::Damaged));
         assert_eq!(steps[3].at, Duration::from_micros(100));
     }
 

@@ -1,4 +1,4 @@
-//! Plays the plan: each call at its time, and not before those that it waits for.
+//! Plays the plan: each call at its time, and not before the calls that it waits for.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,36 +12,36 @@ use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use tonic::transport::Channel;
 
-use super::plan::{Skipped, Step, id_paths};
-use super::stand_ins::{StandIns, Unusable};
-use super::target::{self, Got};
+use super::plan::{RecordedStep, SkipReason, id_paths};
+use super::stand_ins::{StandInObjects, UnusableRequest};
+use super::target::{self, ReplayedResponse};
 use super::wire;
 use crate::cri::Method;
 use crate::cri::redact;
 
 /// Most calls in flight or waiting; more than that are started late.
-const MOST: usize = 4096;
+const MAX_CALLS_UNDER_WAY: usize = 4096;
 
-/// Time limit of a call that removes what is left.
-const CLEAN_UP: Duration = Duration::from_secs(60);
+/// Time limit of a call that removes leftovers.
+const CLEANUP_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What became of a step.
+/// Outcome of a step.
 #[derive(Clone, Debug)]
-pub(super) enum Played {
-    /// It was played.
+pub(super) enum PlayedOutcome {
+    /// The call was played.
     Done {
         code: Code,
         /// The target's error, redacted.
         text: Box<str>,
         elapsed: Duration,
     },
-    /// It was not.
-    Skipped(Skipped),
+    /// The call was not played.
+    Skipped(SkipReason),
 }
 
 /// The objects on the target.
 #[derive(Debug, Default)]
-struct Objects {
+struct TargetObjects {
     /// The target's id by the recorded one.
     ids: HashMap<String, String>,
     /// Sandboxes that have not been removed.
@@ -49,14 +49,14 @@ struct Objects {
 }
 
 #[derive(Debug)]
-pub(super) struct Player {
+pub(super) struct CallPlayer {
     channel: Channel,
-    stand_ins: StandIns,
-    objects: Mutex<Objects>,
+    stand_ins: StandInObjects,
+    objects: Mutex<TargetObjects>,
 }
 
-impl Player {
-    pub(super) fn new(channel: Channel, stand_ins: StandIns) -> Self {
+impl CallPlayer {
+    pub(super) fn new(channel: Channel, stand_ins: StandInObjects) -> Self {
         Self {
             channel,
             stand_ins,
@@ -64,25 +64,25 @@ impl Player {
         }
     }
 
-    fn objects(&self) -> MutexGuard<'_, Objects> {
+    fn objects(&self) -> MutexGuard<'_, TargetObjects> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Plays all steps, until `stop`. Returns what became of each.
     pub(super) async fn play(
         self: &Arc<Self>,
-        steps: &Arc<Vec<Step>>,
+        steps: &Arc<Vec<RecordedStep>>,
         speed: f64,
         stop: &CancellationToken,
-    ) -> Vec<Played> {
+    ) -> Vec<PlayedOutcome> {
         let ended: Arc<Vec<_>> = Arc::new(steps.iter().map(|_| CancellationToken::new()).collect());
-        let room = Arc::new(Semaphore::new(MOST));
-        let mut results = vec![Played::Skipped(Skipped::Interrupted); steps.len()];
+        let room = Arc::new(Semaphore::new(MAX_CALLS_UNDER_WAY));
+        let mut results = vec![PlayedOutcome::Skipped(SkipReason::Interrupted); steps.len()];
         let mut playing = JoinSet::new();
         let begin = Instant::now();
         for (i, step) in steps.iter().enumerate() {
             if let Some(why) = step.skipped {
-                results[i] = Played::Skipped(why);
+                results[i] = PlayedOutcome::Skipped(why);
                 ended[i].cancel();
                 continue;
             }
@@ -108,7 +108,7 @@ impl Player {
                 results[i] = played;
             }
         }
-        // After an interruption, calls under way are let go on: what they make has to be known.
+        // After an interruption, calls under way go on: the objects that they make must be removed.
         while let Some(joined) = playing.join_next().await {
             if let Ok((i, played)) = joined {
                 results[i] = played;
@@ -117,14 +117,14 @@ impl Player {
         results
     }
 
-    async fn step(&self, step: &Step) -> Played {
+    async fn step(&self, step: &RecordedStep) -> PlayedOutcome {
         let call = &step.call;
         let message = match self.translated(call.method, call.request.bytes()) {
             Ok(Some(message)) => message,
-            Ok(None) => return Played::Skipped(Skipped::NotMade),
-            Err(Unusable::Damaged(_)) => return Played::Skipped(Skipped::Damaged),
-            Err(error @ Unusable::Io(_)) => {
-                return Played::Done {
+            Ok(None) => return PlayedOutcome::Skipped(SkipReason::NotMade),
+            Err(UnusableRequest::Damaged(_)) => return PlayedOutcome::Skipped(SkipReason::Damaged),
+            Err(error @ UnusableRequest::Io(_)) => {
+                return PlayedOutcome::Done {
                     code: Code::Unknown,
                     text: error.to_string().into(),
                     elapsed: Duration::ZERO,
@@ -142,7 +142,7 @@ impl Player {
         if got.code == Code::Ok {
             self.learn(step, &got, target);
         }
-        Played::Done {
+        PlayedOutcome::Done {
             code: got.code,
             text: redact::error_text(&got.text, Some(&sent), None, None),
             elapsed: got.elapsed,
@@ -150,7 +150,11 @@ impl Player {
     }
 
     /// The request with the target's ids and the stand-ins; `None` if the target has not made an object that it names.
-    fn translated(&self, method: Method, message: &[u8]) -> Result<Option<Vec<u8>>, Unusable> {
+    fn translated(
+        &self,
+        method: Method,
+        message: &[u8],
+    ) -> Result<Option<Vec<u8>>, UnusableRequest> {
         let mut message = message.to_vec();
         let mut is_known = true;
         for path in id_paths(method) {
@@ -164,9 +168,10 @@ impl Player {
                 made.map(String::into_bytes)
             })?;
         }
-        match is_known {
-            true => self.stand_ins.put(method, &message).map(Some),
-            false => Ok(None),
+        if is_known {
+            self.stand_ins.put(method, &message).map(Some)
+        } else {
+            Ok(None)
         }
     }
 
@@ -186,7 +191,13 @@ impl Player {
             verbose: false,
         };
         let sent = request.encode_to_vec().into();
-        let got = target::call(&self.channel, Method::ImageStatus, sent, Some(CLEAN_UP)).await;
+        let got = target::call(
+            &self.channel,
+            Method::ImageStatus,
+            sent,
+            Some(CLEANUP_CALL_TIMEOUT),
+        )
+        .await;
         let id = wire::texts(&got.answer, &[1, 1]).unwrap_or_default().pop();
         let Some(id) = id else { return message };
         let put = wire::edit(&message, &[2, 2, 1], &mut |_| Some(id.clone().into_bytes()));
@@ -201,8 +212,8 @@ impl Player {
         }
     }
 
-    /// What a successful call made or removed.
-    fn learn(&self, step: &Step, got: &Got, removed: Option<String>) {
+    /// Notes the objects that a successful call made or removed.
+    fn learn(&self, step: &RecordedStep, got: &ReplayedResponse, removed: Option<String>) {
         let mut objects = self.objects();
         if let Some(sandbox) = removed {
             objects.sandboxes.remove(&sandbox);
@@ -237,8 +248,13 @@ impl Player {
             // Both requests have this one field.
             let request = Bytes::from(request.encode_to_vec());
             for method in [Method::StopPodSandbox, Method::RemovePodSandbox] {
-                let got =
-                    target::call(&self.channel, method, request.clone(), Some(CLEAN_UP)).await;
+                let got = target::call(
+                    &self.channel,
+                    method,
+                    request.clone(),
+                    Some(CLEANUP_CALL_TIMEOUT),
+                )
+                .await;
                 if got.code != Code::Ok && method == Method::RemovePodSandbox {
                     kept.push(format!("sandbox {sandbox}: {}", got.text));
                 }

@@ -1,4 +1,4 @@
-//! What the target did otherwise: differing calls first, then a table of the methods.
+//! Differences between the recording and the target: calls with another code first, then a table of the methods.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::plan::{Skipped, Step};
-use super::play::Played;
+use super::plan::{RecordedStep, SkipReason};
+use super::play::PlayedOutcome;
 use crate::cri::Method;
 use crate::cri::status::code_name;
 use crate::cri::visible::visible;
 use crate::units;
 
 /// Most differing calls that the text shows.
-const SHOWN: usize = 50;
+const MAX_DIFFERENCES_SHOWN: usize = 50;
 
 /// The result of a replay. Times in milliseconds.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct ReplayReport {
     /// Calls in the capture.
     pub calls: usize,
     /// Calls that were played.
@@ -28,18 +28,18 @@ pub struct Report {
     /// Calls that were not played, by reason.
     pub skipped: BTreeMap<&'static str, usize>,
     /// Calls with another code.
-    pub different: Vec<Difference>,
+    pub different: Vec<CodeDifference>,
     /// The methods that were played.
-    pub methods: Vec<MethodRow>,
-    /// What was left on the target.
+    pub methods: Vec<MethodComparison>,
+    /// Objects left on the target.
     pub left: Vec<String>,
-    /// Whether the replay was interrupted.
+    /// True if the replay was interrupted.
     pub interrupted: bool,
 }
 
 /// A call with another code.
 #[derive(Clone, Debug, Serialize)]
-pub struct Difference {
+pub struct CodeDifference {
     /// The method.
     pub method: Method,
     /// When it began in the recording, after the first call.
@@ -57,7 +57,7 @@ pub struct Difference {
 
 /// The calls of a method.
 #[derive(Clone, Debug, Serialize)]
-pub struct MethodRow {
+pub struct MethodComparison {
     /// The method.
     pub method: Method,
     /// Calls compared.
@@ -66,7 +66,7 @@ pub struct MethodRow {
     pub equal: usize,
     /// Median and 99th percentile of the recorded calls.
     pub recorded_ms: [f64; 2],
-    /// The same on the target.
+    /// Median and 99th percentile on the target, in milliseconds.
     pub replayed_ms: [f64; 2],
     /// Replayed to recorded median; absent if the recorded one is zero.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,14 +74,14 @@ pub struct MethodRow {
 }
 
 #[derive(Default)]
-struct Times {
+struct DurationSummary {
     recorded: Vec<Duration>,
     replayed: Vec<Duration>,
     equal: usize,
 }
 
-impl Report {
-    pub(super) fn new(steps: &[Step], played: &[Played], left: Vec<String>) -> Self {
+impl ReplayReport {
+    pub(super) fn new(steps: &[RecordedStep], played: &[PlayedOutcome], left: Vec<String>) -> Self {
         let mut report = Self {
             calls: steps.len(),
             played: 0,
@@ -92,16 +92,16 @@ impl Report {
             left,
             interrupted: false,
         };
-        let mut times: BTreeMap<usize, Times> = BTreeMap::new();
+        let mut times: BTreeMap<usize, DurationSummary> = BTreeMap::new();
         for (step, played) in steps.iter().zip(played) {
             let call = &step.call;
             let (code, text, elapsed) = match played {
-                Played::Skipped(why) => {
-                    report.interrupted |= *why == Skipped::Interrupted;
+                PlayedOutcome::Skipped(why) => {
+                    report.interrupted |= *why == SkipReason::Interrupted;
                     *report.skipped.entry(why.text()).or_default() += 1;
                     continue;
                 }
-                Played::Done {
+                PlayedOutcome::Done {
                     code,
                     text,
                     elapsed,
@@ -120,7 +120,7 @@ impl Report {
                 continue;
             }
             let pod = call.pod.as_deref();
-            report.different.push(Difference {
+            report.different.push(CodeDifference {
                 method: call.method,
                 at_ms: step.at.as_secs_f64() * 1e3,
                 pod: pod.map(|pod| format!("{}/{}", pod.namespace, pod.name)),
@@ -179,7 +179,7 @@ impl Report {
     }
 
     fn write_different(&self, out: &mut String) -> std::fmt::Result {
-        for it in self.different.iter().take(SHOWN) {
+        for it in self.different.iter().take(MAX_DIFFERENCES_SHOWN) {
             let pod = it.pod.as_deref().unwrap_or("-");
             write!(
                 out,
@@ -195,8 +195,8 @@ impl Report {
                 error => writeln!(out, ": {}", visible(error))?,
             }
         }
-        if self.different.len() > SHOWN {
-            let more = self.different.len() - SHOWN;
+        if self.different.len() > MAX_DIFFERENCES_SHOWN {
+            let more = self.different.len() - MAX_DIFFERENCES_SHOWN;
             writeln!(out, "  and {more} more: see -o json")?;
         }
         Ok(())
@@ -219,7 +219,9 @@ impl Report {
         for row in &self.methods {
             let [rec50, rec99] = row.recorded_ms.map(units::duration);
             let [now50, now99] = row.replayed_ms.map(units::duration);
-            let ratio = row.ratio.map_or("-".to_owned(), |it| format!("{it:.2}"));
+            let ratio = row
+                .ratio
+                .map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
             writeln!(
                 out,
                 "{:<26} {:>6} {:>6} {:>6} {rec50:>10} {rec99:>10} {now50:>10} {now99:>10} {ratio:>7}",
@@ -233,12 +235,12 @@ impl Report {
     }
 }
 
-impl Times {
-    fn row(mut self, method: Method) -> MethodRow {
+impl DurationSummary {
+    fn row(mut self, method: Method) -> MethodComparison {
         let recorded_ms = percentiles(&mut self.recorded);
         let replayed_ms = percentiles(&mut self.replayed);
         let ratio = replayed_ms[0] / recorded_ms[0];
-        MethodRow {
+        MethodComparison {
             method,
             calls: self.recorded.len(),
             equal: self.equal,
@@ -283,8 +285,8 @@ mod tests {
         }
     }
 
-    fn done(code: Code, ms: u64) -> Played {
-        Played::Done {
+    fn done(code: Code, ms: u64) -> PlayedOutcome {
+        PlayedOutcome::Done {
             code,
             text: "it is broken".into(),
             elapsed: Duration::from_millis(ms),
@@ -303,9 +305,9 @@ mod tests {
             done(Code::Ok, 4),
             done(Code::Ok, 4),
             done(Code::Ok, 1),
-            Played::Skipped(Skipped::Unknown),
+            PlayedOutcome::Skipped(SkipReason::Unknown),
         ];
-        let report = Report::new(&steps, &equal, Vec::new());
+        let report = ReplayReport::new(&steps, &equal, Vec::new());
         assert!(report.is_equal());
         assert_eq!((report.calls, report.played, report.compared), (4, 3, 2));
         assert_eq!(report.methods[0].recorded_ms, [2.0, 4.0]);
@@ -319,7 +321,7 @@ mod tests {
 
         let mut other = equal.clone();
         other[1] = done(Code::NotFound, 4);
-        let report = Report::new(&steps, &other, Vec::new());
+        let report = ReplayReport::new(&steps, &other, Vec::new());
         assert!(!report.is_equal());
         let text = report.text();
         let lines: Vec<_> = text.lines().collect();
@@ -332,10 +334,10 @@ mod tests {
         // A replay that compared nothing has shown nothing.
         let skipped = steps
             .iter()
-            .map(|_| Played::Skipped(Skipped::Unknown))
+            .map(|_| PlayedOutcome::Skipped(SkipReason::Unknown))
             .collect::<Vec<_>>();
-        assert!(!Report::new(&steps, &skipped, Vec::new()).is_equal());
+        assert!(!ReplayReport::new(&steps, &skipped, Vec::new()).is_equal());
         let left = vec!["sandbox a".to_owned()];
-        assert!(!Report::new(&steps, &equal, left).is_equal());
+        assert!(!ReplayReport::new(&steps, &equal, left).is_equal());
     }
 }

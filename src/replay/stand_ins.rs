@@ -1,4 +1,4 @@
-//! What takes the place of the node in a request: directories for logs and volumes, and the parent cgroup. The recorded ones
+//! Directories for logs and volumes, and the parent cgroup, in place of the recorded node's. The recorded ones
 //! belong to pods that may still run.
 
 use std::collections::HashMap;
@@ -8,14 +8,14 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::wire::{self, Damaged};
+use super::wire::{self, InvalidProtobuf};
 use crate::cri::Method;
 
-/// See the module documentation.
+/// The directories and the cgroup that stand in for the recorded node's.
 #[derive(Debug)]
-pub(super) struct StandIns {
+pub(super) struct StandInObjects {
     root: PathBuf,
-    /// Whether volumes are mounted as recorded.
+    /// True if volumes are mounted as recorded.
     keeps_mounts: bool,
     cgroup_parent: Option<String>,
     /// By recorded path.
@@ -24,14 +24,14 @@ pub(super) struct StandIns {
 
 /// Why a request cannot be translated.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unusable {
+pub(super) enum UnusableRequest {
     #[error(transparent)]
-    Damaged(#[from] Damaged),
+    Damaged(#[from] InvalidProtobuf),
     #[error("stand-in for a directory of the node: {0}")]
     Io(#[from] io::Error),
 }
 
-impl StandIns {
+impl StandInObjects {
     /// Below a new directory, for its owner only.
     pub(super) fn new(cgroup_parent: Option<String>, keeps_mounts: bool) -> io::Result<Self> {
         let name = format!("criscope-replay-{}", std::process::id());
@@ -46,20 +46,19 @@ impl StandIns {
     }
 
     /// Puts them into a request.
-    pub(super) fn put(&self, method: Method, message: &[u8]) -> Result<Vec<u8>, Unusable> {
+    pub(super) fn put(&self, method: Method, message: &[u8]) -> Result<Vec<u8>, UnusableRequest> {
         let Some(config) = sandbox_config(method) else {
             return Ok(message.to_vec());
         };
-        let path = |field: &[u64]| [&[config], field].concat();
         let mut failed = None;
         let mut logs = None;
-        let mut message = wire::edit(message, &path(&[3]), &mut |dir| {
-            let dir = self.of(&String::from_utf8_lossy(dir), false);
+        let mut message = wire::edit(message, &[config, 3], &mut |dir| {
+            let dir = self.stand_in(&String::from_utf8_lossy(dir), false);
             let text = dir.as_ref().map(|dir| bytes_of(dir)).ok();
             logs = Some(dir);
             text
         })?;
-        message = wire::edit(&message, &path(&[8, 1]), &mut |parent| {
+        message = wire::edit(&message, &[config, 8, 1], &mut |parent| {
             self.parent(parent).map(String::into_bytes)
         })?;
         if method == Method::CreateContainer {
@@ -80,8 +79,8 @@ impl StandIns {
         failed.map_or(Ok(message), Err)
     }
 
-    /// A mount with an empty directory or file in place of that of the node.
-    fn mount(&self, mount: &[u8]) -> Result<Vec<u8>, Unusable> {
+    /// A mount with an empty directory or file in place of the node's.
+    fn mount(&self, mount: &[u8]) -> Result<Vec<u8>, UnusableRequest> {
         let Some(host) = wire::texts(mount, &[2])?.pop() else {
             return Ok(mount.to_vec());
         };
@@ -92,20 +91,21 @@ impl StandIns {
                 &*inside,
                 "/etc/hosts" | "/etc/resolv.conf" | "/dev/termination-log"
             );
-        let stand_in = bytes_of(&self.of(&host, is_file)?);
+        let stand_in = bytes_of(&self.stand_in(&host, is_file)?);
         Ok(wire::edit(mount, &[2], &mut |_| Some(stand_in.clone()))?)
     }
 
     /// The stand-in for a path of the node; the same for the same path.
-    fn of(&self, recorded: &str, is_file: bool) -> io::Result<PathBuf> {
+    fn stand_in(&self, recorded: &str, is_file: bool) -> io::Result<PathBuf> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(path) = made.get(recorded) {
             return Ok(path.clone());
         }
         let path = self.root.join(made.len().to_string());
-        match is_file {
-            true => fs::write(&path, "")?,
-            false => fs::create_dir(&path)?,
+        if is_file {
+            fs::write(&path, "")?
+        } else {
+            fs::create_dir(&path)?
         }
         made.insert(recorded.to_owned(), path.clone());
         Ok(path)
@@ -113,9 +113,10 @@ impl StandIns {
 
     /// A parent of our own, of the same driver.
     fn parent(&self, recorded: &[u8]) -> Option<String> {
-        let own = match recorded.ends_with(b".slice") {
-            true => "criscope-replay.slice",
-            false => "/criscope-replay",
+        let own = if recorded.ends_with(b".slice") {
+            "criscope-replay.slice"
+        } else {
+            "/criscope-replay"
         };
         let is_set = !recorded.is_empty();
         let own = is_set.then(|| own.to_owned());
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn nothing_of_the_node_is_used() {
-        let stand_ins = StandIns::new(None, false).expect("made");
+        let stand_ins = StandInObjects::new(None, false).expect("made");
         let mount = |host: &str, inside: &str| v1::Mount {
             host_path: host.into(),
             container_path: inside.into(),
@@ -205,7 +206,11 @@ mod tests {
             sandbox.linux.expect("one").cgroup_parent,
             "/criscope-replay"
         );
-        let hosts: Vec<_> = config.mounts.iter().map(|it| &*it.host_path).collect();
+        let hosts: Vec<_> = config
+            .mounts
+            .iter()
+            .map(|mount| &*mount.host_path)
+            .collect();
         assert!(Path::new(hosts[0]).starts_with(stand_ins.root()));
         assert!(Path::new(hosts[1]).is_file());
         assert_eq!(hosts[2], "");

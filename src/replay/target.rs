@@ -13,10 +13,10 @@ use crate::client::MAX_MESSAGE_BYTES;
 use crate::cri::Method;
 
 /// Time limit of a call that was recorded without one.
-const PATIENCE: Duration = Duration::from_secs(600);
+const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How a call ended.
-pub(super) struct Got {
+pub(super) struct ReplayedResponse {
     pub(super) code: Code,
     /// The error message.
     pub(super) text: String,
@@ -31,9 +31,9 @@ pub(super) async fn call(
     method: Method,
     message: Bytes,
     deadline: Option<Duration>,
-) -> Got {
+) -> ReplayedResponse {
     let began = Instant::now();
-    let limit = deadline.unwrap_or(PATIENCE);
+    let limit = deadline.unwrap_or(DEFAULT_CALL_TIMEOUT);
     let result = match tokio::time::timeout(limit, send(channel, method, message, deadline)).await {
         Ok(result) => result,
         Err(_) => Err(Status::deadline_exceeded("the recorded deadline passed")),
@@ -43,7 +43,7 @@ pub(super) async fn call(
         Ok(answer) => (Code::Ok, String::new(), answer),
         Err(status) => (status.code(), status.message().to_owned(), Bytes::new()),
     };
-    Got {
+    ReplayedResponse {
         code,
         text,
         answer,
@@ -69,7 +69,9 @@ async fn send(
     let path = format!("/{}", method.full_name()).parse::<PathAndQuery>();
     let path = path.map_err(|error| Status::internal(error.to_string()))?;
     // A single response is a stream of one.
-    let response = grpc.server_streaming(request, path, Raw).await?;
+    let response = grpc
+        .server_streaming(request, path, RawMessageCodec)
+        .await?;
     let mut messages = response.into_inner();
     let first = messages.message().await?.unwrap_or_default();
     while messages.message().await?.is_some() {}
@@ -78,9 +80,9 @@ async fn send(
 
 /// Messages as bytes.
 #[derive(Clone, Copy)]
-struct Raw;
+struct RawMessageCodec;
 
-impl Codec for Raw {
+impl Codec for RawMessageCodec {
     type Encode = Bytes;
     type Decode = Bytes;
     type Encoder = Self;
@@ -95,7 +97,7 @@ impl Codec for Raw {
     }
 }
 
-impl Encoder for Raw {
+impl Encoder for RawMessageCodec {
     type Item = Bytes;
     type Error = Status;
 
@@ -105,7 +107,7 @@ impl Encoder for Raw {
     }
 }
 
-impl Decoder for Raw {
+impl Decoder for RawMessageCodec {
     type Item = Bytes;
     type Error = Status;
 

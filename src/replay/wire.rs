@@ -3,14 +3,14 @@
 /// The message is no protobuf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the recorded request is damaged")]
-pub(super) struct Damaged;
+pub(super) struct InvalidProtobuf;
 
-/// Replaces the contents of each field at `path`, a list of field numbers, by what `change` returns; `None` keeps it.
+/// Replaces the contents of each field at `path`, a list of field numbers, by the result of `change`; `None` keeps it.
 pub(super) fn edit(
     message: &[u8],
     path: &[u64],
     change: &mut dyn FnMut(&[u8]) -> Option<Vec<u8>>,
-) -> Result<Vec<u8>, Damaged> {
+) -> Result<Vec<u8>, InvalidProtobuf> {
     let Some((first, below)) = path.split_first() else {
         return Ok(change(message).unwrap_or_else(|| message.to_vec()));
     };
@@ -26,10 +26,10 @@ pub(super) fn edit(
             }
             1 => 8,
             5 => 4,
-            2 => usize::try_from(varint(&mut rest)?).map_err(|_| Damaged)?,
-            _ => return Err(Damaged),
+            2 => usize::try_from(varint(&mut rest)?).map_err(|_| InvalidProtobuf)?,
+            _ => return Err(InvalidProtobuf),
         };
-        let (content, after) = rest.split_at_checked(len).ok_or(Damaged)?;
+        let (content, after) = rest.split_at_checked(len).ok_or(InvalidProtobuf)?;
         rest = after;
         if key & 7 == 2 && key >> 3 == *first {
             let new = edit(content, below, change)?;
@@ -44,7 +44,7 @@ pub(super) fn edit(
 }
 
 /// The contents of each field at `path`, as text; empty ones are left out.
-pub(super) fn texts(message: &[u8], path: &[u64]) -> Result<Vec<String>, Damaged> {
+pub(super) fn texts(message: &[u8], path: &[u64]) -> Result<Vec<String>, InvalidProtobuf> {
     let mut found = Vec::new();
     edit(message, path, &mut |content| {
         found.push(String::from_utf8_lossy(content).into_owned());
@@ -54,17 +54,17 @@ pub(super) fn texts(message: &[u8], path: &[u64]) -> Result<Vec<String>, Damaged
     Ok(found)
 }
 
-fn varint(rest: &mut &[u8]) -> Result<u64, Damaged> {
+fn varint(rest: &mut &[u8]) -> Result<u64, InvalidProtobuf> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
-        let (byte, after) = rest.split_first().ok_or(Damaged)?;
+        let (byte, after) = rest.split_first().ok_or(InvalidProtobuf)?;
         *rest = after;
         value |= u64::from(byte & 0x7f) << shift;
         if byte & 0x80 == 0 {
             return Ok(value);
         }
     }
-    Err(Damaged)
+    Err(InvalidProtobuf)
 }
 
 fn put_varint(out: &mut Vec<u8>, mut value: u64) {
@@ -111,7 +111,11 @@ mod tests {
             Ok(&*bytes)
         );
         for end in [1, 4, bytes.len() - 1] {
-            assert_eq!(texts(&bytes[..end], &[9]), Err(Damaged), "cut at {end}");
+            assert_eq!(
+                texts(&bytes[..end], &[9]),
+                Err(InvalidProtobuf),
+                "cut at {end}"
+            );
         }
     }
 }

@@ -94,6 +94,11 @@ impl GrpcCode for criscope_image::Error {
             }
             Self::Locked { .. } => Code::Unavailable,
             Self::Io { .. } | Self::Internal { .. } => Code::Internal,
+            // Its answers are errors of single servers.
+            Self::AllServersFailed { .. } => match self.telling() {
+                Self::AllServersFailed { .. } => Code::Unknown,
+                telling => telling.code(),
+            },
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The metrics of the runtime: counters of its steps, and gauges that are read at each scrape.
 
+mod rate_limits;
 mod work;
 
 use std::sync::Arc;
@@ -57,6 +58,22 @@ pub(crate) const PLUGINS: &[&str] = &[
 pub(crate) const PLUGIN_VERBS: &[&str] =
     &["cni_add", "cni_del", "cni_check", "cni_status", "cni_gc"];
 
+/// The `registry` label of registries that are not in [`REGISTRIES`].
+pub(crate) const OTHER_REGISTRIES: &str = "other";
+/// Registries with their own series: those that many clusters use. References in pods can name others at any time, which must not create
+/// new series.
+pub(crate) const REGISTRIES: &[&str] = &[
+    "docker.io",
+    "ghcr.io",
+    "quay.io",
+    "registry.k8s.io",
+    "gcr.io",
+    "public.ecr.aws",
+    "mcr.microsoft.com",
+    "registry.gitlab.com",
+    OTHER_REGISTRIES,
+];
+
 /// Methods of plugins.
 pub(crate) const NRI_METHODS: &[&str] = &[
     "Configure",
@@ -104,6 +121,10 @@ metrics! {
     RUNTIME_IMAGE_VERIFICATIONS = Metric::counter("runtime_image_verifications_total",
         &[fixed("verifier", &["plugins", "policy"]), fixed("result", &["accepted", "refused", "failed"])],
         "Verifications of images by the built-in runtime, at pulls and, by the policy, at the creation of containers. `failed` are those that could not be decided; such an image is not used either.");
+    RUNTIME_REGISTRY_REMAINING = Metric::gauge("runtime_registry_requests_remaining", Unit::Count, &[fixed("registry", REGISTRIES)],
+        "Requests that a registry still allows, as it told last; until the window of its limit is over, and only for registries with a limit. Of those under `other`, the one with the fewest left.");
+    RUNTIME_REGISTRY_LIMIT = Metric::gauge("runtime_registry_requests_limit", Unit::Count, &[fixed("registry", REGISTRIES)],
+        "Requests that this registry allows in a window.");
     RUNTIME_IMAGES = Metric::gauge("runtime_images", Unit::Count, &[],
         "Images in the built-in runtime's store.");
     RUNTIME_IMAGE_BYTES = Metric::gauge("runtime_image_bytes", Unit::Bytes, &[],
@@ -222,6 +243,13 @@ pub(crate) fn populate(registry: &Registry) {
                 work.plugin_ended(plugin, phase, outcome, took);
             }
         }
+    }
+    for name in REGISTRIES {
+        let limit = criscope_image::RateLimit {
+            limit: Some(100),
+            ..criscope_image::RateLimit::default()
+        };
+        work.rate_limits().set(name, &limit);
     }
     for method in NRI_METHODS {
         for result in NRI_RESULTS {

@@ -10,7 +10,7 @@ use super::oci::OciRuntime;
 use super::oci::spec::{HandlerOptions, NodeFacts, RuntimeSupport};
 use super::paths::Paths;
 use crate::cri::image_pattern::ImagePattern;
-use crate::settings::InEffect;
+use crate::settings::EffectiveSettings;
 use criscope_image::ImageStoreConfig;
 
 /// The settings of the runtime; see the module documentation.
@@ -78,7 +78,7 @@ pub struct LiveSettings {
 /// Settings as they are shown, by key path in the syntax of the file. `Debug` leaves them out: they say again what the other
 /// fields say.
 #[derive(Clone, Default)]
-pub struct Shown(pub InEffect);
+pub struct Shown(pub EffectiveSettings);
 
 impl fmt::Debug for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

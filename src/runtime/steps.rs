@@ -14,6 +14,8 @@ use criscope_cni::{Invocation, PluginObserver, PluginRun, Verb};
 use opentelemetry::trace::SpanId;
 
 use crate::call::steps::{Begun, RuntimeStep, RuntimeSteps, StepOutcome, Worker};
+use crate::cri::redact;
+use crate::runtime::error::shown;
 use crate::runtime::metrics::{RuntimeWork, ShimEnd, StatsFailure};
 use crate::runtime::shim_client::Unreadable;
 
@@ -59,6 +61,28 @@ pub fn in_scope_blocking<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
 pub fn traceparent() -> Option<String> {
     let current = current()?;
     current.steps.traceparent(current.span)
+}
+
+/// Adds a warning about an image to the story of the current call, and to the log.
+pub fn remark(image: &str, text: &str) {
+    remark_within(current().as_ref(), image, text);
+}
+
+fn remark_within(within: Option<&Current>, image: &str, text: &str) {
+    let (image, shown) = (redact::image_reference(image), shown(&text));
+    tracing::warn!(event = "image.remark", %image, "{shown}");
+    if let Some(within) = within {
+        within.steps.remark(text);
+    }
+}
+
+/// Like [`remark_within`], for words of a registry in which secrets are hidden.
+fn server_remark_within(within: Option<&Current>, image: &str, text: &str) {
+    let image = redact::image_reference(image);
+    tracing::warn!(event = "image.remark", %image, "{text}");
+    if let Some(within) = within {
+        within.steps.remark(text);
+    }
 }
 
 /// Records steps. Clones share their metrics.

@@ -25,7 +25,7 @@
 //! }
 //! ```
 //!
-//! A field has the name of its key; `Example::timeout` is the key itself ([`Key`](super::Key)), for checks that need its
+//! A field has the name of its key; `Example::timeout` is the key itself ([`SettingKey`](super::SettingKey)), for checks that need its
 //! position. `parts` are sections of their own, each with the function that reads it. `in "example.NAME" named name`
 //! declares tables whose name is free, and `in "example.rows[]"` the tables of an array.
 
@@ -64,7 +64,7 @@ macro_rules! settings {
         #[allow(non_upper_case_globals)]
         impl $Section {
             $(
-                pub(crate) const $key: $crate::settings::Key<$Type> = $crate::settings::Key {
+                pub(crate) const $key: $crate::settings::SettingKey<$Type> = $crate::settings::SettingKey {
                     section: $path,
                     name: stringify!($key),
                     kind: &$kind,
@@ -77,7 +77,7 @@ macro_rules! settings {
             /// Reads the table with the path of this section.
             #[allow(dead_code)]
             pub(crate) fn read(
-                reader: &mut $crate::settings::Reader<'_>
+                reader: &mut $crate::settings::SettingsReader<'_>
                 $(, $name: String)?
                 $($(, $given: $Given)*)?
             ) -> Self {
@@ -88,8 +88,8 @@ macro_rules! settings {
             /// Reads one table of this section.
             #[allow(clippy::redundant_closure_call)]
             pub(crate) fn read_at<'d>(
-                reader: &mut $crate::settings::Reader<'d>,
-                scope: &$crate::settings::Scope<'d>
+                reader: &mut $crate::settings::SettingsReader<'d>,
+                scope: &$crate::settings::TableScope<'d>
                 $(, $name: String)?
                 $($(, $given: $Given)*)?
             ) -> Self {
@@ -100,13 +100,13 @@ macro_rules! settings {
             }
         }
 
-        impl $crate::settings::Section for $Section {
+        impl $crate::settings::SettingsSection for $Section {
             const PATH: &'static str = $path;
             const ABOUT: &'static str = concat!($($about),*);
 
-            fn describe(to: &mut $crate::settings::Schema) {
+            fn describe(to: &mut $crate::settings::SettingsSchema) {
                 to.section::<Self>(&[$(&Self::$key),*]);
-                $($(<$Part as $crate::settings::Section>::describe(to);)*)?
+                $($(<$Part as $crate::settings::SettingsSection>::describe(to);)*)?
             }
 
             fn path(&self, _row: usize) -> String {
@@ -115,7 +115,7 @@ macro_rules! settings {
                 $path.replace("[]", &format!("[{_row}]"))
             }
 
-            fn list(&self, _path: &str, to: &mut $crate::settings::InEffect) {
+            fn list(&self, _path: &str, to: &mut $crate::settings::EffectiveSettings) {
                 let _ = &to;
                 $(Self::$key.list(_path, &self.$key, to);)*
                 $($(self.$part.list(&self.$part.path(0), to);)*)?
@@ -132,12 +132,12 @@ macro_rules! settings {
     };
     (@live) => { false };
     (@live live) => { true };
-    (@fallback ($default:expr)) => { $crate::settings::Fallback::Is(|| $default) };
+    (@fallback ($default:expr)) => { $crate::settings::SettingDefault::Is(|| $default) };
     (@fallback ($default:expr) required like $example:literal) => {
-        $crate::settings::Fallback::Required { example: $example }
+        $crate::settings::SettingDefault::Required { example: $example }
     };
     (@fallback ($default:expr) $words:literal like $example:literal) => {
-        $crate::settings::Fallback::Unset { words: $words, example: $example }
+        $crate::settings::SettingDefault::Unset { words: $words, example: $example }
     };
 }
 pub(crate) use settings;

@@ -9,7 +9,7 @@ use super::value::ValueError;
 
 /// All errors in a configuration, in the order of the files and their lines. Never empty.
 ///
-/// Its `Display` is one line per error: `FILE:LINE: KEY: what is wrong`.
+/// `Display` writes one line per error: `FILE:LINE: KEY: what is wrong`.
 #[derive(Debug)]
 pub struct ConfigErrors(Vec<ConfigError>);
 
@@ -61,17 +61,17 @@ impl std::error::Error for ConfigErrors {}
 /// One error.
 #[derive(Debug)]
 pub struct ConfigError {
-    /// Its position.
-    pub place: Place,
+    /// Position of the error.
+    pub place: ValuePlace,
     /// The whole path of the key, such as `server.mode`; empty if the error does not concern a key.
     pub key: String,
     /// The error.
-    pub problem: Problem,
+    pub problem: ConfigProblem,
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.place != Place::Nowhere {
+        if self.place != ValuePlace::Nowhere {
             write!(f, "{}: ", self.place)?;
         }
         if !self.key.is_empty() {
@@ -89,7 +89,7 @@ impl std::error::Error for ConfigError {
 
 /// The position of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ValuePlace {
     /// A line of the file, from 1.
     Line {
         /// The file as it was named.
@@ -108,7 +108,7 @@ pub enum Place {
     Nowhere,
 }
 
-impl Place {
+impl ValuePlace {
     fn order(&self) -> (u8, &str, usize) {
         match self {
             Self::File { file } => (0, file, 0),
@@ -119,7 +119,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ValuePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line { file, line } => write!(f, "{file}:{line}"),
@@ -133,7 +133,7 @@ impl fmt::Display for Place {
 /// The kind of error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum ConfigProblem {
     /// The file could not be read.
     #[error("cannot be read: {0}")]
     Unreadable(#[source] io::Error),
@@ -145,7 +145,7 @@ pub enum Problem {
     Syntax(String),
     /// An unknown key, and suggestions for it.
     #[error("unknown key; {0}")]
-    UnknownKey(Hint),
+    UnknownKey(ValueSuggestion),
     /// A single value in the place of a table, or the reverse.
     #[error("expected {expected}, found {found}")]
     Shape {
@@ -160,21 +160,21 @@ pub enum Problem {
     /// The value is invalid for this key.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// Values that are inconsistent; the message is that of the module that checks them.
+    /// Inconsistent values, with the message of the module that checks them.
     #[error("{0}")]
     Conflict(String),
 }
 
 /// Suggestions: the nearest known word, or all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Hint {
+pub enum ValueSuggestion {
     /// Close enough to be a typing error.
     Nearest(String),
     /// Nothing is close.
     Known(Vec<String>),
 }
 
-impl Hint {
+impl ValueSuggestion {
     /// The nearest of the names, or all of them.
     pub(crate) fn among(word: &str, names: &[&str]) -> Self {
         match nearest(word, names.iter().copied()) {
@@ -184,7 +184,7 @@ impl Hint {
     }
 }
 
-impl fmt::Display for Hint {
+impl fmt::Display for ValueSuggestion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nearest(word) => write!(f, "did you mean `{word}`?"),

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::Place;
-use super::reader::{Text, in_order, place_in};
+use super::error::ValuePlace;
+use super::reader::{SourceText, in_order, place_in};
 
 /// Merges the tables of a later text into those of earlier ones. Positions become offsets in the whole configuration.
 pub(crate) fn merge<'t>(into: &mut DeTable<'t>, from: DeTable<'t>, base: usize) {
@@ -50,16 +50,16 @@ fn moved_value<'t>(value: Spanned<DeValue<'t>>, base: usize) -> Spanned<DeValue<
 }
 
 /// Where each value of a configuration is written, by key path.
-pub type Origins = BTreeMap<String, Place>;
+pub type ValueOrigins = BTreeMap<String, ValuePlace>;
 
 /// The positions of all values, arrays of tables by row.
-pub(crate) fn origins(root: &DeTable<'_>, texts: &[Text<'_>]) -> Origins {
-    let mut origins = Origins::new();
+pub(crate) fn origins(root: &DeTable<'_>, texts: &[SourceText<'_>]) -> ValueOrigins {
+    let mut origins = ValueOrigins::new();
     table("", root, texts, &mut origins);
     origins
 }
 
-fn table(parent: &str, values: &DeTable<'_>, texts: &[Text<'_>], to: &mut Origins) {
+fn table(parent: &str, values: &DeTable<'_>, texts: &[SourceText<'_>], to: &mut ValueOrigins) {
     for (key, value) in in_order(values) {
         let name = key.get_ref();
         let path = match parent {

@@ -16,21 +16,23 @@ pub(crate) mod value;
 
 use std::path::PathBuf;
 
-pub use error::{ConfigError, ConfigErrors, Hint, Place, Problem};
-pub use merge::Origins;
-pub use schema::{InEffect, Setting, fingerprint};
+pub use error::{ConfigError, ConfigErrors, ConfigProblem, ValuePlace, ValueSuggestion};
+pub use merge::ValueOrigins;
+pub use schema::{EffectiveSetting, EffectiveSettings, fingerprint};
 pub use shown::without_user;
 pub use value::ValueError;
 
 pub(crate) use declare::settings;
-pub(crate) use reader::{Given, Reader, Scope};
-pub(crate) use schema::{Described, Fallback, Key, Schema, Section};
+pub(crate) use reader::{GivenValue, SettingsReader, TableScope};
+pub(crate) use schema::{
+    KeyDescription, SettingDefault, SettingKey, SettingsSchema, SettingsSection,
+};
 pub(crate) use shape::check as check_shape;
 pub(crate) use value::{lexical, show_endpoint};
 
 /// Owner of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub struct FileOwner {
     /// User id.
     pub uid: u32,
     /// Group id.
@@ -50,7 +52,7 @@ pub enum SeccompProfile {
 
 /// Operating system, architecture and its variant, as Go names them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Platform {
+pub struct OciPlatform {
     /// Such as `linux`.
     pub os: String,
     /// Such as `arm64`.

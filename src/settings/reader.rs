@@ -5,31 +5,31 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::error::{ConfigError, ConfigErrors, Place, Problem};
-use super::schema::{Fallback, Key};
-use super::value::Raw;
+use super::error::{ConfigError, ConfigErrors, ConfigProblem, ValuePlace};
+use super::schema::{SettingDefault, SettingKey};
+use super::value::UnparsedValue;
 
 /// The text of a file, to convert byte offsets into lines.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Text<'t> {
+pub(crate) struct SourceText<'t> {
     pub(crate) name: &'t str,
     pub(crate) text: &'t str,
     /// The offset of its first byte: each file of a configuration has offsets of its own.
     pub(crate) base: usize,
 }
 
-impl Text<'_> {
+impl SourceText<'_> {
     /// Nothing: every key then has its default.
-    pub(crate) const EMPTY: Text<'static> = Text {
+    pub(crate) const EMPTY: SourceText<'static> = SourceText {
         name: "",
         text: "",
         base: 0,
     };
 
     /// The position of a byte, by its offset from `base`.
-    fn place(&self, at: usize) -> Place {
+    fn place(&self, at: usize) -> ValuePlace {
         let before = self.text.as_bytes().iter().take(at);
-        Place::Line {
+        ValuePlace::Line {
             file: self.name.to_owned(),
             line: before.filter(|byte| **byte == b'\n').count() + 1,
         }
@@ -38,51 +38,51 @@ impl Text<'_> {
 
 /// Parses a file. After syntax errors no others are reported: behind a broken line, keys may be assigned to the wrong
 /// table, and errors about them would be misleading.
-pub(crate) fn parse<'t>(text: Text<'t>) -> Result<DeTable<'t>, ConfigErrors> {
+pub(crate) fn parse<'t>(text: SourceText<'t>) -> Result<DeTable<'t>, ConfigErrors> {
     let (table, errors) = DeTable::parse_recoverable(text.text);
     let errors = errors.iter().map(|error| ConfigError {
         place: match error.span() {
             Some(span) => text.place(span.start),
-            None => Place::File {
+            None => ValuePlace::File {
                 file: text.name.to_owned(),
             },
         },
         key: String::new(),
-        problem: Problem::Syntax(error.message().to_owned()),
+        problem: ConfigProblem::Syntax(error.message().to_owned()),
     });
     ConfigErrors::from_list(errors.collect())?;
     Ok(table.into_inner())
 }
 
 /// The entry of a table, with the position of its key.
-pub(super) type Entry<'d> = (&'d Spanned<DeString<'d>>, &'d Spanned<DeValue<'d>>);
+pub(super) type TableEntry<'d> = (&'d Spanned<DeString<'d>>, &'d Spanned<DeValue<'d>>);
 
 /// The entries of a table in the order of the file.
-pub(super) fn in_order<'d>(table: &'d DeTable<'d>) -> Vec<Entry<'d>> {
+pub(super) fn in_order<'d>(table: &'d DeTable<'d>) -> Vec<TableEntry<'d>> {
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     entries
 }
 
 /// The position of an offset in one of the texts, which are in the order of their offsets.
-pub(super) fn place_in(texts: &[Text<'_>], at: usize) -> Place {
+pub(super) fn place_in(texts: &[SourceText<'_>], at: usize) -> ValuePlace {
     let text = texts.iter().rev().find(|text| text.base <= at);
-    text.map_or(Place::Nowhere, |text| text.place(at - text.base))
+    text.map_or(ValuePlace::Nowhere, |text| text.place(at - text.base))
 }
 
 /// One table to read keys from.
 #[derive(Clone, Debug)]
-pub(crate) struct Scope<'d> {
-    /// Its path in the file: `backends.containerd`, `routing.rules[1]`.
+pub(crate) struct TableScope<'d> {
+    /// Path of the table in the file: `backends.containerd`, `routing.rules[1]`.
     path: String,
     /// `None` if the file does not have the table; every key then has its default.
     table: Option<&'d DeTable<'d>>,
     span: Range<usize>,
 }
 
-impl Scope<'_> {
+impl TableScope<'_> {
     /// Returns whether the table has this key, valid or not.
-    pub(crate) fn has<T>(&self, key: &Key<T>) -> bool {
+    pub(crate) fn has<T>(&self, key: &SettingKey<T>) -> bool {
         self.table.is_some_and(|table| table.contains_key(key.name))
     }
 
@@ -92,21 +92,21 @@ impl Scope<'_> {
     }
 
     /// The path of a key in this table.
-    pub(crate) fn path_of<T>(&self, key: &Key<T>) -> String {
+    pub(crate) fn path_of<T>(&self, key: &SettingKey<T>) -> String {
         format!("{}.{}", self.path, key.name)
     }
 }
 
 /// A valid value and its position.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Given<T> {
+pub(crate) struct GivenValue<T> {
     pub(crate) value: T,
-    pub(crate) place: Place,
+    pub(crate) place: ValuePlace,
 }
 
 /// The value of a command line flag that replaces a key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Flag<'d> {
+pub(crate) struct FlagValue<'d> {
     /// The path of the key.
     pub(crate) key: &'static str,
     /// With its dashes.
@@ -116,19 +116,19 @@ pub(crate) struct Flag<'d> {
 
 /// Reads values from a document and collects errors.
 #[derive(Debug)]
-pub(crate) struct Reader<'d> {
-    texts: Vec<Text<'d>>,
+pub(crate) struct SettingsReader<'d> {
+    texts: Vec<SourceText<'d>>,
     root: Option<&'d DeTable<'d>>,
-    flags: Vec<Flag<'d>>,
+    flags: Vec<FlagValue<'d>>,
     pub(crate) errors: Vec<ConfigError>,
 }
 
-impl<'d> Reader<'d> {
+impl<'d> SettingsReader<'d> {
     /// Creates a reader of a document that was made of these texts, or of an empty one: then every key has its default.
     pub(crate) fn new(
-        texts: Vec<Text<'d>>,
+        texts: Vec<SourceText<'d>>,
         root: Option<&'d DeTable<'d>>,
-        flags: Vec<Flag<'d>>,
+        flags: Vec<FlagValue<'d>>,
     ) -> Self {
         Self {
             texts,
@@ -140,20 +140,25 @@ impl<'d> Reader<'d> {
 
     /// Creates a reader of an empty document.
     pub(crate) fn empty() -> Self {
-        Self::new(vec![Text::EMPTY], None, Vec::new())
+        Self::new(vec![SourceText::EMPTY], None, Vec::new())
     }
 
-    pub(super) fn place(&self, span: &Range<usize>) -> Place {
+    pub(super) fn place(&self, span: &Range<usize>) -> ValuePlace {
         place_in(&self.texts, span.start)
     }
 
     /// Returns whether a table comes from a drop-in file, not from the first file.
-    pub(crate) fn is_dropped_in(&self, scope: &Scope<'_>) -> bool {
+    pub(crate) fn is_dropped_in(&self, scope: &TableScope<'_>) -> bool {
         let second = self.texts.get(1).map(|text| text.base);
         second.is_some_and(|second| scope.begin().is_some_and(|begin| begin >= second))
     }
 
-    pub(crate) fn fail(&mut self, place: Place, key: impl Into<String>, problem: Problem) {
+    pub(crate) fn fail(
+        &mut self,
+        place: ValuePlace,
+        key: impl Into<String>,
+        problem: ConfigProblem,
+    ) {
         self.errors.push(ConfigError {
             place,
             key: key.into(),
@@ -162,15 +167,20 @@ impl<'d> Reader<'d> {
     }
 
     /// Reports a problem at the key, or at the beginning of its table if the key is missing.
-    pub(crate) fn fail_at<T>(&mut self, scope: &Scope<'_>, key: &Key<T>, problem: Problem) {
+    pub(crate) fn fail_at<T>(
+        &mut self,
+        scope: &TableScope<'_>,
+        key: &SettingKey<T>,
+        problem: ConfigProblem,
+    ) {
         let value = scope.table.and_then(|table| table.get(key.name));
         let span = value.map_or_else(|| scope.span.clone(), |value| value.span());
         self.fail(self.place(&span), scope.path_of(key), problem);
     }
 
     /// The table with this dotted path. [`check_shape`](super::check_shape) reports another type in its place.
-    pub(crate) fn section(&self, path: &str) -> Scope<'d> {
-        let mut scope = Scope {
+    pub(crate) fn section(&self, path: &str) -> TableScope<'d> {
+        let mut scope = TableScope {
             path: path.to_owned(),
             table: self.root,
             span: 0..0,
@@ -186,12 +196,12 @@ impl<'d> Reader<'d> {
     }
 
     /// The tables in the table with this path and their names, in the order of the file.
-    pub(crate) fn tables(&self, path: &str) -> Vec<(String, Scope<'d>)> {
+    pub(crate) fn tables(&self, path: &str) -> Vec<(String, TableScope<'d>)> {
         let Some(table) = self.section(path).table else {
             return Vec::new();
         };
         let table = in_order(table).into_iter().map(|(key, value)| {
-            let scope = Scope {
+            let scope = TableScope {
                 path: format!("{path}.{}", key.get_ref()),
                 table: value.get_ref().as_table(),
                 span: key.span(),
@@ -202,12 +212,12 @@ impl<'d> Reader<'d> {
     }
 
     /// The tables of an array of tables.
-    pub(crate) fn rows(&self, path: &str, name: &str) -> Vec<Scope<'d>> {
+    pub(crate) fn rows(&self, path: &str, name: &str) -> Vec<TableScope<'d>> {
         let value = self.section(path).table.and_then(|table| table.get(name));
         let Some(rows) = value.and_then(|value| value.get_ref().as_array()) else {
             return Vec::new();
         };
-        let row = rows.iter().enumerate().map(|(i, row)| Scope {
+        let row = rows.iter().enumerate().map(|(i, row)| TableScope {
             path: format!("{path}.{name}[{i}]"),
             table: row.get_ref().as_table(),
             span: row.span(),
@@ -216,48 +226,54 @@ impl<'d> Reader<'d> {
     }
 
     /// The value of a key in the file, if it is present and valid. Reports no error: [`value`](Self::value) does.
-    pub(crate) fn given<T>(&self, scope: &Scope<'d>, key: &Key<T>) -> Option<Given<T>> {
+    pub(crate) fn given<T>(
+        &self,
+        scope: &TableScope<'d>,
+        key: &SettingKey<T>,
+    ) -> Option<GivenValue<T>> {
         let value = scope.table?.get(key.name)?;
-        Some(Given {
-            value: key.kind.read(&Raw::new(value.get_ref())).ok()?,
+        Some(GivenValue {
+            value: key.kind.read(&UnparsedValue::new(value.get_ref())).ok()?,
             place: self.place(&value.span()),
         })
     }
 
-    /// The value of a key: that of a flag, else that of the file, else the default. An invalid value is reported, as is a
+    /// The value of a key: the flag's, else the file's, else the default. An invalid value is reported, like a
     /// missing required one; the default is then returned until the errors are reported.
     pub(crate) fn value<T>(
         &mut self,
-        scope: &Scope<'d>,
-        key: &Key<T>,
+        scope: &TableScope<'d>,
+        key: &SettingKey<T>,
         default: impl FnOnce() -> T,
     ) -> T {
         let in_file = self.in_file(scope, key);
         let path = scope.path_of(key);
         let flag = self.flags.iter().find(|flag| flag.key == path).copied();
-        let flag = flag.and_then(|flag| match key.kind.read(&Raw::Text(flag.text)) {
-            Ok(value) => Some(value),
-            Err(error) => {
-                self.fail(Place::Flag(flag.name), "", error.into());
-                None
-            }
-        });
+        let flag = flag.and_then(
+            |flag| match key.kind.read(&UnparsedValue::Text(flag.text)) {
+                Ok(value) => Some(value),
+                Err(error) => {
+                    self.fail(ValuePlace::Flag(flag.name), "", error.into());
+                    None
+                }
+            },
+        );
         flag.or(in_file).unwrap_or_else(default)
     }
 
     /// Reports that a key is missing in a table.
-    pub(crate) fn require<T>(&mut self, scope: &Scope<'_>, key: &Key<T>) {
+    pub(crate) fn require<T>(&mut self, scope: &TableScope<'_>, key: &SettingKey<T>) {
         if scope.table.is_some() && !scope.has(key) {
-            self.fail_at(scope, key, Problem::Missing(key.kind.words()));
+            self.fail_at(scope, key, ConfigProblem::Missing(key.kind.words()));
         }
     }
 
-    fn in_file<T>(&mut self, scope: &Scope<'d>, key: &Key<T>) -> Option<T> {
-        if let Fallback::Required { .. } = key.fallback {
+    fn in_file<T>(&mut self, scope: &TableScope<'d>, key: &SettingKey<T>) -> Option<T> {
+        if let SettingDefault::Required { .. } = key.fallback {
             self.require(scope, key);
         }
         let value = scope.table?.get(key.name)?;
-        match key.kind.read(&Raw::new(value.get_ref())) {
+        match key.kind.read(&UnparsedValue::new(value.get_ref())) {
             Ok(value) => Some(value),
             Err(error) => {
                 self.fail_at(scope, key, error.into());

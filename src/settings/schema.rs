@@ -5,23 +5,23 @@ use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
-use super::value::Kind;
+use super::value::ValueKind;
 
 /// One key.
-pub(crate) struct Key<T: 'static> {
+pub(crate) struct SettingKey<T: 'static> {
     /// Path of its table; `NAME` matches any name, `[]` marks an array of tables.
     pub(crate) section: &'static str,
     pub(crate) name: &'static str,
-    pub(crate) kind: &'static (dyn Kind<Value = T> + Sync),
-    pub(crate) fallback: Fallback<T>,
-    /// Whether SIGHUP applies a change; otherwise a restart does.
+    pub(crate) kind: &'static (dyn ValueKind<Value = T> + Sync),
+    pub(crate) fallback: SettingDefault<T>,
+    /// True if SIGHUP applies a change; otherwise a restart does.
     pub(crate) live: bool,
     /// Doc comments, each line with its leading space.
     pub(crate) help: &'static str,
 }
 
 /// The default of a key.
-pub(crate) enum Fallback<T> {
+pub(crate) enum SettingDefault<T> {
     /// A value.
     Is(fn() -> T),
     /// A description of the default; `example` is a value for the annotated file.
@@ -33,11 +33,11 @@ pub(crate) enum Fallback<T> {
     Required { example: &'static str },
 }
 
-impl<T> Key<T> {
+impl<T> SettingKey<T> {
     /// Adds the effective value, unless it means that the key is not set.
-    pub(crate) fn list(&self, path: &str, value: &T, to: &mut InEffect) {
+    pub(crate) fn list(&self, path: &str, value: &T, to: &mut EffectiveSettings) {
         if self.kind.is_set(value) {
-            let setting = Setting {
+            let setting = EffectiveSetting {
                 value: self.kind.show(value),
                 live: self.live,
             };
@@ -48,7 +48,7 @@ impl<T> Key<T> {
 
 /// A key without its type, for the reference.
 #[derive(Clone, Debug)]
-pub(crate) struct Described {
+pub(crate) struct KeyDescription {
     pub(crate) section: &'static str,
     pub(crate) name: &'static str,
     /// The accepted values.
@@ -62,21 +62,21 @@ pub(crate) struct Described {
 }
 
 /// A key without its type.
-pub(crate) trait AnyKey {
-    fn describe(&self) -> Described;
+pub(crate) trait UntypedKey {
+    fn describe(&self) -> KeyDescription;
 }
 
-impl<T> AnyKey for Key<T> {
-    fn describe(&self) -> Described {
+impl<T> UntypedKey for SettingKey<T> {
+    fn describe(&self) -> KeyDescription {
         let (fallback, example) = match self.fallback {
-            Fallback::Is(value) => {
+            SettingDefault::Is(value) => {
                 let shown = self.kind.show(&value());
                 (format!("`{shown}`"), shown)
             }
-            Fallback::Unset { words, example } => (words.to_owned(), example.to_owned()),
-            Fallback::Required { example } => ("required".to_owned(), example.to_owned()),
+            SettingDefault::Unset { words, example } => (words.to_owned(), example.to_owned()),
+            SettingDefault::Required { example } => ("required".to_owned(), example.to_owned()),
         };
-        Described {
+        KeyDescription {
             section: self.section,
             name: self.name,
             words: self.kind.words(),
@@ -90,22 +90,22 @@ impl<T> AnyKey for Key<T> {
 
 /// All sections and keys of a configuration, in the order of the reference.
 #[derive(Debug, Default)]
-pub(crate) struct Schema {
+pub(crate) struct SettingsSchema {
     /// Path and purpose.
     pub(crate) sections: Vec<(&'static str, &'static str)>,
-    pub(crate) keys: Vec<Described>,
+    pub(crate) keys: Vec<KeyDescription>,
 }
 
-impl Schema {
+impl SettingsSchema {
     /// All keys that `S` and its parts declare.
-    pub(crate) fn of<S: Section>() -> Self {
+    pub(crate) fn from_section<S: SettingsSection>() -> Self {
         let mut schema = Self::default();
         S::describe(&mut schema);
         schema
     }
 
     /// Adds the keys of a section. Several declarations may share one table; the first describes it.
-    pub(crate) fn section<S: Section>(&mut self, keys: &[&dyn AnyKey]) {
+    pub(crate) fn section<S: SettingsSection>(&mut self, keys: &[&dyn UntypedKey]) {
         let known = self.sections.iter().any(|(path, _)| *path == S::PATH);
         if !known && !keys.is_empty() {
             self.sections.push((S::PATH, S::ABOUT.trim()));
@@ -115,24 +115,24 @@ impl Schema {
 }
 
 /// A declared section, or several of them.
-pub(crate) trait Section: Clone {
+pub(crate) trait SettingsSection: Clone {
     const PATH: &'static str;
     const ABOUT: &'static str;
     /// Adds its keys and those of its parts.
-    fn describe(to: &mut Schema);
+    fn describe(to: &mut SettingsSchema);
     /// The path of this table in the file; `row` is its index in an array of tables.
     fn path(&self, row: usize) -> String;
     /// Adds its effective values.
-    fn list(&self, path: &str, to: &mut InEffect);
+    fn list(&self, path: &str, to: &mut EffectiveSettings);
     /// Takes over the live values of another configuration.
     fn reload(&mut self, new: &Self);
 }
 
-impl<S: Section> Section for Vec<S> {
+impl<S: SettingsSection> SettingsSection for Vec<S> {
     const PATH: &'static str = S::PATH;
     const ABOUT: &'static str = S::ABOUT;
 
-    fn describe(to: &mut Schema) {
+    fn describe(to: &mut SettingsSchema) {
         S::describe(to);
     }
 
@@ -140,7 +140,7 @@ impl<S: Section> Section for Vec<S> {
         S::PATH.to_owned()
     }
 
-    fn list(&self, _: &str, to: &mut InEffect) {
+    fn list(&self, _: &str, to: &mut EffectiveSettings) {
         for (row, table) in self.iter().enumerate() {
             table.list(&table.path(row), to);
         }
@@ -148,18 +148,22 @@ impl<S: Section> Section for Vec<S> {
 
     /// Rows are added and removed as a whole.
     fn reload(&mut self, new: &Self) {
-        if Schema::of::<S>().keys.iter().any(|key| key.live) {
+        if SettingsSchema::from_section::<S>()
+            .keys
+            .iter()
+            .any(|key| key.live)
+        {
             self.clone_from(new);
         }
     }
 }
 
 /// A section that is only effective under a condition.
-impl<S: Section> Section for Option<Box<S>> {
+impl<S: SettingsSection> SettingsSection for Option<Box<S>> {
     const PATH: &'static str = S::PATH;
     const ABOUT: &'static str = S::ABOUT;
 
-    fn describe(to: &mut Schema) {
+    fn describe(to: &mut SettingsSchema) {
         S::describe(to);
     }
 
@@ -167,7 +171,7 @@ impl<S: Section> Section for Option<Box<S>> {
         S::PATH.to_owned()
     }
 
-    fn list(&self, path: &str, to: &mut InEffect) {
+    fn list(&self, path: &str, to: &mut EffectiveSettings) {
         if let Some(section) = self {
             section.list(path, to);
         }
@@ -181,19 +185,19 @@ impl<S: Section> Section for Option<Box<S>> {
 }
 
 /// Effective values by key path. Keys that are not set are omitted.
-pub type InEffect = BTreeMap<String, Setting>;
+pub type EffectiveSettings = BTreeMap<String, EffectiveSetting>;
 
 /// One effective value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting {
+pub struct EffectiveSetting {
     /// In the syntax of the file.
     pub value: String,
-    /// Whether SIGHUP applies a change; otherwise a restart does.
+    /// True if SIGHUP applies a change; otherwise a restart does.
     pub live: bool,
 }
 
 /// A fingerprint of the settings, to compare nodes: 12 hexadecimal digits.
-pub fn fingerprint(settings: &InEffect) -> String {
+pub fn fingerprint(settings: &EffectiveSettings) -> String {
     let mut hash = Sha256::new();
     for (path, setting) in settings {
         hash.update(format!("{path} = {}\n", setting.value));

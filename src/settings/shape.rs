@@ -4,73 +4,73 @@ use std::collections::BTreeMap;
 
 use toml::de::{DeTable, DeValue};
 
-use super::error::{Hint, Problem};
-use super::reader::{Reader, in_order};
-use super::schema::{Described, Schema};
+use super::error::{ConfigProblem, ValueSuggestion};
+use super::reader::{SettingsReader, in_order};
+use super::schema::{KeyDescription, SettingsSchema};
 use super::suggest::nearest;
-use super::value::{BackendName, HandlerName, Kind, Raw, ValueError};
+use super::value::{BackendName, HandlerName, UnparsedValue, ValueError, ValueKind};
 
 /// The schema as a tree. The child `NAME` of a table matches every name.
 #[derive(Debug)]
-struct Node {
-    shape: Shape,
-    children: Children,
+struct SchemaNode {
+    shape: ExpectedShape,
+    children: SchemaChildren,
 }
 
-type Children = BTreeMap<&'static str, Node>;
+type SchemaChildren = BTreeMap<&'static str, SchemaNode>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
+enum ExpectedShape {
     Value,
     Table,
     /// An array of tables.
     Rows,
 }
 
-impl Node {
-    fn new(shape: Shape) -> Self {
+impl SchemaNode {
+    fn new(shape: ExpectedShape) -> Self {
         Self {
             shape,
-            children: Children::new(),
+            children: SchemaChildren::new(),
         }
     }
 }
 
-fn tree(keys: &[Described]) -> Children {
-    let mut root = Children::new();
+fn tree(keys: &[KeyDescription]) -> SchemaChildren {
+    let mut root = SchemaChildren::new();
     for key in keys {
         let mut here = &mut root;
         for part in key.section.split('.') {
             let (name, shape) = match part.strip_suffix("[]") {
-                Some(rows) => (rows, Shape::Rows),
-                None => (part, Shape::Table),
+                Some(rows) => (rows, ExpectedShape::Rows),
+                None => (part, ExpectedShape::Table),
             };
-            let node = here.entry(name).or_insert_with(|| Node::new(shape));
+            let node = here.entry(name).or_insert_with(|| SchemaNode::new(shape));
             here = &mut node.children;
         }
-        here.insert(key.name, Node::new(Shape::Value));
+        here.insert(key.name, SchemaNode::new(ExpectedShape::Value));
     }
     root
 }
 
 /// Reports unknown keys and values in the place of tables, or the reverse.
-pub(crate) fn check(reader: &mut Reader<'_>, root: &DeTable<'_>, schema: &Schema) {
+pub(crate) fn check(reader: &mut SettingsReader<'_>, root: &DeTable<'_>, schema: &SettingsSchema) {
     let tree = tree(&schema.keys);
-    Check { reader, schema }.table("", root, &tree);
+    ShapeCheck { reader, schema }.table("", root, &tree);
 }
 
-struct Check<'r, 'd> {
-    reader: &'r mut Reader<'d>,
-    schema: &'r Schema,
+struct ShapeCheck<'r, 'd> {
+    reader: &'r mut SettingsReader<'d>,
+    schema: &'r SettingsSchema,
 }
 
-impl Check<'_, '_> {
-    fn fail(&mut self, path: &str, at: usize, problem: Problem) {
+impl ShapeCheck<'_, '_> {
+    fn fail(&mut self, path: &str, at: usize, problem: ConfigProblem) {
         let place = self.reader.place(&(at..at));
         self.reader.fail(place, path, problem);
     }
 
-    fn table(&mut self, parent: &str, table: &DeTable<'_>, known: &Children) {
+    fn table(&mut self, parent: &str, table: &DeTable<'_>, known: &SchemaChildren) {
         for (key, value) in in_order(table) {
             let name = key.get_ref().as_ref();
             let at = key.span().start;
@@ -88,19 +88,21 @@ impl Check<'_, '_> {
                 Some(node) => self.value(&path, value.get_ref(), at, node),
                 None => {
                     let hint = hint(name, known, self.schema);
-                    self.fail(&path, at, Problem::UnknownKey(hint));
+                    self.fail(&path, at, ConfigProblem::UnknownKey(hint));
                 }
             }
         }
     }
 
-    fn value(&mut self, path: &str, value: &DeValue<'_>, at: usize, node: &Node) {
+    fn value(&mut self, path: &str, value: &DeValue<'_>, at: usize, node: &SchemaNode) {
         let children = &node.children;
         let expected = match (node.shape, value) {
             // Values are checked when they are read.
-            (Shape::Value, _) => return,
-            (Shape::Table, DeValue::Table(table)) => return self.table(path, table, children),
-            (Shape::Rows, DeValue::Array(rows)) => {
+            (ExpectedShape::Value, _) => return,
+            (ExpectedShape::Table, DeValue::Table(table)) => {
+                return self.table(path, table, children);
+            }
+            (ExpectedShape::Rows, DeValue::Array(rows)) => {
                 for (i, row) in rows.iter().enumerate() {
                     let path = format!("{path}[{i}]");
                     match row.get_ref() {
@@ -112,8 +114,8 @@ impl Check<'_, '_> {
                 }
                 return;
             }
-            (Shape::Table, _) => "a table",
-            (Shape::Rows, _) => "an array of tables",
+            (ExpectedShape::Table, _) => "a table",
+            (ExpectedShape::Rows, _) => "an array of tables",
         };
         self.fail(path, at, wrong_shape(expected, value));
     }
@@ -121,14 +123,14 @@ impl Check<'_, '_> {
 
 /// Returns whether a table with free names may have this one.
 fn check_name(parent: &str, name: &str) -> Result<(), ValueError> {
-    let name = Raw::Text(name);
+    let name = UnparsedValue::Text(name);
     match parent {
         "backends" => BackendName.read(&name).map(drop),
         _ => HandlerName.read(&name).map(drop),
     }
 }
 
-fn wrong_shape(expected: &'static str, value: &DeValue<'_>) -> Problem {
+fn wrong_shape(expected: &'static str, value: &DeValue<'_>) -> ConfigProblem {
     let found = match value {
         DeValue::String(_) => "a string",
         DeValue::Integer(_) | DeValue::Float(_) => "a number",
@@ -137,13 +139,13 @@ fn wrong_shape(expected: &'static str, value: &DeValue<'_>) -> Problem {
         DeValue::Array(_) => "an array",
         DeValue::Table(_) => "a table",
     };
-    Problem::Shape { expected, found }
+    ConfigProblem::Shape { expected, found }
 }
 
 /// Suggests the nearest key of the same table, else the same key of another table, else all keys of the table.
-fn hint(name: &str, known: &Children, schema: &Schema) -> Hint {
+fn hint(name: &str, known: &SchemaChildren, schema: &SettingsSchema) -> ValueSuggestion {
     if let Some(near) = nearest(name, known.keys().copied()) {
-        return Hint::Nearest(near.to_owned());
+        return ValueSuggestion::Nearest(near.to_owned());
     }
     // `level` in [telemetry] means the only key of that name in a table below it.
     let below: Vec<_> = known
@@ -152,7 +154,7 @@ fn hint(name: &str, known: &Children, schema: &Schema) -> Hint {
         .map(|(section, key)| format!("{section}.{key}"))
         .collect();
     if let [one] = below.as_slice() {
-        return Hint::Nearest(one.clone());
+        return ValueSuggestion::Nearest(one.clone());
     }
     let elsewhere = schema.keys.iter();
     let elsewhere: Vec<_> = elsewhere
@@ -160,8 +162,8 @@ fn hint(name: &str, known: &Children, schema: &Schema) -> Hint {
         .map(|key| format!("{}.{}", key.section, key.name))
         .collect();
     match elsewhere.as_slice() {
-        [one] => Hint::Nearest(one.clone()),
-        _ => Hint::Known(known.keys().map(|&key| key.to_owned()).collect()),
+        [one] => ValueSuggestion::Nearest(one.clone()),
+        _ => ValueSuggestion::Known(known.keys().map(|&key| key.to_owned()).collect()),
     }
 }
 
@@ -172,7 +174,7 @@ mod tests {
 
     #[test]
     fn the_tree_has_every_key() {
-        let schema = Schema::of::<Config>();
+        let schema = SettingsSchema::from_section::<Config>();
         let root = tree(&schema.keys);
         for key in &schema.keys {
             let mut here = &root;
@@ -181,27 +183,27 @@ mod tests {
                 here = &here.get(part).expect(part).children;
             }
             let node = here.get(key.name).expect("a leaf");
-            assert_eq!(node.shape, Shape::Value);
+            assert_eq!(node.shape, ExpectedShape::Value);
         }
     }
 
     #[test]
     fn a_key_in_the_wrong_table_is_found() {
-        let schema = Schema::of::<Config>();
+        let schema = SettingsSchema::from_section::<Config>();
         let root = tree(&schema.keys);
         let telemetry = &root.get("telemetry").expect("there").children;
         assert_eq!(
             hint("level", telemetry, &schema),
-            Hint::Nearest("log.level".to_owned())
+            ValueSuggestion::Nearest("log.level".to_owned())
         );
         let admin = &root.get("admin").expect("there").children;
         assert_eq!(
             hint("drain_timeout", admin, &schema),
-            Hint::Nearest("server.drain_timeout".to_owned())
+            ValueSuggestion::Nearest("server.drain_timeout".to_owned())
         );
         assert_eq!(
             hint("tls", admin, &schema),
-            Hint::Known(
+            ValueSuggestion::Known(
                 [
                     "agent_group",
                     "agent_socket",

@@ -9,8 +9,8 @@ pub fn without_user(value: &str) -> Cow<'_, str> {
     while let Some(scheme) = shown[from..].find("://") {
         let start = from + scheme + 3;
         let rest = &shown[start..];
-        let ends = |c: char| matches!(c, '/' | '?' | '#' | '"' | '\'' | ',') || c.is_whitespace();
-        let authority = &rest[..rest.find(ends).unwrap_or(rest.len())];
+        let end = rest.find(|c: char| "/?#\"',".contains(c) || c.is_whitespace());
+        let authority = &rest[..end.unwrap_or(rest.len())];
         if let Some(at) = authority.rfind('@') {
             shown.to_mut().replace_range(start..start + at, "...");
         }

@@ -6,19 +6,22 @@ pub(crate) fn nearest<'c>(
     word: &str,
     candidates: impl IntoIterator<Item = &'c str>,
 ) -> Option<&'c str> {
-    let plain = |text: &str| text.to_ascii_lowercase().replace('-', "_");
-    let word = plain(word);
+    let word = normalised(word);
     candidates
         .into_iter()
         .map(|candidate| {
             (
-                strsim::damerau_levenshtein(&word, &plain(candidate)),
+                strsim::damerau_levenshtein(&word, &normalised(candidate)),
                 candidate,
             )
         })
         .filter(|(distance, candidate)| *distance <= tolerance(word.len().max(candidate.len())))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
+}
+
+fn normalised(text: &str) -> String {
+    text.to_ascii_lowercase().replace('-', "_")
 }
 
 /// The number of typing errors allowed in a word of this length: one per three letters, and one in a short word.

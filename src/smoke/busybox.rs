@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use oci_spec::image::Arch;
 
 /// Paths of common distributions: Debian, Fedora, Alpine (`busybox-static`).
-const PLACES: [&str; 3] = [
+const BUSYBOX_PATHS: [&str; 3] = [
     "/bin/busybox",
     "/usr/bin/busybox",
     "/usr/bin/busybox.static",
 ];
-const ALPINE: &str = "/bin/busybox.static";
+const ALPINE_BUSYBOX: &str = "/bin/busybox.static";
 
 /// Largest program accepted, in bytes. A static busybox has about two million.
 const MAX_BYTES: u64 = 16 << 20;
@@ -20,16 +20,16 @@ const PT_INTERP: u32 = 3;
 
 /// A static busybox, in memory.
 #[derive(Clone)]
-pub struct Busybox {
+pub struct StaticBusybox {
     /// Where it was found.
     pub path: PathBuf,
-    /// Its architecture.
+    /// Architecture of the program.
     pub arch: Arch,
     /// The file.
     pub bytes: Vec<u8>,
 }
 
-impl std::fmt::Debug for Busybox {
+impl std::fmt::Debug for StaticBusybox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Busybox")
             .field("path", &self.path)
@@ -42,7 +42,7 @@ impl std::fmt::Debug for Busybox {
 /// Why a file is not suitable.
 #[derive(Debug, thiserror::Error)]
 pub enum BusyboxError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
         /// The file.
@@ -50,29 +50,29 @@ pub enum BusyboxError {
         /// The cause.
         source: io::Error,
     },
-    /// It is too large.
+    /// The file is too large.
     #[error("{} has more than {MAX_BYTES} bytes", .0.display())]
     TooLarge(PathBuf),
-    /// It is not a program for this image.
+    /// The file is not a program for this image.
     #[error("{} {reason}", path.display())]
     Unfit {
         /// The file.
         path: PathBuf,
         /// The reason.
-        reason: Unfit,
+        reason: UnsuitableProgram,
     },
     /// None of the default paths has one.
-    #[error("no busybox at {}", PLACES.join(", "))]
+    #[error("no busybox at {}", BUSYBOX_PATHS.join(", "))]
     Absent,
 }
 
 /// Why a program is not suitable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum UnsuitableProgram {
     /// No ELF header, or an invalid one.
     #[error("is not an ELF program")]
     NotElf,
-    /// It needs a dynamic loader, which the image lacks.
+    /// The program needs a dynamic loader, which the image lacks.
     #[error("is dynamically linked")]
     Dynamic,
     /// An architecture without an OCI name in this program.
@@ -81,15 +81,19 @@ pub enum Unfit {
 }
 
 /// Reads the busybox at `path`, or the first suitable one of the default paths.
-pub fn find(path: Option<&Path>) -> Result<Busybox, BusyboxError> {
+pub fn find(path: Option<&Path>) -> Result<StaticBusybox, BusyboxError> {
     if let Some(path) = path {
         return read(path);
     }
     let mut first = BusyboxError::Absent;
-    for place in PLACES.into_iter().chain([ALPINE]).map(Path::new) {
+    for place in BUSYBOX_PATHS
+        .into_iter()
+        .chain([ALPINE_BUSYBOX])
+        .map(Path::new)
+    {
         match read(place) {
             Ok(busybox) => return Ok(busybox),
-            // A dynamic busybox is a better explanation than none.
+            // The error of a dynamic busybox explains more than a missing file.
             Err(error @ BusyboxError::Unfit { .. }) => first = error,
             Err(_) => {}
         }
@@ -97,17 +101,14 @@ pub fn find(path: Option<&Path>) -> Result<Busybox, BusyboxError> {
     Err(first)
 }
 
-fn read(path: &Path) -> Result<Busybox, BusyboxError> {
-    let failed = |source| BusyboxError::Read {
-        path: path.to_owned(),
-        source,
-    };
+fn read(path: &Path) -> Result<StaticBusybox, BusyboxError> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)
-        .map_err(failed)?
-        .take(MAX_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(failed)?;
+        .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|source| BusyboxError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(BusyboxError::TooLarge(path.to_owned()));
     }
@@ -115,7 +116,7 @@ fn read(path: &Path) -> Result<Busybox, BusyboxError> {
         path: path.to_owned(),
         reason,
     })?;
-    Ok(Busybox {
+    Ok(StaticBusybox {
         path: path.to_owned(),
         arch,
         bytes,
@@ -124,14 +125,19 @@ fn read(path: &Path) -> Result<Busybox, BusyboxError> {
 
 /// The architecture of a static ELF program (System V ABI, "ELF header" and "Program header": a program that needs a
 /// dynamic loader has a `PT_INTERP` segment).
-fn static_arch(elf: &[u8]) -> Result<Arch, Unfit> {
-    let header = Header::parse(elf).ok_or(Unfit::NotElf)?;
+fn static_arch(elf: &[u8]) -> Result<Arch, UnsuitableProgram> {
+    let header = ElfHeaderFields::parse(elf).ok_or(UnsuitableProgram::NotElf)?;
     for index in 0..header.segments {
-        if header.segment_type(elf, index).ok_or(Unfit::NotElf)? == PT_INTERP {
-            return Err(Unfit::Dynamic);
+        if header
+            .segment_type(elf, index)
+            .ok_or(UnsuitableProgram::NotElf)?
+            == PT_INTERP
+        {
+            return Err(UnsuitableProgram::Dynamic);
         }
     }
-    arch_of(header.machine, header.wide, header.little).ok_or(Unfit::Machine(header.machine))
+    arch_of(header.machine, header.wide, header.little)
+        .ok_or(UnsuitableProgram::Machine(header.machine))
 }
 
 /// The OCI name (Go's GOARCH) of an ELF machine.
@@ -150,7 +156,7 @@ fn arch_of(machine: u16, wide: bool, little: bool) -> Option<Arch> {
 }
 
 /// The needed fields of an ELF header.
-struct Header {
+struct ElfHeaderFields {
     wide: bool,
     little: bool,
     machine: u16,
@@ -159,7 +165,7 @@ struct Header {
     segments: usize,
 }
 
-impl Header {
+impl ElfHeaderFields {
     fn parse(elf: &[u8]) -> Option<Self> {
         if elf.get(..4)? != b"\x7fELF" {
             return None;
@@ -230,7 +236,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A 64-bit little-endian ELF header with one program header of the given type.
-    pub(in crate::smoke) fn elf(kind: u16, machine: u16, segment: u32) -> Vec<u8> {
+    pub(crate) fn elf(kind: u16, machine: u16, segment: u32) -> Vec<u8> {
         let mut elf = vec![0; 64 + 56];
         elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
         elf[16..18].copy_from_slice(&kind.to_le_bytes());
@@ -246,10 +252,16 @@ pub(super) mod tests {
     fn only_static_programs_pass() {
         assert_eq!(static_arch(&elf(2, 62, 1)), Ok(Arch::Amd64));
         assert_eq!(static_arch(&elf(3, 183, 1)), Ok(Arch::ARM64));
-        assert_eq!(static_arch(&elf(3, 62, PT_INTERP)), Err(Unfit::Dynamic));
-        assert_eq!(static_arch(&elf(2, 8, 1)), Err(Unfit::Machine(8)));
-        assert_eq!(static_arch(&elf(1, 62, 1)), Err(Unfit::NotElf));
-        assert_eq!(static_arch(b"#!/bin/sh\n"), Err(Unfit::NotElf));
+        assert_eq!(
+            static_arch(&elf(3, 62, PT_INTERP)),
+            Err(UnsuitableProgram::Dynamic)
+        );
+        assert_eq!(
+            static_arch(&elf(2, 8, 1)),
+            Err(UnsuitableProgram::Machine(8))
+        );
+        assert_eq!(static_arch(&elf(1, 62, 1)), Err(UnsuitableProgram::NotElf));
+        assert_eq!(static_arch(b"#!/bin/sh\n"), Err(UnsuitableProgram::NotElf));
     }
 
     #[test]
@@ -258,13 +270,13 @@ pub(super) mod tests {
         for length in 0..whole.len() - 52 {
             assert_eq!(
                 static_arch(&whole[..length]),
-                Err(Unfit::NotElf),
+                Err(UnsuitableProgram::NotElf),
                 "{length}"
             );
         }
         let mut far = whole;
         far[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
-        assert_eq!(static_arch(&far), Err(Unfit::NotElf));
+        assert_eq!(static_arch(&far), Err(UnsuitableProgram::NotElf));
     }
 
     #[test]

@@ -7,23 +7,23 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use super::Left;
+use super::LeftoverObject;
 
 /// containerd's default parent with the driver cgroupfs: its namespace.
-const CONTAINERD: &str = "/k8s.io";
+const CONTAINERD_CGROUP_PARENT: &str = "/k8s.io";
 
 /// Cgroups that did not exist before the run.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Parent {
+pub(super) struct ParentCgroups {
     /// The name that the runtime is given, or its default.
     name: String,
-    /// Whether systemd creates the runtime's cgroups.
+    /// True if systemd creates the runtime's cgroups.
     systemd: bool,
     /// Missing directories of all hierarchies, parents first.
     missing: Vec<PathBuf>,
 }
 
-impl Parent {
+impl ParentCgroups {
     /// Checks the hierarchies visible to this process.
     pub(super) fn before(name: &str, systemd: bool) -> Self {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
@@ -32,17 +32,20 @@ impl Parent {
 
     /// With the text of a `/proc/PID/mounts` (fstab(5)).
     fn among(mounts: &str, name: &str, systemd: bool) -> Self {
-        let name = if name.is_empty() { CONTAINERD } else { name };
+        let name = if name.is_empty() {
+            CONTAINERD_CGROUP_PARENT
+        } else {
+            name
+        };
         let points: Vec<_> = mounts.lines().filter_map(hierarchy).collect();
-        // Inaccessible directories are not ours.
-        let is_missing = |dir: &PathBuf| dir.try_exists().is_ok_and(|there| !there);
-        let levels = match systemd {
-            false => levels(name),
-            // A slice is one object, whatever hierarchies systemd has it in.
-            true => slices(name)
+        let levels = if systemd {
+            // A slice is one object, in all hierarchies.
+            slices(name)
                 .into_iter()
-                .filter(|slice| points.iter().all(|point| is_missing(&point.join(slice))))
-                .collect(),
+                .filter(|slice| points.iter().all(|point| is_missing(point.join(slice))))
+                .collect()
+        } else {
+            levels(name)
         };
         let all = points
             .iter()
@@ -50,11 +53,11 @@ impl Parent {
         Self {
             name: name.to_owned(),
             systemd,
-            missing: all.filter(is_missing).collect(),
+            missing: all.filter(|dir| is_missing(dir)).collect(),
         }
     }
 
-    /// Removes the empty ones. With systemd none is removed, and slices in use are not reported.
+    /// Removes the empty cgroups. With systemd none is removed, and slices in use are not reported.
     pub(super) fn remove(&mut self) {
         if !self.systemd {
             for dir in self.missing.iter().rev() {
@@ -67,11 +70,11 @@ impl Parent {
     }
 
     /// Cgroups that exist now, and did not before.
-    pub(super) fn left(&self) -> Option<Left> {
+    pub(super) fn left(&self) -> Option<LeftoverObject> {
         let top = self.there().next()?;
         if self.systemd {
             let slice = top.file_name().unwrap_or_default().display();
-            return Some(Left {
+            return Some(LeftoverObject {
                 what: format!("slice {slice}"),
                 remove: format!("systemctl stop {slice}"),
             });
@@ -81,7 +84,7 @@ impl Parent {
             .rev()
             .map(|dir| dir.display().to_string())
             .collect();
-        Some(Left {
+        Some(LeftoverObject {
             what: format!("cgroup {}", self.name),
             remove: format!("rmdir {}", dirs.join(" ")),
         })
@@ -102,6 +105,11 @@ impl Parent {
         let dirs = self.missing.iter().map(PathBuf::as_path);
         dirs.filter(|dir| dir.exists())
     }
+}
+
+/// Returns whether nothing is at a path. An inaccessible directory is another user's, not ours.
+fn is_missing(dir: impl AsRef<Path>) -> bool {
+    dir.as_ref().try_exists().is_ok_and(|there| !there)
 }
 
 /// The mount point of a cgroup hierarchy of either version. Mount points of cgroups have no blanks.
@@ -178,7 +186,7 @@ mod tests {
         let (_dir, points, mounts) = hierarchies();
         make(&points, "kubepods");
         make(&points[..1], "kubepods/there");
-        let mut parent = Parent::among(&mounts, "/kubepods/there/new", false);
+        let mut parent = ParentCgroups::among(&mounts, "/kubepods/there/new", false);
         make(&points, "kubepods/there/new");
         assert!(parent.left().is_some(), "as long as it exists");
         parent.remove();
@@ -192,7 +200,7 @@ mod tests {
     #[test]
     fn a_cgroup_in_use_is_kept_and_reported() {
         let (_dir, points, mounts) = hierarchies();
-        let mut parent = Parent::among(&mounts, "/a/b", false);
+        let mut parent = ParentCgroups::among(&mounts, "/a/b", false);
         make(&points, "a/b");
         make(&points[1..], "a/b/pod");
         parent.remove();
@@ -207,7 +215,7 @@ mod tests {
     #[test]
     fn the_default_parent_is_that_of_containerd() {
         let (_dir, points, mounts) = hierarchies();
-        let mut parent = Parent::among(&mounts, "", false);
+        let mut parent = ParentCgroups::among(&mounts, "", false);
         make(&points, "k8s.io");
         parent.remove();
         assert!(points.iter().all(|point| !point.join("k8s.io").exists()));
@@ -216,7 +224,7 @@ mod tests {
     #[test]
     fn slices_are_reported_and_left_to_systemd() {
         let (_dir, points, mounts) = hierarchies();
-        let look = || Parent::among(&mounts, "/x/a-b.slice", true);
+        let look = || ParentCgroups::among(&mounts, "/x/a-b.slice", true);
         let (mut used, mut empty) = (look(), look());
         make(&points, "a.slice/a-b.slice");
         empty.remove();
@@ -235,7 +243,7 @@ mod tests {
     fn a_slice_in_another_hierarchy_existed_before() {
         let (_dir, points, mounts) = hierarchies();
         make(&points[..1], "system.slice");
-        let mut parent = Parent::among(&mounts, "system.slice", true);
+        let mut parent = ParentCgroups::among(&mounts, "system.slice", true);
         make(&points, "system.slice");
         parent.remove();
         assert_eq!(parent.left(), None);

@@ -6,26 +6,26 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use super::cri::Cri;
-use super::flow::{Made, remove_image, remove_sandbox, stop_sandbox};
+use super::cri::CanaryClient;
+use super::flow::{CreatedObjects, remove_image, remove_sandbox, stop_sandbox};
 use super::pod;
 use super::steps::image_status;
 use super::timeline::StepError;
-use super::{Left, Options};
+use super::{LeftoverObject, SmokeOptions};
 use crate::cri::v1::{ListPodSandboxRequest, PodSandboxFilter};
 
 /// How long to wait for objects of a call without an answer.
-const LATE: Duration = Duration::from_secs(2);
+const LATE_OBJECTS_WAIT: Duration = Duration::from_secs(2);
 /// How long a failing removal is retried.
-const RETRY: Duration = Duration::from_secs(10);
+const REMOVAL_RETRY_TIME: Duration = Duration::from_secs(10);
 /// Interval between retries.
-const POLL: Duration = Duration::from_millis(100);
+const REMOVAL_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Removes sandboxes with their containers, then the image. Attempts all of it, and reports failures.
 pub(super) async fn remove_all(
-    cri: &Cri,
+    cri: &CanaryClient,
     run: &str,
-    made: &mut Made,
+    made: &mut CreatedObjects,
 ) -> Result<((), String), StepError> {
     let mut removed = Vec::new();
     let mut failed = Vec::new();
@@ -62,14 +62,18 @@ pub(super) async fn remove_all(
 }
 
 /// Stops and removes every sandbox of this run, and returns their number.
-async fn remove_sandboxes(cri: &Cri, run: &str, may_come: bool) -> Result<usize, StepError> {
+async fn remove_sandboxes(
+    cri: &CanaryClient,
+    run: &str,
+    may_come: bool,
+) -> Result<usize, StepError> {
     let start = Instant::now();
     let found = loop {
         let found = list(cri, run).await?;
-        if !found.is_empty() || !may_come || start.elapsed() >= LATE {
+        if !found.is_empty() || !may_come || start.elapsed() >= LATE_OBJECTS_WAIT {
             break found;
         }
-        sleep(POLL).await;
+        sleep(REMOVAL_RETRY_INTERVAL).await;
     };
     for sandbox in &found {
         remove_one(cri, sandbox).await?;
@@ -79,7 +83,7 @@ async fn remove_sandboxes(cri: &Cri, run: &str, may_come: bool) -> Result<usize,
 
 /// Stops and removes a sandbox. Retried while there is time: an aborted call may keep the container in a state ("starting")
 /// in which it cannot be removed.
-async fn remove_one(cri: &Cri, sandbox: &str) -> Result<(), StepError> {
+async fn remove_one(cri: &CanaryClient, sandbox: &str) -> Result<(), StepError> {
     let start = Instant::now();
     loop {
         let removed = async {
@@ -87,19 +91,23 @@ async fn remove_one(cri: &Cri, sandbox: &str) -> Result<(), StepError> {
             remove_sandbox(cri, sandbox).await
         };
         match removed.await {
-            Err(_) if start.elapsed() < RETRY => sleep(POLL).await,
+            Err(_) if start.elapsed() < REMOVAL_RETRY_TIME => sleep(REMOVAL_RETRY_INTERVAL).await,
             ended => return ended,
         }
     }
 }
 
 /// Removes the image if it exists, and returns whether it did. A pull that still runs may bring it back once.
-async fn remove_own_image(cri: &Cri, reference: &str, may_come: bool) -> Result<bool, StepError> {
+async fn remove_own_image(
+    cri: &CanaryClient,
+    reference: &str,
+    may_come: bool,
+) -> Result<bool, StepError> {
     let start = Instant::now();
     let mut removed = false;
     loop {
         let (present, _) = image_status(cri, reference).await?;
-        if removed && present.is_some() && start.elapsed() >= RETRY {
+        if removed && present.is_some() && start.elapsed() >= REMOVAL_RETRY_TIME {
             return Err(StepError::check(format!(
                 "the runtime still has the image {reference} after its removal"
             )));
@@ -107,14 +115,14 @@ async fn remove_own_image(cri: &Cri, reference: &str, may_come: bool) -> Result<
         if present.is_some() {
             remove_image(cri, reference).await?;
             removed = true;
-        } else if removed || !may_come || start.elapsed() >= LATE {
+        } else if removed || !may_come || start.elapsed() >= LATE_OBJECTS_WAIT {
             return Ok(removed);
         }
-        sleep(POLL).await;
+        sleep(REMOVAL_RETRY_INTERVAL).await;
     }
 }
 
-async fn list(cri: &Cri, run: &str) -> Result<Vec<String>, StepError> {
+async fn list(cri: &CanaryClient, run: &str) -> Result<Vec<String>, StepError> {
     let request = cri.request(ListPodSandboxRequest {
         filter: Some(PodSandboxFilter {
             label_selector: pod::labels(run),
@@ -125,7 +133,7 @@ async fn list(cri: &Cri, run: &str) -> Result<Vec<String>, StepError> {
     Ok(answer.items.into_iter().map(|item| item.id).collect())
 }
 
-impl Made {
+impl CreatedObjects {
     fn forget_sandbox(&mut self) {
         self.sandbox_asked = false;
         self.sandbox = None;
@@ -138,7 +146,7 @@ impl Made {
     }
 
     /// The objects that remain.
-    pub(super) fn left(&self, options: &Options) -> Vec<Left> {
+    pub(super) fn left(&self, options: &SmokeOptions) -> Vec<LeftoverObject> {
         let run = &options.run;
         let crictl = format!(
             "crictl --runtime-endpoint unix://{}",
@@ -146,11 +154,11 @@ impl Made {
         );
         let mut left = Vec::new();
         match &self.sandbox {
-            Some(id) => left.push(Left {
+            Some(id) => left.push(LeftoverObject {
                 what: format!("pod sandbox {id}"),
                 remove: format!("{crictl} rmp -f {id}"),
             }),
-            None if self.sandbox_asked => left.push(Left {
+            None if self.sandbox_asked => left.push(LeftoverObject {
                 what: format!("perhaps a pod with the label {}={run}", pod::RUN_LABEL),
                 remove: format!(
                     "{crictl} pods -q --label {}={run} | xargs -r {crictl} rmp -f",
@@ -159,11 +167,11 @@ impl Made {
             }),
             None => {}
         }
-        left.extend(self.own_image.iter().map(|image| Left {
+        left.extend(self.own_image.iter().map(|image| LeftoverObject {
             what: format!("image {image}"),
             remove: format!("{crictl} rmi {image}"),
         }));
-        left.extend(self.log_dir.iter().map(|logs| Left {
+        left.extend(self.log_dir.iter().map(|logs| LeftoverObject {
             what: format!("directory {}", logs.display()),
             remove: format!("rm -r {}", logs.display()),
         }));

@@ -9,14 +9,14 @@ use crate::client;
 use crate::cri::v1::image_service_client::ImageServiceClient;
 use crate::cri::v1::runtime_service_client::RuntimeServiceClient;
 
-/// See the module documentation. Cheap to make: the channel is shared.
+/// CRI clients with one deadline for all calls. Cheap to make: the channel is shared.
 #[derive(Clone, Debug)]
-pub(super) struct Cri {
+pub(super) struct CanaryClient {
     channel: Channel,
     deadline: Instant,
 }
 
-impl Cri {
+impl CanaryClient {
     pub(super) fn new(channel: Channel, deadline: Instant) -> Self {
         Self { channel, deadline }
     }

@@ -9,13 +9,13 @@ use std::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
-use super::cgroup::Parent;
-use super::cri::Cri;
-use super::hint::Surroundings;
-use super::image::{self, SMOKE};
-use super::registry::Registry;
-use super::timeline::{StepError, StepFailed, Timeline};
-use super::{CONNECT_TIMEOUT, Options, RuntimeInfo, STOP_GRACE, busybox, pod, steps};
+use super::cgroup::ParentCgroups;
+use super::cri::CanaryClient;
+use super::hint::StepContext;
+use super::image::{self, SMOKE_REPOSITORY};
+use super::registry::CanaryRegistry;
+use super::timeline::{StepError, StepFailed, StepTimeline};
+use super::{CONNECT_TIMEOUT, RuntimeInfo, STOP_GRACE, SmokeOptions, busybox, pod, steps};
 use crate::client;
 use crate::cri::v1::{
     CreateContainerRequest, ImageSpec, PodSandboxConfig, PullImageRequest, RemoveContainerRequest,
@@ -26,30 +26,30 @@ use crate::units;
 
 /// The objects of a run that are not removed yet. It outlives an aborted run, so that the rest can be removed.
 #[derive(Debug, Default)]
-pub(super) struct Made {
+pub(super) struct CreatedObjects {
     pub(super) channel: Option<Channel>,
     pub(super) runtime: Option<RuntimeInfo>,
     pub(super) log_dir: Option<PathBuf>,
     /// Created by the runtime with the sandbox.
-    pub(super) cgroup: Parent,
-    pub(super) registry: Option<Registry>,
+    pub(super) cgroup: ParentCgroups,
+    pub(super) registry: Option<CanaryRegistry>,
     /// The image of our own registry, from the request of its pull on.
     pub(super) own_image: Option<String>,
     /// PullImage was not answered by the runtime, so the image may still appear.
     pub(super) image_may_come: AtomicBool,
     /// Set before RunPodSandbox: a sandbox may exist although its id is unknown.
     pub(super) sandbox_asked: bool,
-    /// The same for RunPodSandbox.
+    /// True if RunPodSandbox may still make a sandbox after its caller stopped waiting.
     pub(super) sandbox_may_come: AtomicBool,
     pub(super) sandbox: Option<String>,
     pub(super) container: Option<String>,
 }
 
-impl Made {
-    fn around(&self) -> Surroundings<'_> {
+impl CreatedObjects {
+    fn around(&self) -> StepContext<'_> {
         let registry = self.registry.as_ref();
-        Surroundings {
-            registry: registry.map(|it| (it.address(), it.requests())),
+        StepContext {
+            registry: registry.map(|registry| (registry.address(), registry.requests())),
             sandbox_made: self.sandbox.is_some(),
         }
     }
@@ -57,13 +57,13 @@ impl Made {
 
 /// Runs all steps; stops at the first failure.
 pub(super) async fn run(
-    options: &Options,
+    options: &SmokeOptions,
     deadline: Instant,
-    made: &mut Made,
-    timeline: &mut Timeline<'_>,
+    made: &mut CreatedObjects,
+    timeline: &mut StepTimeline<'_>,
 ) -> Result<(), StepFailed> {
     let cri = connect(options, deadline, made, timeline).await?;
-    let around = Surroundings::default();
+    let around = StepContext::default();
     let runtime = timeline
         .step("Version", &around, steps::version(&cri))
         .await?;
@@ -73,7 +73,7 @@ pub(super) async fn run(
     timeline.step("Status", &around, status).await?;
     let parent = steps::cgroup_parent(&cri, options);
     let (parent, systemd) = timeline.step("RuntimeConfig", &around, parent).await?;
-    made.cgroup = Parent::before(&parent, systemd);
+    made.cgroup = ParentCgroups::before(&parent, systemd);
 
     let (logs, reference) = timeline
         .step("prepare", &around, prepare(options, made))
@@ -89,11 +89,11 @@ pub(super) async fn run(
 }
 
 async fn connect(
-    options: &Options,
+    options: &SmokeOptions,
     deadline: Instant,
-    made: &mut Made,
-    timeline: &mut Timeline<'_>,
-) -> Result<Cri, StepFailed> {
+    made: &mut CreatedObjects,
+    timeline: &mut StepTimeline<'_>,
+) -> Result<CanaryClient, StepFailed> {
     let connecting = async {
         match client::connect(&options.socket, CONNECT_TIMEOUT).await {
             Ok(channel) => Ok((channel, options.socket.display().to_string())),
@@ -104,20 +104,20 @@ async fn connect(
         }
     };
     let channel = timeline
-        .step("connect", &Surroundings::default(), connecting)
+        .step("connect", &StepContext::default(), connecting)
         .await?;
     made.channel = Some(channel.clone());
-    Ok(Cri::new(channel, deadline))
+    Ok(CanaryClient::new(channel, deadline))
 }
 
 /// Prepares the log directory and, unless an image is given, our own image and the registry that serves it.
 async fn prepare(
-    options: &Options,
-    made: &mut Made,
+    options: &SmokeOptions,
+    made: &mut CreatedObjects,
 ) -> Result<((PathBuf, String), String), StepError> {
     let logs = options
         .log_dir
-        .join(format!("{}-{}", pod::NAME, options.run));
+        .join(format!("{}-{}", pod::POD_NAME, options.run));
     make_log_dir(&logs)?;
     made.log_dir = Some(logs.clone());
     if let Some(reference) = &options.image {
@@ -141,13 +141,15 @@ async fn prepare(
         .await
         .map_err(|error| StepError::check(format!("assembling the image: {error}")))??;
     let listen = options.registry_listen;
-    let registry = Registry::serve(listen, &images).await.map_err(|error| {
-        StepError::hinted(
-            format!("cannot serve the image at {listen}: {error}"),
-            "choose another address with --registry-listen",
-        )
-    })?;
-    let reference = registry.reference(SMOKE);
+    let registry = CanaryRegistry::serve(listen, &images)
+        .await
+        .map_err(|error| {
+            StepError::hinted(
+                format!("cannot serve the image at {listen}: {error}"),
+                "choose another address with --registry-listen",
+            )
+        })?;
+    let reference = registry.reference(SMOKE_REPOSITORY);
     let size = units::bytes(busybox.bytes.len() as u64);
     let word = format!("{reference} from {} ({size})", busybox.path.display());
     made.registry = Some(registry);
@@ -156,7 +158,7 @@ async fn prepare(
 
 /// Creates the pod's log directory, accessible to its owner only, and the container's below it, as the kubelet would.
 fn make_log_dir(logs: &Path) -> Result<(), StepError> {
-    let inner = logs.join(pod::LOG);
+    let inner = logs.join(pod::CONTAINER_LOG);
     let inner = inner.parent().unwrap_or(logs);
     for directory in [logs, inner] {
         // Not recursive: a directory that exists already is not ours.
@@ -178,11 +180,11 @@ fn make_log_dir(logs: &Path) -> Result<(), StepError> {
 
 /// Pulls the image unless it exists, and returns the reference for CreateContainer.
 async fn image(
-    cri: &Cri,
+    cri: &CanaryClient,
     reference: &str,
     config: &PodSandboxConfig,
-    made: &mut Made,
-    timeline: &mut Timeline<'_>,
+    made: &mut CreatedObjects,
+    timeline: &mut StepTimeline<'_>,
 ) -> Result<String, StepFailed> {
     if made.registry.is_some() {
         made.own_image = Some(reference.to_owned());
@@ -207,12 +209,12 @@ async fn image(
 }
 
 async fn start(
-    cri: &Cri,
-    options: &Options,
+    cri: &CanaryClient,
+    options: &SmokeOptions,
     config: &PodSandboxConfig,
     (image, reference): (&str, &str),
-    made: &mut Made,
-    timeline: &mut Timeline<'_>,
+    made: &mut CreatedObjects,
+    timeline: &mut StepTimeline<'_>,
 ) -> Result<(), StepFailed> {
     made.sandbox_asked = true;
     let run = async {
@@ -280,11 +282,11 @@ async fn watched<T>(
 }
 
 async fn check(
-    cri: &Cri,
-    options: &Options,
+    cri: &CanaryClient,
+    options: &SmokeOptions,
     logs: &Path,
-    made: &Made,
-    timeline: &mut Timeline<'_>,
+    made: &CreatedObjects,
+    timeline: &mut StepTimeline<'_>,
 ) -> Result<(), StepFailed> {
     let around = made.around();
     let container = made.container.as_deref().unwrap_or_default();
@@ -300,7 +302,11 @@ async fn check(
 }
 
 /// Removes everything, call by call as the kubelet does.
-async fn stop(cri: &Cri, made: &mut Made, timeline: &mut Timeline<'_>) -> Result<(), StepFailed> {
+async fn stop(
+    cri: &CanaryClient,
+    made: &mut CreatedObjects,
+    timeline: &mut StepTimeline<'_>,
+) -> Result<(), StepFailed> {
     let container = made.container.clone().unwrap_or_default();
     let stop = async {
         let request = cri.request(StopContainerRequest {
@@ -355,7 +361,7 @@ async fn stop(cri: &Cri, made: &mut Made, timeline: &mut Timeline<'_>) -> Result
     Ok(())
 }
 
-pub(super) async fn stop_sandbox(cri: &Cri, sandbox: &str) -> Result<(), StepError> {
+pub(super) async fn stop_sandbox(cri: &CanaryClient, sandbox: &str) -> Result<(), StepError> {
     let request = cri.request(StopPodSandboxRequest {
         pod_sandbox_id: sandbox.to_owned(),
     });
@@ -363,7 +369,7 @@ pub(super) async fn stop_sandbox(cri: &Cri, sandbox: &str) -> Result<(), StepErr
     Ok(())
 }
 
-pub(super) async fn remove_sandbox(cri: &Cri, sandbox: &str) -> Result<(), StepError> {
+pub(super) async fn remove_sandbox(cri: &CanaryClient, sandbox: &str) -> Result<(), StepError> {
     let request = cri.request(RemovePodSandboxRequest {
         pod_sandbox_id: sandbox.to_owned(),
     });
@@ -371,7 +377,7 @@ pub(super) async fn remove_sandbox(cri: &Cri, sandbox: &str) -> Result<(), StepE
     Ok(())
 }
 
-pub(super) async fn remove_image(cri: &Cri, reference: &str) -> Result<(), StepError> {
+pub(super) async fn remove_image(cri: &CanaryClient, reference: &str) -> Result<(), StepError> {
     let request = cri.request(RemoveImageRequest {
         image: Some(spec(reference)),
     });

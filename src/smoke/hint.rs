@@ -7,34 +7,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tonic::{Code, Status};
 
-use super::timeline::Failure;
+use super::timeline::FailureDetail;
 use crate::cri::status::code_name;
 
 /// The context of a step.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Surroundings<'a> {
+pub struct StepContext<'a> {
     /// The smoke's own registry, if it serves the image: its address, and its count of requests.
     pub registry: Option<(SocketAddr, &'a AtomicU64)>,
-    /// Whether the sandbox exists.
+    /// True if the sandbox exists.
     pub sandbox_made: bool,
 }
 
 /// The runtime's error with a fitting hint.
-pub fn explain(step: &str, status: &Status, around: &Surroundings<'_>) -> Failure {
+pub fn explain(step: &str, status: &Status, around: &StepContext<'_>) -> FailureDetail {
     let message = status.message();
     let error = if message.is_empty() {
         code_name(status.code()).to_owned()
     } else {
         format!("{}: {message}", code_name(status.code()))
     };
-    Failure {
+    FailureDetail {
         error,
         hint: by_code(status.code(), around)
             .or_else(|| by_message(step, &message.to_lowercase(), around)),
     }
 }
 
-fn by_code(code: Code, around: &Surroundings<'_>) -> Option<String> {
+fn by_code(code: Code, around: &StepContext<'_>) -> Option<String> {
     let hint = match code {
         Code::Unimplemented => "this is not a CRI v1 runtime, or its CRI plugin is disabled",
         Code::Unavailable => "the runtime is starting, restarting or has ended: see its log",
@@ -49,7 +49,7 @@ fn by_code(code: Code, around: &Surroundings<'_>) -> Option<String> {
     Some(hint.to_owned())
 }
 
-fn by_message(step: &str, message: &str, around: &Surroundings<'_>) -> Option<String> {
+fn by_message(step: &str, message: &str, around: &StepContext<'_>) -> Option<String> {
     let has = |words: &[&str]| words.iter().any(|word| message.contains(word));
     let hint = match step {
         "PullImage" => return pull(message, around),
@@ -78,7 +78,7 @@ fn by_message(step: &str, message: &str, around: &Surroundings<'_>) -> Option<St
     Some(hint.to_owned())
 }
 
-fn pull(message: &str, around: &Surroundings<'_>) -> Option<String> {
+fn pull(message: &str, around: &StepContext<'_>) -> Option<String> {
     let (address, requests) = around.registry?;
     Some(if message.contains("http response to https client") {
         format!(
@@ -97,7 +97,7 @@ fn pull(message: &str, around: &Surroundings<'_>) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn hint(step: &str, code: Code, message: &str, around: &Surroundings<'_>) -> String {
+    fn hint(step: &str, code: Code, message: &str, around: &StepContext<'_>) -> String {
         explain(step, &Status::new(code, message), around)
             .hint
             .unwrap_or_default()
@@ -105,14 +105,14 @@ mod tests {
 
     #[test]
     fn known_causes_have_a_hint_and_others_only_the_error() {
-        let nothing = Surroundings::default();
+        let nothing = StepContext::default();
         let address = SocketAddr::from(([127, 0, 0, 1], 5));
         let (none, some) = (AtomicU64::new(0), AtomicU64::new(3));
-        let served = Surroundings {
+        let served = StepContext {
             registry: Some((address, &none)),
             sandbox_made: false,
         };
-        let asked = Surroundings {
+        let asked = StepContext {
             registry: Some((address, &some)),
             sandbox_made: true,
         };

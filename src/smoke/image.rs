@@ -15,16 +15,16 @@ use oci_spec::image::{
 };
 use sha2::{Digest as _, Sha256};
 
-use super::busybox::Busybox;
+use super::busybox::StaticBusybox;
 
 /// Repository of the image for the steps.
-pub const SMOKE: &str = "criscope/smoke";
+pub const SMOKE_REPOSITORY: &str = "criscope/smoke";
 /// Repository of the sandbox image.
-pub const PAUSE: &str = "criscope/pause";
+pub const PAUSE_REPOSITORY: &str = "criscope/pause";
 /// The tag of both.
-pub const TAG: &str = "1";
+pub const IMAGE_TAG: &str = "1";
 
-/// Names of busybox applets: those that the steps need, and useful ones for inspecting a kept pod.
+/// Busybox applets: the steps need some, and the others help to inspect a kept pod.
 const APPLETS: [&str; 12] = [
     "cat", "echo", "env", "false", "id", "ip", "ls", "ps", "sh", "sleep", "true", "wget",
 ];
@@ -38,7 +38,7 @@ const PAUSE_SCRIPT: &str = "trap 'exit 0' TERM INT; sleep 2147483647 & wait";
 
 /// Why the image could not be assembled.
 #[derive(Debug, thiserror::Error)]
-pub enum ImageError {
+pub enum CanaryImageError {
     /// The layer.
     #[error("cannot write the layer: {0}")]
     Layer(#[from] io::Error),
@@ -49,14 +49,14 @@ pub enum ImageError {
 
 /// Bytes and their digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blob {
+pub struct DigestedBlob {
     /// `sha256:` and 64 hexadecimal digits.
     pub digest: String,
     /// The content.
     pub bytes: Bytes,
 }
 
-impl Blob {
+impl DigestedBlob {
     fn new(bytes: Vec<u8>) -> Self {
         Self {
             digest: format!("sha256:{:x}", Sha256::digest(&bytes)),
@@ -72,34 +72,46 @@ impl Blob {
 
 /// One image under its repository.
 #[derive(Clone, Debug)]
-pub struct Image {
+pub struct CanaryImage {
     /// Repository, without registry and tag.
     pub repository: &'static str,
     /// The manifest.
-    pub manifest: Blob,
+    pub manifest: DigestedBlob,
     /// The config; its digest is the image id in every CRI runtime.
-    pub config: Blob,
+    pub config: DigestedBlob,
     /// The only layer, an uncompressed tar: its digest is its diff id too.
-    pub layer: Blob,
+    pub layer: DigestedBlob,
 }
 
 /// Both images. `run` identifies this run.
-pub fn assemble(busybox: &Busybox, run: &str) -> Result<[Image; 2], ImageError> {
-    let layer = Blob::new(layer(&busybox.bytes)?);
+pub fn assemble(busybox: &StaticBusybox, run: &str) -> Result<[CanaryImage; 2], CanaryImageError> {
+    let layer = DigestedBlob::new(layer(&busybox.bytes)?);
     let labels = HashMap::from([(RUN_LABEL.to_owned(), run.to_owned())]);
-    let smoke = image(SMOKE, &busybox.arch, &layer, &["/bin/sh"], labels)?;
+    let smoke = image(
+        SMOKE_REPOSITORY,
+        &busybox.arch,
+        &layer,
+        &["/bin/sh"],
+        labels,
+    )?;
     let pause = ["/bin/sh", "-c", PAUSE_SCRIPT];
-    let pause = image(PAUSE, &busybox.arch, &layer, &pause, HashMap::new())?;
+    let pause = image(
+        PAUSE_REPOSITORY,
+        &busybox.arch,
+        &layer,
+        &pause,
+        HashMap::new(),
+    )?;
     Ok([smoke, pause])
 }
 
 fn image(
     repository: &'static str,
     arch: &Arch,
-    layer: &Blob,
+    layer: &DigestedBlob,
     entrypoint: &[&str],
     labels: HashMap<String, String>,
-) -> Result<Image, ImageError> {
+) -> Result<CanaryImage, CanaryImageError> {
     let entrypoint: Vec<String> = entrypoint.iter().map(|&word| word.to_owned()).collect();
     let run = ConfigBuilder::default()
         .env(vec!["PATH=/bin".to_owned()])
@@ -116,16 +128,16 @@ fn image(
         .config(run)
         .rootfs(rootfs)
         .build()?;
-    let config = Blob::new(config.to_string()?.into_bytes());
+    let config = DigestedBlob::new(config.to_string()?.into_bytes());
     let manifest = ImageManifestBuilder::default()
         .schema_version(SCHEMA_VERSION)
         .media_type(MediaType::ImageManifest)
         .config(config.descriptor(MediaType::ImageConfig)?)
         .layers(vec![layer.descriptor(MediaType::ImageLayer)?])
         .build()?;
-    Ok(Image {
+    Ok(CanaryImage {
         repository,
-        manifest: Blob::new(manifest.to_string()?.into_bytes()),
+        manifest: DigestedBlob::new(manifest.to_string()?.into_bytes()),
         config,
         layer: layer.clone(),
     })
@@ -175,8 +187,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in crate::smoke) fn example() -> [Image; 2] {
-        let busybox = Busybox {
+    pub(crate) fn example() -> [CanaryImage; 2] {
+        let busybox = StaticBusybox {
             path: PathBuf::from("/bin/busybox"),
             arch: Arch::Amd64,
             bytes: b"a program".to_vec(),
@@ -217,7 +229,7 @@ pub(super) mod tests {
     #[test]
     fn each_run_has_its_own_image_id_and_all_share_pause_and_layer() {
         let [smoke, pause] = example();
-        let busybox = Busybox {
+        let busybox = StaticBusybox {
             path: PathBuf::new(),
             arch: Arch::Amd64,
             bytes: b"a program".to_vec(),

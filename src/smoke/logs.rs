@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 /// Source of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub enum LogStreamName {
     /// Standard output.
     Stdout,
     /// Standard error.
@@ -21,16 +21,16 @@ pub enum Stream {
 
 /// A complete line, joined from its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogLine {
+pub struct JoinedLogLine {
     /// Source.
-    pub stream: Stream,
+    pub stream: LogStreamName,
     /// Without the newline.
     pub message: String,
 }
 
 /// Why a log cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum LogError {
+pub enum LogReadError {
     /// A line violates the format.
     #[error("line {number} of the log is not in the CRI format: {reason}")]
     Format {
@@ -60,26 +60,27 @@ pub enum LogError {
 }
 
 /// The complete lines of a log. An unfinished last line, which is still being written, is omitted.
-pub fn parse(log: &str) -> Result<Vec<LogLine>, LogError> {
+pub fn parse(log: &str) -> Result<Vec<JoinedLogLine>, LogReadError> {
     let mut lines = Vec::new();
     let mut parts: [String; 2] = Default::default();
     for (index, raw) in log.split_inclusive('\n').enumerate() {
         let Some(raw) = raw.strip_suffix('\n') else {
             break;
         };
-        let entry = match raw.starts_with('{') {
-            true => docker_entry(raw),
-            false => entry(raw).map(|(stream, whole, message)| (stream, whole, message.into())),
+        let entry = if raw.starts_with('{') {
+            docker_entry(raw)
+        } else {
+            entry(raw).map(|(stream, whole, message)| (stream, whole, message.into()))
         };
         let (stream, whole, message): (_, _, Cow<'_, str>) =
-            entry.map_err(|reason| LogError::Format {
+            entry.map_err(|reason| LogReadError::Format {
                 number: index + 1,
                 reason,
             })?;
         let part = &mut parts[stream as usize];
         part.push_str(&message);
         if whole {
-            lines.push(LogLine {
+            lines.push(JoinedLogLine {
                 stream,
                 message: std::mem::take(part),
             });
@@ -90,21 +91,21 @@ pub fn parse(log: &str) -> Result<Vec<LogLine>, LogError> {
 
 /// A line of docker's `json-file` driver. A message without a newline at its end is partial.
 #[derive(Deserialize)]
-struct DockerLine {
+struct DockerLogLine {
     log: String,
     stream: String,
     time: String,
 }
 
-fn docker_entry(raw: &str) -> Result<(Stream, bool, Cow<'_, str>), &'static str> {
-    let line: DockerLine = serde_json::from_str(raw)
+fn docker_entry(raw: &str) -> Result<(LogStreamName, bool, Cow<'_, str>), &'static str> {
+    let line: DockerLogLine = serde_json::from_str(raw)
         .map_err(|_| "neither the CRI format nor docker's with `log`, `stream` and `time`")?;
     if !is_rfc3339_nano(&line.time) {
         return Err("no RFC 3339 time");
     }
     let stream = match &*line.stream {
-        "stdout" => Stream::Stdout,
-        "stderr" => Stream::Stderr,
+        "stdout" => LogStreamName::Stdout,
+        "stderr" => LogStreamName::Stderr,
         _ => return Err("the stream is neither stdout nor stderr"),
     };
     let message = line.log.strip_suffix('\n');
@@ -114,15 +115,15 @@ fn docker_entry(raw: &str) -> Result<(Stream, bool, Cow<'_, str>), &'static str>
 }
 
 /// Stream, whether the line is complete, and the message.
-fn entry(raw: &str) -> Result<(Stream, bool, &str), &'static str> {
+fn entry(raw: &str) -> Result<(LogStreamName, bool, &str), &'static str> {
     let mut fields = raw.splitn(4, ' ');
     let time = fields.next().unwrap_or_default();
     if !is_rfc3339_nano(time) {
         return Err("no RFC 3339 time at its start");
     }
     let stream = match fields.next() {
-        Some("stdout") => Stream::Stdout,
-        Some("stderr") => Stream::Stderr,
+        Some("stdout") => LogStreamName::Stdout,
+        Some("stderr") => LogStreamName::Stderr,
         _ => return Err("the stream is neither stdout nor stderr"),
     };
     // Tags are separated by colons; the first one marks a partial or complete line.
@@ -141,16 +142,6 @@ fn is_rfc3339_nano(text: &str) -> bool {
     let (Some(date), Some(rest)) = (text.get(..19), text.get(19..)) else {
         return false;
     };
-    let shaped = |text: &str, shape: &str| {
-        text.len() == shape.len()
-            && text
-                .bytes()
-                .zip(shape.bytes())
-                .all(|(byte, want)| match want {
-                    b'0' => byte.is_ascii_digit(),
-                    want => byte == want,
-                })
-    };
     let digits = rest.strip_prefix('.').map_or(0, |fraction| {
         fraction.bytes().take_while(u8::is_ascii_digit).count()
     });
@@ -158,24 +149,36 @@ fn is_rfc3339_nano(text: &str) -> bool {
         return false;
     }
     let zone = &rest[if digits > 0 { digits + 1 } else { 0 }..];
-    shaped(date, "0000-00-00T00:00:00")
-        && (zone == "Z" || shaped(zone, "+00:00") || shaped(zone, "-00:00"))
+    has_shape(date, "0000-00-00T00:00:00")
+        && (zone == "Z" || has_shape(zone, "+00:00") || has_shape(zone, "-00:00"))
+}
+
+/// Compares bytes with a shape, in which `0` stands for any digit.
+fn has_shape(text: &str, shape: &str) -> bool {
+    text.len() == shape.len()
+        && text
+            .bytes()
+            .zip(shape.bytes())
+            .all(|(byte, want)| match want {
+                b'0' => byte.is_ascii_digit(),
+                want => byte == want,
+            })
 }
 
 /// Waits until the log at `path` has all of `wanted`, and returns its number of lines. Runtimes write it asynchronously, so
 /// a line may be late.
 pub async fn wait_for(
     path: &Path,
-    wanted: &[LogLine],
+    wanted: &[JoinedLogLine],
     patience: Duration,
-) -> Result<usize, LogError> {
+) -> Result<usize, LogReadError> {
     let start = Instant::now();
     loop {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(source) => {
-                return Err(LogError::Read {
+                return Err(LogReadError::Read {
                     path: path.display().to_string(),
                     source,
                 });
@@ -186,7 +189,7 @@ pub async fn wait_for(
             return Ok(lines.len());
         };
         if start.elapsed() >= patience {
-            return Err(LogError::Missing {
+            return Err(LogReadError::Missing {
                 path: path.display().to_string(),
                 missing: missing.message.clone(),
                 waited: patience,
@@ -200,8 +203,8 @@ pub async fn wait_for(
 mod tests {
     use super::*;
 
-    fn line(stream: Stream, message: &str) -> LogLine {
-        LogLine {
+    fn line(stream: LogStreamName, message: &str) -> JoinedLogLine {
+        JoinedLogLine {
             stream,
             message: message.to_owned(),
         }
@@ -219,10 +222,10 @@ mod tests {
         assert_eq!(
             parse(log).expect("a log"),
             [
-                line(Stream::Stderr, "oops"),
-                line(Stream::Stdout, "one two"),
-                line(Stream::Stdout, ""),
-                line(Stream::Stdout, "three  x"),
+                line(LogStreamName::Stderr, "oops"),
+                line(LogStreamName::Stdout, "one two"),
+                line(LogStreamName::Stdout, ""),
+                line(LogStreamName::Stdout, "three  x"),
             ]
         );
         assert_eq!(parse("").expect("empty"), []);
@@ -237,8 +240,8 @@ mod tests {
         assert_eq!(
             parse(log).expect("a log"),
             [
-                line(Stream::Stderr, "oops"),
-                line(Stream::Stdout, "one two")
+                line(LogStreamName::Stderr, "oops"),
+                line(LogStreamName::Stdout, "one two")
             ]
         );
     }
@@ -266,7 +269,7 @@ mod tests {
     async fn late_lines_are_awaited_and_missing_ones_reported() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("0.log");
-        let wanted = [line(Stream::Stdout, "hello")];
+        let wanted = [line(LogStreamName::Stdout, "hello")];
         let late = path.clone();
         let writer = tokio::spawn(async move {
             sleep(Duration::from_millis(50)).await;
@@ -276,8 +279,8 @@ mod tests {
         assert_eq!(wait_for(&path, &wanted, patience).await.expect("found"), 1);
         writer.await.expect("written");
 
-        let never = [line(Stream::Stderr, "hello")];
+        let never = [line(LogStreamName::Stderr, "hello")];
         let error = wait_for(&path, &never, patience).await;
-        assert!(matches!(error, Err(LogError::Missing { .. })));
+        assert!(matches!(error, Err(LogReadError::Missing { .. })));
     }
 }

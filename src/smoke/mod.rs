@@ -1,11 +1,11 @@
 //! `criscope smoke`: a canary that runs one real pod through the CRI socket of any runtime, and shows the duration of each
 //! step.
 //!
-//! It needs no preparation and no network: the image is assembled from the machine's static busybox and served to the
+//! A run needs no preparation and no network: the image is assembled from the machine's static busybox and served to the
 //! runtime from a registry inside this process. Everything it creates is removed again, also after a failure or an
 //! interrupt, within a separate deadline.
 //!
-//! [`run`] returns a [`Report`]; [`timeline`] records the steps, [`waterfall`] draws them.
+//! [`run`] returns a [`SmokeReport`]; [`timeline`] records the steps, [`waterfall`] draws them.
 
 pub mod busybox;
 mod cgroup;
@@ -35,10 +35,12 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, sleep_until};
 
-use self::cri::Cri;
-use self::flow::Made;
-use self::hint::Surroundings;
-use self::timeline::{Failure, Progress, Step, StepFailed, Stop, Timeline, millis};
+use self::cri::CanaryClient;
+use self::flow::CreatedObjects;
+use self::hint::StepContext;
+use self::timeline::{
+    FailureDetail, FinishedStep, RunStopReason, StepFailed, StepProgress, StepTimeline, millis,
+};
 
 /// Timeout of the connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -53,7 +55,7 @@ const STOP_GRACE: i64 = 5;
 
 /// The run's parameters.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct SmokeOptions {
     /// The CRI socket.
     pub socket: PathBuf,
     /// Identifies this run: the pod's uid.
@@ -79,7 +81,7 @@ pub struct Options {
     pub timeout: Duration,
 }
 
-/// A random uid for [`Options::run`], from the kernel.
+/// A random uid for [`SmokeOptions::run`], from the kernel.
 pub fn new_run_id() -> io::Result<String> {
     let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid")?;
     Ok(uuid.trim().to_owned())
@@ -98,7 +100,7 @@ pub struct RuntimeInfo {
 
 /// The pod that was run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct PodInfo {
+pub struct CanaryPodInfo {
     /// Its namespace.
     pub namespace: &'static str,
     /// Its name.
@@ -109,7 +111,7 @@ pub struct PodInfo {
 
 /// The result. Serialized for `--json`; times are milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct SmokeReport {
     /// Whether every step succeeded.
     pub ok: bool,
     /// The CRI socket.
@@ -117,29 +119,29 @@ pub struct Report {
     /// The runtime that answered.
     pub runtime: Option<RuntimeInfo>,
     /// The pod.
-    pub pod: PodInfo,
+    pub pod: CanaryPodInfo,
     /// From the start of the first step to the end of the last.
     pub total_ms: f64,
     /// In order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<FinishedStep>,
     /// Whether the remaining objects were kept on purpose.
     pub kept: bool,
     /// The remaining objects.
-    pub left: Vec<Left>,
+    pub left: Vec<LeftoverObject>,
 }
 
 /// An object that a run left behind, on purpose or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Left {
+pub struct LeftoverObject {
     /// Its description.
     pub what: String,
     /// The command that removes it.
     pub remove: String,
 }
 
-impl Report {
+impl SmokeReport {
     /// The first step that failed.
-    pub fn failed(&self) -> Option<&Step> {
+    pub fn failed(&self) -> Option<&FinishedStep> {
         self.steps.iter().find(|step| !step.ok())
     }
 }
@@ -150,13 +152,13 @@ impl Report {
 /// [`INTERRUPT_GRACE`] to finish: a runtime whose caller disconnects in the middle of a call may keep half a container that
 /// cannot be removed. The second aborts the call, the third the cleanup.
 pub async fn run(
-    options: &Options,
-    progress: &mut dyn Progress,
+    options: &SmokeOptions,
+    progress: &mut dyn StepProgress,
     interrupts: &mut mpsc::Receiver<&'static str>,
-) -> Report {
-    let mut made = Made::default();
-    let stop = Stop::new();
-    let mut timeline = Timeline::new(progress, &stop);
+) -> SmokeReport {
+    let mut made = CreatedObjects::default();
+    let stop = RunStopReason::new();
+    let mut timeline = StepTimeline::new(progress, &stop);
     let deadline = Instant::now() + options.timeout;
     let broken_off = {
         let steps = flow::run(options, deadline, &mut made, &mut timeline);
@@ -178,9 +180,9 @@ async fn until_stopped(
     steps: impl Future<Output = Result<(), StepFailed>>,
     timeout: Duration,
     deadline: Instant,
-    stop: &Stop,
+    stop: &RunStopReason,
     interrupts: &mut mpsc::Receiver<&'static str>,
-) -> Result<Result<(), StepFailed>, Failure> {
+) -> Result<Result<(), StepFailed>, FailureDetail> {
     let mut steps = pin!(steps);
     let what = tokio::select! {
         biased;
@@ -196,26 +198,26 @@ async fn until_stopped(
         () = sleep(INTERRUPT_GRACE) => format!("{what}, and no answer within {INTERRUPT_GRACE:?}"),
         result = &mut steps => return Ok(result),
     };
-    Err(Failure { error, hint: None })
+    Err(FailureDetail { error, hint: None })
 }
 
 /// Removes everything, within a separate deadline.
 async fn clean_up(
-    options: &Options,
-    made: &mut Made,
-    timeline: &mut Timeline<'_>,
+    options: &SmokeOptions,
+    made: &mut CreatedObjects,
+    timeline: &mut StepTimeline<'_>,
     interrupts: &mut mpsc::Receiver<&'static str>,
 ) {
     let Some(channel) = made.channel.clone().filter(|_| made.anything()) else {
         return;
     };
     let deadline = Instant::now() + CLEANUP_TIMEOUT;
-    let cri = Cri::new(channel, deadline);
-    let around = Surroundings::default();
+    let cri = CanaryClient::new(channel, deadline);
+    let around = StepContext::default();
     let removing = cleanup::remove_all(&cri, &options.run, made);
     let broken = tokio::select! {
         biased;
-        what = interrupted(interrupts) => Failure { error: what.to_owned(), hint: None },
+        what = interrupted(interrupts) => FailureDetail { error: what.to_owned(), hint: None },
         () = sleep_until(deadline.into()) => late(CLEANUP_TIMEOUT),
         // Its own failure is in the timeline already.
         _ = timeline.step("clean up", &around, removing) => return,
@@ -223,7 +225,11 @@ async fn clean_up(
     timeline.break_off(broken);
 }
 
-fn finish(options: &Options, mut made: Made, steps: Vec<Step>) -> Report {
+fn finish(
+    options: &SmokeOptions,
+    mut made: CreatedObjects,
+    steps: Vec<FinishedStep>,
+) -> SmokeReport {
     // The log may explain a failure, but so does the runtime's own; it is removed unless the pod is kept.
     let in_use = options.keep || made.sandbox_asked;
     if let Some(logs) = made.log_dir.take_if(|_| !in_use)
@@ -235,12 +241,12 @@ fn finish(options: &Options, mut made: Made, steps: Vec<Step>) -> Report {
         made.cgroup.remove();
     }
     let total = steps.iter().map(|step| step.start + step.took).max();
-    Report {
-        ok: steps.iter().all(Step::ok),
+    SmokeReport {
+        ok: steps.iter().all(FinishedStep::ok),
         endpoint: format!("unix://{}", options.socket.display()),
-        pod: PodInfo {
-            namespace: pod::NAMESPACE,
-            name: pod::NAME,
+        pod: CanaryPodInfo {
+            namespace: pod::POD_NAMESPACE,
+            name: pod::POD_NAME,
             uid: options.run.clone(),
         },
         total_ms: millis(total.unwrap_or_default()),
@@ -251,8 +257,8 @@ fn finish(options: &Options, mut made: Made, steps: Vec<Step>) -> Report {
     }
 }
 
-fn late(timeout: Duration) -> Failure {
-    Failure {
+fn late(timeout: Duration) -> FailureDetail {
+    FailureDetail {
         error: format!("no answer within {timeout:?} of the start"),
         hint: Some("the runtime hangs at this step: see its log, or extend --timeout".to_owned()),
     }

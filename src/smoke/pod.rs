@@ -10,13 +10,13 @@ use crate::cri::v1::{
 };
 
 /// Name of the pod.
-pub const NAME: &str = "criscope-smoke";
-/// Its namespace.
-pub const NAMESPACE: &str = "criscope";
+pub const POD_NAME: &str = "criscope-smoke";
+/// Namespace of the pod.
+pub const POD_NAMESPACE: &str = "criscope";
 /// Name of the container.
-pub const CONTAINER: &str = "smoke";
+pub const CONTAINER_NAME: &str = "smoke";
 /// Log file of the container below the pod's log directory; the kubelet's layout, `CONTAINER/RESTARTS.log`.
-pub const LOG: &str = "smoke/0.log";
+pub const CONTAINER_LOG: &str = "smoke/0.log";
 
 /// Label with the run's id. Not one of the kubelet's (`io.kubernetes.pod.*`): the pod is not the kubelet's.
 pub const RUN_LABEL: &str = "io.criscope.smoke.run";
@@ -33,13 +33,13 @@ pub fn sandbox(
 ) -> PodSandboxConfig {
     PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
-            name: NAME.to_owned(),
+            name: POD_NAME.to_owned(),
             uid: run.to_owned(),
-            namespace: NAMESPACE.to_owned(),
+            namespace: POD_NAMESPACE.to_owned(),
             attempt: 0,
         }),
         // A pod in the host's network must keep the host's name.
-        hostname: if host_network { "" } else { NAME }.to_owned(),
+        hostname: if host_network { "" } else { POD_NAME }.to_owned(),
         log_directory: logs.display().to_string(),
         labels: labels(run),
         linux: Some(LinuxPodSandboxConfig {
@@ -58,7 +58,7 @@ pub fn sandbox(
 pub fn container(run: &str, image: &str, reference: &str, host_network: bool) -> ContainerConfig {
     ContainerConfig {
         metadata: Some(ContainerMetadata {
-            name: CONTAINER.to_owned(),
+            name: CONTAINER_NAME.to_owned(),
             attempt: 0,
         }),
         image: Some(ImageSpec {
@@ -68,7 +68,7 @@ pub fn container(run: &str, image: &str, reference: &str, host_network: bool) ->
         }),
         command: ["sh", "-c", &script(run)].map(str::to_owned).into(),
         labels: labels(run),
-        log_path: LOG.to_owned(),
+        log_path: CONTAINER_LOG.to_owned(),
         linux: Some(LinuxContainerConfig {
             security_context: Some(LinuxContainerSecurityContext {
                 namespace_options: Some(namespaces(host_network)),
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn host_network_is_set_on_both_and_keeps_the_hostname() {
         for (host, network, hostname) in [
-            (false, NamespaceMode::Pod, NAME),
+            (false, NamespaceMode::Pod, POD_NAME),
             (true, NamespaceMode::Node, ""),
         ] {
             let pod = sandbox("r", Path::new("/logs"), "", host);

@@ -19,28 +19,28 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::image::{Blob, Image, TAG};
+use super::image::{CanaryImage, DigestedBlob, IMAGE_TAG};
 
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 const API_VERSION: HeaderName = HeaderName::from_static("docker-distribution-api-version");
 
 /// The content. It is complete from the start, so a request is a lookup.
 #[derive(Debug, Default)]
-struct Content {
+struct RegistryContent {
     /// By `repository/manifests/reference`.
-    manifests: HashMap<String, Blob>,
+    manifests: HashMap<String, DigestedBlob>,
     /// By `repository/blobs/digest`.
-    blobs: HashMap<String, Blob>,
+    blobs: HashMap<String, DigestedBlob>,
     /// Requests so far.
     requests: AtomicU64,
 }
 
-impl Content {
-    fn new(images: &[Image]) -> Self {
+impl RegistryContent {
+    fn new(images: &[CanaryImage]) -> Self {
         let mut content = Self::default();
         for image in images {
             let repository = image.repository;
-            for reference in [TAG, &image.manifest.digest] {
+            for reference in [IMAGE_TAG, &image.manifest.digest] {
                 let path = format!("{repository}/manifests/{reference}");
                 content.manifests.insert(path, image.manifest.clone());
             }
@@ -55,18 +55,18 @@ impl Content {
 
 /// A running registry. Dropping it stops it.
 #[derive(Debug)]
-pub struct Registry {
+pub struct CanaryRegistry {
     address: SocketAddr,
-    content: Arc<Content>,
+    content: Arc<RegistryContent>,
     server: JoinHandle<io::Result<()>>,
 }
 
-impl Registry {
+impl CanaryRegistry {
     /// Binds `listen` (port 0 for any free one) and serves `images` there.
-    pub async fn serve(listen: SocketAddr, images: &[Image]) -> io::Result<Self> {
+    pub async fn serve(listen: SocketAddr, images: &[CanaryImage]) -> io::Result<Self> {
         let listener = TcpListener::bind(listen).await?;
         let address = reachable(listener.local_addr()?);
-        let content = Arc::new(Content::new(images));
+        let content = Arc::new(RegistryContent::new(images));
         let app = router(Arc::clone(&content));
         let server = tokio::spawn(async move { axum::serve(listener, app).await });
         Ok(Self {
@@ -76,14 +76,14 @@ impl Registry {
         })
     }
 
-    /// Its address on this host.
+    /// Address of the registry on this host.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// The full reference of an image, `127.0.0.1:PORT/repository:1`.
     pub fn reference(&self, repository: &str) -> String {
-        format!("{}/{repository}:{TAG}", self.address)
+        format!("{}/{repository}:{IMAGE_TAG}", self.address)
     }
 
     /// Number of requests: zero after a failed pull means that the runtime never reached it.
@@ -92,7 +92,7 @@ impl Registry {
     }
 }
 
-impl Drop for Registry {
+impl Drop for CanaryRegistry {
     fn drop(&mut self) {
         self.server.abort();
     }
@@ -109,7 +109,7 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-fn router(content: Arc<Content>) -> Router {
+fn router(content: Arc<RegistryContent>) -> Router {
     Router::new()
         .route("/v2/", get(version))
         .route("/v2/{*path}", get(object))
@@ -117,13 +117,13 @@ fn router(content: Arc<Content>) -> Router {
 }
 
 /// End-1 of the specification: is this a registry at all?
-async fn version(State(content): State<Arc<Content>>) -> Response {
+async fn version(State(content): State<Arc<RegistryContent>>) -> Response {
     content.requests.fetch_add(1, Ordering::Relaxed);
     ([(API_VERSION, "registry/2.0")], Json(json!({}))).into_response()
 }
 
 /// End-2 and end-3: blobs and manifests. axum answers HEAD with the same handler, without the body.
-async fn object(State(content): State<Arc<Content>>, Path(path): Path<String>) -> Response {
+async fn object(State(content): State<Arc<RegistryContent>>, Path(path): Path<String>) -> Response {
     content.requests.fetch_add(1, Ordering::Relaxed);
     if let Some(manifest) = content.manifests.get(&path) {
         return found(manifest, MediaType::ImageManifest.as_ref());
@@ -134,7 +134,7 @@ async fn object(State(content): State<Arc<Content>>, Path(path): Path<String>) -
     missing(&path)
 }
 
-fn found(blob: &Blob, media_type: &str) -> Response {
+fn found(blob: &DigestedBlob, media_type: &str) -> Response {
     let headers = [
         (header::CONTENT_TYPE, media_type.to_owned()),
         (CONTENT_DIGEST, blob.digest.clone()),
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     async fn ask(method: Method, path: &str) -> (StatusCode, http::HeaderMap, Bytes) {
-        let app = router(Arc::new(Content::new(&example())));
+        let app = router(Arc::new(RegistryContent::new(&example())));
         let request = Request::builder().method(method).uri(path);
         let request = request.body(Body::empty()).expect("request");
         let response = app.oneshot(request).await.expect("answer");
@@ -241,7 +241,7 @@ mod tests {
 
     #[tokio::test]
     async fn it_listens_and_counts_requests() {
-        let registry = Registry::serve(SocketAddr::from(([127, 0, 0, 1], 0)), &example())
+        let registry = CanaryRegistry::serve(SocketAddr::from(([127, 0, 0, 1], 0)), &example())
             .await
             .expect("bind");
         let address = registry.address();

@@ -5,11 +5,11 @@ use std::path::Path;
 use serde_json::Value;
 use tonic::Code;
 
-use super::cri::Cri;
-use super::logs::{self, LogLine, Stream};
+use super::cri::CanaryClient;
+use super::logs::{self, JoinedLogLine, LogStreamName};
 use super::pod;
 use super::timeline::StepError;
-use super::{LOG_PATIENCE, Options, RuntimeInfo};
+use super::{LOG_PATIENCE, RuntimeInfo, SmokeOptions};
 use crate::cri::v1::{
     CgroupDriver, ContainerState, ContainerStatusRequest, ExecSyncRequest, ImageSpec,
     ImageStatusRequest, PodSandboxState, PodSandboxStatusRequest, RuntimeCondition,
@@ -18,7 +18,7 @@ use crate::cri::v1::{
 use crate::units;
 
 /// The result of a step, and its summary.
-type Result<T> = std::result::Result<(T, String), StepError>;
+type StepResult<T> = std::result::Result<(T, String), StepError>;
 
 /// Timeout of the ExecSync command, in seconds.
 const EXEC_TIMEOUT: i64 = 10;
@@ -26,7 +26,7 @@ const EXEC_TIMEOUT: i64 = 10;
 /// Always exists under systemd, so that no slice of our own is created and left behind.
 const SYSTEMD_PARENT: &str = "system.slice";
 
-pub(super) async fn version(cri: &Cri) -> Result<RuntimeInfo> {
+pub(super) async fn version(cri: &CanaryClient) -> StepResult<RuntimeInfo> {
     let request = cri.request(VersionRequest {
         // The kubelet's value: the version of its own API.
         version: "0.1.0".to_owned(),
@@ -41,7 +41,7 @@ pub(super) async fn version(cri: &Cri) -> Result<RuntimeInfo> {
     Ok((info, word))
 }
 
-pub(super) async fn status(cri: &Cri, host_network: bool) -> Result<()> {
+pub(super) async fn status(cri: &CanaryClient, host_network: bool) -> StepResult<()> {
     let request = cri.request(StatusRequest { verbose: false });
     let answer = cri.runtime().status(request).await?.into_inner();
     let conditions = answer.status.unwrap_or_default().conditions;
@@ -62,7 +62,7 @@ pub(super) async fn status(cri: &Cri, host_network: bool) -> Result<()> {
 
 /// Returns whether a condition holds, or why not.
 fn condition(conditions: &[RuntimeCondition], name: &str) -> std::result::Result<(), String> {
-    let Some(found) = conditions.iter().find(|it| it.r#type == name) else {
+    let Some(found) = conditions.iter().find(|condition| condition.r#type == name) else {
         return Err(format!("its status has no {name}"));
     };
     match (found.status, found.reason.is_empty()) {
@@ -72,15 +72,18 @@ fn condition(conditions: &[RuntimeCondition], name: &str) -> std::result::Result
     }
 }
 
-/// The parent cgroup: that of the options, or one that fits the runtime's cgroup driver; and whether the driver is systemd.
+/// The parent cgroup: the option, or one that fits the runtime's cgroup driver; and whether the driver is systemd.
 ///
 /// containerd with the systemd driver refuses a pod without a slice; the kubelet would name one.
-pub(super) async fn cgroup_parent(cri: &Cri, options: &Options) -> Result<(String, bool)> {
+pub(super) async fn cgroup_parent(
+    cri: &CanaryClient,
+    options: &SmokeOptions,
+) -> StepResult<(String, bool)> {
     let request = cri.request(RuntimeConfigRequest {});
     let (systemd, word) = match cri.runtime().runtime_config(request).await {
         Ok(answer) => {
             let linux = answer.into_inner().linux;
-            let systemd = linux.is_some_and(|it| it.cgroup_driver() == CgroupDriver::Systemd);
+            let systemd = linux.is_some_and(|linux| linux.cgroup_driver() == CgroupDriver::Systemd);
             (systemd, "")
         }
         // Kubernetes before 1.28 lacks this method.
@@ -120,7 +123,10 @@ fn containerd_uses_systemd(config: &str, handler: Option<&str>) -> bool {
 }
 
 /// The id of an image that the runtime has already.
-pub(super) async fn image_status(cri: &Cri, reference: &str) -> Result<Option<String>> {
+pub(super) async fn image_status(
+    cri: &CanaryClient,
+    reference: &str,
+) -> StepResult<Option<String>> {
     let request = cri.request(ImageStatusRequest {
         image: Some(ImageSpec {
             image: reference.to_owned(),
@@ -138,7 +144,7 @@ pub(super) async fn image_status(cri: &Cri, reference: &str) -> Result<Option<St
     })
 }
 
-pub(super) async fn exec(cri: &Cri, container: &str, run: &str) -> Result<()> {
+pub(super) async fn exec(cri: &CanaryClient, container: &str, run: &str) -> StepResult<()> {
     let request = cri.request(ExecSyncRequest {
         container_id: container.to_owned(),
         cmd: pod::exec_command(run),
@@ -163,27 +169,30 @@ pub(super) async fn exec(cri: &Cri, container: &str, run: &str) -> Result<()> {
     Ok(((), "stdout, stderr and exit code as expected".to_owned()))
 }
 
-pub(super) async fn read_log(logs: &Path, run: &str) -> Result<()> {
-    let line = |stream, message: &str| LogLine {
+pub(super) async fn read_log(logs: &Path, run: &str) -> StepResult<()> {
+    let streams = [
+        (LogStreamName::Stdout, "out"),
+        (LogStreamName::Stderr, "err"),
+    ];
+    let wanted = streams.map(|(stream, word)| JoinedLogLine {
         stream,
-        message: format!("{message} {run}"),
-    };
-    let wanted = [line(Stream::Stdout, "out"), line(Stream::Stderr, "err")];
-    let lines = logs::wait_for(&logs.join(pod::LOG), &wanted, LOG_PATIENCE)
+        message: format!("{word} {run}"),
+    });
+    let lines = logs::wait_for(&logs.join(pod::CONTAINER_LOG), &wanted, LOG_PATIENCE)
         .await
         .map_err(|error| match &error {
-            logs::LogError::Missing { .. } => StepError::hinted(
+            logs::LogReadError::Missing { .. } => StepError::hinted(
                 error.to_string(),
                 "the runtime may have another view of the file system, such as a private /tmp; see --log-dir",
             ),
-            logs::LogError::Read { .. } | logs::LogError::Format { .. } => {
+            logs::LogReadError::Read { .. } | logs::LogReadError::Format { .. } => {
                 StepError::check(error.to_string())
             }
         })?;
     Ok(((), format!("{lines} lines, both streams")))
 }
 
-pub(super) async fn container_status(cri: &Cri, container: &str) -> Result<()> {
+pub(super) async fn container_status(cri: &CanaryClient, container: &str) -> StepResult<()> {
     let request = cri.request(ContainerStatusRequest {
         container_id: container.to_owned(),
         verbose: false,
@@ -202,7 +211,11 @@ pub(super) async fn container_status(cri: &Cri, container: &str) -> Result<()> {
     Ok(((), "running".to_owned()))
 }
 
-pub(super) async fn sandbox_status(cri: &Cri, sandbox: &str, host_network: bool) -> Result<()> {
+pub(super) async fn sandbox_status(
+    cri: &CanaryClient,
+    sandbox: &str,
+    host_network: bool,
+) -> StepResult<()> {
     let request = cri.request(PodSandboxStatusRequest {
         pod_sandbox_id: sandbox.to_owned(),
         verbose: false,

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tokio::sync::mpsc::Sender;
 use tonic::Code;
 
-use self::fake::Fake;
+use self::fake::FakeRuntime;
 use super::busybox::tests::elf;
 use super::*;
 
@@ -30,24 +30,24 @@ const CALLS: [&str; 14] = [
     "RemovePodSandbox",
 ];
 
-struct Quiet;
+struct SilentProgress;
 
-impl Progress for Quiet {
+impl StepProgress for SilentProgress {
     fn begins(&mut self, _: &'static str) {}
-    fn ended(&mut self, _: &Step) {}
+    fn ended(&mut self, _: &FinishedStep) {}
 }
 
 /// A fake runtime, and the options of a run against it.
-struct Bench {
+struct SmokeBench {
     dir: TempDir,
-    fake: Arc<Fake>,
-    options: Options,
+    fake: Arc<FakeRuntime>,
+    options: SmokeOptions,
     interrupt: Sender<&'static str>,
     interrupts: mpsc::Receiver<&'static str>,
 }
 
-impl Bench {
-    fn new(fake: Fake) -> Self {
+impl SmokeBench {
+    fn new(fake: FakeRuntime) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let socket = dir.path().join("cri.sock");
         let busybox = dir.path().join("busybox");
@@ -57,7 +57,7 @@ impl Bench {
         let (interrupt, interrupts) = mpsc::channel(4);
         Self {
             fake: fake.serve(&socket),
-            options: Options {
+            options: SmokeOptions {
                 socket,
                 run: "run-1".into(),
                 image: None,
@@ -76,13 +76,13 @@ impl Bench {
         }
     }
 
-    async fn run(&mut self) -> Report {
-        run(&self.options, &mut Quiet, &mut self.interrupts).await
+    async fn run(&mut self) -> SmokeReport {
+        run(&self.options, &mut SilentProgress, &mut self.interrupts).await
     }
 
     /// Asserts that neither the runtime nor the disk has any object of the run.
-    fn assert_clean(&self, report: &Report) {
-        assert_eq!(report.left, Vec::<Left>::new());
+    fn assert_clean(&self, report: &SmokeReport) {
+        assert_eq!(report.left, Vec::<LeftoverObject>::new());
         let objects = self.fake.objects();
         assert_eq!(objects.sandboxes.len(), 0, "{:?}", objects.calls);
         assert_eq!(objects.images, Vec::<String>::new(), "{:?}", objects.calls);
@@ -93,7 +93,7 @@ impl Bench {
 
 #[tokio::test]
 async fn a_run_makes_every_call_once_and_leaves_nothing() {
-    let mut bench = Bench::new(Fake::default());
+    let mut bench = SmokeBench::new(FakeRuntime::default());
     let report = bench.run().await;
     assert!(report.ok, "{:?}", report.failed());
     assert_eq!(
@@ -115,9 +115,9 @@ async fn a_run_makes_every_call_once_and_leaves_nothing() {
 async fn every_failure_is_cleaned_up() {
     // A permanently failing removal of a sandbox is reported; the next test checks that for the image.
     for (index, method) in CALLS[..12].iter().copied().enumerate() {
-        let mut bench = Bench::new(Fake {
+        let mut bench = SmokeBench::new(FakeRuntime {
             fails: Some((method, Code::Internal)),
-            ..Fake::default()
+            ..FakeRuntime::default()
         });
         let report = bench.run().await;
         assert!(!report.ok);
@@ -130,9 +130,9 @@ async fn every_failure_is_cleaned_up() {
 
 #[tokio::test]
 async fn objects_that_cannot_be_removed_are_reported() {
-    let mut bench = Bench::new(Fake {
+    let mut bench = SmokeBench::new(FakeRuntime {
         fails: Some(("RemoveImage", Code::Internal)),
-        ..Fake::default()
+        ..FakeRuntime::default()
     });
     let report = bench.run().await;
     assert_eq!(report.failed().map(|step| step.name), Some("RemoveImage"));
@@ -145,9 +145,9 @@ async fn objects_that_cannot_be_removed_are_reported() {
 
 #[tokio::test]
 async fn an_interrupt_lets_the_call_in_flight_end() {
-    let mut bench = Bench::new(Fake {
+    let mut bench = SmokeBench::new(FakeRuntime {
         held: Some("StartContainer"),
-        ..Fake::default()
+        ..FakeRuntime::default()
     });
     let (fake, interrupt) = (Arc::clone(&bench.fake), bench.interrupt.clone());
     let person = tokio::spawn(async move {
@@ -163,7 +163,7 @@ async fn an_interrupt_lets_the_call_in_flight_end() {
         .steps
         .iter()
         .find(|step| step.name == "StartContainer");
-    assert!(start.is_some_and(Step::ok));
+    assert!(start.is_some_and(FinishedStep::ok));
     assert_eq!(report.failed().map(|step| step.name), Some("ExecSync"));
     assert!(!bench.fake.objects().calls.contains(&"ExecSync".to_owned()));
     bench.assert_clean(&report);
@@ -172,9 +172,9 @@ async fn an_interrupt_lets_the_call_in_flight_end() {
 #[tokio::test]
 async fn a_second_interrupt_aborts_and_late_objects_are_removed() {
     for method in ["PullImage", "RunPodSandbox"] {
-        let mut bench = Bench::new(Fake {
+        let mut bench = SmokeBench::new(FakeRuntime {
             held: Some(method),
-            ..Fake::default()
+            ..FakeRuntime::default()
         });
         let (fake, interrupt) = (Arc::clone(&bench.fake), bench.interrupt.clone());
         let person = tokio::spawn(async move {
@@ -200,9 +200,9 @@ async fn a_second_interrupt_aborts_and_late_objects_are_removed() {
 
 #[tokio::test]
 async fn a_call_that_hangs_ends_with_the_timeout() {
-    let mut bench = Bench::new(Fake {
+    let mut bench = SmokeBench::new(FakeRuntime {
         held: Some("ExecSync"),
-        ..Fake::default()
+        ..FakeRuntime::default()
     });
     // Long enough to get this far on any machine. Then the clock is advanced, but not past the deadline of the cleanup,
     // which uses the same clock.
@@ -225,7 +225,7 @@ async fn a_call_that_hangs_ends_with_the_timeout() {
 
 #[tokio::test]
 async fn keep_leaves_and_reports_everything() {
-    let mut bench = Bench::new(Fake::default());
+    let mut bench = SmokeBench::new(FakeRuntime::default());
     bench.options.keep = true;
     let report = bench.run().await;
     assert!(report.ok && report.kept);
@@ -235,7 +235,7 @@ async fn keep_leaves_and_reports_everything() {
 
 #[tokio::test]
 async fn a_given_image_is_not_pulled_again_and_never_removed() {
-    let mut bench = Bench::new(Fake::default());
+    let mut bench = SmokeBench::new(FakeRuntime::default());
     bench.options.image = Some("registry.example/busybox:1".into());
     for pulls in [1, 1] {
         let report = bench.run().await;
@@ -254,7 +254,7 @@ async fn a_given_image_is_not_pulled_again_and_never_removed() {
 #[tokio::test]
 async fn the_parent_cgroup_fits_the_driver_unless_given() {
     for (named, parent) in [(None, "system.slice"), (Some("/mine"), "/mine")] {
-        let mut bench = Bench::new(Fake::default());
+        let mut bench = SmokeBench::new(FakeRuntime::default());
         bench.options.keep = true;
         bench.options.cgroup_parent = named.map(str::to_owned);
         assert!(bench.run().await.ok);
@@ -267,11 +267,11 @@ async fn the_parent_cgroup_fits_the_driver_unless_given() {
 
 #[tokio::test]
 async fn a_missing_socket_is_a_failed_step() {
-    let mut bench = Bench::new(Fake::default());
+    let mut bench = SmokeBench::new(FakeRuntime::default());
     bench.options.socket = bench.dir.path().join("absent.sock");
     let report = bench.run().await;
     let failed = report.failed().expect("a step");
     assert_eq!(failed.name, "connect");
-    assert!(matches!(&failed.ended, timeline::Ended::Failed(it) if it.hint.is_some()));
+    assert!(matches!(&failed.ended, timeline::StepOutcome::Failed(it) if it.hint.is_some()));
     bench.assert_clean(&report);
 }

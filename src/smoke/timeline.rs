@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use serde::{Serialize, Serializer};
 use tonic::Status;
 
-use super::hint::{self, Surroundings};
+use super::hint::{self, StepContext};
 
 /// Why a step failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// The error; that of the runtime if it failed.
+pub struct FailureDetail {
+    /// The error, in the runtime's words if the runtime failed.
     pub error: String,
     /// A recommendation for the user.
     pub hint: Option<String>,
@@ -25,13 +25,13 @@ pub enum StepError {
     /// The runtime answered with an error.
     Status(Status),
     /// An unexpected response, or an error on this side.
-    Check(Failure),
+    Check(FailureDetail),
 }
 
 impl StepError {
     /// A failed check without a hint.
     pub fn check(error: impl Into<String>) -> Self {
-        Self::Check(Failure {
+        Self::Check(FailureDetail {
             error: error.into(),
             hint: None,
         })
@@ -39,7 +39,7 @@ impl StepError {
 
     /// A failed check with a hint.
     pub fn hinted(error: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Check(Failure {
+        Self::Check(FailureDetail {
             error: error.into(),
             hint: Some(hint.into()),
         })
@@ -54,30 +54,30 @@ impl From<Status> for StepError {
 
 /// Outcome of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum StepOutcome {
     /// Success, with a summary.
     Ok(String),
     /// Failure.
-    Failed(Failure),
+    Failed(FailureDetail),
 }
 
 /// One step that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct FinishedStep {
     /// A CRI method, or lower-case words for steps on this side.
     pub name: &'static str,
     /// From the start of the run.
     pub start: Duration,
-    /// Its duration.
+    /// Duration of the step.
     pub took: Duration,
-    /// Its outcome.
-    pub ended: Ended,
+    /// Outcome of the step.
+    pub ended: StepOutcome,
 }
 
-impl Step {
+impl FinishedStep {
     /// Returns whether it succeeded.
     pub fn ok(&self) -> bool {
-        matches!(self.ended, Ended::Ok(_))
+        matches!(self.ended, StepOutcome::Ok(_))
     }
 }
 
@@ -95,11 +95,13 @@ struct StepJson<'a> {
     hint: Option<&'a str>,
 }
 
-impl Serialize for Step {
+impl Serialize for FinishedStep {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (detail, failure) = match &self.ended {
-            Ended::Ok(detail) => (Some(detail.as_str()).filter(|text| !text.is_empty()), None),
-            Ended::Failed(failure) => (None, Some(failure)),
+            StepOutcome::Ok(detail) => {
+                (Some(detail.as_str()).filter(|text| !text.is_empty()), None)
+            }
+            StepOutcome::Failed(failure) => (None, Some(failure)),
         };
         StepJson {
             name: self.name,
@@ -120,11 +122,11 @@ pub(super) fn millis(duration: Duration) -> f64 {
 }
 
 /// Notified of each step as it happens.
-pub trait Progress: Send {
+pub trait StepProgress: Send {
     /// A step begins.
     fn begins(&mut self, name: &'static str);
-    /// It ended.
-    fn ended(&mut self, step: &Step);
+    /// A step ended.
+    fn ended(&mut self, step: &FinishedStep);
 }
 
 /// Marks that a step failed; the reason is in the timeline.
@@ -132,18 +134,18 @@ pub trait Progress: Send {
 pub struct StepFailed;
 
 /// Set once: the reason why no further step may begin.
-pub type Stop = OnceLock<&'static str>;
+pub type RunStopReason = OnceLock<&'static str>;
 
 /// The steps so far, and the running one.
-pub struct Timeline<'a> {
+pub struct StepTimeline<'a> {
     began: Instant,
-    stop: Option<&'a Stop>,
+    stop: Option<&'a RunStopReason>,
     current: Option<(&'static str, Instant)>,
-    steps: Vec<Step>,
-    progress: &'a mut dyn Progress,
+    steps: Vec<FinishedStep>,
+    progress: &'a mut dyn StepProgress,
 }
 
-impl fmt::Debug for Timeline<'_> {
+impl fmt::Debug for StepTimeline<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Timeline")
             .field("current", &self.current)
@@ -152,9 +154,9 @@ impl fmt::Debug for Timeline<'_> {
     }
 }
 
-impl<'a> Timeline<'a> {
+impl<'a> StepTimeline<'a> {
     /// An empty timeline that begins now.
-    pub fn new(progress: &'a mut dyn Progress, stop: &'a Stop) -> Self {
+    pub fn new(progress: &'a mut dyn StepProgress, stop: &'a RunStopReason) -> Self {
         Self {
             began: Instant::now(),
             stop: Some(stop),
@@ -173,13 +175,13 @@ impl<'a> Timeline<'a> {
     pub async fn step<T>(
         &mut self,
         name: &'static str,
-        around: &Surroundings<'_>,
+        around: &StepContext<'_>,
         work: impl Future<Output = Result<(T, String), StepError>>,
     ) -> Result<T, StepFailed> {
         self.current = Some((name, Instant::now()));
         self.progress.begins(name);
-        if let Some(reason) = self.stop.and_then(Stop::get) {
-            self.end(Ended::Failed(Failure {
+        if let Some(reason) = self.stop.and_then(RunStopReason::get) {
+            self.end(StepOutcome::Failed(FailureDetail {
                 error: (*reason).to_owned(),
                 hint: None,
             }));
@@ -187,11 +189,11 @@ impl<'a> Timeline<'a> {
         }
         match work.await {
             Ok((value, detail)) => {
-                self.end(Ended::Ok(detail));
+                self.end(StepOutcome::Ok(detail));
                 Ok(value)
             }
             Err(error) => {
-                self.end(Ended::Failed(match error {
+                self.end(StepOutcome::Failed(match error {
                     StepError::Check(failure) => failure,
                     StepError::Status(status) => hint::explain(name, &status, around),
                 }));
@@ -201,17 +203,17 @@ impl<'a> Timeline<'a> {
     }
 
     /// Ends the running step after its work was dropped, and returns its name.
-    pub fn break_off(&mut self, failure: Failure) -> Option<&'static str> {
+    pub fn break_off(&mut self, failure: FailureDetail) -> Option<&'static str> {
         let (name, _) = self.current?;
-        self.end(Ended::Failed(failure));
+        self.end(StepOutcome::Failed(failure));
         Some(name)
     }
 
-    fn end(&mut self, ended: Ended) {
+    fn end(&mut self, ended: StepOutcome) {
         let Some((name, start)) = self.current.take() else {
             return;
         };
-        let step = Step {
+        let step = FinishedStep {
             name,
             start: start.duration_since(self.began),
             took: start.elapsed(),
@@ -222,7 +224,7 @@ impl<'a> Timeline<'a> {
     }
 
     /// The steps that have ended.
-    pub fn into_steps(self) -> Vec<Step> {
+    pub fn into_steps(self) -> Vec<FinishedStep> {
         self.steps
     }
 }
@@ -236,11 +238,11 @@ mod tests {
     #[derive(Default)]
     struct Seen(Vec<String>);
 
-    impl Progress for Seen {
+    impl StepProgress for Seen {
         fn begins(&mut self, name: &'static str) {
             self.0.push(format!("{name}?"));
         }
-        fn ended(&mut self, step: &Step) {
+        fn ended(&mut self, step: &FinishedStep) {
             self.0.push(format!("{}={}", step.name, step.ok()));
         }
     }
@@ -248,9 +250,9 @@ mod tests {
     #[tokio::test]
     async fn every_step_that_begins_ends_once() {
         let mut seen = Seen::default();
-        let stop = Stop::new();
-        let mut timeline = Timeline::new(&mut seen, &stop);
-        let around = Surroundings::default();
+        let stop = RunStopReason::new();
+        let mut timeline = StepTimeline::new(&mut seen, &stop);
+        let around = StepContext::default();
         let good = timeline.step("one", &around, async { Ok((7, "seven".into())) });
         assert_eq!(good.await, Ok(7));
         let bad = timeline.step("two", &around, async {
@@ -262,7 +264,7 @@ mod tests {
             let mut never = Box::pin(never);
             assert!(futures_util::poll!(never.as_mut()).is_pending());
         }
-        let interrupted = Failure {
+        let interrupted = FailureDetail {
             error: "interrupted".into(),
             hint: None,
         };
@@ -289,9 +291,9 @@ mod tests {
     #[tokio::test]
     async fn after_a_stop_only_the_running_step_ends() {
         let mut seen = Seen::default();
-        let stop = Stop::new();
-        let mut timeline = Timeline::new(&mut seen, &stop);
-        let around = Surroundings::default();
+        let stop = RunStopReason::new();
+        let mut timeline = StepTimeline::new(&mut seen, &stop);
+        let around = StepContext::default();
         let one = timeline.step("one", &around, async {
             stop.set("interrupted").expect("first");
             Ok((1, String::new()))
@@ -303,7 +305,7 @@ mod tests {
         let three = timeline.step("three", &around, async { Ok((3, String::new())) });
         assert_eq!(three.await, Ok(3));
         let steps = timeline.into_steps();
-        let ok: Vec<_> = steps.iter().map(Step::ok).collect();
+        let ok: Vec<_> = steps.iter().map(FinishedStep::ok).collect();
         assert_eq!(ok, [true, false, true]);
     }
 }

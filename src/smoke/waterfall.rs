@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::timeline::{Ended, Step, millis};
+use super::timeline::{FinishedStep, StepOutcome, millis};
 use crate::cri::visible::visible;
 use crate::units;
 
 /// Style of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct WaterfallStyle {
     /// Total columns. At least 60 are used.
     pub width: usize,
     /// ANSI colours.
@@ -18,9 +18,9 @@ pub struct Look {
     pub unicode: bool,
 }
 
-const NARROWEST: usize = 60;
+const MIN_COLUMNS: usize = 60;
 /// Widths of start and length.
-const TIME: usize = 10;
+const TIME_WIDTH: usize = 10;
 /// Follows the bar of a failed step.
 const FAILED: &str = " failed";
 
@@ -30,7 +30,7 @@ const RED: &str = "\x1b[31m";
 const GREEN: &str = "\x1b[32m";
 
 /// The bars of all steps under a header, each line terminated by a newline.
-pub fn render(steps: &[Step], look: Look) -> String {
+pub fn render(steps: &[FinishedStep], look: WaterfallStyle) -> String {
     let end = steps.iter().map(|step| step.start + step.took).max();
     let total = end.unwrap_or_default();
     let name = steps
@@ -39,21 +39,21 @@ pub fn render(steps: &[Step], look: Look) -> String {
         .max()
         .unwrap_or(0)
         .max(4);
-    let marked = if steps.iter().all(Step::ok) {
+    let marked = if steps.iter().all(FinishedStep::ok) {
         0
     } else {
         FAILED.len()
     };
     let room = look
         .width
-        .max(NARROWEST)
-        .saturating_sub(name + 2 * TIME + 2 + marked)
+        .max(MIN_COLUMNS)
+        .saturating_sub(name + 2 * TIME_WIDTH + 2 + marked)
         .max(10);
 
     let mut text = String::new();
     let axis = time(total);
     let header = format!(
-        "{:<name$}{:>TIME$}{:>TIME$}  0{axis:>rest$}",
+        "{:<name$}{:>TIME_WIDTH$}{:>TIME_WIDTH$}  0{axis:>rest$}",
         "step",
         "start",
         "took",
@@ -64,7 +64,7 @@ pub fn render(steps: &[Step], look: Look) -> String {
         let bar = bar((step.start, step.took), total, room, look.unicode);
         let _ = write!(
             text,
-            "{:<name$}{:>TIME$}{:>TIME$}  ",
+            "{:<name$}{:>TIME_WIDTH$}{:>TIME_WIDTH$}  ",
             step.name,
             time(step.start),
             time(step.took)
@@ -76,7 +76,7 @@ pub fn render(steps: &[Step], look: Look) -> String {
     text
 }
 
-fn line(text: &mut String, look: Look, colour: &str, content: &str) {
+fn line(text: &mut String, look: WaterfallStyle, colour: &str, content: &str) {
     if look.colour {
         let _ = writeln!(text, "{colour}{content}{RESET}");
     } else {
@@ -115,29 +115,26 @@ pub fn bar(
 }
 
 /// A line for a step that has just ended, without the newline, with its hint on the next line.
-pub fn progress(step: &Step, colour: bool) -> String {
-    let paint = |code: &'static str| if colour { code } else { "" };
-    let reset = paint(RESET);
+pub fn progress(step: &FinishedStep, colour: bool) -> String {
+    let codes = [GREEN, RED, DIM, RESET];
+    let [green, red, dim, reset] = codes.map(|code| if colour { code } else { "" });
     let took = time(step.took);
     match &step.ended {
-        Ended::Ok(detail) => {
+        StepOutcome::Ok(detail) => {
             let text = format!(
-                "  {}ok{reset}    {:<18}{took:>TIME$}  {}{}{reset}",
-                paint(GREEN),
+                "  {green}ok{reset}    {:<18}{took:>TIME_WIDTH$}  {dim}{}{reset}",
                 step.name,
-                paint(DIM),
                 visible(detail)
             );
             text.trim_end().to_owned()
         }
-        Ended::Failed(failure) => {
+        StepOutcome::Failed(failure) => {
             let hint = failure
                 .hint
                 .as_ref()
                 .map(|hint| format!("\n        hint: {hint}"));
             format!(
-                "  {}FAIL{reset}  {:<18}{took:>TIME$}  {}{}",
-                paint(RED),
+                "  {red}FAIL{reset}  {:<18}{took:>TIME_WIDTH$}  {}{}",
                 step.name,
                 visible(&failure.error),
                 hint.unwrap_or_default()
@@ -148,27 +145,27 @@ pub fn progress(step: &Step, colour: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::timeline::Failure;
+    use super::super::timeline::FailureDetail;
     use super::*;
 
-    fn step(name: &'static str, start: u64, took: u64, ok: bool) -> Step {
-        let failure = Failure {
+    fn step(name: &'static str, start: u64, took: u64, ok: bool) -> FinishedStep {
+        let failure = FailureDetail {
             error: "no".into(),
             hint: Some("try again".into()),
         };
-        Step {
+        FinishedStep {
             name,
             start: Duration::from_micros(start),
             took: Duration::from_micros(took),
             ended: if ok {
-                Ended::Ok("fine".into())
+                StepOutcome::Ok("fine".into())
             } else {
-                Ended::Failed(failure)
+                StepOutcome::Failed(failure)
             },
         }
     }
 
-    fn steps() -> [Step; 4] {
+    fn steps() -> [FinishedStep; 4] {
         [
             step("Version", 0, 1_200, true),
             step("RunPodSandbox", 1_200, 118_800, true),
@@ -179,7 +176,7 @@ mod tests {
 
     #[test]
     fn bars_show_start_and_length() {
-        let look = Look {
+        let look = WaterfallStyle {
             width: 83,
             colour: false,
             unicode: true,
@@ -196,7 +193,7 @@ ExecSync          180 ms   20.0 ms                                      ██�
 
     #[test]
     fn ascii_in_a_narrow_terminal() {
-        let look = Look {
+        let look = WaterfallStyle {
             width: 67,
             colour: false,
             unicode: false,
@@ -213,7 +210,7 @@ ExecSync          180 ms   20.0 ms                        ## failed
 
     #[test]
     fn only_bars_are_coloured_and_only_on_request() {
-        let look = Look {
+        let look = WaterfallStyle {
             width: 80,
             colour: true,
             unicode: true,
@@ -226,7 +223,7 @@ ExecSync          180 ms   20.0 ms                        ## failed
 
     #[test]
     fn runs_without_steps_or_duration_are_drawn() {
-        let look = Look {
+        let look = WaterfallStyle {
             width: 80,
             colour: false,
             unicode: true,
@@ -238,9 +235,9 @@ ExecSync          180 ms   20.0 ms                        ## failed
     #[test]
     fn messages_of_a_runtime_cannot_control_the_terminal() {
         let mut step = step("Version", 0, 0, true);
-        step.ended = Ended::Ok("a\x1b[2J\nb".into());
+        step.ended = StepOutcome::Ok("a\x1b[2J\nb".into());
         assert!(progress(&step, false).ends_with("a [2J b"));
-        step.ended = Ended::Failed(Failure {
+        step.ended = StepOutcome::Failed(FailureDetail {
             error: "a\x1b[2J\nb".into(),
             hint: None,
         });

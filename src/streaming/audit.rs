@@ -8,7 +8,7 @@ use cri_streaming::{Observer, SessionEnd, SessionKind};
 /// contain secrets.
 #[derive(Clone, Copy, Debug)]
 pub struct AuditLog {
-    /// Whether commands are written in full.
+    /// True if commands are written in full.
     pub commands: bool,
 }
 
@@ -51,7 +51,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// As a list, so that arguments are delimited.
+/// Formats a command as a list, so that arguments are delimited.
 fn shown(argv: &[String]) -> String {
     format!("{argv:?}")
 }

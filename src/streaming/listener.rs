@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::tls::Pair;
-use crate::uds::limit::{ConnectionLimit, Evict};
+use crate::uds::limit::{ConnectionLimit, EvictionPolicy};
 
 /// Connections beyond the sessions: those whose request is being read.
 pub(crate) const MORE_CONNECTIONS: usize = 64;
@@ -66,7 +66,7 @@ impl Listener {
         // An upgraded connection returns its permit, so these are clients without a valid token so far. The oldest is
         // evicted for a new one.
         let most = self.max_sessions + MORE_CONNECTIONS;
-        let limit = ConnectionLimit::new(most, Evict::Any);
+        let limit = ConnectionLimit::new(most, EvictionPolicy::Any);
         let tasks = TaskTracker::new();
         let (tls, pair) = self.tls.unzip();
         if let Some(pair) = pair {

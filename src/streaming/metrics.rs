@@ -9,9 +9,9 @@ use cri_streaming::{
 
 /// The kind of a session, in the order of `SessionKind`.
 const STREAM_KIND: Label = fixed("kind", &["exec", "attach", "portforward"]);
-/// Its transport.
+/// Transport of the session.
 const STREAM_TRANSPORT: Label = fixed("transport", &["spdy", "websocket", "tls"]);
-/// Its outcome.
+/// Outcome of the session.
 const STREAM_OUTCOME: Label = fixed(
     "outcome",
     &[

@@ -4,8 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::settings::value::{BaseUrl, Count, FilePath, Maybe, Span, Switch, TcpAddress, ms, secs};
-use crate::settings::{Key, Problem, Reader, settings};
+use crate::settings::value::{
+    BooleanValue, BoundedDuration, BoundedNumber, FilePath, HttpBaseUrl, OptionalValue, TcpAddress,
+    ms, secs,
+};
+use crate::settings::{ConfigProblem, SettingKey, SettingsReader, settings};
 
 settings! {
     /// Exec, attach and port-forward: the server behind the URLs that those calls return. It speaks SPDY and WebSocket.
@@ -15,29 +18,29 @@ settings! {
         /// once and for one minute.
         listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 0)), TcpAddress;
         /// The base of the URLs of sessions, if clients reach the server under another name.
-        base_url: Option<String> = None, Maybe(BaseUrl),
+        base_url: Option<String> = None, OptionalValue(HttpBaseUrl),
             or "the address of the server" like "\"https://node.example:10010\"";
         /// A certificate chain in PEM. The kubelet verifies it with the authorities of its system. Renewed files are served
-        /// within seconds, without a restart; those that cannot be used are not, and are reported.
-        tls_cert: Option<PathBuf> = None, Maybe(FilePath), or "no TLS" like "\"/etc/criscope/streaming.crt\"";
-        /// Its private key in PEM.
-        tls_key: Option<PathBuf> = None, Maybe(FilePath), or "no TLS" like "\"/etc/criscope/streaming.key\"";
+        /// within seconds, without a restart; unusable ones are reported and not served.
+        tls_cert: Option<PathBuf> = None, OptionalValue(FilePath), or "no TLS" like "\"/etc/criscope/streaming.crt\"";
+        /// The certificate's private key in PEM.
+        tls_key: Option<PathBuf> = None, OptionalValue(FilePath), or "no TLS" like "\"/etc/criscope/streaming.key\"";
         /// A session without traffic in either direction for this long is closed. Pings of the client count as traffic.
-        idle_timeout: Duration = secs(4 * 3600), Span::between(secs(1), secs(30 * 86400));
+        idle_timeout: Duration = secs(4 * 3600), BoundedDuration::between(secs(1), secs(30 * 86400));
         /// How long a client may take to open the streams of its session.
-        creation_timeout: Duration = secs(30), Span::between(ms(100), secs(600));
+        creation_timeout: Duration = secs(30), BoundedDuration::between(ms(100), secs(600));
         /// The most concurrent sessions. Further ones are refused with 503; those of an upstream bypass criscope. A session
-        /// takes at most a few MiB of memory, whatever its client does.
-        max_sessions: usize = 1000, Count::between(1, 100_000);
-        /// Whether the log line at the end of each session shows the full command. Arguments may contain secrets; by default
+        /// takes at most a few MiB of memory, with any client.
+        max_sessions: usize = 1000, BoundedNumber::between(1, 100_000);
+        /// Shows the full command in the log line at the end of each session. Arguments may contain secrets; by default
         /// the line has the name of the program and the number of arguments.
-        audit_commands: bool = false, Switch;
-        /// Whether the sessions of an upstream pass through criscope and are observed: the URL in the responses of Exec,
+        audit_commands: bool = false, BooleanValue;
+        /// Passes the sessions of an upstream through criscope and observes them: the URL in the responses of Exec,
         /// Attach and PortForward is then one of criscope, on a port of 127.0.0.1 that the system chooses. The bytes of a
         /// session pass unchanged, and sessions end when criscope does. TLS is not terminated: the URL then has the address
         /// of the upstream with another port, for this session only, and transport, protocol and exit code are unknown. A
         /// URL that is not on loopback, or not understood, is passed on unchanged.
-        observe: bool = true, Switch;
+        observe: bool = true, BooleanValue;
     }
 }
 
@@ -52,17 +55,17 @@ pub struct StreamingTls {
 
 impl Streaming {
     /// Reads the section; the two TLS files require each other.
-    pub(crate) fn checked(reader: &mut Reader<'_>) -> Self {
+    pub(crate) fn checked(reader: &mut SettingsReader<'_>) -> Self {
         let scope = reader.section("streaming");
         let streaming = Self::read_at(reader, &scope);
-        let half: Option<(&Key<Option<PathBuf>>, _)> =
+        let half: Option<(&SettingKey<Option<PathBuf>>, _)> =
             match (scope.has(&Self::tls_cert), scope.has(&Self::tls_key)) {
                 (true, false) => Some((&Self::tls_cert, "tls_key")),
                 (false, true) => Some((&Self::tls_key, "tls_cert")),
                 _ => None,
             };
         if let Some((key, other)) = half {
-            let problem = Problem::Conflict(format!("has no effect without {other}"));
+            let problem = ConfigProblem::Conflict(format!("has no effect without {other}"));
             reader.fail_at(&scope, key, problem);
         }
         streaming

@@ -71,7 +71,7 @@ impl Exemplars {
     }
 
     /// Returns the exemplars of a scraped series, one slot per bucket, `+Inf` last. Empty if it has none.
-    pub(super) fn of(&self, metric: &proto::Metric) -> Vec<Option<Exemplar>> {
+    pub(super) fn for_metric(&self, metric: &proto::Metric) -> Vec<Option<Exemplar>> {
         let series = self.number(metric).and_then(|n| self.series.get(n)?.get());
         let read = |slot: &Mutex<_>| *slot.lock().unwrap_or_else(PoisonError::into_inner);
         series.map_or_else(Vec::new, |buckets| buckets.iter().map(read).collect())

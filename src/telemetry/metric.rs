@@ -144,9 +144,9 @@ pub enum Values {
 /// A label of a metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Label {
-    /// Its name.
+    /// Name of the label.
     pub name: &'static str,
-    /// Its values, which bound the number of series.
+    /// Values of the label, which bound the number of series.
     pub values: Values,
 }
 
@@ -155,7 +155,7 @@ pub struct Label {
 pub struct Metric {
     /// Name without [`PREFIX`].
     pub name: &'static str,
-    /// Whether the full name has [`PREFIX`].
+    /// True if the full name has [`PREFIX`].
     pub prefixed: bool,
     /// Kind.
     pub kind: Kind,
@@ -165,7 +165,7 @@ pub struct Metric {
     pub labels: &'static [Label],
     /// Upper bounds of a histogram's buckets, without `+Inf`; empty for other kinds.
     pub buckets: &'static [f64],
-    /// Whether its buckets have exemplars.
+    /// True if the buckets have exemplars.
     pub exemplars: bool,
     /// Help text, one sentence.
     pub help: &'static str,

@@ -1,6 +1,6 @@
 //! The OpenMetrics text format 1.0.0
-//! (<https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md>), as far as metrics here
-//! need it.
+//! (<https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md>): the parts that metrics here
+//! need.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -59,7 +59,7 @@ fn write_family(
                 write_sample(out, name, "_total", metric, value)?;
             }
             MetricType::HISTOGRAM => {
-                let exemplars = exemplars.map_or_else(Vec::new, |all| all.of(metric));
+                let exemplars = exemplars.map_or_else(Vec::new, |all| all.for_metric(metric));
                 write_histogram(out, name, metric, &exemplars)?;
             }
             _ => write_sample(out, name, "", metric, metric.get_gauge().get_value())?,
@@ -170,9 +170,10 @@ fn number(value: f64) -> String {
 /// with `.0` after whole numbers, which is also what Prometheus 3 normalizes bounds to.
 fn canonical(bound: f64) -> String {
     if !bound.is_finite() || bound == 0.0 {
-        return match bound == 0.0 {
-            true => "0.0".to_owned(),
-            false => number(bound),
+        return if bound == 0.0 {
+            "0.0".to_owned()
+        } else {
+            number(bound)
         };
     }
     let scientific = format!("{bound:e}");
@@ -220,7 +221,7 @@ mod tests {
              # HELP criscope_backend_reconnects Connections made to the backend after the first.\n\
              criscope_backend_reconnects_total{backend=\"main\"} 3\n\
              # TYPE criscope_backend_up gauge\n\
-             # HELP criscope_backend_up Whether the backend is connected and answers.\n\
+             # HELP criscope_backend_up 1 if the backend is connected and answers.\n\
              criscope_backend_up{backend=\"a\\\"b\\\\c\\n\"} NaN\n\
              # TYPE process_cpu_seconds counter\n\
              # UNIT process_cpu_seconds seconds\n\

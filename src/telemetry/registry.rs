@@ -18,12 +18,12 @@ use super::openmetrics::{self, ByName};
 /// Errors of registering metrics. All are bugs, found at start.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    /// The metric is of another type than requested.
+    /// The metric has another type than requested.
     #[error("metric {metric}: is a {is}, not a {wanted}", is = is.name(), wanted = wanted.name())]
     Kind {
-        /// Its declared name.
+        /// Declared name of the metric.
         metric: &'static str,
-        /// Its type.
+        /// Type of the metric.
         is: Kind,
         /// The requested type.
         wanted: Kind,
@@ -31,13 +31,13 @@ pub enum RegistryError {
     /// The metric has another number of labels, or one without a fixed list of values.
     #[error("metric {metric}: labels do not fit")]
     Labels {
-        /// Its declared name.
+        /// Declared name of the metric.
         metric: &'static str,
     },
     /// The library rejects it, usually because it is registered twice.
     #[error("metric {metric}: {source}")]
     Register {
-        /// Its declared name.
+        /// Declared name of the metric.
         metric: &'static str,
         /// The cause.
         source: prometheus::Error,
@@ -133,7 +133,7 @@ impl Registry {
     /// Registers counters with `N` labels.
     ///
     /// # Errors
-    /// If the metric is of another type, has other labels, or is registered already.
+    /// If the metric has another type or other labels, or is registered already.
     pub fn counters<const N: usize>(
         &self,
         metric: &'static Metric,

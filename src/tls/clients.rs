@@ -32,7 +32,7 @@ impl Clients {
                     pair.refresh();
                     Arc::clone(pair)
                 }
-                None => Arc::new(Pair::of_client(self.endpoint, cert, key)),
+                None => Arc::new(Pair::for_client(self.endpoint, cert, key)),
             }
         };
         let pairs = files.iter().map(pair).collect();

@@ -67,7 +67,7 @@ pub enum PairError {
 /// A certificate chain and its key. It is the certificate resolver of the servers that show it.
 #[derive(Debug)]
 pub struct Pair {
-    /// What it is for, in logs and metrics.
+    /// Purpose of the certificate, in logs and metrics.
     endpoint: &'static str,
     cert: PathBuf,
     key: PathBuf,
@@ -79,7 +79,7 @@ struct State {
     served: Option<Served>,
     /// The hash of the content that was tried last.
     tried: Option<[u8; 32]>,
-    /// Whether that content is the one that is served.
+    /// True if that content is being served.
     is_fresh: bool,
 }
 
@@ -121,7 +121,7 @@ impl Pair {
     /// Looks at the files of a client, which reads them itself for each connection: its errors are those of the client, so they
     /// are only reported here. Blocks on the disk.
     #[must_use]
-    pub fn of_client(endpoint: &'static str, cert: &Path, key: &Path) -> Self {
+    pub fn for_client(endpoint: &'static str, cert: &Path, key: &Path) -> Self {
         let pair = Self {
             endpoint,
             cert: cert.to_owned(),
@@ -132,7 +132,7 @@ impl Pair {
         pair
     }
 
-    /// Whether it has these files.
+    /// Returns whether the pair was read from these files.
     #[must_use]
     pub fn is_of(&self, cert: &Path, key: &Path) -> bool {
         self.cert == cert && self.key == key
@@ -226,7 +226,7 @@ impl Pair {
         let private = PrivateKeyDer::from_pem_slice(&content.key).map_err(in_file(&self.key))?;
         let ends = chain
             .iter()
-            .map(|it| not_after(it))
+            .map(|certificate| not_after(certificate))
             .collect::<Option<Vec<_>>>();
         let key = CertifiedKey::from_der(chain, private, &ring::default_provider());
         let key = key.map_err(|source| PairError::Certificate {

@@ -126,7 +126,7 @@ fn a_client_may_start_before_its_certificate_is_there() {
     let pair = authority.client("late", Validity::Over);
     let dir = tempfile::tempdir().expect("a directory");
     let (cert, key) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
-    let late = Pair::of_client("otlp", &cert, &key);
+    let late = Pair::for_client("otlp", &cert, &key);
     assert_eq!((late.not_after(), late.is_fresh()), (None, false));
     fs::copy(&pair.cert, &cert).expect("copied");
     fs::copy(&pair.key, &key).expect("copied");

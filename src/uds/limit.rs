@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Which connections may be asked to close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Evict {
+pub enum EvictionPolicy {
     /// Only those without a request in progress. If there are none, new connections wait.
     Idle,
     /// Idle ones first, then the one whose request began longest ago.
@@ -22,28 +22,28 @@ pub enum Evict {
 #[derive(Debug)]
 pub struct ConnectionLimit {
     most: usize,
-    evict: Evict,
+    evict: EvictionPolicy,
     /// Incremented with each event, so that the oldest can be found without a clock.
     tick: AtomicU64,
-    open: Mutex<BTreeMap<u64, Entry>>,
+    open: Mutex<BTreeMap<u64, PermitEntry>>,
     changed: Notify,
 }
 
 #[derive(Debug)]
-struct Entry {
-    state: Arc<State>,
+struct PermitEntry {
+    state: Arc<ConnectionActivity>,
     leave: CancellationToken,
 }
 
 /// Activity of a connection.
 #[derive(Debug, Default)]
-struct State {
+struct ConnectionActivity {
     requests: AtomicUsize,
     /// When it last began or ended a request.
     since: AtomicU64,
 }
 
-impl State {
+impl ConnectionActivity {
     fn is_busy(&self) -> bool {
         self.requests.load(Ordering::Relaxed) > 0
     }
@@ -51,7 +51,7 @@ impl State {
 
 impl ConnectionLimit {
     /// At most this many connections at a time, and at least one.
-    pub fn new(most: usize, evict: Evict) -> Arc<Self> {
+    pub fn new(most: usize, evict: EvictionPolicy) -> Arc<Self> {
         Arc::new(Self {
             most: most.max(1),
             evict,
@@ -69,10 +69,10 @@ impl ConnectionLimit {
                 let mut open = self.lock();
                 if open.len() < self.most {
                     let id = self.next();
-                    let state = Arc::<State>::default();
+                    let state = Arc::<ConnectionActivity>::default();
                     state.since.store(id, Ordering::Relaxed);
                     let leave = CancellationToken::new();
-                    let entry = Entry {
+                    let entry = PermitEntry {
                         state: Arc::clone(&state),
                         leave: leave.clone(),
                     };
@@ -93,7 +93,7 @@ impl ConnectionLimit {
     }
 
     /// Asks the connection that is idle for longest to close, unless one is closing already.
-    fn make_room(&self, open: &BTreeMap<u64, Entry>) {
+    fn make_room(&self, open: &BTreeMap<u64, PermitEntry>) {
         // A connection may get a request just when it is asked to close. Then it stays for as long as the request takes, and
         // makes no room.
         let evictable: Vec<_> = open
@@ -112,15 +112,15 @@ impl ConnectionLimit {
         }
     }
 
-    fn may_evict(&self, entry: &Entry) -> bool {
-        self.evict == Evict::Any || !entry.state.is_busy()
+    fn may_evict(&self, entry: &PermitEntry) -> bool {
+        self.evict == EvictionPolicy::Any || !entry.state.is_busy()
     }
 
     fn next(&self) -> u64 {
         self.tick.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, PermitEntry>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -129,7 +129,7 @@ impl ConnectionLimit {
 #[derive(Debug)]
 pub struct ConnectionPermit {
     id: u64,
-    state: Arc<State>,
+    state: Arc<ConnectionActivity>,
     leave: CancellationToken,
     limit: Arc<ConnectionLimit>,
 }
@@ -155,7 +155,7 @@ impl ConnectionPermit {
     }
 
     /// Marks a request as in progress until the value is dropped.
-    pub fn request(&self) -> Busy {
+    pub fn request(&self) -> RequestInProgress {
         self.state.requests.fetch_add(1, Ordering::Relaxed);
         let since = self.limit.next();
         self.state.since.store(since, Ordering::Relaxed);
@@ -163,7 +163,7 @@ impl ConnectionPermit {
             // Whoever waits for this connection to close needs another one.
             self.limit.changed.notify_one();
         }
-        Busy {
+        RequestInProgress {
             state: Arc::clone(&self.state),
             limit: Arc::clone(&self.limit),
         }
@@ -179,12 +179,12 @@ impl Drop for ConnectionPermit {
 
 /// A request in progress.
 #[derive(Debug)]
-pub struct Busy {
-    state: Arc<State>,
+pub struct RequestInProgress {
+    state: Arc<ConnectionActivity>,
     limit: Arc<ConnectionLimit>,
 }
 
-impl Drop for Busy {
+impl Drop for RequestInProgress {
     fn drop(&mut self) {
         let since = self.limit.next();
         self.state.since.store(since, Ordering::Relaxed);
@@ -206,7 +206,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_connection_idle_for_longest_is_evicted() {
-        let limit = ConnectionLimit::new(3, Evict::Any);
+        let limit = ConnectionLimit::new(3, EvictionPolicy::Any);
         let (a, b, c) = (limit.take().await, limit.take().await, limit.take().await);
         let busy = a.request();
         let mut newcomer = Box::pin(limit.take());
@@ -226,7 +226,7 @@ mod tests {
 
     #[tokio::test]
     async fn busy_connections_are_evicted_only_by_any() {
-        for (evict, is_cut) in [(Evict::Idle, false), (Evict::Any, true)] {
+        for (evict, is_cut) in [(EvictionPolicy::Idle, false), (EvictionPolicy::Any, true)] {
             let limit = ConnectionLimit::new(1, evict);
             let a = limit.take().await;
             let busy = a.request();
@@ -244,7 +244,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_that_comes_with_the_eviction_makes_another_connection_go() {
-        let limit = ConnectionLimit::new(2, Evict::Idle);
+        let limit = ConnectionLimit::new(2, EvictionPolicy::Idle);
         let (a, b) = (limit.take().await, limit.take().await);
         let mut newcomer = Box::pin(limit.take());
         assert!((&mut newcomer).now_or_never().is_none());
@@ -260,7 +260,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_limit_is_never_exceeded() {
-        let limit = ConnectionLimit::new(4, Evict::Any);
+        let limit = ConnectionLimit::new(4, EvictionPolicy::Any);
         let took = Arc::new(AtomicUsize::new(0));
         let tasks: Vec<_> = (0..100)
             .map(|_| {

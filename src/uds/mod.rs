@@ -3,4 +3,4 @@
 pub mod limit;
 pub mod stream;
 
-pub use stream::Stream;
+pub use stream::SocketStream;

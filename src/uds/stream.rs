@@ -4,7 +4,7 @@
 //! directions is woken by it: several empty turns of the event loop per call. So this stream registers for reading only. It
 //! writes directly, and registers a duplicate of the descriptor for writing only while the kernel's buffer is full.
 //!
-//! It has no buffer: written bytes are in the kernel. h2 batches frames.
+//! The stream has no buffer: written bytes are in the kernel. h2 batches frames.
 
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd as _;
@@ -16,9 +16,9 @@ use nix::sys::socket::{MsgFlags, Shutdown, recv, sendmsg, shutdown};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
-/// See the module documentation.
+/// A unix stream socket that registers for writing only while the kernel's buffer is full.
 #[derive(Debug)]
-pub struct Stream {
+pub struct SocketStream {
     readable: AsyncFd<UnixStream>,
     writable: Option<AsyncFd<UnixStream>>,
 }
@@ -26,12 +26,12 @@ pub struct Stream {
 /// Registers a socket with the async runtime.
 #[allow(unsafe_code)]
 fn register(socket: UnixStream, interest: Interest) -> io::Result<AsyncFd<UnixStream>> {
-    // SAFETY: a `UnixStream` owns its descriptor and returns the same one for its whole life, which is that of the
-    // `AsyncFd` that owns it; nothing here lets the socket out again.
+    // SAFETY: a `UnixStream` owns its descriptor and returns the same one for its whole life, as long as the
+    // `AsyncFd` that owns it lives; nothing here lets the socket out again.
     unsafe { AsyncFd::register_with_interest(socket, interest) }.map_err(Into::into)
 }
 
-impl Stream {
+impl SocketStream {
     /// Takes a connected socket over. Must be called inside a Tokio runtime.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Stream {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for SocketStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -106,7 +106,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for SocketStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -145,11 +145,11 @@ mod tests {
 
     use super::*;
 
-    fn pair() -> (Stream, Stream) {
+    fn pair() -> (SocketStream, SocketStream) {
         let (a, b) = UnixStream::pair().expect("socket pair");
         (
-            Stream::new(a).expect("stream"),
-            Stream::new(b).expect("stream"),
+            SocketStream::new(a).expect("stream"),
+            SocketStream::new(b).expect("stream"),
         )
     }
 

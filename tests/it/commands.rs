@@ -332,7 +332,7 @@ async fn status_and_version_report_the_daemon_and_its_runtime() {
     let text = printed(&proxy, &["status"]).await;
     assert!(text.starts_with("ok    criscope  0."), "{text}");
     assert!(text.contains("\nok    backend   "), "{text}");
-    assert!(text.contains("pods      none was started"), "{text}");
+    assert!(text.contains("pods      no pod was started"), "{text}");
     drop(fake);
     until("the backend is down", || async {
         let output = output(&proxy, &["status", "-o", "json"]).await;

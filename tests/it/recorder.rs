@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use criscope::cri::v1;
-use criscope::lifecycle::tables::{RpcTable, Samples};
+use criscope::lifecycle::tables::{CallSamples, RpcTable};
 use criscope::lifecycle::view;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
@@ -50,11 +50,11 @@ async fn traffic(
     (client, open)
 }
 
-fn rows(dump: &Value, list: &str) -> Vec<view::Call> {
+fn rows(dump: &Value, list: &str) -> Vec<view::CallView> {
     serde_json::from_value(dump[list].clone()).expect("rows")
 }
 
-fn methods(rows: &[view::Call]) -> Vec<&str> {
+fn methods(rows: &[view::CallView]) -> Vec<&str> {
     rows.iter().map(|row| row.method.as_str()).collect()
 }
 
@@ -343,7 +343,7 @@ async fn rates_samples_and_settings_have_pages() {
         (1, 0)
     );
 
-    let samples: Samples =
+    let samples: CallSamples =
         serde_json::from_str(&proxy.get("/debug/tracez?format=json").await.1).expect("json");
     let of = |name: &str| {
         samples

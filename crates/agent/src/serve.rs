@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use criscope::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
+use criscope::uds::limit::{ConnectionLimit, ConnectionPermit, EvictionPolicy};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -63,7 +63,7 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     let (certificate, service) = (Arc::new(certificate), Arc::new(service));
-    let limit = ConnectionLimit::new(MAX_CONNECTIONS, Evict::Idle);
+    let limit = ConnectionLimit::new(MAX_CONNECTIONS, EvictionPolicy::Idle);
     tokio::pin!(stop);
     loop {
         let next = tokio::select! {

@@ -22,6 +22,9 @@ pub struct ImageStoreConfig {
     /// `registries.conf` of containers-registries.conf(5), with its directory `registries.conf.d`. What it names is looked up in
     /// `certs_dirs`.
     pub registries_conf: Option<PathBuf>,
+    /// Hosts that a registry with TLS may redirect to without TLS, for content with a known digest: `host`, `host:port`, or `.domain` for
+    /// all hosts below a domain.
+    pub insecure_redirect_hosts: Vec<String>,
     /// Docker's `config.json` with credentials.
     pub docker_config: Option<PathBuf>,
     /// The platform that images are pulled for.
@@ -67,6 +70,7 @@ impl ImageStoreConfig {
                 "/etc/docker/certs.d".into(),
             ],
             registries_conf: None,
+            insecure_redirect_hosts: Vec::new(),
             docker_config: None,
             platform: Platform::host(),
             max_concurrent_downloads: 3,
@@ -136,11 +140,13 @@ impl Limits {
 pub struct Timeouts {
     /// Until a connection is established, unless `hosts.toml` has a `dial_timeout`.
     pub connect: Duration,
-    /// Until a response begins, and then for each 64 KiB of it.
+    /// Until a response begins. Then the window over which [`Self::least_rate`] is measured.
     pub stall: Duration,
+    /// Bytes per second of a response, on average over each [`Self::stall`]. A server that sends less counts as silent.
+    pub least_rate: u64,
     /// How long a layer's rate is measured before it can lose its permit for being slow while others wait.
     pub slow_layer: Duration,
-    /// Maximum number of retries without progress in between.
+    /// Maximum number of retries without progress in between; one after silence, which takes as long as the limits above.
     pub retries: u32,
     /// The pause before the first retry; it doubles with each retry.
     pub backoff: Duration,
@@ -155,12 +161,26 @@ impl Default for Timeouts {
         Self {
             connect: Duration::from_secs(30),
             stall: Duration::from_secs(60),
+            least_rate: 1 << 10,
             slow_layer: Duration::from_secs(30),
             retries: 4,
             backoff: Duration::from_millis(500),
             max_backoff: Duration::from_secs(30),
             helper: Duration::from_secs(30),
         }
+    }
+}
+
+impl Timeouts {
+    /// Bytes that must arrive within [`Self::stall`]; at least one.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )]
+    pub(crate) fn least_bytes(&self) -> u64 {
+        // A float is large enough for any rate, and the conversion saturates.
+        ((self.least_rate as f64 * self.stall.as_secs_f64()) as u64).max(1)
     }
 }
 

@@ -61,6 +61,16 @@ pub enum Error {
         /// The last failure.
         reason: String,
     },
+    /// Several servers were asked one after the other, such as mirrors and then the registry.
+    #[error("{}", all_servers(what, answers, *telling))]
+    AllServersFailed {
+        /// The image or the blob.
+        what: String,
+        /// The answer of each server, in the order in which they were asked; at least two.
+        answers: Vec<ServerAnswer>,
+        /// The index of the answer that tells most. Its kind is that of this error.
+        telling: usize,
+    },
     /// A response that violates the protocol.
     #[error("{host}: unusable answer: {reason}")]
     BadResponse {
@@ -206,6 +216,15 @@ pub enum Error {
     },
 }
 
+/// The answer of one of several servers.
+#[derive(Clone, Debug)]
+pub struct ServerAnswer {
+    /// Host and port.
+    pub server: String,
+    /// The error.
+    pub error: Error,
+}
+
 impl Error {
     pub(super) fn io(path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
         let path = path.as_ref().to_owned();
@@ -227,8 +246,81 @@ impl Error {
         }
     }
 
+    /// The answer that tells most, if several servers failed; otherwise the error itself.
+    #[must_use]
+    pub fn telling(&self) -> &Self {
+        match self {
+            Self::AllServersFailed {
+                answers, telling, ..
+            } => answers.get(*telling).map_or(self, |answer| &answer.error),
+            other => other,
+        }
+    }
+
+    /// Returns whether the server that was asked last, the registry itself, does not have it.
+    pub(super) fn is_not_found(&self) -> bool {
+        match self {
+            Self::AllServersFailed { answers, .. } => {
+                let last = answers.last();
+                last.is_some_and(|answer| matches!(answer.error, Self::NotFound { .. }))
+            }
+            other => matches!(other, Self::NotFound { .. }),
+        }
+    }
+
+    /// Returns whether a server was silent for as long as it may: whoever asks again waits as long, whatever the credentials.
+    pub(super) fn is_silence(&self) -> bool {
+        match self.telling() {
+            Self::RegistryUnavailable { reason, .. } => reason.starts_with(TIMED_OUT),
+            _ => false,
+        }
+    }
+
     pub(super) fn internal(what: impl Into<String>) -> Self {
         Self::Internal { what: what.into() }
+    }
+}
+
+/// Begins the reason of [`Error::RegistryUnavailable`] if a server was silent for as long as it may.
+pub(super) const TIMED_OUT: &str = "timed out: ";
+
+/// Begins texts that the kubelet knows: see [`Error::RegistryUnavailable`].
+const UNAVAILABLE: &str = "RegistryUnavailable: ";
+/// Most servers of one error that are named, and most bytes of the answer of each.
+const MAX_ANSWERS: usize = 6;
+const MAX_ANSWER: usize = 900;
+
+/// The text of [`Error::AllServersFailed`]. Only the kubelet's word is not repeated.
+fn all_servers(what: &str, answers: &[ServerAnswer], telling: usize) -> String {
+    let word = match answers.get(telling).map(|answer| &answer.error) {
+        Some(Error::RegistryUnavailable { .. }) => UNAVAILABLE,
+        _ => "",
+    };
+    let left_out = answers.len().saturating_sub(MAX_ANSWERS);
+    let first = answers.len().min(MAX_ANSWERS - 1);
+    let mut shown: Vec<_> = answers[..first].iter().map(ServerAnswer::text).collect();
+    if left_out > 0 {
+        shown.push(format!("{left_out} more"));
+    }
+    if first < answers.len() {
+        shown.extend(answers.last().map(ServerAnswer::text));
+    }
+    let (count, shown) = (answers.len(), shown.join("; then "));
+    let text = format!("{what}: {count} servers were asked: {shown}");
+    format!("{word}{text}")
+}
+
+impl ServerAnswer {
+    fn text(&self) -> String {
+        let text = self.error.to_string();
+        let text = text.strip_prefix(UNAVAILABLE).unwrap_or(&text);
+        let end = text.floor_char_boundary(MAX_ANSWER);
+        let (text, rest) = text.split_at(end);
+        let cut = if rest.is_empty() { "" } else { "..." };
+        if text.contains(&self.server) {
+            return format!("{text}{cut}");
+        }
+        format!("{}: {text}{cut}", self.server)
     }
 }
 

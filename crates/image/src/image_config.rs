@@ -207,6 +207,11 @@ impl ParsedConfig {
         }
     }
 
+    /// The platform that it names.
+    pub(super) fn declared_platform(&self) -> &DeclaredPlatform {
+        &self.platform
+    }
+
     /// The error for an image of another platform.
     pub(super) fn other_platform(&self, what: &str, platform: &Platform) -> Error {
         Error::NoPlatform {

@@ -62,7 +62,7 @@ pub use self::config::{Failpoint, FailpointHook, ImageStoreConfig, Limits, Timeo
 pub use self::credentials::{Auth, AuthFields, Credentials};
 pub use self::decrypt::{Decryption, KeyFailure};
 pub use self::digest::{Digest, InvalidDigest};
-pub use self::error::{Error, Result};
+pub use self::error::{Error, Result, ServerAnswer};
 pub use self::export::{ExportOptions, ExportWatch, ExportedImage};
 #[cfg(any(test, fuzzing))]
 pub use self::fuzz::fuzz;
@@ -80,7 +80,7 @@ pub use self::progress::{EndedPull, LayerPhase, LayerView, PullPhase, PullView};
 pub use self::pull::PullOptions;
 pub use self::reference::Reference;
 pub use self::registry::{
-    BlobPart, ClientCertificate, FetchedManifest, RegistryClient, Repository,
+    BlobPart, ClientCertificate, FetchedManifest, RateLimit, RegistryClient, Repository,
 };
 pub use self::store::{Collected, LayerUsage, Problem, RECORD_VERSION};
 pub use self::unpack::{UnpackSummary, Unpacker};

@@ -56,6 +56,20 @@ pub struct Descriptor {
     pub annotations: std::collections::BTreeMap<String, String>,
 }
 
+impl Descriptor {
+    /// Of content that nothing else is known of.
+    pub(super) fn of(digest: Digest) -> Self {
+        Self {
+            media_type: String::new(),
+            digest,
+            size: 0,
+            platform: None,
+            urls: Vec::new(),
+            annotations: std::collections::BTreeMap::new(),
+        }
+    }
+}
+
 /// A document that a reference resolves to.
 #[derive(Clone, Debug)]
 pub enum Manifest {

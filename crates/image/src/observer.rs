@@ -8,6 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::registry::RateLimit;
 
 /// A step of a pull or an import.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -82,8 +83,17 @@ pub trait Observer: fmt::Debug + Send + Sync {
     /// An image has been verified.
     fn verified(&self, _by: Verifier, _verdict: Verdict) {}
 
+    /// A registry has told its limit of requests. `registry` is the name in references, or the address of a mirror.
+    fn rate_limit(&self, _registry: &str, _limit: &RateLimit) {}
+
     /// Bytes of a layer have arrived from a registry.
     fn bytes_fetched(&self, _bytes: u64) {}
+
+    /// Returns what a server says with secrets hidden, for errors and remarks. Credentials of the request, and users and queries of URLs,
+    /// are hidden already.
+    fn server_words(&self, words: String) -> String {
+        words
+    }
 
     /// Returns the text of an error for the log. Registries and credential helpers control parts of error texts; a program
     /// that redacts its log does so here.
@@ -96,6 +106,14 @@ pub trait Observer: fmt::Debug + Send + Sync {
 pub trait Steps: fmt::Debug + Send + Sync {
     /// A step begins. `name` is the beginning of a layer's diff ID.
     fn start(&self, step: Step, name: Option<&str>) -> Box<dyn ActiveStep>;
+
+    /// Receives a warning about an image, in a sentence: the operation goes on, and people should know. Registries and images
+    /// control parts of the text.
+    fn remark(&self, _image: &str, _text: &str) {}
+
+    /// Like [`Self::remark`], for a warning of a registry, or a limit of it that is nearly used up. [`Observer::server_words`] has hidden
+    /// secrets in the registry's words.
+    fn server_remark(&self, _image: &str, _text: &str) {}
 }
 
 /// A running step. Either [`end`](Self::end) is called, or the step is dropped together with its future: then it was

@@ -12,14 +12,14 @@ use super::digest::Digest;
 use super::error::{Error, Result};
 use super::image_config::ParsedConfig;
 use super::layer::{LayerSource, PendingLayer, blocking};
-use super::manifest::{ImageManifest, MAX_CONFIG, Manifest};
+use super::manifest::{Descriptor, ImageManifest, MAX_CONFIG, Manifest};
 use super::observer::{ObservedPull, Outcome, Step, Steps, observed};
 use super::platform::Fit;
 use super::progress::{PullGuard, PullPhase};
 use super::reference::Reference;
-use super::registry::{FetchedManifest, Repository};
+use super::registry::{Answers, FetchedManifest, Repository};
 use super::resolve::{Content, Resolved};
-use super::store::{Held, NewImage, Record};
+use super::store::{Held, NewImage, Origin, Record};
 use super::verify::Subject;
 use super::{ImageId, ImageStore};
 
@@ -72,16 +72,32 @@ impl ImageStore {
     pub async fn pull_with(&self, reference: &str, options: &PullOptions) -> Result<ImageId> {
         let candidates = self.registries.candidates(reference)?;
         let observed = ObservedPull::start(&self.config.observer);
-        let mut result = Err(Error::internal("a name that stands for nothing"));
-        for candidate in &candidates {
-            result = self.pull_until(candidate, options).await;
-            // The deadline is for all together.
-            if matches!(&result, Ok(_) | Err(Error::DeadlineExceeded { .. })) {
-                break;
-            }
-        }
+        let result = self.pull_first(reference, &candidates, options).await;
         observed.end(&result);
         result
+    }
+
+    /// Pulls the first of several names that can be pulled.
+    async fn pull_first(
+        &self,
+        text: &str,
+        candidates: &[Reference],
+        options: &PullOptions,
+    ) -> Result<ImageId> {
+        if let [only] = candidates {
+            return self.pull_until(only, options).await;
+        }
+        let mut answers = Answers::default();
+        for candidate in candidates {
+            match self.pull_until(candidate, options).await {
+                Ok(id) => return Ok(id),
+                // The deadline is for all together.
+                Err(error @ Error::DeadlineExceeded { .. }) => return Err(error),
+                Err(error) => answers.add(candidate.registry(), error),
+            }
+        }
+        let error = answers.into_error(text);
+        Err(error.unwrap_or_else(|| Error::internal("a name that stands for nothing")))
     }
 
     async fn pull_until(&self, reference: &Reference, options: &PullOptions) -> Result<ImageId> {
@@ -108,9 +124,25 @@ impl ImageStore {
             .repository(reference, options.auth.as_ref())?;
         let repository = Arc::new(repository);
         let steps = self.config.observer.operation();
+        let pull = self.pull_repository(&repository, reference, options, &progress, &steps);
+        let result = pull.await;
+        for note in repository.notes.all() {
+            steps.server_remark(&reference.to_string(), &note);
+        }
+        result
+    }
+
+    async fn pull_repository(
+        &self,
+        repository: &Arc<Repository>,
+        reference: &Reference,
+        options: &PullOptions,
+        progress: &PullGuard,
+        steps: &Arc<dyn Steps>,
+    ) -> Result<ImageId> {
         let active = steps.start(Step::Resolve, None);
         let inner = active.steps();
-        let recipe = self.resolve_and_verify(&repository, reference, options, &inner);
+        let recipe = self.resolve_and_verify(repository, reference, options, &inner);
         let recipe = recipe.await;
         active.end(Outcome::of(&recipe));
         let Recipe {
@@ -120,14 +152,14 @@ impl ImageStore {
             layers,
         } = recipe?;
         self.config.failpoint.reached(Failpoint::Resolved);
-        let held = self.get_layers(layers, &progress, &steps).await?;
+        let held = self.get_layers(layers, progress, steps).await?;
         progress.enter(PullPhase::Recording);
         let new = NewImage {
             record,
             config,
             contents,
         };
-        self.record(new, held, &steps).await
+        self.record(new, held, steps).await
     }
 
     /// Fetches manifest and configuration. Nothing but manifests and signatures is fetched of an image that is refused.
@@ -142,6 +174,7 @@ impl ImageStore {
             content,
             fetched,
             top,
+            config: stored,
         } = self.resolve_remote(repository, reference).await?;
         let subject = Subject {
             reference,
@@ -151,9 +184,10 @@ impl ImageStore {
         };
         let evidence = self.verify(repository, &subject, steps).await?;
         let digest = fetched.digest.clone();
+        let mut origin = Origin::new(&top, &fetched, &self.config.platform);
         let mut recipe = match content {
             Content::Image(manifest) => {
-                let config = repository.small_blob(&manifest.config, MAX_CONFIG).await?;
+                let config = configuration(repository, &manifest.config, stored).await?;
                 let document = (manifest, config);
                 self.image_recipe(repository, reference, document, fetched, steps)
                     .await?
@@ -163,15 +197,23 @@ impl ImageStore {
                     // Too large for that of an image.
                     Vec::new()
                 } else {
-                    repository.small_blob(&manifest.config, MAX_CONFIG).await?
+                    configuration(repository, &manifest.config, stored).await?
                 };
+                let config_digest = manifest.config.digest.clone();
                 match manifest.decide(&config)? {
                     Manifest::Image(manifest) => {
                         let document = (manifest, config);
                         self.image_recipe(repository, reference, document, fetched, steps)
                             .await?
                     }
-                    Manifest::Artifact(manifest) => artifact_recipe(repository, manifest, fetched),
+                    Manifest::Artifact(manifest) => {
+                        let mut recipe = artifact_recipe(repository, manifest, fetched);
+                        if !config.is_empty() {
+                            origin.config = Some(config_digest.clone());
+                            recipe.contents.push((config_digest, config));
+                        }
+                        recipe
+                    }
                     _ => return Err(Error::internal("a manifest that is neither")),
                 }
             }
@@ -183,6 +225,7 @@ impl ImageStore {
             record.add_reference(reference);
         }
         record.manifest = Some(digest);
+        record.origins = vec![origin];
         for found in evidence {
             let (digest, document) = found.document()?;
             record.evidence.push(digest.clone());
@@ -205,9 +248,10 @@ impl ImageStore {
         parsed.check_layers(manifest.layers.len())?;
         let platform = &self.config.platform;
         if parsed.fit(platform) == Fit::Other {
-            let error = parsed.other_platform(&reference.to_string(), platform);
-            let error = self.config.observer.error_text(&error);
-            tracing::warn!(image = %reference, error.message = %error, "the image says that it is for another platform: pulled all the same");
+            let declared = parsed.declared_platform();
+            let text =
+                format!("the image says that it is for {declared}, and this node is {platform}");
+            steps.remark(&reference.to_string(), &text);
         }
         let keys = self.unwrap_keys(reference, &manifest.layers, &parsed.diff_ids, steps);
         let keys = keys.await?;
@@ -269,6 +313,18 @@ impl ImageStore {
             Ok(id)
         });
         observed(&**steps, Step::Record, None, work).await
+    }
+}
+
+/// The configuration of an image: the stored one, if it is what the manifest names.
+async fn configuration(
+    repository: &Repository,
+    descriptor: &Descriptor,
+    stored: Option<Vec<u8>>,
+) -> Result<Vec<u8>> {
+    match stored {
+        Some(bytes) if Digest::of(&bytes) == descriptor.digest => Ok(bytes),
+        _ => repository.small_blob(descriptor, MAX_CONFIG).await,
     }
 }
 

@@ -1,5 +1,6 @@
 //! From a reference to the manifest for this platform.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::BoxFuture;
@@ -7,14 +8,16 @@ use futures_util::future::BoxFuture;
 use super::ImageStore;
 use super::artifact::ArtifactManifest;
 use super::choice::{Choice, MAX_UNDECLARED, choose, no_platform};
+use super::digest::Digest;
 use super::error::{Error, Result};
 use super::image_config::ParsedConfig;
+use super::layer::blocking;
 use super::manifest::{
     Descriptor, ImageManifest, MAX_CONFIG, MAX_DEPTH, Manifest, UndeclaredManifest,
 };
 use super::platform::Fit;
 use super::reference::Reference;
-use super::registry::{FetchedManifest, Repository};
+use super::registry::{FetchedManifest, ManifestAnswer, Repository};
 
 /// A manifest that is not an index.
 pub(super) enum Content {
@@ -31,6 +34,8 @@ pub(super) struct Resolved {
     pub(super) fetched: FetchedManifest,
     /// The target of the reference: the manifest, or an index that leads to it.
     pub(super) top: Descriptor,
+    /// The configuration, if it need not be fetched.
+    pub(super) config: Option<Vec<u8>>,
 }
 
 /// A reference that is being resolved.
@@ -50,9 +55,16 @@ impl ImageStore {
         repository: &Repository,
         reference: &Reference,
     ) -> Result<Resolved> {
-        let fetched = repository
-            .manifest(reference.version(), reference.digest())
-            .await?;
+        let (version, digest) = (reference.version(), reference.digest());
+        let known = self.store.known_digests(reference, &self.config.platform);
+        let answer = repository.manifest_unless_known(version, digest, &known);
+        let fetched = match answer.await? {
+            ManifestAnswer::Fetched(fetched) => fetched,
+            ManifestAnswer::Known(known) => match self.resolve_stored(reference, known).await? {
+                Some(resolved) => return Ok(resolved),
+                None => repository.manifest(version, digest).await?,
+            },
+        };
         let top = fetched.descriptor();
         let resolution = Resolution {
             store: self,
@@ -65,7 +77,41 @@ impl ImageStore {
             content,
             fetched,
             top,
+            config: None,
         })
+    }
+
+    /// The image that a known digest resolves to. `None` if it has been removed since, or its documents are damaged: then it is fetched.
+    async fn resolve_stored(
+        &self,
+        reference: &Reference,
+        digest: Digest,
+    ) -> Result<Option<Resolved>> {
+        let (store, reference) = (Arc::clone(&self.store), reference.clone());
+        let platform = self.config.platform.clone();
+        let read = blocking(move || store.stored_image(&reference, &digest, &platform)).await;
+        let stored = match read {
+            Ok(Some(stored)) => stored,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                let error = self.config.observer.error_text(&error);
+                tracing::warn!(error.message = %error, "a document of the image store is damaged: fetching it again");
+                return Ok(None);
+            }
+        };
+        let manifest = Manifest::parse(&stored.manifest.bytes, &stored.manifest.media_type)?;
+        let content = match manifest {
+            Manifest::Image(image) => Content::Image(image),
+            Manifest::Artifact(artifact) => Content::Artifact(artifact),
+            Manifest::Undeclared(manifest) => Content::Undeclared(manifest),
+            Manifest::Index(_) => return Ok(None),
+        };
+        Ok(Some(Resolved {
+            content,
+            fetched: stored.manifest,
+            top: stored.top,
+            config: Some(stored.config),
+        }))
     }
 }
 

@@ -204,6 +204,23 @@ impl Image {
     pub fn id(&self) -> Digest {
         Digest::of(&self.config)
     }
+
+    /// Changes its manifest.
+    pub fn with_manifest(mut self, change: impl FnOnce(&mut Value)) -> Self {
+        let mut manifest = serde_json::from_slice(&self.manifest).expect("JSON");
+        change(&mut manifest);
+        self.manifest = manifest.to_string().into_bytes();
+        self
+    }
+
+    /// Changes its configuration, and its manifest with it.
+    pub fn with_config(mut self, change: impl FnOnce(&mut Value)) -> Self {
+        let mut config = serde_json::from_slice(&self.config).expect("JSON");
+        change(&mut config);
+        self.config = config.to_string().into_bytes();
+        let changed = descriptor("application/vnd.oci.image.config.v1+json", &self.config);
+        self.with_manifest(|manifest| manifest["config"] = changed)
+    }
 }
 
 /// An archive in the format of `docker save`, with the layers as downloaded.

@@ -12,6 +12,7 @@ use criscope::cri::v1::runtime_service_client::RuntimeServiceClient;
 use tonic::Status;
 use tonic::transport::Channel;
 
+use crate::containerd::Containerd;
 use crate::daemon::{Daemon, IMAGE};
 use crate::{PATIENCE, until};
 
@@ -94,6 +95,18 @@ impl Kubelet {
             images: client::images(channel),
             cgroup: daemon.cgroup(),
             logs: daemon.root().join("logs"),
+        }
+    }
+
+    /// Connects to a containerd.
+    pub async fn of_containerd(containerd: &Containerd) -> Self {
+        let channel = client::connect(&containerd.socket(), Duration::from_secs(30)).await;
+        let channel = channel.expect("connect");
+        Self {
+            runtime: client::runtime(channel.clone()),
+            images: client::images(channel),
+            cgroup: containerd.cgroup(),
+            logs: containerd.root().join("logs"),
         }
     }
 

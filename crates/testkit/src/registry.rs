@@ -6,19 +6,23 @@ use std::sync::{Arc, Mutex};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use criscope_image::Digest;
 use futures_util::stream;
-use tokio::net::TcpListener;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
 
 use crate::image::Image;
+use crate::pki::{Pair, server_config};
 
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Asked {
+    pub method: Method,
     pub path: String,
     pub query: String,
     pub headers: HeaderMap,
@@ -140,6 +144,7 @@ async fn answer(State(content): State<Arc<Content>>, request: Request) -> Respon
     let body = axum::body::to_bytes(body, 1 << 20).await.expect("a body");
     let mut log = content.log.lock().expect("log");
     let asked = Asked {
+        method: request.method.clone(),
         before: log.iter().filter(|asked| asked.path == path).count(),
         query: request.uri.query().unwrap_or_default().to_owned(),
         headers: request.headers.clone(),
@@ -185,6 +190,10 @@ fn file(asked: &Asked, media_type: &str, bytes: &Bytes) -> Response {
         }
         None => answer,
     };
+    let answer = match asked.path.contains("/manifests/") {
+        true => answer.header("docker-content-digest", Digest::of(bytes).as_str()),
+        false => answer,
+    };
     let body = bytes.slice(part.unwrap_or(0..bytes.len()));
     answer
         .header(header::CONTENT_LENGTH, body.len())
@@ -213,6 +222,67 @@ pub fn stall(bytes: &[u8], after: usize) -> Response {
     let body = stream::iter([Ok::<_, std::io::Error>(part)]).chain(stream::pending());
     let answer = Response::builder().header(header::CONTENT_LENGTH, bytes.len());
     answer.body(Body::from_stream(body)).expect("an answer")
+}
+
+/// TLS in front of a registry. Dropping it stops it.
+pub struct TlsFront {
+    pub address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Drop for TlsFront {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl TlsFront {
+    /// Serves with this certificate what `registry` serves without TLS.
+    pub async fn start(registry: &Registry, pair: &Pair) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let acceptor = TlsAcceptor::from(server_config(pair, None, b"http/1.1"));
+        let to = registry.address;
+        let task = tokio::spawn(async move {
+            while let Ok((connection, _)) = listener.accept().await {
+                let acceptor = acceptor.clone();
+                tokio::spawn(async move {
+                    let Ok(mut client) = acceptor.accept(connection).await else {
+                        return;
+                    };
+                    let mut server = TcpStream::connect(to).await.expect("the registry");
+                    let _ended = copy_bidirectional(&mut client, &mut server).await;
+                });
+            }
+        });
+        Self { address, task }
+    }
+}
+
+/// A server that accepts connections and says nothing. Dropping it stops it.
+pub struct SilentServer {
+    pub address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Drop for SilentServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl SilentServer {
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let task = tokio::spawn(async move {
+            let mut open = Vec::new();
+            while let Ok((connection, _)) = listener.accept().await {
+                open.push(connection);
+            }
+        });
+        Self { address, task }
+    }
 }
 
 /// Sends this number of bytes at once, then a piece every 100 ms, so that the download never stalls.

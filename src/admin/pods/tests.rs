@@ -3,7 +3,7 @@
 use super::*;
 use crate::lifecycle::examples;
 
-fn names(filter: &Filter) -> Vec<String> {
+fn names(filter: &PodListQuery) -> Vec<String> {
     let mut recent = examples::recent();
     filter.apply(&mut recent);
     recent.episodes.into_iter().map(|it| it.name).collect()
@@ -11,31 +11,31 @@ fn names(filter: &Filter) -> Vec<String> {
 
 #[test]
 fn filters_and_order() {
-    let all = names(&Filter::default());
+    let all = names(&PodListQuery::default());
     assert_eq!(all.len(), examples::all().len());
     let some = |text: &str| Some(text.to_owned());
-    let slowest = names(&Filter {
+    let slowest = names(&PodListQuery {
         sort: some("slowest"),
         limit: Some(3),
-        ..Filter::default()
+        ..PodListQuery::default()
     });
     assert_eq!(slowest, ["leaky-0", "typo-2", "db-0"]);
-    let restarts = names(&Filter {
+    let restarts = names(&PodListQuery {
         kind: some("restart"),
-        ..Filter::default()
+        ..PodListQuery::default()
     });
     assert_eq!(restarts, ["leaky-0"]);
-    let both = names(&Filter {
+    let both = names(&PodListQuery {
         kind: some("start,restart"),
         state: some("failed,open"),
         namespace: some("shop"),
-        ..Filter::default()
+        ..PodListQuery::default()
     });
     assert_eq!(both, ["typo-5c9f", "stuck-1", "typo-2"]);
-    let failed = names(&Filter {
+    let failed = names(&PodListQuery {
         failed: some("true"),
         namespace: some(""),
-        ..Filter::default()
+        ..PodListQuery::default()
     });
     assert_eq!(
         failed.len(),
@@ -47,20 +47,20 @@ fn filters_and_order() {
 #[test]
 fn crash_loops_are_trouble_and_come_before_what_was_slow() {
     let of_state = |state: &str| {
-        names(&Filter {
+        names(&PodListQuery {
             state: Some(state.to_owned()),
-            ..Filter::default()
+            ..PodListQuery::default()
         })
     };
     assert_eq!(of_state("crash_loop"), ["leaky-0"]);
     assert!(!of_state("ok").contains(&"leaky-0".to_owned()));
-    let failed = names(&Filter {
+    let failed = names(&PodListQuery {
         failed: Some("true".to_owned()),
-        ..Filter::default()
+        ..PodListQuery::default()
     });
     assert!(failed.contains(&"leaky-0".to_owned()));
     // The newest of each loop; what came before it has its place by its time.
-    let older = Episode {
+    let older = EpisodeView {
         attempt: 2,
         duration_ms: 100.0,
         ..examples::crash_loop()
@@ -72,9 +72,9 @@ fn crash_loops_are_trouble_and_come_before_what_was_slow() {
     assert_eq!(order, [("leaky-0", 3), (slow, 0), ("leaky-0", 2)]);
 }
 
-fn pods(filter: &Filter) -> Vec<String> {
+fn pods(filter: &PodListQuery) -> Vec<String> {
     let mut pods = examples::pods();
-    filter.apply_to_pods(&mut pods, LIMIT);
+    filter.apply_to_pods(&mut pods, DEFAULT_LIST_LIMIT);
     pods.pods.into_iter().map(|it| it.name).collect()
 }
 
@@ -82,9 +82,9 @@ fn pods(filter: &Filter) -> Vec<String> {
 fn pods_are_found_by_a_part_of_their_name_and_by_state() {
     let some = |text: &str| Some(text.to_owned());
     let of = |name: &str| {
-        pods(&Filter {
+        pods(&PodListQuery {
             name: some(name),
-            ..Filter::default()
+            ..PodListQuery::default()
         })
     };
     assert_eq!(of("leak"), ["leaky-0"]);
@@ -92,21 +92,21 @@ fn pods_are_found_by_a_part_of_their_name_and_by_state() {
     assert_eq!(of("shop/leak"), ["leaky-0"]);
     assert!(of("default/leak").is_empty() && of("shop/").len() > 3);
     let of = |state: &str| {
-        pods(&Filter {
+        pods(&PodListQuery {
             state: some(state),
             namespace: some("shop"),
-            ..Filter::default()
+            ..PodListQuery::default()
         })
     };
     assert_eq!(of("failing"), ["leaky-0", "typo-5c9f", "typo-2"]);
     assert_eq!(of("open"), ["stuck-1"]);
     assert_eq!(of("gone,crash-loop").len(), 2);
     assert!(of("nonsense").is_empty());
-    let slowest = pods(&Filter {
+    let slowest = pods(&PodListQuery {
         sort: some("slowest"),
         limit: Some(4),
         namespace: some("shop"),
-        ..Filter::default()
+        ..PodListQuery::default()
     });
     assert_eq!(slowest, ["typo-2", "typo-5c9f", "leaky-0", "stuck-1"]);
 }
@@ -115,20 +115,20 @@ fn pods_are_found_by_a_part_of_their_name_and_by_state() {
 fn a_crash_loop_is_one_row() {
     let own = vec![
         examples::crash_loop(),
-        Episode {
+        EpisodeView {
             attempt: 2,
             began_unix_us: examples::NOW - 60_000_000,
             ..examples::crash_loop()
         },
     ];
     let sentence = examples::crash_loop().crash_loop.expect("a loop");
-    let pod = Pod::of(own, sentence.clone(), examples::NOW);
-    let list = Pods {
+    let pod = PodSummary::from_episodes(own, sentence.clone(), examples::NOW);
+    let list = PodList {
         pods: pod.into_iter().collect(),
         known: 1,
         ..examples::pods()
     };
-    let html = list_page(&list, &Filter::default(), 1).into_html();
+    let html = list_page(&list, &PodListQuery::default(), 1).into_html();
     let told = format!("<span class=\"warn\">{sentence}</span>");
     assert_eq!(html.matches(&told).count(), 1, "{html}");
     assert_eq!(html.matches("↻ crash loop</span>").count(), 1);
@@ -144,7 +144,7 @@ fn a_crash_loop_is_one_row() {
 #[test]
 fn what_fails_is_red_and_what_is_gone_is_marked() {
     let list = examples::pods();
-    let html = list_page(&list, &Filter::default(), list.pods.len()).into_html();
+    let html = list_page(&list, &PodListQuery::default(), list.pods.len()).into_html();
     assert!(
         html.contains("<span class=\"bad\">✗ failing</span>"),
         "{html}"
@@ -178,10 +178,10 @@ fn a_container_that_others_wait_for_stands_among_the_calls() {
 #[test]
 fn hostile_names_stay_text_on_every_page() {
     let recent = examples::recent();
-    let filter = Filter {
+    let filter = PodListQuery {
         namespace: Some("\"><script>".to_owned()),
         name: Some("\"><script>".to_owned()),
-        ..Filter::default()
+        ..PodListQuery::default()
     };
     let unknown = near::unknown("<b>", "\"><script>", &recent.episodes, Vec::new());
     for html in [
@@ -198,10 +198,10 @@ fn hostile_names_stay_text_on_every_page() {
 
 #[test]
 fn a_list_says_when_there_is_nothing() {
-    let mut none = Pods::default();
-    let html = list_page(&none, &Filter::default(), 0).into_html();
+    let mut none = PodList::default();
+    let html = list_page(&none, &PodListQuery::default(), 0).into_html();
     assert!(html.contains("No pod has been started"), "{html}");
     none.known = 7;
-    let html = list_page(&none, &Filter::default(), 0).into_html();
+    let html = list_page(&none, &PodListQuery::default(), 0).into_html();
     assert!(html.contains("None of the 7 pods"), "{html}");
 }

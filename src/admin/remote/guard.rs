@@ -1,4 +1,4 @@
-//! What a client must show besides its certificate: a password or a token.
+//! Checks the password or the token of a client.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,22 +17,22 @@ use tokio::task::spawn_blocking;
 use super::web_config::WebConfig;
 
 /// Most remembered passwords.
-const REMEMBERED: usize = 64;
+const MAX_REMEMBERED_PASSWORDS: usize = 64;
 
-/// For users that do not exist, so that an answer takes as long as for those that do. It is the hash of nothing in use.
+/// The hash for unknown users, so that an answer takes as long as for known ones. No password has this hash.
 const UNKNOWN_USER: &str = "$2b$10$abcdefghijklmnopqrstuuCVJq9D0Zz4uM9mEkzN1BqWcqdZ1zB8K";
 
-type Hash = [u8; 32];
+type Sha256Digest = [u8; 32];
 
-/// What attempts of all connections share. One password is hashed at a time, because a hash takes tens of milliseconds of a processor;
-/// those that were right are remembered by their SHA-256.
+/// State that all connections share. One password is hashed at a time, because a hash takes tens of milliseconds of a processor.
+/// Correct passwords are remembered by their SHA-256.
 #[derive(Clone, Debug)]
-pub(super) struct Attempts {
+pub(super) struct PasswordAttempts {
     hashing: Arc<Semaphore>,
-    right: Arc<Mutex<HashSet<Hash>>>,
+    right: Arc<Mutex<HashSet<Sha256Digest>>>,
 }
 
-impl Default for Attempts {
+impl Default for PasswordAttempts {
     fn default() -> Self {
         Self {
             hashing: Arc::new(Semaphore::new(1)),
@@ -43,20 +43,20 @@ impl Default for Attempts {
 
 /// Who is admitted on one connection.
 #[derive(Clone)]
-pub(super) struct Guard {
-    /// Whether the client's certificate has an allowed name.
+pub(super) struct ConnectionGuard {
+    /// True if the client's certificate has an allowed name.
     pub(super) is_allowed: bool,
     users: Arc<BTreeMap<String, String>>,
-    tokens: Arc<[Hash]>,
-    attempts: Attempts,
+    tokens: Arc<[Sha256Digest]>,
+    attempts: PasswordAttempts,
 }
 
-impl Guard {
-    pub(super) fn new(config: &WebConfig, attempts: Attempts) -> Self {
+impl ConnectionGuard {
+    pub(super) fn new(config: &WebConfig, attempts: PasswordAttempts) -> Self {
         Self {
             is_allowed: true,
             users: Arc::new(config.users.clone()),
-            tokens: config.tokens.iter().map(|it| sha256(&[it])).collect(),
+            tokens: config.tokens.iter().map(|token| sha256(&[token])).collect(),
             attempts,
         }
     }
@@ -65,8 +65,10 @@ impl Guard {
         if self.users.is_empty() && self.tokens.is_empty() {
             return true;
         }
-        let header = headers.get(AUTHORIZATION).and_then(|it| it.to_str().ok());
-        let Some((scheme, credentials)) = header.and_then(|it| it.split_once(' ')) else {
+        let header = headers
+            .get(AUTHORIZATION)
+            .and_then(|value| value.to_str().ok());
+        let Some((scheme, credentials)) = header.and_then(|value| value.split_once(' ')) else {
             return false;
         };
         let credentials = credentials.trim();
@@ -76,14 +78,14 @@ impl Guard {
         }
         let is_basic = scheme.eq_ignore_ascii_case("basic") && !self.users.is_empty();
         let decoded = BASE64_STANDARD.decode(credentials).ok();
-        let pair = decoded.and_then(|it| String::from_utf8(it).ok());
-        match pair.as_deref().and_then(|it| it.split_once(':')) {
+        let pair = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+        match pair.as_deref().and_then(|pair| pair.split_once(':')) {
             Some((user, password)) if is_basic => self.knows(user, password).await,
             _ => false,
         }
     }
 
-    /// Whether this is the password of the user.
+    /// Checks the password of a user.
     async fn knows(&self, user: &str, password: &str) -> bool {
         let hash = self.users.get(user);
         let exists = hash.is_some();
@@ -105,7 +107,7 @@ impl Guard {
         let is_right = verified.await.unwrap_or(false) && exists;
         if is_right {
             let mut right = right.lock().unwrap_or_else(PoisonError::into_inner);
-            if right.len() >= REMEMBERED {
+            if right.len() >= MAX_REMEMBERED_PASSWORDS {
                 right.clear();
             }
             right.insert(key);
@@ -114,7 +116,7 @@ impl Guard {
     }
 }
 
-fn sha256(parts: &[&str]) -> Hash {
+fn sha256(parts: &[&str]) -> Sha256Digest {
     let mut hasher = Sha256::new();
     for part in parts {
         hasher.update(part.len().to_le_bytes());
@@ -124,7 +126,11 @@ fn sha256(parts: &[&str]) -> Hash {
 }
 
 /// Refuses requests of clients that are not admitted.
-pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+pub(super) async fn check(
+    State(guard): State<ConnectionGuard>,
+    request: Request,
+    next: Next,
+) -> Response {
     if !guard.is_allowed {
         let text = "the client certificate has none of the allowed names\n";
         return (StatusCode::FORBIDDEN, text).into_response();
@@ -132,9 +138,10 @@ pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Ne
     if guard.admits(request.headers()).await {
         return next.run(request).await;
     }
-    let scheme = match guard.users.is_empty() {
-        true => "Bearer",
-        false => "Basic realm=\"criscope\"",
+    let scheme = if guard.users.is_empty() {
+        "Bearer"
+    } else {
+        "Basic realm=\"criscope\""
     };
     let text = "a password or a token is needed\n";
     (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, scheme)], text).into_response()
@@ -144,14 +151,14 @@ pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Ne
 mod tests {
     use super::*;
 
-    fn guard() -> Guard {
+    fn guard() -> ConnectionGuard {
         let hash = bcrypt::hash("hunter2", 4).expect("a hash");
         let config = WebConfig {
             tls: None,
             users: [("scraper".to_owned(), hash)].into(),
             tokens: vec!["one".to_owned(), "two".to_owned()],
         };
-        Guard::new(&config, Attempts::default())
+        ConnectionGuard::new(&config, PasswordAttempts::default())
     }
 
     fn headers(value: &str) -> HeaderMap {

@@ -22,16 +22,16 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use self::guard::{Attempts, Guard};
+use self::guard::{ConnectionGuard, PasswordAttempts};
 use self::web_config::WebConfig;
 pub use self::web_config::WebConfigError;
-use super::serve::{self, HEAD_TIMEOUT};
-use super::settings::Metrics;
-use super::{Sources, always, finished};
+use super::serve::{self, REQUEST_HEAD_TIMEOUT};
+use super::settings::MetricsEndpointSettings;
+use super::{PageSources, always, finished};
 use crate::tls::{Certificates, Pair, PairError};
 
 /// The name of this server in logs and metrics of its certificate.
-const ENDPOINT: &str = "metrics";
+const CERTIFICATE_ENDPOINT: &str = "metrics";
 
 /// Why a connection is not served.
 #[derive(Debug, thiserror::Error)]
@@ -45,13 +45,15 @@ enum ConnectionError {
     Tls(io::Error),
 }
 
-/// Reads a web configuration file and those that it names, to check them.
+/// Reads a web configuration file and the files that it names, to check them.
 ///
 /// # Errors
 /// If one of them cannot be used.
 pub fn check(path: &Path) -> Result<(), WebConfigError> {
-    let open = |cert: &Path, key: &Path| Pair::open(ENDPOINT, cert, key).map(Arc::new);
-    WebConfig::load(path, &open).map(drop)
+    WebConfig::load(path, &|cert, key| {
+        Pair::open(CERTIFICATE_ENDPOINT, cert, key).map(Arc::new)
+    })
+    .map(drop)
 }
 
 /// Serves `/metrics`, `/livez` and `/readyz` until `stop`.
@@ -60,42 +62,41 @@ pub fn check(path: &Path) -> Result<(), WebConfigError> {
 /// If the listener cannot be registered with the runtime.
 pub async fn serve(
     listener: TcpListener,
-    sources: Sources,
-    settings: Metrics,
+    sources: PageSources,
+    settings: MetricsEndpointSettings,
     certificates: Certificates,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    let remote = Arc::new(Remote {
+    let remote = Arc::new(RemoteEndpoint {
         app: finished(always(), sources),
         settings,
         certificates,
         pair: Mutex::default(),
-        attempts: Attempts::default(),
+        attempts: PasswordAttempts::default(),
         last_error: Mutex::default(),
     });
-    let admit = |stream| Arc::clone(&remote).admit(stream);
-    serve::admitted(listener, stop, admit).await
+    serve::admitted(listener, stop, |stream| Arc::clone(&remote).admit(stream)).await
 }
 
 /// Bytes of a client, with or without TLS.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+pub(super) trait ClientStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ClientStream for T {}
 
-struct Remote {
+struct RemoteEndpoint {
     app: Router,
-    settings: Metrics,
+    settings: MetricsEndpointSettings,
     certificates: Certificates,
     /// The certificate and key of the last connection.
     pair: Mutex<Option<Arc<Pair>>>,
-    attempts: Attempts,
+    attempts: PasswordAttempts,
     /// The last error of the file: the same one is logged once.
     last_error: Mutex<Option<String>>,
 }
 
-impl Remote {
-    /// The stream of a connection, and the routes with what its client must show.
-    async fn admit(self: Arc<Self>, stream: TcpStream) -> Option<(Box<dyn Stream>, Router)> {
-        match timeout(HEAD_TIMEOUT, Arc::clone(&self).handshake(stream)).await {
+impl RemoteEndpoint {
+    /// Returns the stream of a connection, and the routes behind the guard of its client.
+    async fn admit(self: Arc<Self>, stream: TcpStream) -> Option<(Box<dyn ClientStream>, Router)> {
+        match timeout(REQUEST_HEAD_TIMEOUT, Arc::clone(&self).handshake(stream)).await {
             Ok(Ok(admitted)) => {
                 *self
                     .last_error
@@ -115,11 +116,11 @@ impl Remote {
     async fn handshake(
         self: Arc<Self>,
         stream: TcpStream,
-    ) -> Result<(Box<dyn Stream>, Router), ConnectionError> {
+    ) -> Result<(Box<dyn ClientStream>, Router), ConnectionError> {
         let remote = Arc::clone(&self);
         let config = spawn_blocking(move || remote.config()).await??;
-        let mut guard = Guard::new(&config, self.attempts.clone());
-        let stream: Box<dyn Stream> = match config.tls {
+        let mut guard = ConnectionGuard::new(&config, self.attempts.clone());
+        let stream: Box<dyn ClientStream> = match config.tls {
             None => Box::new(stream),
             Some(tls) => {
                 let accepted = TlsAcceptor::from(tls.server).accept(stream).await;
@@ -138,11 +139,11 @@ impl Remote {
 
     /// Reads the files. Blocks on the disk.
     fn config(&self) -> Result<WebConfig, WebConfigError> {
-        let open = |cert: &Path, key: &Path| self.open(cert, key);
-        let config = WebConfig::load(&self.settings.web_config, &open)?;
+        let file = &self.settings.web_config;
+        let config = WebConfig::load(file, &|cert, key| self.open(cert, key))?;
         if config.tls.is_none() {
             *self.held() = None;
-            self.certificates.forget(ENDPOINT);
+            self.certificates.forget(CERTIFICATE_ENDPOINT);
         }
         Ok(config)
     }
@@ -154,7 +155,7 @@ impl Remote {
             pair.refresh();
             return Ok(pair);
         }
-        let pair = Arc::new(Pair::open(ENDPOINT, cert, key)?);
+        let pair = Arc::new(Pair::open(CERTIFICATE_ENDPOINT, cert, key)?);
         *self.held() = Some(Arc::clone(&pair));
         self.certificates.measure(Arc::clone(&pair));
         Ok(pair)
@@ -165,7 +166,7 @@ impl Remote {
     }
 
     fn report(&self, error: &ConnectionError) {
-        // Handshakes fail by what clients do.
+        // Clients cause failed handshakes.
         if let ConnectionError::Tls(error) = error {
             tracing::debug!(event = "metrics.handshake", error.message = %error, "a TLS handshake failed");
             return;

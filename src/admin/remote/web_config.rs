@@ -20,7 +20,7 @@ use serde::Deserialize;
 use crate::tls::{Pair, PairError};
 
 /// Largest file, in bytes.
-const MAX_SIZE: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Why a web configuration file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -81,8 +81,8 @@ pub enum WebConfigError {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
-    tls_server_config: Option<TlsFile>,
+struct WebConfigFile {
+    tls_server_config: Option<TlsServerSection>,
     #[serde(default)]
     basic_auth_users: BTreeMap<String, String>,
     authorization: Option<Authorization>,
@@ -90,11 +90,11 @@ struct File {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TlsFile {
+struct TlsServerSection {
     cert_file: PathBuf,
     key_file: PathBuf,
     #[serde(default)]
-    client_auth_type: ClientAuth,
+    client_auth_type: ClientAuthType,
     client_ca_file: Option<PathBuf>,
     #[serde(default)]
     client_allowed_sans: Vec<String>,
@@ -104,9 +104,9 @@ struct TlsFile {
     max_version: TlsVersion,
 }
 
-/// As Go's `tls.ClientAuthType`; those that do not verify are not supported.
+/// Names of Go's `tls.ClientAuthType`. Types that do not verify certificates are not supported.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-enum ClientAuth {
+enum ClientAuthType {
     #[default]
     NoClientCert,
     VerifyClientCertIfGiven,
@@ -126,39 +126,39 @@ fn newest() -> TlsVersion {
     TlsVersion::Tls13
 }
 
-/// As in a scrape configuration of Prometheus.
+/// The section `authorization` of a scrape configuration of Prometheus.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Authorization {
     #[serde(default, rename = "type")]
-    _kind: Bearer,
+    _kind: BearerScheme,
     credentials_file: PathBuf,
 }
 
 #[derive(Default, Deserialize)]
-enum Bearer {
+enum BearerScheme {
     #[default]
     Bearer,
 }
 
 /// Reads a certificate and its key.
-pub(super) type OpenPair<'a> = dyn Fn(&Path, &Path) -> Result<Arc<Pair>, PairError> + 'a;
+pub(super) type CertificateReader<'a> = dyn Fn(&Path, &Path) -> Result<Arc<Pair>, PairError> + 'a;
 
-/// What the file says, with the files that it names.
+/// The web configuration file and the files that it names.
 pub(super) struct WebConfig {
     /// `None` without TLS.
-    pub(super) tls: Option<Tls>,
+    pub(super) tls: Option<WebTlsConfig>,
     /// bcrypt hashes by user.
     pub(super) users: BTreeMap<String, String>,
     pub(super) tokens: Vec<String>,
 }
 
-pub(super) struct Tls {
+pub(super) struct WebTlsConfig {
     pub(super) server: Arc<ServerConfig>,
     pub(super) names: AllowedNames,
 }
 
-/// The names of which a client's certificate must have one; any is allowed if there are none.
+/// Names for certificates of clients: one of them must match. Without names, every certificate is allowed.
 pub(super) struct AllowedNames(Vec<ServerName<'static>>);
 
 impl AllowedNames {
@@ -166,11 +166,12 @@ impl AllowedNames {
         if self.0.is_empty() {
             return true;
         }
-        let parsed = certificate.and_then(|it| ParsedCertificate::try_from(it).ok());
-        parsed.is_some_and(|it| {
+        let parsed =
+            certificate.and_then(|certificate| ParsedCertificate::try_from(certificate).ok());
+        parsed.is_some_and(|certificate| {
             self.0
                 .iter()
-                .any(|name| verify_server_name(&it, name).is_ok())
+                .any(|name| verify_server_name(&certificate, name).is_ok())
         })
     }
 }
@@ -180,22 +181,19 @@ impl WebConfig {
     ///
     /// # Errors
     /// If one cannot be used.
-    pub(super) fn load(path: &Path, open: &OpenPair<'_>) -> Result<Self, WebConfigError> {
+    pub(super) fn load(path: &Path, open: &CertificateReader<'_>) -> Result<Self, WebConfigError> {
         let text = read(path)?;
-        let file: File = serde_saphyr::from_str(&text).map_err(|error| {
+        let file: WebConfigFile = serde_saphyr::from_str(&text).map_err(|error| {
             // Further lines quote the file.
             let text = error.to_string();
             let why = text.lines().next().unwrap_or_default().to_owned();
             let path = path.to_owned();
             WebConfigError::Yaml { path, why }
         })?;
-        let wrong = |why| WebConfigError::Conflict {
-            path: path.to_owned(),
-            why,
-        };
-        let is_hash = |hash: &String| hash.parse::<bcrypt::HashParts>().is_ok();
-        if !file.basic_auth_users.values().all(is_hash) {
-            return Err(wrong("a password of basic_auth_users is no bcrypt hash"));
+        let mut hashes = file.basic_auth_users.values();
+        if !hashes.all(|hash| hash.parse::<bcrypt::HashParts>().is_ok()) {
+            let why = "a password of basic_auth_users is not a bcrypt hash";
+            return Err(conflict(path, why));
         }
         let dir = path.parent().unwrap_or(Path::new("/"));
         let mut tokens = Vec::new();
@@ -204,12 +202,10 @@ impl WebConfig {
             let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
             tokens.extend(lines.map(str::to_owned));
             if tokens.is_empty() {
-                return Err(wrong("no token in the file of authorization"));
+                return Err(conflict(path, "no token in the file of authorization"));
             }
         }
-        let tls = file
-            .tls_server_config
-            .map(|tls| tls.load(dir, open, &wrong));
+        let tls = file.tls_server_config.map(|tls| tls.load(path, open));
         Ok(Self {
             tls: tls.transpose()?,
             users: file.basic_auth_users,
@@ -218,35 +214,38 @@ impl WebConfig {
     }
 }
 
-impl TlsFile {
+impl TlsServerSection {
     /// Checks that the fields about certificates of clients fit together.
     fn check_client_auth(&self) -> Result<(), &'static str> {
-        let is_verified = self.client_auth_type != ClientAuth::NoClientCert;
+        let is_verified = self.client_auth_type != ClientAuthType::NoClientCert;
         if is_verified != self.client_ca_file.is_some() {
-            return Err("client_ca_file and a client_auth_type that verifies belong together");
+            return Err(
+                "client_ca_file needs a client_auth_type that verifies certificates, and such a type needs client_ca_file",
+            );
         }
         if !self.client_allowed_sans.is_empty()
-            && self.client_auth_type != ClientAuth::RequireAndVerifyClientCert
+            && self.client_auth_type != ClientAuthType::RequireAndVerifyClientCert
         {
             return Err("client_allowed_sans needs client_auth_type RequireAndVerifyClientCert");
         }
         Ok(())
     }
 
-    /// Paths are relative to that of the web configuration file.
+    /// Reads the certificates. Their paths are relative to the directory of the web configuration file, `path`.
     fn load(
         self,
-        dir: &Path,
-        open: &OpenPair<'_>,
-        wrong: &impl Fn(&'static str) -> WebConfigError,
-    ) -> Result<Tls, WebConfigError> {
+        path: &Path,
+        open: &CertificateReader<'_>,
+    ) -> Result<WebTlsConfig, WebConfigError> {
+        let dir = path.parent().unwrap_or(Path::new("/"));
         let versions: &[&SupportedProtocolVersion] = match (self.min_version, self.max_version) {
             (TlsVersion::Tls12, TlsVersion::Tls13) => &[&TLS13, &TLS12],
             (TlsVersion::Tls12, TlsVersion::Tls12) => &[&TLS12],
             (TlsVersion::Tls13, TlsVersion::Tls13) => &[&TLS13],
-            _ => return Err(wrong("min_version is above max_version")),
+            _ => return Err(conflict(path, "min_version is above max_version")),
         };
-        self.check_client_auth().map_err(wrong)?;
+        self.check_client_auth()
+            .map_err(|why| conflict(path, why))?;
         let (cert, key) = (dir.join(&self.cert_file), dir.join(&self.key_file));
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
@@ -267,19 +266,27 @@ impl TlsFile {
             .into_iter()
             .map(ServerName::try_from);
         let names = names.collect::<Result<_, _>>();
-        Ok(Tls {
+        Ok(WebTlsConfig {
             server: Arc::new(server),
             names: AllowedNames(names.map_err(|_| {
-                wrong("client_allowed_sans has what is neither a DNS name nor an IP address")
+                let why = "an entry of client_allowed_sans is neither a DNS name nor an IP address";
+                conflict(path, why)
             })?),
         })
+    }
+}
+
+fn conflict(path: &Path, why: &'static str) -> WebConfigError {
+    WebConfigError::Conflict {
+        path: path.to_owned(),
+        why,
     }
 }
 
 /// Verifies certificates of clients by the authorities in a file.
 fn client_verifier(
     path: PathBuf,
-    client_auth: ClientAuth,
+    client_auth: ClientAuthType,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, WebConfigError> {
     let mut roots = RootCertStore::empty();
@@ -288,7 +295,7 @@ fn client_verifier(
     }
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     let verifier = match client_auth {
-        ClientAuth::VerifyClientCertIfGiven => verifier.allow_unauthenticated(),
+        ClientAuthType::VerifyClientCertIfGiven => verifier.allow_unauthenticated(),
         _ => verifier,
     };
     verifier
@@ -302,15 +309,16 @@ fn unusable(path: &Path) -> impl FnOnce(rustls::Error) -> WebConfigError + use<>
 }
 
 fn read(path: &Path) -> Result<String, WebConfigError> {
-    let failed = |source| WebConfigError::Read {
+    let text = fs::metadata(path).and_then(|file| {
+        if file.len() > MAX_FILE_BYTES {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        fs::read_to_string(path)
+    });
+    text.map_err(|source| WebConfigError::Read {
         path: path.to_owned(),
         source,
-    };
-    let size = fs::metadata(path).map_err(failed)?.len();
-    if size > MAX_SIZE {
-        return Err(failed(io::ErrorKind::FileTooLarge.into()));
-    }
-    fs::read_to_string(path).map_err(failed)
+    })
 }
 
 fn in_file(path: &Path) -> impl FnOnce(pem::Error) -> WebConfigError {
@@ -349,10 +357,13 @@ mod tests {
                 format!("{tls}client_auth_type: RequestClientCert}}\n"),
                 "RequestClientCert",
             ),
-            (format!("{tls}client_ca_file: c}}\n"), "belong together"),
+            (
+                format!("{tls}client_ca_file: c}}\n"),
+                "needs a client_auth_type",
+            ),
             (
                 format!("{tls}client_auth_type: RequireAndVerifyClientCert}}\n"),
-                "belong together",
+                "needs a client_auth_type",
             ),
             (
                 format!("{tls}min_version: TLS13, max_version: TLS12}}\n"),
@@ -366,7 +377,7 @@ mod tests {
             (format!("{tls}}}\n"), "No such file"),
             (
                 "basic_auth_users: {a: hunter2}\n".to_owned(),
-                "no bcrypt hash",
+                "not a bcrypt hash",
             ),
             (
                 "authorization: {credentials_file: none}\n".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::handlers::Found;
+use super::handlers::UsableHandlers;
 use crate::config;
 use crate::runtime::classes::ClassSettings;
 use crate::runtime::node::NodeOptions;
@@ -12,7 +12,7 @@ use crate::runtime::oci::spec::{
 use crate::runtime::oci::{OciRuntime, ShimOptions};
 use crate::runtime::sections;
 use crate::runtime::{HandlerSettings, LiveSettings, Shown};
-use crate::settings::{InEffect, SeccompProfile, Section as _};
+use crate::settings::{EffectiveSettings, SeccompProfile, SettingsSection as _};
 
 /// The options of the node, without the features of the OCI runtime.
 pub(super) fn node_options(config: &config::Runtime) -> NodeOptions {
@@ -36,11 +36,11 @@ pub(super) fn node_options(config: &config::Runtime) -> NodeOptions {
     }
 }
 
-/// What a reload changes.
-pub(super) fn live(config: &config::Runtime, found: Found) -> LiveSettings {
+/// The settings that a reload changes.
+pub(super) fn live(config: &config::Runtime, found: UsableHandlers) -> LiveSettings {
     let pods = &config.pods;
     let max_log_line = config.max_container_log_line_size;
-    let mut in_effect = InEffect::new();
+    let mut in_effect = EffectiveSettings::new();
     config.list(config::Runtime::PATH, &mut in_effect);
     LiveSettings {
         default_handler: found.default,
@@ -107,16 +107,17 @@ pub(super) fn oci_runtime(
 }
 
 fn shim_options(handler: &config::Handler) -> ShimOptions {
-    match handler.has_runc_shim() {
-        true => ShimOptions::Runc {
+    if handler.has_runc_shim() {
+        ShimOptions::Runc {
             binary: handler.path.clone(),
             no_pivot: handler.no_pivot,
             no_new_keyring: handler.no_new_keyring,
-        },
-        false => ShimOptions::Other {
+        }
+    } else {
+        ShimOptions::Other {
             config_path: handler.config_path.clone(),
             type_url: handler.type_url.clone(),
-        },
+        }
     }
 }
 
@@ -139,15 +140,13 @@ pub(super) fn handler(
     handler: &config::Handler,
     oci: OciRuntime,
 ) -> HandlerSettings {
-    let own_networks = handler.cni_conf_dir.is_some() || handler.cni_max_conf_num.is_some();
-    let networks = || {
-        let dir = handler.cni_conf_dir.as_ref();
-        let max = handler.cni_max_conf_num;
-        (
-            dir.unwrap_or(&config.cni.conf_dir).clone(),
-            max.unwrap_or(config.cni.max_conf_num),
-        )
-    };
+    let has_own_networks = handler.cni_conf_dir.is_some() || handler.cni_max_conf_num.is_some();
+    let dir = handler.cni_conf_dir.as_ref();
+    let max = handler.cni_max_conf_num;
+    let networks = (
+        dir.unwrap_or(&config.cni.conf_dir).clone(),
+        max.unwrap_or(config.cni.max_conf_num),
+    );
     HandlerSettings {
         name: handler.name.clone(),
         oci,
@@ -161,7 +160,7 @@ pub(super) fn handler(
         },
         no_pivot: handler.no_pivot,
         no_new_keyring: handler.no_new_keyring,
-        cni: own_networks.then(networks),
+        cni: has_own_networks.then_some(networks),
         recursive_read_only: false,
         support: RuntimeSupport::default(),
         user_namespaces: false,

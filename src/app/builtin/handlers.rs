@@ -1,10 +1,10 @@
-//! Finds the programs of the runtime handlers, and asks them what they support.
+//! Finds the programs of the runtime handlers, and asks each for its features.
 
 use std::ffi::OsStr;
 
-use super::BuiltinError;
+use super::BuiltinRuntimeError;
 use super::convert;
-use super::probe::{self, Answers};
+use super::probe::{self, OciRuntimeAnswers};
 use crate::config;
 use crate::runtime::node::{self, NodeOptions};
 use crate::runtime::oci::spec::{CgroupDriver, CgroupVersion, NodeFacts, RuntimeSupport};
@@ -16,7 +16,7 @@ use crate::runtime::{self, HandlerSettings};
 const USER_NAMESPACES: (u32, u32) = (5, 19);
 
 /// The usable handlers.
-pub(super) struct Found {
+pub(super) struct UsableHandlers {
     pub(super) handlers: Vec<HandlerSettings>,
     /// One of them.
     pub(super) default: String,
@@ -26,7 +26,7 @@ pub(super) struct Found {
     pub(super) missing: Vec<ProgramError>,
 }
 
-impl Found {
+impl UsableHandlers {
     /// Logs which handlers cannot be used.
     pub(super) fn report_missing(&self) {
         for missing in &self.missing {
@@ -39,7 +39,10 @@ impl Found {
 ///
 /// # Errors
 /// If the default handler cannot be used, or the node cannot run containers as configured.
-pub(super) async fn find(config: &config::Runtime, search: &OsStr) -> Result<Found, BuiltinError> {
+pub(super) async fn find(
+    config: &config::Runtime,
+    search: &OsStr,
+) -> Result<UsableHandlers, BuiltinRuntimeError> {
     let programs = config.handler_programs(search)?;
     let runtimes: Vec<_> = { programs.handlers.iter() }
         .map(|(handler, program)| convert::oci_runtime(config, handler, program))
@@ -58,7 +61,7 @@ pub(super) async fn find(config: &config::Runtime, search: &OsStr) -> Result<Fou
             facts = Some(node);
         }
     }
-    Ok(Found {
+    Ok(UsableHandlers {
         handlers,
         default: programs.default,
         node: facts.ok_or(ProgramError::NoRuntime)?,
@@ -66,20 +69,20 @@ pub(super) async fn find(config: &config::Runtime, search: &OsStr) -> Result<Fou
     })
 }
 
-/// A handler with what its OCI runtime and the node support, and the facts of the node with this OCI runtime.
+/// Adds the features of its OCI runtime and of the node to a handler; returns also the facts of the node with this OCI runtime.
 async fn detect(
     config: &config::Runtime,
     handler: &config::Handler,
     mut oci: OciRuntime,
-    answers: Answers,
-) -> Result<(HandlerSettings, NodeFacts), BuiltinError> {
+    answers: OciRuntimeAnswers,
+) -> Result<(HandlerSettings, NodeFacts), BuiltinRuntimeError> {
     let is_shim = oci.shim.is_some();
     let takes_filters = !is_shim && answers.version.as_ref().is_some_and(Filters::supported_by);
     let support = RuntimeSupport::of_features(answers.features.as_ref());
     let node = node_facts(config, answers).await?;
-    // As containerd: with v1 a container has no cgroup namespace of its own.
+    // With cgroup v1 a container has no cgroup namespace of its own; containerd refuses this, too.
     if handler.cgroup_writable && node.cgroup_version != CgroupVersion::V2 {
-        return Err(BuiltinError::CgroupWritable(handler.name.clone()));
+        return Err(BuiltinRuntimeError::CgroupWritable(handler.name.clone()));
     }
     oci.systemd_cgroup = handler
         .systemd_cgroup
@@ -95,7 +98,10 @@ async fn detect(
 }
 
 /// The facts of the node with the features of an OCI runtime, if there is one to ask.
-async fn node_facts(config: &config::Runtime, answers: Answers) -> Result<NodeFacts, BuiltinError> {
+async fn node_facts(
+    config: &config::Runtime,
+    answers: OciRuntimeAnswers,
+) -> Result<NodeFacts, BuiltinRuntimeError> {
     let options = NodeOptions {
         runtime_features: answers.features,
         runtime_version: answers.version,
@@ -113,7 +119,7 @@ mod tests {
     use criscope_testkit::executable::executable;
 
     use super::*;
-    use crate::config::{Config, Overrides};
+    use crate::config::{Config, FlagOverrides};
 
     /// A program that answers a call when all four calls of both programs have begun, and writes down each.
     fn program(dir: &Path, name: &str) -> String {
@@ -142,7 +148,7 @@ mod tests {
              [runtime.handlers.b]\npath = \"{two}\"\n\
              [runtime.handlers.c]\npath = \"{one}\"\n"
         );
-        let config = Config::from_text("test", &text, &Overrides::default()).expect("valid");
+        let config = Config::from_text("test", &text, &FlagOverrides::default()).expect("valid");
         let config = config.runtime.expect("built in");
         let found = find(&config, OsStr::new("")).await.expect("found");
         let filters: Vec<_> = found.handlers.iter().map(|one| one.takes_filters).collect();

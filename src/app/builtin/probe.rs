@@ -10,13 +10,13 @@ use crate::runtime::oci::version::Version;
 
 /// The answers of an OCI runtime, `None` where it has not answered.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Answers {
+pub(super) struct OciRuntimeAnswers {
     pub(super) version: Option<Version>,
     pub(super) features: Option<serde_json::Value>,
 }
 
 /// Asks the OCI runtimes; returns the answers in the same order, empty ones for `None`.
-pub(super) async fn ask_all(runtimes: &[Option<OciRuntime>]) -> Vec<Answers> {
+pub(super) async fn ask_all(runtimes: &[Option<OciRuntime>]) -> Vec<OciRuntimeAnswers> {
     let mut programs: Vec<OciRuntime> = Vec::new();
     for runtime in runtimes.iter().flatten() {
         match programs.iter_mut().find(|other| is_same(other, runtime)) {
@@ -25,13 +25,14 @@ pub(super) async fn ask_all(runtimes: &[Option<OciRuntime>]) -> Vec<Answers> {
         }
     }
     let answers = join_all(programs.iter().map(ask)).await;
-    let of_program = |runtime: &OciRuntime| {
-        let at = programs.iter().position(|other| is_same(other, runtime))?;
-        answers.get(at).cloned()
-    };
     runtimes
         .iter()
-        .map(|runtime| runtime.as_ref().and_then(of_program).unwrap_or_default())
+        .map(|runtime| {
+            let runtime = runtime.as_ref()?;
+            let at = programs.iter().position(|other| is_same(other, runtime))?;
+            answers.get(at).cloned()
+        })
+        .map(Option::unwrap_or_default)
         .collect()
 }
 
@@ -42,9 +43,9 @@ fn is_same(one: &OciRuntime, other: &OciRuntime) -> bool {
         && one.systemd_cgroup == other.systemd_cgroup
 }
 
-async fn ask(runtime: &OciRuntime) -> Answers {
+async fn ask(runtime: &OciRuntime) -> OciRuntimeAnswers {
     let (version, features) = tokio::join!(runtime.version(), runtime.features());
-    Answers {
+    OciRuntimeAnswers {
         version: version.ok(),
         features: features.ok(),
     }

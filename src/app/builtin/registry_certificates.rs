@@ -10,11 +10,11 @@ use crate::runtime::Runtime;
 use crate::tls::Clients;
 
 /// How often the directories are read.
-const LOOK: Duration = Duration::from_secs(60);
+const CERTIFICATE_READ_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Looks at the certificates for ever.
 pub(super) async fn watch(clients: Arc<Clients>, runtime: Arc<Runtime>) {
-    let mut tick = interval(LOOK);
+    let mut tick = interval(CERTIFICATE_READ_INTERVAL);
     // A disk that hangs must not be followed by a burst.
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 
-use super::{BuiltinError, convert, handlers, report_hooks};
+use super::{BuiltinRuntimeError, convert, handlers, report_hooks};
 use crate::config;
 use crate::reload::Reconfigure;
 use crate::runtime::Runtime;
 use crate::runtime::sections::ProgramError;
 
 /// The running runtime.
-struct Running {
+struct RunningRuntime {
     runtime: Arc<Runtime>,
     /// The programs of handlers that are missing now.
     missing: Mutex<Vec<ProgramError>>,
@@ -26,7 +26,7 @@ pub(super) fn reconfigure(
     missing: Vec<ProgramError>,
 ) -> Box<Reconfigure> {
     let missing = Mutex::new(missing);
-    let running = Arc::new(Running { runtime, missing });
+    let running = Arc::new(RunningRuntime { runtime, missing });
     Box::new(move |config| {
         let (running, config) = (Arc::clone(&running), config.clone());
         let work = threads.spawn(async move { running.take_over(&config).await });
@@ -34,8 +34,8 @@ pub(super) fn reconfigure(
     })
 }
 
-impl Running {
-    async fn take_over(&self, config: &config::Runtime) -> Result<(), BuiltinError> {
+impl RunningRuntime {
+    async fn take_over(&self, config: &config::Runtime) -> Result<(), BuiltinRuntimeError> {
         let search = env::var_os("PATH").unwrap_or_default();
         let found = handlers::find(config, &search).await?;
         if let Some(lost) = self.first_lost(&found.missing) {

@@ -6,39 +6,39 @@ use http::Method as Verb;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
-pub(super) use crate::lifecycle::capture::requests::MOST_BYTES;
+pub(super) use crate::lifecycle::capture::requests::MAX_RECORDING_LEN;
 
-use super::super::Failure;
-use super::super::ask::Endpoint;
-use super::super::http::AskError;
+use super::super::CommandFailure;
+use super::super::ask::AdminEndpoint;
+use super::super::http::AdminRequestError;
 use super::super::output;
 use crate::lifecycle::capture::RequestsHead;
-use crate::lifecycle::capture::requests::{RecordedCall, RecordedPart, RecordingWish};
+use crate::lifecycle::capture::requests::{RecordedBatch, RecordedCall, RecordingRequest};
 use crate::units;
 
-const REQUESTS: &str = "/debug/requests";
+const REQUESTS_PAGE: &str = "/debug/requests";
 
 /// The daemon keeps 16 MiB until they are fetched.
-const INTERVAL: Duration = Duration::from_millis(500);
+const FETCH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Records for this time, or until Ctrl-C.
 ///
 /// # Errors
 /// If the running criscope refuses or goes away.
 pub(super) async fn record(
-    endpoint: &Endpoint,
+    endpoint: &AdminEndpoint,
     lasts: Duration,
     max_bytes: u64,
-) -> Result<(RequestsHead, Vec<RecordedCall>), Failure> {
+) -> Result<(RequestsHead, Vec<RecordedCall>), CommandFailure> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let from = units::unix_us(SystemTime::now());
-    let wish = RecordingWish {
+    let wish = RecordingRequest {
         for_ms: u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX),
         max_bytes,
     };
     let wish = serde_json::to_vec(&wish).map_err(std::io::Error::from)?;
-    let begun = endpoint.change(Verb::POST, REQUESTS, wish).await;
+    let begun = endpoint.change(Verb::POST, REQUESTS_PAGE, wish).await;
     begun.map_err(only_root)?;
     output::hint(format_args!(
         "recording requests, with the secrets in them, for {}; Ctrl-C ends it early",
@@ -49,13 +49,14 @@ pub(super) async fn record(
     let last = loop {
         let rest = end.saturating_duration_since(Instant::now());
         let stopped = tokio::select! {
-            () = sleep(rest.min(INTERVAL)) => rest.is_zero(),
+            () = sleep(rest.min(FETCH_INTERVAL)) => rest.is_zero(),
             _ = interrupt.recv() => true,
             _ = terminate.recv() => true,
         };
-        let mut part = match stopped {
-            true => fetch(endpoint, Verb::DELETE, REQUESTS).await?,
-            false => fetch(endpoint, Verb::POST, "/debug/requests/take").await?,
+        let mut part = if stopped {
+            fetch(endpoint, Verb::DELETE, REQUESTS_PAGE).await?
+        } else {
+            fetch(endpoint, Verb::POST, "/debug/requests/take").await?
         };
         calls.append(&mut part.calls);
         if stopped || part.over {
@@ -79,15 +80,19 @@ pub(super) async fn record(
     Ok((head, calls))
 }
 
-async fn fetch(endpoint: &Endpoint, verb: Verb, path: &str) -> Result<RecordedPart, AskError> {
+async fn fetch(
+    endpoint: &AdminEndpoint,
+    verb: Verb,
+    path: &str,
+) -> Result<RecordedBatch, AdminRequestError> {
     let body = endpoint.change(verb, path, Vec::new()).await?;
     endpoint.parse(path, &body)
 }
 
 /// The port does not have the page.
-fn only_root(error: AskError) -> AskError {
+fn only_root(error: AdminRequestError) -> AdminRequestError {
     match error {
-        AskError::NoPage { address, .. } => AskError::Refused {
+        AdminRequestError::NoPage { address, .. } => AdminRequestError::Refused {
             address,
             text: "requests are recorded over the socket of admin.socket only: run this as root"
                 .to_owned(),

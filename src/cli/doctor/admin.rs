@@ -6,33 +6,36 @@ use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
 use super::super::http::get;
-use super::super::output::Finding;
+use super::super::output::ReportFinding;
 
 const TOPIC: &str = "admin";
 
-pub(super) async fn check(address: Option<SocketAddr>) -> Vec<Finding> {
+pub(super) async fn check(address: Option<SocketAddr>) -> Vec<ReportFinding> {
     let Some(address) = address else {
-        return vec![Finding::ok(TOPIC, "off")];
+        return vec![ReportFinding::ok(TOPIC, "off")];
     };
     let mut findings = vec![occupant(address).await];
     if !address.ip().is_loopback() {
         let text = format!("{address} can be reached from elsewhere, without authentication");
-        findings.push(Finding::warn(TOPIC, text).hint(
+        findings.push(ReportFinding::warn(TOPIC, text).hint(
             "its pages show pod and image names: use 127.0.0.1, or restrict access with a firewall",
         ));
     }
     findings
 }
 
-async fn occupant(address: SocketAddr) -> Finding {
+async fn occupant(address: SocketAddr) -> ReportFinding {
     match TcpListener::bind(address).await {
-        Ok(_) => Finding::ok(TOPIC, format!("{address} is free")),
-        Err(error) if error.kind() == ErrorKind::AddrInUse => match is_criscope(address).await {
-            true => Finding::ok(TOPIC, format!("criscope answers on {address}")),
-            false => Finding::fail(TOPIC, format!("another program listens on {address}"))
-                .hint("set admin.listen to a free port"),
-        },
-        Err(error) => Finding::fail(TOPIC, format!("cannot listen on {address}: {error}"))
+        Ok(_) => ReportFinding::ok(TOPIC, format!("{address} is free")),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            if is_criscope(address).await {
+                ReportFinding::ok(TOPIC, format!("criscope answers on {address}"))
+            } else {
+                ReportFinding::fail(TOPIC, format!("another program listens on {address}"))
+                    .hint("set admin.listen to a free port")
+            }
+        }
+        Err(error) => ReportFinding::fail(TOPIC, format!("cannot listen on {address}: {error}"))
             .hint("set admin.listen to an address of this machine"),
     }
 }
@@ -50,16 +53,16 @@ async fn is_criscope(address: SocketAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::super::http::tests::serve_once;
-    use super::super::super::output::Level;
+    use super::super::super::output::FindingLevel;
     use super::*;
 
     #[tokio::test]
     async fn our_own_port_is_told_from_a_foreign_one() {
         let ours = serve_once("HTTP/1.0 200 OK\r\n\r\n# HELP x\ncriscope_build_info 1\n").await;
-        assert_eq!(occupant(ours).await.level, Level::Ok);
+        assert_eq!(occupant(ours).await.level, FindingLevel::Ok);
         let foreign = serve_once("HTTP/1.0 200 OK\r\n\r\nhello\n").await;
         let finding = occupant(foreign).await;
-        assert_eq!(finding.level, Level::Fail);
+        assert_eq!(finding.level, FindingLevel::Fail);
         assert_eq!(
             finding.text,
             format!("another program listens on {foreign}")
@@ -70,10 +73,10 @@ mod tests {
     async fn an_open_address_is_warned_of() {
         let findings = check(Some(SocketAddr::from(([0, 0, 0, 0], 0)))).await;
         let levels: Vec<_> = findings.iter().map(|finding| finding.level).collect();
-        assert_eq!(levels, [Level::Ok, Level::Warn]);
+        assert_eq!(levels, [FindingLevel::Ok, FindingLevel::Warn]);
         // TEST-NET-1 is not an address of this machine.
         let findings = check(Some(SocketAddr::from(([192, 0, 2, 1], 0)))).await;
-        assert_eq!(findings[0].level, Level::Fail);
-        assert_eq!(check(None).await, [Finding::ok(TOPIC, "off")]);
+        assert_eq!(findings[0].level, FindingLevel::Fail);
+        assert_eq!(check(None).await, [ReportFinding::ok(TOPIC, "off")]);
     }
 }

@@ -9,14 +9,15 @@ use std::time::Duration;
 use nix::unistd::geteuid;
 use serde_json::Value;
 
-use super::super::output::Finding;
+use super::super::output::ReportFinding;
 use super::classes;
 use super::criu;
 use super::hook_environment;
 use super::hooks;
 use super::images;
 use super::oci_faults;
-use super::trial::{self, Trial};
+use super::oci_runtimes::oci_runtimes;
+use super::trial::{self, TrialContainer};
 use crate::config::{CgroupDriver, Cni, Misfit, Runtime};
 use crate::units;
 
@@ -30,7 +31,7 @@ const CGROUP_V2: &str = "/sys/fs/cgroup/cgroup.controllers";
 /// Suffixes of files in `conf_dir` (CNI specification).
 const NETWORK_ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
 
-pub(super) fn check(runtime: &Runtime) -> Vec<Finding> {
+pub(super) fn check(runtime: &Runtime) -> Vec<ReportFinding> {
     let search = env::var_os("PATH").unwrap_or_default();
     let own = env::current_exe().unwrap_or_default();
     let is_root = geteuid().is_root();
@@ -42,8 +43,9 @@ pub(super) fn check(runtime: &Runtime) -> Vec<Finding> {
     findings.push(shim(runtime, &own, &search));
     findings.extend(networks(&runtime.cni));
     findings.extend(hooks::check(&runtime.pods.hooks_dir));
-    findings.extend(hook_environment::check(runtime, &search));
-    findings.extend(oci_faults::check(runtime, &search));
+    let runtimes = oci_runtimes(runtime, &search);
+    findings.extend(hook_environment::check(&runtimes));
+    findings.extend(oci_faults::check(&runtimes));
     let pods = &runtime.pods;
     let (blockio, rdt) = (&pods.blockio_config_file, &pods.rdt_config_file);
     findings.extend(classes::check(blockio.as_deref(), rdt.as_deref()));
@@ -53,17 +55,17 @@ pub(super) fn check(runtime: &Runtime) -> Vec<Finding> {
 }
 
 /// The runtime mounts, creates namespaces and cgroups.
-fn privilege(is_root: bool) -> Option<Finding> {
+fn privilege(is_root: bool) -> Option<ReportFinding> {
     (!is_root).then(|| {
-        Finding::warn(TOPIC, "it needs root; this is another user")
+        ReportFinding::warn(TOPIC, "it needs root; this is another user")
             .hint("run criscope as root, or with the systemd unit; run the doctor as root too, to see everything")
     })
 }
 
-fn handlers(runtime: &Runtime, search: &OsStr) -> Vec<Finding> {
+fn handlers(runtime: &Runtime, search: &OsStr) -> Vec<ReportFinding> {
     let found = match runtime.handler_programs(search) {
         Ok(found) => found,
-        Err(error) => return vec![Finding::fail(TOPIC, error.to_string())],
+        Err(error) => return vec![ReportFinding::fail(TOPIC, error.to_string())],
     };
     let words: Vec<_> = found
         .handlers
@@ -77,9 +79,9 @@ fn handlers(runtime: &Runtime, search: &OsStr) -> Vec<Finding> {
             format!("{} ({}{default})", handler.name, program.display())
         })
         .collect();
-    let ok = Finding::ok(TOPIC, format!("handlers: {}", words.join(", ")));
+    let ok = ReportFinding::ok(TOPIC, format!("handlers: {}", words.join(", ")));
     let missing = found.missing.iter();
-    let missing = missing.map(|error| Finding::warn(TOPIC, error.to_string()));
+    let missing = missing.map(|error| ReportFinding::warn(TOPIC, error.to_string()));
     std::iter::once(ok)
         .chain(missing)
         .chain(misfits(runtime))
@@ -88,16 +90,16 @@ fn handlers(runtime: &Runtime, search: &OsStr) -> Vec<Finding> {
 }
 
 /// Handlers whose program is not called like runc.
-fn misfits(runtime: &Runtime) -> impl Iterator<Item = Finding> {
+fn misfits(runtime: &Runtime) -> impl Iterator<Item = ReportFinding> {
     runtime.handlers.iter().filter_map(|handler| {
         let program = handler.program().display();
         let text = format!("handler {}: {program} {}", handler.name, handler.misfit()?);
-        Some(Finding::warn(TOPIC, text).hint(Misfit::HINT))
+        Some(ReportFinding::warn(TOPIC, text).hint(Misfit::HINT))
     })
 }
 
 /// Handlers with writable cgroups where cgroups are v1, with which the runtime does not start.
-fn without_cgroup_v2(runtime: &Runtime, v2: &Path) -> impl Iterator<Item = Finding> {
+fn without_cgroup_v2(runtime: &Runtime, v2: &Path) -> impl Iterator<Item = ReportFinding> {
     let is_v2 = v2.exists();
     let handlers = runtime.handlers.iter();
     let handlers = handlers.filter(move |handler| handler.cgroup_writable && !is_v2);
@@ -106,12 +108,13 @@ fn without_cgroup_v2(runtime: &Runtime, v2: &Path) -> impl Iterator<Item = Findi
         let text = format!(
             "runtime.handlers.{name}.cgroup_writable needs cgroup v2, and this node has v1"
         );
-        Finding::fail(TOPIC, text).hint("remove the key, or boot the node with cgroup v2 only")
+        ReportFinding::fail(TOPIC, text)
+            .hint("remove the key, or boot the node with cgroup v2 only")
     })
 }
 
 /// Runs a container with each handler.
-fn trials(runtime: &Runtime, search: &OsStr) -> Vec<Finding> {
+fn trials(runtime: &Runtime, search: &OsStr) -> Vec<ReportFinding> {
     // Reported above.
     let Ok(found) = runtime.handler_programs(search) else {
         return Vec::new();
@@ -123,7 +126,7 @@ fn trials(runtime: &Runtime, search: &OsStr) -> Vec<Finding> {
         fitting.filter(|(handler, _)| handler.misfit().is_none() && handler.runtime_type.is_none());
     let findings = fitting.map(|(handler, program)| {
         let systemd = handler.systemd_cgroup;
-        let trial = Trial {
+        let trial = TrialContainer {
             program,
             systemd_cgroup: systemd.unwrap_or_else(|| is_systemd(runtime.cgroup_driver)),
             options: &handler.options,
@@ -135,26 +138,31 @@ fn trials(runtime: &Runtime, search: &OsStr) -> Vec<Finding> {
     findings.collect()
 }
 
-fn tried(name: &str, is_default: bool, result: Result<Duration, trial::Error>) -> Finding {
+fn tried(
+    name: &str,
+    is_default: bool,
+    result: Result<Duration, trial::TrialError>,
+) -> ReportFinding {
     match result {
         Ok(took) => {
             let took = units::duration(took.as_secs_f64() * 1e3);
-            Finding::ok(TOPIC, format!("{name} ran a container in {took}"))
+            ReportFinding::ok(TOPIC, format!("{name} ran a container in {took}"))
         }
-        Err(error @ (trial::Error::NoProgram | trial::Error::Prepare(_))) => {
-            Finding::warn(TOPIC, format!("{name} was not tried: {error}"))
+        Err(error @ (trial::TrialError::NoProgram | trial::TrialError::Prepare(_))) => {
+            ReportFinding::warn(TOPIC, format!("{name} was not tried: {error}"))
         }
         Err(error) => {
             let text = format!("{name} cannot run a container on this node: {error}");
-            match is_default {
-                true => Finding::fail(TOPIC, text),
-                false => Finding::warn(TOPIC, text),
+            if is_default {
+                ReportFinding::fail(TOPIC, text)
+            } else {
+                ReportFinding::warn(TOPIC, text)
             }
         }
     }
 }
 
-/// As the runtime decides: systemd where it runs the node and cgroups are v2.
+/// Returns whether the built-in runtime uses systemd's cgroup driver: by default where systemd runs the node and cgroups are v2.
 fn is_systemd(driver: CgroupDriver) -> bool {
     match driver {
         CgroupDriver::Systemd => true,
@@ -165,15 +173,15 @@ fn is_systemd(driver: CgroupDriver) -> bool {
     }
 }
 
-fn shim(runtime: &Runtime, own: &Path, search: &OsStr) -> Finding {
+fn shim(runtime: &Runtime, own: &Path, search: &OsStr) -> ReportFinding {
     match runtime.shim_program(own, search) {
-        Ok(program) => Finding::ok(TOPIC, format!("shim: {}", program.display())),
-        Err(error) => Finding::fail(TOPIC, error.to_string()),
+        Ok(program) => ReportFinding::ok(TOPIC, format!("shim: {}", program.display())),
+        Err(error) => ReportFinding::fail(TOPIC, error.to_string()),
     }
 }
 
 /// The network of pods: the first valid one in the order of file names. Each of its plugins must be installed.
-fn networks(cni: &Cni) -> Vec<Finding> {
+fn networks(cni: &Cni) -> Vec<ReportFinding> {
     let dir = &cni.conf_dir;
     let mut names: Vec<_> = entries(dir)
         .filter(|name| {
@@ -191,20 +199,20 @@ fn networks(cni: &Cni) -> Vec<Finding> {
             }
             Err(why) => {
                 let text = format!("{} is not a network: {why}", dir.join(&name).display());
-                findings.push(Finding::warn(TOPIC, text));
+                findings.push(ReportFinding::warn(TOPIC, text));
             }
         }
     }
     let text = format!("no network is configured in {}", dir.display());
     findings.push(
-        Finding::warn(TOPIC, text).hint(
+        ReportFinding::warn(TOPIC, text).hint(
             "the node stays NotReady until the network add-on of the cluster writes one there",
         ),
     );
     findings
 }
 
-fn network(cni: &Cni, name: &str, mut plugins: Vec<String>) -> Finding {
+fn network(cni: &Cni, name: &str, mut plugins: Vec<String>) -> ReportFinding {
     plugins.retain(|plugin| !cni.bin_dirs.iter().any(|dir| dir.join(plugin).is_file()));
     let dirs: Vec<_> = cni
         .bin_dirs
@@ -213,14 +221,14 @@ fn network(cni: &Cni, name: &str, mut plugins: Vec<String>) -> Finding {
         .collect();
     if plugins.is_empty() {
         let text = format!("network: {name} in {}", cni.conf_dir.display());
-        return Finding::ok(TOPIC, text);
+        return ReportFinding::ok(TOPIC, text);
     }
     let text = format!(
         "the network {name} needs the CNI plugins {}, which are not in {}",
         plugins.join(", "),
         dirs.join(", ")
     );
-    Finding::fail(TOPIC, text).hint(
+    ReportFinding::fail(TOPIC, text).hint(
         "install them (Debian: containernetworking-plugins; others come with the network add-on), or set runtime.cni.bin_dirs",
     )
 }
@@ -260,7 +268,7 @@ fn entries(dir: &Path) -> impl Iterator<Item = String> {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
-    use super::super::super::output::Level;
+    use super::super::super::output::FindingLevel;
     use super::*;
     use crate::config::Config;
 
@@ -279,9 +287,9 @@ mod tests {
         runtime.cni.bin_dirs = vec![dir.path().join("bin")];
         let own = dir.path().join("criscope");
 
-        assert_eq!(handlers(&runtime, search)[0].level, Level::Fail);
-        assert_eq!(shim(&runtime, &own, search).level, Level::Fail);
-        assert_eq!(levels(&runtime.cni), [Level::Warn]);
+        assert_eq!(handlers(&runtime, search)[0].level, FindingLevel::Fail);
+        assert_eq!(shim(&runtime, &own, search).level, FindingLevel::Fail);
+        assert_eq!(levels(&runtime.cni), [FindingLevel::Warn]);
 
         program(dir.path(), "crun");
         program(dir.path(), "criscope-shim");
@@ -294,8 +302,8 @@ mod tests {
         let found = handlers(&runtime, search);
         let text = format!("handlers: crun ({}/crun, default)", dir.path().display());
         assert_eq!((found.len(), &found[0].text), (1, &text));
-        assert_eq!(shim(&runtime, &own, search).level, Level::Ok);
-        assert_eq!(levels(&runtime.cni), [Level::Fail]);
+        assert_eq!(shim(&runtime, &own, search).level, FindingLevel::Ok);
+        assert_eq!(levels(&runtime.cni), [FindingLevel::Fail]);
 
         fs::create_dir(dir.path().join("bin")).expect("made");
         program(&dir.path().join("bin"), "bridge");
@@ -306,11 +314,11 @@ mod tests {
             found[0].text
         );
         program(&dir.path().join("bin"), "host-local");
-        assert_eq!(levels(&runtime.cni), [Level::Ok]);
+        assert_eq!(levels(&runtime.cni), [FindingLevel::Ok]);
 
         // Invalid files are skipped, as the runtime does, and reported.
         fs::write(dir.path().join("net.d/10-a.conflist"), "{").expect("written");
-        assert_eq!(levels(&runtime.cni), [Level::Warn, Level::Ok]);
+        assert_eq!(levels(&runtime.cni), [FindingLevel::Warn, FindingLevel::Ok]);
     }
 
     #[test]
@@ -320,7 +328,7 @@ mod tests {
         let text = "[runtime]\ndefault_handler = \"runc\"\n[runtime.handlers.runc]\n\
             [runtime.handlers.kata]\nruntime_type = \"io.containerd.kata.v2\"\n\
             [runtime.handlers.both]\nruntime_type = \"io.containerd.runc.v2\"\npath = \"/no/such/crun\"\n";
-        let config = Config::from_text("c", text, &crate::config::Overrides::default());
+        let config = Config::from_text("c", text, &crate::config::FlagOverrides::default());
         let runtime = config.expect("valid").runtime.expect("built in");
         program(dir.path(), "runc");
         program(dir.path(), "containerd-shim-runc-v2");
@@ -349,11 +357,11 @@ mod tests {
     fn a_shim_of_containerd_is_no_oci_runtime() {
         let text = "[runtime]\ndefault_handler = \"runc\"\n[runtime.handlers.runc]\n\
             [runtime.handlers.kata]\npath = \"/opt/kata/bin/containerd-shim-kata-v2\"\n";
-        let config = Config::from_text("c", text, &crate::config::Overrides::default());
+        let config = Config::from_text("c", text, &crate::config::FlagOverrides::default());
         let runtime = config.expect("valid").runtime.expect("built in");
         let found: Vec<_> = misfits(&runtime).collect();
         assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(found[0].level, Level::Warn);
+        assert_eq!(found[0].level, FindingLevel::Warn);
         let hint = found[0].hint.as_deref().unwrap_or_default();
         assert!(hint.contains("runtime_type"), "{found:?}");
     }
@@ -361,30 +369,37 @@ mod tests {
     #[test]
     fn writable_cgroups_need_version_2() {
         let text = "[runtime.handlers.runc]\ncgroup_writable = true\n[runtime.handlers.crun]\n";
-        let config = Config::from_text("c", text, &crate::config::Overrides::default());
+        let config = Config::from_text("c", text, &crate::config::FlagOverrides::default());
         let runtime = config.expect("valid").runtime.expect("built in");
         let dir = tempfile::tempdir().expect("made");
         assert_eq!(without_cgroup_v2(&runtime, dir.path()).count(), 0);
         let found: Vec<_> = without_cgroup_v2(&runtime, &dir.path().join("missing")).collect();
         assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(found[0].level, Level::Fail);
+        assert_eq!(found[0].level, FindingLevel::Fail);
         assert!(found[0].text.contains("handlers.runc."), "{found:?}");
     }
 
     #[test]
     fn a_handler_that_refuses_containers_is_no_ok() {
-        let refused = || Err(trial::Error::Refused("unknown cgroup version".to_owned()));
+        let refused = || {
+            Err(trial::TrialError::Refused(
+                "unknown cgroup version".to_owned(),
+            ))
+        };
         let finding = tried("crun", true, refused());
-        assert_eq!(finding.level, Level::Fail);
+        assert_eq!(finding.level, FindingLevel::Fail);
         assert!(
             finding.text.ends_with("unknown cgroup version"),
             "{finding:?}"
         );
-        assert_eq!(tried("crun", false, refused()).level, Level::Warn);
-        assert_eq!(tried("crun", true, Ok(Duration::ZERO)).level, Level::Ok);
+        assert_eq!(tried("crun", false, refused()).level, FindingLevel::Warn);
         assert_eq!(
-            tried("crun", true, Err(trial::Error::NoProgram)).level,
-            Level::Warn
+            tried("crun", true, Ok(Duration::ZERO)).level,
+            FindingLevel::Ok
+        );
+        assert_eq!(
+            tried("crun", true, Err(trial::TrialError::NoProgram)).level,
+            FindingLevel::Warn
         );
     }
 
@@ -392,10 +407,10 @@ mod tests {
     fn who_is_not_root_is_told() {
         assert_eq!(privilege(true), None);
         let finding = privilege(false).expect("a finding");
-        assert_eq!(finding.level, Level::Warn);
+        assert_eq!(finding.level, FindingLevel::Warn);
     }
 
-    fn levels(cni: &Cni) -> Vec<Level> {
+    fn levels(cni: &Cni) -> Vec<FindingLevel> {
         networks(cni).iter().map(|finding| finding.level).collect()
     }
 }

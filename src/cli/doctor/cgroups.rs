@@ -1,4 +1,4 @@
-//! What the trial of an OCI runtime leaves below `/sys/fs/cgroup`.
+//! Removes the cgroups that the trial of an OCI runtime leaves below `/sys/fs/cgroup`.
 //!
 //! With cgroup v1, crun also makes a directory for each hierarchy that the kernel has and that is not mounted. It lies in the tmpfs
 //! around the mount points, where files of a cgroup are plain ones, and crun does not remove it.
@@ -12,17 +12,17 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long a cgroup may be busy after its processes have been killed.
-const LIMIT: Duration = Duration::from_secs(1);
-const POLL: Duration = Duration::from_millis(10);
+const BUSY_CGROUP_TIMEOUT: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Where hierarchies are mounted, and the directories that exist there before a trial.
 #[derive(Debug)]
-pub(super) struct Cgroups<'a> {
+pub(super) struct CgroupSnapshot<'a> {
     root: &'a Path,
     before: HashSet<OsString>,
 }
 
-impl<'a> Cgroups<'a> {
+impl<'a> CgroupSnapshot<'a> {
     pub(super) fn before(root: &'a Path) -> Self {
         let before = directories(root)
             .filter_map(|dir| Some(dir.file_name()?.to_owned()))
@@ -34,14 +34,14 @@ impl<'a> Cgroups<'a> {
     pub(super) fn remove(self, name: &str) {
         let hierarchies: Vec<_> = directories(self.root).collect();
         for hierarchy in hierarchies.iter().map(PathBuf::as_path).chain([self.root]) {
-            // What cannot be removed is as a runtime leaves it.
+            // A runtime leaves a busy cgroup as it is, too.
             let _ = remove(&hierarchy.join(name));
         }
-        let is_new = |dir: &&PathBuf| {
+        let new = hierarchies.iter().filter(|dir| {
             dir.file_name()
                 .is_some_and(|name| !self.before.contains(name))
-        };
-        for dir in hierarchies.iter().filter(is_new) {
+        });
+        for dir in new {
             // Another program may use it by now; then it is not empty.
             let _ = fs::remove_dir(dir);
         }
@@ -62,8 +62,11 @@ fn remove(dir: &Path) -> io::Result<()> {
     loop {
         match fs::remove_dir(dir) {
             Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => break,
-            Err(error) if error.kind() == ErrorKind::ResourceBusy && began.elapsed() < LIMIT => {
-                sleep(POLL);
+            Err(error)
+                if error.kind() == ErrorKind::ResourceBusy
+                    && began.elapsed() < BUSY_CGROUP_TIMEOUT =>
+            {
+                sleep(POLL_INTERVAL);
             }
             result => return result,
         }

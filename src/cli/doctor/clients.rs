@@ -5,21 +5,21 @@ use std::fs;
 use std::path::Path;
 use std::process;
 
-use super::super::output::Finding;
-use super::process::Node;
+use super::super::output::ReportFinding;
+use super::process::NodeFiles;
 use super::upstreams;
 use crate::call::Client;
 use crate::config::Config;
-use crate::install::{Served, served};
+use crate::install::{ServerConnection, served};
 
 const TOPIC: &str = "clients";
 
-pub(super) fn check(config: &Config, node: &Node) -> Vec<Finding> {
+pub(super) fn check(config: &Config, node: &NodeFiles) -> Vec<ReportFinding> {
     let served = match served() {
         Ok(served) => served,
         Err(error) => {
             let text = format!("the clients of the sockets are unknown: {error}");
-            return vec![Finding::warn(TOPIC, text)];
+            return vec![ReportFinding::warn(TOPIC, text)];
         }
     };
     let owners = owners(node, &served);
@@ -34,17 +34,17 @@ pub(super) fn check(config: &Config, node: &Node) -> Vec<Finding> {
 
 /// Programs by name, and the number of connections whose process this user may not inspect.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Connected {
+struct ConnectedPrograms {
     programs: BTreeMap<i32, String>,
     unknown: usize,
 }
 
-impl Connected {
+impl ConnectedPrograms {
     fn is_empty(&self) -> bool {
         self.programs.is_empty() && self.unknown == 0
     }
 
-    fn words(&self, node: &Node) -> String {
+    fn words(&self, node: &NodeFiles) -> String {
         let pids = self.programs.keys();
         let mut words: Vec<_> = pids.map(|pid| node.describe(*pid)).collect();
         if self.unknown > 0 {
@@ -59,8 +59,12 @@ impl Connected {
     }
 }
 
-fn connected(path: &Path, served: &[Served], owners: &HashMap<u32, (i32, String)>) -> Connected {
-    let mut connected = Connected::default();
+fn connected(
+    path: &Path,
+    served: &[ServerConnection],
+    owners: &HashMap<u32, (i32, String)>,
+) -> ConnectedPrograms {
+    let mut connected = ConnectedPrograms::default();
     for connection in served.iter().filter(|served| served.is_at(path)) {
         match owners.get(&connection.client) {
             Some((pid, comm)) => {
@@ -74,16 +78,16 @@ fn connected(path: &Path, served: &[Served], owners: &HashMap<u32, (i32, String)
 
 fn ours(
     listen: &Path,
-    served: &[Served],
+    served: &[ServerConnection],
     owners: &HashMap<u32, (i32, String)>,
-    node: &Node,
-) -> Finding {
+    node: &NodeFiles,
+) -> ReportFinding {
     let connected = connected(listen, served, owners);
     let shown = listen.display();
     if connected.is_empty() {
-        return Finding::ok(TOPIC, format!("no client is connected to {shown}"));
+        return ReportFinding::ok(TOPIC, format!("no client is connected to {shown}"));
     }
-    Finding::ok(
+    ReportFinding::ok(
         TOPIC,
         format!("connected to {shown}: {}", connected.words(node)),
     )
@@ -92,10 +96,10 @@ fn ours(
 fn past_us(
     name: &str,
     endpoint: &Path,
-    served: &[Served],
+    served: &[ServerConnection],
     owners: &HashMap<u32, (i32, String)>,
-    node: &Node,
-) -> Option<Finding> {
+    node: &NodeFiles,
+) -> Option<ReportFinding> {
     let mut connected = connected(endpoint, served, owners);
     let own = i32::try_from(process::id()).unwrap_or_default();
     connected
@@ -108,7 +112,7 @@ fn past_us(
         "also connected to {name}, not through criscope: {}",
         connected.words(node)
     );
-    let finding = Finding::ok(TOPIC, text);
+    let finding = ReportFinding::ok(TOPIC, text);
     if connected.has(Client::Kubelet) {
         return Some(finding.hint(
             "a kubelet's cAdvisor always asks the runtime itself, outside the CRI; see kubelet above for where its CRI calls go",
@@ -118,7 +122,7 @@ fn past_us(
 }
 
 /// The programs that have each of these sockets open.
-fn owners(node: &Node, served: &[Served]) -> HashMap<u32, (i32, String)> {
+fn owners(node: &NodeFiles, served: &[ServerConnection]) -> HashMap<u32, (i32, String)> {
     let wanted: HashSet<u32> = served.iter().map(|served| served.client).collect();
     let mut owners = HashMap::new();
     for pid in node.pids() {
@@ -160,7 +164,7 @@ mod tests {
         let _client = UnixStream::connect(&path).expect("connected");
         let _server = listener.accept().expect("accepted");
 
-        let node = Node::default();
+        let node = NodeFiles::default();
         let own = i32::try_from(process::id()).expect("fits");
         // A child of a concurrent test has our sockets too, until its `exec`.
         let (served, owners) = until("a look at ourselves alone", || {
@@ -177,14 +181,14 @@ mod tests {
 
     #[test]
     fn what_only_root_can_name_is_counted() {
-        let served = [Served {
+        let served = [ServerConnection {
             path: "/run/c.sock".into(),
             file: None,
             client: 7,
         }];
         let found = connected(Path::new("/var/run/c.sock"), &served, &HashMap::new());
         assert_eq!(
-            found.words(&Node::default()),
+            found.words(&NodeFiles::default()),
             "1 more that only root can name"
         );
     }

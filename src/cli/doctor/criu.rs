@@ -5,22 +5,22 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use super::super::output::{Finding, Level};
+use super::super::output::{FindingLevel, ReportFinding};
 use crate::config::Runtime;
 
 const TOPIC: &str = "checkpoints";
 
 /// Programs that CRIU calls during a dump, and `criu check` does not look for: two lock the network of the pod, one copies the files of
 /// a tmpfs.
-const HELPERS: [&str; 3] = ["iptables-restore", "ip6tables-restore", "tar"];
+const CRIU_HELPERS: [&str; 3] = ["iptables-restore", "ip6tables-restore", "tar"];
 
 /// Nothing, unless they are turned on.
-pub(super) fn check(runtime: &Runtime, search: &OsStr, is_root: bool) -> Vec<Finding> {
+pub(super) fn check(runtime: &Runtime, search: &OsStr, is_root: bool) -> Vec<ReportFinding> {
     if !runtime.enable_criu {
         return Vec::new();
     }
     let mut findings = vec![criu(search, is_root)];
-    if findings[0].level == Level::Ok {
+    if findings[0].level == FindingLevel::Ok {
         findings.extend(helpers(search));
     }
     // Missing ones are reported with the runtime.
@@ -35,39 +35,39 @@ pub(super) fn check(runtime: &Runtime, search: &OsStr, is_root: bool) -> Vec<Fin
                 handler.name,
                 program.display()
             );
-            Finding::warn(TOPIC, text).hint("runc has it, and crun if it was built with CRIU")
+            ReportFinding::warn(TOPIC, text).hint("runc has it, and crun if it was built with CRIU")
         }));
     }
     findings
 }
 
 /// `criu check` looks for what the kernel must have.
-fn criu(search: &OsStr, is_root: bool) -> Finding {
+fn criu(search: &OsStr, is_root: bool) -> ReportFinding {
     let Some(program) = find("criu", search) else {
-        return Finding::fail(TOPIC, "runtime.enable_criu is set, and criu is not on PATH")
+        return ReportFinding::fail(TOPIC, "runtime.enable_criu is set, and criu is not on PATH")
             .hint("install CRIU (Debian: criu)");
     };
     if !is_root {
-        return Finding::warn(TOPIC, "criu check was not run: it needs root");
+        return ReportFinding::warn(TOPIC, "criu check was not run: it needs root");
     }
     match run(&program, &["check"], search) {
         Ok(done) if done.status.success() => {
-            Finding::ok(TOPIC, format!("{} works on this kernel", program.display()))
+            ReportFinding::ok(TOPIC, format!("{} works on this kernel", program.display()))
         }
         Ok(done) => {
             let said = String::from_utf8_lossy(&done.stderr);
             let first = said.lines().find(|line| line.contains("Error"));
             let why = first.unwrap_or("it tells no reason");
-            Finding::fail(TOPIC, format!("criu check fails: {why}"))
+            ReportFinding::fail(TOPIC, format!("criu check fails: {why}"))
                 .hint("the kernel may be newer than this CRIU")
         }
-        Err(error) => Finding::fail(TOPIC, format!("{}: {error}", program.display())),
+        Err(error) => ReportFinding::fail(TOPIC, format!("{}: {error}", program.display())),
     }
 }
 
 /// The programs that are missing.
-fn helpers(search: &OsStr) -> Option<Finding> {
-    let missing = HELPERS.into_iter();
+fn helpers(search: &OsStr) -> Option<ReportFinding> {
+    let missing = CRIU_HELPERS.into_iter();
     let missing: Vec<_> = missing
         .filter(|name| find(name, search).is_none())
         .collect();
@@ -79,7 +79,7 @@ fn helpers(search: &OsStr) -> Option<Finding> {
         missing.join(", ")
     );
     let hint = "install them (Debian: iptables, tar), or have CRIU lock networks with nftables: network-lock in /etc/criu/runc.conf";
-    Some(Finding::warn(TOPIC, text).hint(hint))
+    Some(ReportFinding::warn(TOPIC, text).hint(hint))
 }
 
 fn find(name: &str, search: &OsStr) -> Option<PathBuf> {
@@ -98,7 +98,7 @@ mod tests {
     use criscope_testkit::executable::executable;
 
     use super::*;
-    use crate::config::{Config, Overrides};
+    use crate::config::{Config, FlagOverrides};
 
     fn script(dir: &Path, name: &str, text: &str) {
         let path = dir.join(name);
@@ -116,7 +116,7 @@ mod tests {
             )
         };
         let runtime = |on| {
-            let config = Config::from_text("c", &text(on), &Overrides::default());
+            let config = Config::from_text("c", &text(on), &FlagOverrides::default());
             config.expect("valid").runtime.expect("built in")
         };
         script(dir.path(), "runc", "exit 1");
@@ -128,7 +128,7 @@ mod tests {
                 .map(|finding| finding.level)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(levels(), [Level::Fail, Level::Warn]);
+        assert_eq!(levels(), [FindingLevel::Fail, FindingLevel::Warn]);
         script(
             dir.path(),
             "criu",
@@ -140,11 +140,11 @@ mod tests {
         script(dir.path(), "runc", "exit 0");
         script(dir.path(), "tar", "exit 0");
         let found = check(&runtime(true), search, true);
-        assert_eq!(found[1].level, Level::Warn, "{found:?}");
+        assert_eq!(found[1].level, FindingLevel::Warn, "{found:?}");
         let missing = ": iptables-restore, ip6tables-restore";
         assert!(found[1].text.ends_with(missing), "{found:?}");
         script(dir.path(), "iptables-restore", "exit 0");
         script(dir.path(), "ip6tables-restore", "exit 0");
-        assert_eq!(levels(), [Level::Ok]);
+        assert_eq!(levels(), [FindingLevel::Ok]);
     }
 }

@@ -1,57 +1,26 @@
 //! Checks whether the OCI runtimes of handlers give hooks the environment of the image.
 
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-
-use super::super::output::Finding;
-use crate::app::OciVersion;
-use crate::config::{Handler, Runtime};
+use super::super::output::ReportFinding;
+use super::oci_runtimes::HandlerRuntime;
 
 const TOPIC: &str = "hooks";
 const HINT: &str = "update runc to 1.3; criscope gives every hook an environment, but does not see hooks that a program between it and runc adds, such as nvidia-container-runtime";
 
-/// A warning for each handler whose OCI runtime does. Programs that are missing are reported with the runtime.
-pub(super) fn check(runtime: &Runtime, search: &OsStr) -> Vec<Finding> {
-    let Ok(found) = runtime.handler_programs(search) else {
-        return Vec::new();
-    };
-    let findings = found.handlers.iter().filter_map(|(handler, program)| {
-        let program = oci_program(handler, program, search)?;
-        let version = version(&program, search)?;
+/// A warning for each handler whose OCI runtime does.
+pub(super) fn check(runtimes: &[HandlerRuntime]) -> Vec<ReportFinding> {
+    let affected = runtimes
+        .iter()
+        .filter(|found| found.version.gives_hooks_the_image_environment());
+    let findings = affected.map(|found| {
         let text = format!(
             "handler {}: {} is runc {}, which gives createContainer hooks without env the environment of the image, and runs them as root on the node (the class of CVE-2025-23266)",
-            handler.name,
-            program.display(),
-            version.version,
+            found.handler,
+            found.program.display(),
+            found.version.version,
         );
-        let is_affected = version.gives_hooks_the_image_environment();
-        is_affected.then(|| Finding::warn(TOPIC, text).hint(HINT))
+        ReportFinding::warn(TOPIC, text).hint(HINT)
     });
     findings.collect()
-}
-
-/// The OCI runtime of a handler, which a shim of containerd may call. Other shims have hooks of their own.
-pub(super) fn oci_program(handler: &Handler, program: &Path, search: &OsStr) -> Option<PathBuf> {
-    if handler.containerd_shim().is_none() {
-        return handler.misfit().is_none().then(|| program.to_owned());
-    }
-    if !handler.has_runc_shim() {
-        return None;
-    }
-    let called = handler.called_by_shim();
-    let mut programs = std::env::split_paths(search).map(|dir| dir.join(called));
-    programs.find(|path| path.is_file())
-}
-
-pub(super) fn version(program: &Path, search: &OsStr) -> Option<OciVersion> {
-    let mut command = Command::new(program);
-    command
-        .arg("--version")
-        .env("PATH", search)
-        .stdin(Stdio::null());
-    let output = command.output().ok()?;
-    OciVersion::parse(&String::from_utf8_lossy(&output.stdout))
 }
 
 #[cfg(test)]
@@ -60,9 +29,11 @@ mod tests {
 
     use criscope_testkit::executable::executable;
 
-    use super::super::super::output::Level;
+    use super::super::super::output::FindingLevel;
+    use super::super::oci_faults;
+    use super::super::oci_runtimes::oci_runtimes;
     use super::*;
-    use crate::config::{Config, Overrides};
+    use crate::config::{Config, FlagOverrides};
 
     #[test]
     fn old_versions_of_runc_are_named_also_behind_a_shim() {
@@ -71,20 +42,26 @@ mod tests {
         let text = "[runtime]\ndefault_handler = \"runc\"\n[runtime.handlers.runc]\n[runtime.handlers.crun]\n\
             [runtime.handlers.behind]\nruntime_type = \"io.containerd.runc.v2\"\n\
             [runtime.handlers.kata]\nruntime_type = \"io.containerd.kata.v2\"\n";
-        let config = Config::from_text("c", text, &Overrides::default());
+        let config = Config::from_text("c", text, &FlagOverrides::default());
         let runtime = config.expect("valid").runtime.expect("built in");
+        let asked = dir.path().join("asked");
         let program = |name: &str, says: &str| {
             let path = dir.path().join(name);
             // Replaced, not rewritten: the kernel refuses to write to a program that runs.
             let _ = fs::remove_file(&path);
-            executable(&path, &format!("#!/bin/sh\necho \"{says}\"\n"));
+            let script = format!(
+                "#!/bin/sh\necho {name} >>{}\necho \"{says}\"\n",
+                asked.display()
+            );
+            executable(&path, &script);
         };
         for shim in ["containerd-shim-runc-v2", "containerd-shim-kata-v2"] {
             program(shim, "runc version 1.0.0");
         }
         program("crun", "crun version 1.8.1");
         program("runc", "runc version 1.1.5+ds1");
-        let found = check(&runtime, search);
+        let runtimes = oci_runtimes(&runtime, search);
+        let found = check(&runtimes);
         let mut named: Vec<_> = found
             .iter()
             .map(|one| (one.level, one.text.as_str()))
@@ -95,13 +72,19 @@ mod tests {
             .into_iter()
             .zip(["handler behind: ", "handler runc: "])
         {
-            assert_eq!(level, Level::Warn);
+            assert_eq!(level, FindingLevel::Warn);
             assert!(
                 text.starts_with(handler) && text.contains("runc 1.1.5+ds1"),
                 "{text}"
             );
         }
+        // Two handlers have runc, and two checks look at it.
+        assert_eq!(oci_faults::check(&runtimes).len(), 3);
+        let asked = fs::read_to_string(&asked).expect("what was asked");
+        let mut asked: Vec<_> = asked.lines().collect();
+        asked.sort_unstable();
+        assert_eq!(asked, ["crun", "runc"]);
         program("runc", "runc version 1.3.3");
-        assert_eq!(check(&runtime, search), []);
+        assert_eq!(check(&oci_runtimes(&runtime, search)), []);
     }
 }

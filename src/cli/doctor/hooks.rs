@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::super::output::Finding;
+use super::super::output::ReportFinding;
 use crate::app::Hooks;
 
 const TOPIC: &str = "hooks";
 
 /// No finding if no directory is configured.
-pub(super) fn check(directories: &[PathBuf]) -> Vec<Finding> {
+pub(super) fn check(directories: &[PathBuf]) -> Vec<ReportFinding> {
     if directories.is_empty() {
         return Vec::new();
     }
@@ -16,20 +16,20 @@ pub(super) fn check(directories: &[PathBuf]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for directory in directories.iter().filter(|path| !path.exists()) {
         let text = format!("{} does not exist", directory.display());
-        findings.push(Finding::warn(TOPIC, text));
+        findings.push(ReportFinding::warn(TOPIC, text));
     }
     for (path, error) in &hooks.broken {
         let text = format!("{}: {error}", path.display());
         findings.push(
-            Finding::fail(TOPIC, text)
-                .hint("no container can be created until the file is mended or removed"),
+            ReportFinding::fail(TOPIC, text)
+                .hint("no container can be created until the file is fixed or removed"),
         );
     }
     for (path, program) in hooks.without_program() {
         let (path, program) = (path.display(), program.display());
         let text = format!("{path}: its program {program} does not exist");
         findings.push(
-            Finding::fail(TOPIC, text)
+            ReportFinding::fail(TOPIC, text)
                 .hint("containers that meet its conditions cannot be created"),
         );
     }
@@ -39,7 +39,7 @@ pub(super) fn check(directories: &[PathBuf]) -> Vec<Finding> {
             .map(|path| path.display().to_string())
             .collect();
         let text = format!("{} of {}", hooks.len(), names.join(", "));
-        findings.push(Finding::ok(TOPIC, text));
+        findings.push(ReportFinding::ok(TOPIC, text));
     }
     findings
 }
@@ -48,7 +48,7 @@ pub(super) fn check(directories: &[PathBuf]) -> Vec<Finding> {
 mod tests {
     use std::fs;
 
-    use super::super::super::output::Level;
+    use super::super::super::output::FindingLevel;
     use super::*;
 
     #[test]
@@ -67,10 +67,13 @@ mod tests {
             fs::write(dir.path().join(name), text).expect("written");
         };
         write("a.json", "/");
-        assert_eq!(levels(&directories[..1]), [Level::Ok]);
-        assert_eq!(levels(&directories), [Level::Warn]);
+        assert_eq!(levels(&directories[..1]), [FindingLevel::Ok]);
+        assert_eq!(levels(&directories), [FindingLevel::Warn]);
         write("b.json", "/no/such/program");
         fs::write(dir.path().join("c.json"), "{").expect("written");
-        assert_eq!(levels(&directories[..1]), [Level::Fail, Level::Fail]);
+        assert_eq!(
+            levels(&directories[..1]),
+            [FindingLevel::Fail, FindingLevel::Fail]
+        );
     }
 }

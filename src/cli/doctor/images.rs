@@ -1,24 +1,24 @@
 //! Checks the configuration files for images: registries, credentials, verification and decryption keys.
 
-use super::super::output::Finding;
+use super::super::output::ReportFinding;
 use crate::app::unusable_image_files;
 use crate::config::Runtime;
 
 const TOPIC: &str = "images";
 
 /// No finding if all can be used, or none is configured.
-pub(super) fn check(runtime: &Runtime) -> Vec<Finding> {
+pub(super) fn check(runtime: &Runtime) -> Vec<ReportFinding> {
     let unusable = unusable_image_files(runtime).into_iter();
     let findings =
-        unusable.map(|file| Finding::fail(TOPIC, file.reason).hint(file.affected.words()));
+        unusable.map(|file| ReportFinding::fail(TOPIC, file.reason).hint(file.affected.words()));
     findings.collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::output::Level;
+    use super::super::super::output::FindingLevel;
     use super::*;
-    use crate::config::{Config, Overrides};
+    use crate::config::{Config, FlagOverrides};
 
     #[test]
     fn files_that_refuse_images_are_failures() {
@@ -26,13 +26,13 @@ mod tests {
         let missing = dir.path().join("verifiers");
         let findings = |more: &str| {
             let text = format!("[runtime.images]\n{more}");
-            let config = Config::from_text("test", &text, &Overrides::default());
+            let config = Config::from_text("test", &text, &FlagOverrides::default());
             check(&config.expect("valid").runtime.expect("built in"))
         };
         assert!(findings("").is_empty());
         let found = findings(&format!("verifier_bin_dir = {missing:?}\n"));
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].level, Level::Fail);
+        assert_eq!(found[0].level, FindingLevel::Fail);
         std::fs::create_dir(&missing).expect("made");
         let found = findings(&format!("decryption_keys_path = {missing:?}\n"));
         assert!(found.is_empty());

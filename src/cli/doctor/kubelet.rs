@@ -5,36 +5,36 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::super::output::Finding;
-use super::process::Node;
+use super::super::output::ReportFinding;
+use super::process::NodeFiles;
 use super::upstreams;
 use crate::call::Client;
 use crate::config::Config;
 use crate::settings::{lexical, show_endpoint};
 
 const TOPIC: &str = "kubelet";
-const FLAG: &str = "--container-runtime-endpoint";
-const IMAGE_FLAG: &str = "--image-service-endpoint";
-const KEY: &str = "containerRuntimeEndpoint";
-const IMAGE_KEY: &str = "imageServiceEndpoint";
+const ENDPOINT_FLAG: &str = "--container-runtime-endpoint";
+const IMAGE_ENDPOINT_FLAG: &str = "--image-service-endpoint";
+const ENDPOINT_KEY: &str = "containerRuntimeEndpoint";
+const IMAGE_ENDPOINT_KEY: &str = "imageServiceEndpoint";
 
 /// The configuration file of kubeadm.
-const USUAL_FILE: &str = "/var/lib/kubelet/config.yaml";
+const DEFAULT_CONFIG_FILE: &str = "/var/lib/kubelet/config.yaml";
 
 /// The kubelet's default (KubeletConfiguration v1beta1).
-const DEFAULT: &str = "unix:///run/containerd/containerd.sock";
+const DEFAULT_ENDPOINT: &str = "unix:///run/containerd/containerd.sock";
 
 /// Suffix of the path by which a kubelet recognises CRI-O and reads statistics itself instead of asking the runtime.
 const CRIO_SUFFIX: &str = "run/crio/crio.sock";
 
 /// A setting of the kubelet and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Setting {
+struct KubeletSetting {
     endpoint: String,
     source: String,
 }
 
-pub(super) fn check(config: Option<&Config>, node: &Node) -> Vec<Finding> {
+pub(super) fn check(config: Option<&Config>, node: &NodeFiles) -> Vec<ReportFinding> {
     let pids: Vec<_> = node
         .pids()
         .into_iter()
@@ -55,22 +55,28 @@ pub(super) fn check(config: Option<&Config>, node: &Node) -> Vec<Finding> {
     findings
 }
 
-fn not_running(config: Option<&Config>, node: &Node) -> Vec<Finding> {
-    if !node.path(USUAL_FILE).exists() {
-        return vec![Finding::ok(TOPIC, "there is no kubelet on this node")];
+fn not_running(config: Option<&Config>, node: &NodeFiles) -> Vec<ReportFinding> {
+    if !node.path(DEFAULT_CONFIG_FILE).exists() {
+        return vec![ReportFinding::ok(TOPIC, "there is no kubelet on this node")];
     }
-    let arguments = [format!("--config={USUAL_FILE}")];
+    let arguments = [format!("--config={DEFAULT_CONFIG_FILE}")];
     judge("a kubelet, not running now,", &arguments, config, node)
 }
 
-fn judge(who: &str, arguments: &[String], config: Option<&Config>, node: &Node) -> Vec<Finding> {
-    let runtime = effective(arguments, FLAG, KEY, node).unwrap_or_else(|| Setting {
-        endpoint: DEFAULT.to_owned(),
-        source: "its default".to_owned(),
-    });
+fn judge(
+    who: &str,
+    arguments: &[String],
+    config: Option<&Config>,
+    node: &NodeFiles,
+) -> Vec<ReportFinding> {
+    let runtime =
+        effective(arguments, ENDPOINT_FLAG, ENDPOINT_KEY, node).unwrap_or_else(|| KubeletSetting {
+            endpoint: DEFAULT_ENDPOINT.to_owned(),
+            source: "its default".to_owned(),
+        });
     let text = format!("{who} uses {} ({})", runtime.endpoint, runtime.source);
     let Some(config) = config else {
-        return vec![Finding::ok(TOPIC, text)];
+        return vec![ReportFinding::ok(TOPIC, text)];
     };
     let used = path_of(&runtime.endpoint);
     if !config.serves_at(&used) {
@@ -82,38 +88,44 @@ fn judge(who: &str, arguments: &[String], config: Option<&Config>, node: &Node) 
             }
             None => format!("{text}: neither criscope's socket nor a backend of it"),
         };
-        return vec![Finding::warn(TOPIC, finding).hint(change)];
+        return vec![ReportFinding::warn(TOPIC, finding).hint(change)];
     }
-    let mut findings = vec![Finding::ok(TOPIC, text)];
-    if let Some(images) = effective(arguments, IMAGE_FLAG, IMAGE_KEY, node)
+    let mut findings = vec![ReportFinding::ok(TOPIC, text)];
+    if let Some(images) = effective(arguments, IMAGE_ENDPOINT_FLAG, IMAGE_ENDPOINT_KEY, node)
         && !config.serves_at(&path_of(&images.endpoint))
     {
         let text = format!(
             "{who} sends image calls to {} ({}), so criscope sees no pulls",
             images.endpoint, images.source
         );
-        findings.push(Finding::warn(TOPIC, text).hint(format!("remove {IMAGE_KEY}")));
+        findings
+            .push(ReportFinding::warn(TOPIC, text).hint(format!("remove {IMAGE_ENDPOINT_KEY}")));
     }
     findings
 }
 
-fn change(setting: &Setting, config: &Config) -> String {
+fn change(setting: &KubeletSetting, config: &Config) -> String {
     let listen = show_endpoint(&config.server.listen);
-    if setting.source == FLAG {
+    if setting.source == ENDPOINT_FLAG {
         // kubeadm before 1.34 writes the flag into kubeadm-flags.env.
         return format!(
-            "the flag wins over the file: set {FLAG}={listen} where the kubelet's flags are set (kubeadm: /var/lib/kubelet/kubeadm-flags.env) and restart the kubelet; docs/INSTALL.md"
+            "the flag wins over the file: set {ENDPOINT_FLAG}={listen} where the kubelet's flags are set (kubeadm: /var/lib/kubelet/kubeadm-flags.env) and restart the kubelet; docs/INSTALL.md"
         );
     }
     format!(
-        "once criscope runs, set {KEY}: {listen} in the kubelet's configuration and restart the kubelet; docs/INSTALL.md"
+        "once criscope runs, set {ENDPOINT_KEY}: {listen} in the kubelet's configuration and restart the kubelet; docs/INSTALL.md"
     )
 }
 
 /// The effective value: a flag overrides the drop-ins, a later drop-in an earlier one, and drop-ins the file.
-fn effective(arguments: &[String], name: &str, key: &str, node: &Node) -> Option<Setting> {
+fn effective(
+    arguments: &[String],
+    name: &str,
+    key: &str,
+    node: &NodeFiles,
+) -> Option<KubeletSetting> {
     if let Some(endpoint) = flag(arguments, name) {
-        return Some(Setting {
+        return Some(KubeletSetting {
             endpoint,
             source: name.to_owned(),
         });
@@ -123,7 +135,7 @@ fn effective(arguments: &[String], name: &str, key: &str, node: &Node) -> Option
     files.into_iter().find_map(|file| {
         let text = fs::read_to_string(node.path(&file)).ok()?;
         let endpoint = field(&text, key)?;
-        Some(Setting {
+        Some(KubeletSetting {
             endpoint,
             source: file.display().to_string(),
         })
@@ -145,7 +157,7 @@ fn flag(arguments: &[String], name: &str) -> Option<String> {
 }
 
 /// The files of `--config-dir`, the one with precedence first: they are merged in the order of their names.
-fn drop_ins(arguments: &[String], node: &Node) -> Vec<PathBuf> {
+fn drop_ins(arguments: &[String], node: &NodeFiles) -> Vec<PathBuf> {
     let Some(directory) = flag(arguments, "--config-dir").map(PathBuf::from) else {
         return Vec::new();
     };
@@ -186,8 +198,7 @@ fn path_of(endpoint: &str) -> PathBuf {
 }
 
 /// With another path than CRI-O's own the kubelet asks the runtime for statistics.
-fn crio(config: &Config) -> Option<Finding> {
-    let is_crio = |path: &Path| show_endpoint(path).ends_with(CRIO_SUFFIX);
+fn crio(config: &Config) -> Option<ReportFinding> {
     let listen = &config.server.listen;
     if is_crio(listen) || !upstreams(config).any(|(_, endpoint)| is_crio(endpoint)) {
         return None;
@@ -196,24 +207,28 @@ fn crio(config: &Config) -> Option<Finding> {
         "takes statistics from CRI-O itself behind {}, and no longer from cAdvisor",
         show_endpoint(listen)
     );
-    Some(Finding::warn(TOPIC, text).hint(format!(
+    Some(ReportFinding::warn(TOPIC, text).hint(format!(
         "to keep it as it was, listen on a path that ends with {CRIO_SUFFIX}; docs/INSTALL.md"
     )))
 }
 
+fn is_crio(path: &Path) -> bool {
+    show_endpoint(path).ends_with(CRIO_SUFFIX)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::super::output::Level;
+    use super::super::super::output::FindingLevel;
     use super::*;
 
-    struct Fake {
+    struct FakeNode {
         _directory: tempfile::TempDir,
-        node: Node,
+        node: NodeFiles,
     }
 
-    fn node(files: &[(&str, &str)]) -> Fake {
+    fn node(files: &[(&str, &str)]) -> FakeNode {
         let directory = tempfile::tempdir().expect("a directory");
-        let node = Node {
+        let node = NodeFiles {
             root: directory.path().to_owned(),
         };
         for (path, content) in files {
@@ -221,7 +236,7 @@ mod tests {
             fs::create_dir_all(path.parent().expect("has one")).expect("made");
             fs::write(path, content).expect("written");
         }
-        Fake {
+        FakeNode {
             _directory: directory,
             node,
         }
@@ -231,7 +246,7 @@ mod tests {
         Config::with_upstream("/run/containerd/containerd.sock".into())
     }
 
-    fn only(files: &[(&str, &str)]) -> Finding {
+    fn only(files: &[(&str, &str)]) -> ReportFinding {
         let fake = node(files);
         let findings = check(Some(&config()), &fake.node);
         assert_eq!(findings.len(), 1, "{findings:?}");
@@ -272,7 +287,7 @@ mod tests {
     #[test]
     fn a_kubelet_that_goes_past_us_is_warned_of() {
         let finding = only(&[RUNS, ("/proc/812/cmdline", "/usr/bin/kubelet\0")]);
-        assert_eq!(finding.level, Level::Warn);
+        assert_eq!(finding.level, FindingLevel::Warn);
         assert_eq!(
             finding.text,
             "kubelet (pid 812) uses unix:///run/containerd/containerd.sock (its default): directly to upstream, so criscope sees no calls"
@@ -295,14 +310,14 @@ mod tests {
         let fake = node(&[RUNS, ("/proc/812/cmdline", "/usr/bin/kubelet\0")]);
         let findings = check(Some(&config), &fake.node);
         let levels: Vec<_> = findings.iter().map(|finding| finding.level).collect();
-        assert_eq!(levels, [Level::Ok], "{findings:?}");
+        assert_eq!(levels, [FindingLevel::Ok], "{findings:?}");
     }
 
     #[test]
     fn a_stopped_kubelet_is_read_from_its_file() {
         let text = "containerRuntimeEndpoint: unix:///run/criscope/criscope.sock\n";
         let finding = only(&[(CONFIG, text)]);
-        assert_eq!(finding.level, Level::Ok, "{finding:?}");
+        assert_eq!(finding.level, FindingLevel::Ok, "{finding:?}");
         assert_eq!(
             only(&[("/proc/1/comm", "init\n")]).text,
             "there is no kubelet on this node"
@@ -316,7 +331,7 @@ mod tests {
         let fake = node(&[(CONFIG, text)]);
         let findings = check(Some(&config()), &fake.node);
         let levels: Vec<_> = findings.iter().map(|finding| finding.level).collect();
-        assert_eq!(levels, [Level::Ok, Level::Warn]);
+        assert_eq!(levels, [FindingLevel::Ok, FindingLevel::Warn]);
     }
 
     #[test]
@@ -324,7 +339,7 @@ mod tests {
         let mut config = Config::with_upstream("/var/run/crio/crio.sock".into());
         assert_eq!(
             crio(&config).map(|finding| finding.level),
-            Some(Level::Warn)
+            Some(FindingLevel::Warn)
         );
         config.server.listen = "/run/criscope/run/crio/crio.sock".into();
         assert_eq!(crio(&config), None);
@@ -333,8 +348,11 @@ mod tests {
     #[test]
     fn nested_fields_are_not_the_setting() {
         let text = "a:\n  containerRuntimeEndpoint: unix:///x\ncontainerRuntimeEndpointOld: y\n";
-        assert_eq!(field(text, KEY), None);
-        assert_eq!(field("containerRuntimeEndpoint: \"\"\n", KEY), None);
-        assert_eq!(field("{ not json", KEY), None);
+        assert_eq!(field(text, ENDPOINT_KEY), None);
+        assert_eq!(
+            field("containerRuntimeEndpoint: \"\"\n", ENDPOINT_KEY),
+            None
+        );
+        assert_eq!(field("{ not json", ENDPOINT_KEY), None);
     }
 }

@@ -2,16 +2,16 @@
 
 use nix::sys::resource::{Resource, getrlimit};
 
-use super::super::output::Finding;
-use super::process::Node;
+use super::super::output::ReportFinding;
+use super::process::NodeFiles;
 
 const TOPIC: &str = "limits";
 
 /// Each caller takes one descriptor, each stream may take one more, and a misbehaving client may hold hundreds open.
-const ENOUGH: u64 = 4096;
+const MIN_FILE_DESCRIPTORS: u64 = 4096;
 
 /// The limit of the running criscope, else that of this shell, which a criscope started from it would inherit.
-pub(super) fn check(running: Option<i32>, node: &Node) -> Finding {
+pub(super) fn check(running: Option<i32>, node: &NodeFiles) -> ReportFinding {
     let of_process = running.and_then(|pid| {
         let limit = open_files(&node.proc(pid, "limits")?)?;
         Some((limit, node.describe(pid)))
@@ -22,17 +22,17 @@ pub(super) fn check(running: Option<i32>, node: &Node) -> Finding {
             Ok((soft, _)) => (soft, "a criscope started from here".to_owned()),
             Err(errno) => {
                 let text = format!("the limit of open files is unknown: {}", errno.desc());
-                return Finding::warn(TOPIC, text);
+                return ReportFinding::warn(TOPIC, text);
             }
         },
     };
     let text = format!("{whose} may have {limit} files open");
-    if limit < ENOUGH {
-        Finding::warn(TOPIC, text).hint(format!(
-            "raise it to {ENOUGH} or more: LimitNOFILE= in the unit, or ulimit -n"
+    if limit < MIN_FILE_DESCRIPTORS {
+        ReportFinding::warn(TOPIC, text).hint(format!(
+            "raise it to {MIN_FILE_DESCRIPTORS} or more: LimitNOFILE= in the unit, or ulimit -n"
         ))
     } else {
-        Finding::ok(TOPIC, text)
+        ReportFinding::ok(TOPIC, text)
     }
 }
 

@@ -14,6 +14,7 @@ mod kubelet;
 mod limits;
 mod listen;
 mod oci_faults;
+mod oci_runtimes;
 mod process;
 mod socket;
 mod trial;
@@ -28,11 +29,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::format::{self, Format};
-use super::output::{Finding, Level};
-use super::{ConfigArgs, Failure, USUAL_FILE};
+use super::format::{self, OutputFormat};
+use super::output::{FindingLevel, ReportFinding};
+use super::{CommandFailure, ConfigSourceArgs, DEFAULT_CONFIG_FILE};
 use crate::config::{Config, ConfigErrors};
-use process::Node;
+use process::NodeFiles;
 
 /// Sockets of common runtimes.
 const USUAL_SOCKETS: [&str; 4] = [
@@ -43,7 +44,7 @@ const USUAL_SOCKETS: [&str; 4] = [
 ];
 
 /// Timeout of every check.
-const PATIENCE: Duration = Duration::from_secs(3);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Check this node step by step and recommend fixes
 ///
@@ -52,40 +53,40 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    config: ConfigArgs,
+    config: ConfigSourceArgs,
     /// Output format, instead of text
     #[arg(long, short, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<OutputFormat>,
     /// The same as -o json
     #[arg(long, hide = true, conflicts_with = "output")]
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let mut report = Report::new(args.output.or(args.json.then_some(Format::Json)));
-    runtime.block_on(examine(&mut report, &args.config, &Node::default()))?;
+    let mut report = DoctorReport::new(args.output.or(args.json.then_some(OutputFormat::Json)));
+    runtime.block_on(examine(&mut report, &args.config, &NodeFiles::default()))?;
     report.finish()
 }
 
 /// The findings, printed as they are made.
-struct Report {
-    findings: Vec<Finding>,
+struct DoctorReport {
+    findings: Vec<ReportFinding>,
     /// `None`: printed as text.
-    format: Option<Format>,
+    format: Option<OutputFormat>,
 }
 
-impl Report {
-    fn new(format: Option<Format>) -> Self {
+impl DoctorReport {
+    fn new(format: Option<OutputFormat>) -> Self {
         Self {
             findings: Vec::new(),
             format,
         }
     }
 
-    fn add(&mut self, findings: impl IntoIterator<Item = Finding>) -> io::Result<()> {
+    fn add(&mut self, findings: impl IntoIterator<Item = ReportFinding>) -> io::Result<()> {
         for finding in findings {
             if self.format.is_none() {
                 finding.write(&mut anstream::stdout())?;
@@ -95,27 +96,27 @@ impl Report {
         Ok(())
     }
 
-    fn count(&self, level: Level) -> usize {
+    fn count(&self, level: FindingLevel) -> usize {
         self.findings
             .iter()
             .filter(|finding| finding.level == level)
             .count()
     }
 
-    fn finish(self) -> Result<(), Failure> {
-        let failed = self.count(Level::Fail);
+    fn finish(self) -> Result<(), CommandFailure> {
+        let failed = self.count(FindingLevel::Fail);
         if let Some(format) = self.format {
-            let whole = Whole {
+            let whole = JsonReport {
                 ok: failed == 0,
                 findings: &self.findings,
             };
             format::print(format, &whole)?;
         } else {
-            let warned = self.count(Level::Warn);
+            let warned = self.count(FindingLevel::Warn);
             writeln!(anstream::stdout(), "\n{failed} failed, {warned} warnings")?;
         }
         if failed > 0 {
-            return Err(Failure::Found);
+            return Err(CommandFailure::Found);
         }
         Ok(())
     }
@@ -123,13 +124,17 @@ impl Report {
 
 /// The report as JSON.
 #[derive(Serialize)]
-struct Whole<'a> {
+struct JsonReport<'a> {
     ok: bool,
-    findings: &'a [Finding],
+    findings: &'a [ReportFinding],
 }
 
-async fn examine(report: &mut Report, args: &ConfigArgs, node: &Node) -> io::Result<()> {
-    let config = match configuration(args, Path::new(USUAL_FILE)) {
+async fn examine(
+    report: &mut DoctorReport,
+    args: &ConfigSourceArgs,
+    node: &NodeFiles,
+) -> io::Result<()> {
+    let config = match configuration(args, Path::new(DEFAULT_CONFIG_FILE)) {
         Ok((config, finding)) => {
             report.add([finding])?;
             Some(config)
@@ -170,13 +175,16 @@ fn upstreams(config: &Config) -> impl Iterator<Item = (&str, &Path)> {
 }
 
 /// The configuration that `serve` would use, or its errors.
-fn configuration(args: &ConfigArgs, usual: &Path) -> Result<(Config, Finding), Vec<Finding>> {
+fn configuration(
+    args: &ConfigSourceArgs,
+    usual: &Path,
+) -> Result<(Config, ReportFinding), Vec<ReportFinding>> {
     match args.or_usual(usual).load() {
         Ok(loaded) => {
             let finding = match loaded.path {
-                Some(path) => Finding::ok("config", path.display().to_string()),
+                Some(path) => ReportFinding::ok("config", path.display().to_string()),
                 None if loaded.config.runtime.is_some() => by_default(),
-                None => Finding::ok("config", "from flags and defaults"),
+                None => ReportFinding::ok("config", "from flags and defaults"),
             };
             Ok((loaded.config, finding))
         }
@@ -185,8 +193,8 @@ fn configuration(args: &ConfigArgs, usual: &Path) -> Result<(Config, Finding), V
 }
 
 /// No runtime is configured, so the built-in one is used. Another runtime on the node may have been meant.
-fn by_default() -> Finding {
-    let found = Finding::ok("config", "from flags and defaults: the built-in runtime");
+fn by_default() -> ReportFinding {
+    let found = ReportFinding::ok("config", "from flags and defaults: the built-in runtime");
     match USUAL_SOCKETS.iter().find(|path| Path::new(path).exists()) {
         Some(socket) => found.hint(format!(
             "there is a runtime on this node: --upstream unix://{socket}"
@@ -195,9 +203,9 @@ fn by_default() -> Finding {
     }
 }
 
-fn explain(errors: &ConfigErrors) -> Vec<Finding> {
+fn explain(errors: &ConfigErrors) -> Vec<ReportFinding> {
     errors
         .iter()
-        .map(|error| Finding::fail("config", error.to_string()))
+        .map(|error| ReportFinding::fail("config", error.to_string()))
         .collect()
 }

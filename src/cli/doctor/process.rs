@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 /// The root of the node's files. Everything below is read through it, so that tests can simulate a node.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct NodeFiles {
     pub(super) root: PathBuf,
 }
 
-impl Default for Node {
+impl Default for NodeFiles {
     fn default() -> Self {
         Self {
             root: PathBuf::from("/"),
@@ -17,7 +17,7 @@ impl Default for Node {
     }
 }
 
-impl Node {
+impl NodeFiles {
     /// An absolute path below the root.
     pub(super) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();

@@ -9,7 +9,7 @@ use tokio::net::UnixStream;
 
 /// The state of a socket's path.
 #[derive(Debug)]
-pub(super) enum Socket {
+pub(super) enum SocketState {
     /// No such file.
     Absent,
     /// A file, but not a socket.
@@ -25,24 +25,24 @@ pub(super) enum Socket {
 }
 
 /// Checks the path, and connects if it is a socket. The connection is closed at once.
-pub(super) async fn probe(path: &Path) -> Socket {
+pub(super) async fn probe(path: &Path) -> SocketState {
     match fs::metadata(path) {
-        Ok(meta) if !meta.file_type().is_socket() => return Socket::OtherFile,
+        Ok(meta) if !meta.file_type().is_socket() => return SocketState::OtherFile,
         Ok(_) => {}
         Err(error) => return from_error(error),
     }
     match UnixStream::connect(path).await {
         // The kernel keeps the credentials of the process that called listen(2) (SO_PEERCRED, unix(7)).
-        Ok(stream) => Socket::Live(stream.peer_cred().ok().and_then(|peer| peer.pid())),
+        Ok(stream) => SocketState::Live(stream.peer_cred().ok().and_then(|peer| peer.pid())),
         Err(error) => from_error(error),
     }
 }
 
-fn from_error(error: io::Error) -> Socket {
+fn from_error(error: io::Error) -> SocketState {
     match error.kind() {
-        ErrorKind::NotFound => Socket::Absent,
-        ErrorKind::ConnectionRefused => Socket::Stale,
-        ErrorKind::PermissionDenied => Socket::Denied,
-        _ => Socket::Broken(error),
+        ErrorKind::NotFound => SocketState::Absent,
+        ErrorKind::ConnectionRefused => SocketState::Stale,
+        ErrorKind::PermissionDenied => SocketState::Denied,
+        _ => SocketState::Broken(error),
     }
 }

@@ -28,8 +28,8 @@ fn stale(path: &Path) {
     until_stale(path);
 }
 
-async fn upstream(path: &Path) -> Vec<(Level, String)> {
-    let findings = upstream::check("up", path, &Node::default()).await;
+async fn upstream(path: &Path) -> Vec<(FindingLevel, String)> {
+    let findings = upstream::check("up", path, &NodeFiles::default()).await;
     findings
         .into_iter()
         .map(|finding| (finding.level, finding.text))
@@ -37,7 +37,7 @@ async fn upstream(path: &Path) -> Vec<(Level, String)> {
 }
 
 /// The same for a runtime that answers. On a busy machine the doctor may time out: then it is repeated.
-async fn answering(path: &Path) -> Vec<(Level, String)> {
+async fn answering(path: &Path) -> Vec<(FindingLevel, String)> {
     for _ in 0..40 {
         let found = upstream(path).await;
         if !found.iter().any(|(_, text)| text.starts_with("no answer")) {
@@ -47,8 +47,8 @@ async fn answering(path: &Path) -> Vec<(Level, String)> {
     panic!("no answer");
 }
 
-async fn listen(path: &Path) -> Vec<(Level, String)> {
-    let (findings, _) = listen::check("server.listen", path, &Node::default()).await;
+async fn listen(path: &Path) -> Vec<(FindingLevel, String)> {
+    let (findings, _) = listen::check("server.listen", path, &NodeFiles::default()).await;
     findings
         .into_iter()
         .map(|finding| (finding.level, finding.text))
@@ -56,7 +56,7 @@ async fn listen(path: &Path) -> Vec<(Level, String)> {
 }
 
 fn own() -> String {
-    Node::default().describe(std::process::id().try_into().expect("fits"))
+    NodeFiles::default().describe(std::process::id().try_into().expect("fits"))
 }
 
 #[tokio::test]
@@ -64,31 +64,40 @@ async fn the_listen_path_in_every_state() {
     let dir = directory();
     let path = dir.path().join("a.sock");
     let shown = path.display();
-    let writable = (Level::Ok, format!("{} is writable", dir.path().display()));
+    let writable = (
+        FindingLevel::Ok,
+        format!("{} is writable", dir.path().display()),
+    );
 
-    let free = (Level::Ok, format!("{shown} is free"));
+    let free = (FindingLevel::Ok, format!("{shown} is free"));
     assert_eq!(listen(&path).await, [writable.clone(), free]);
 
     stale(&path);
     let left = (
-        Level::Warn,
+        FindingLevel::Warn,
         format!("{shown} is stale: no process listens on it"),
     );
     assert_eq!(listen(&path).await, [writable.clone(), left]);
 
     std::fs::remove_file(&path).expect("removed");
     let listener = StdListener::bind(&path).expect("bound");
-    let taken = (Level::Fail, format!("{} already listens on {shown}", own()));
+    let taken = (
+        FindingLevel::Fail,
+        format!("{} already listens on {shown}", own()),
+    );
     assert_eq!(listen(&path).await, [writable.clone(), taken]);
     let key = "runtime.containerd_socket";
-    let (findings, _) = listen::check(key, &path, &Node::default()).await;
+    let (findings, _) = listen::check(key, &path, &NodeFiles::default()).await;
     let hint = format!("stop it, or set {key} to another path");
     assert_eq!(findings[1].hint, Some(hint));
     drop(listener);
 
     std::fs::remove_file(&path).expect("removed");
     std::fs::write(&path, "").expect("written");
-    let file = (Level::Fail, format!("{shown} exists and is not a socket"));
+    let file = (
+        FindingLevel::Fail,
+        format!("{shown} exists and is not a socket"),
+    );
     assert_eq!(listen(&path).await, [writable, file]);
 
     // As `serve` does: it creates missing directories.
@@ -97,11 +106,11 @@ async fn the_listen_path_in_every_state() {
         "{} does not exist yet; serve creates it",
         dir.path().join("no/where").display()
     );
-    assert_eq!(listen(&nowhere).await[0], (Level::Ok, made));
+    assert_eq!(listen(&nowhere).await[0], (FindingLevel::Ok, made));
     let below_a_file = listen(&path.join("a.sock")).await;
     assert_eq!(
         below_a_file[0],
-        (Level::Fail, format!("{shown} is not a directory"))
+        (FindingLevel::Fail, format!("{shown} is not a directory"))
     );
 }
 
@@ -112,20 +121,20 @@ async fn an_upstream_that_is_not_there() {
     let shown = path.display();
     assert_eq!(
         upstream(&path).await,
-        [(Level::Fail, format!("{shown} does not exist"))]
+        [(FindingLevel::Fail, format!("{shown} does not exist"))]
     );
     stale(&path);
     assert_eq!(
         upstream(&path).await,
         [(
-            Level::Fail,
+            FindingLevel::Fail,
             format!("{shown} is stale: no process listens on it")
         )]
     );
     assert_eq!(
         upstream(dir.path()).await,
         [(
-            Level::Fail,
+            FindingLevel::Fail,
             format!("{} is not a socket", dir.path().display())
         )]
     );
@@ -147,7 +156,7 @@ async fn an_upstream_that_speaks_something_else() {
     });
     let found = answering(&path).await;
     let levels: Vec<_> = found.iter().map(|(level, _)| *level).collect();
-    assert_eq!(levels, [Level::Ok, Level::Fail], "{found:?}");
+    assert_eq!(levels, [FindingLevel::Ok, FindingLevel::Fail], "{found:?}");
     assert!(
         found[1].1.starts_with("does not speak gRPC over HTTP/2: "),
         "{found:?}"
@@ -164,18 +173,18 @@ async fn an_upstream_that_never_answers() {
         upstream(&path).await,
         [
             (
-                Level::Ok,
+                FindingLevel::Ok,
                 format!("{} accepts connections: {}", path.display(), own())
             ),
-            (Level::Fail, "no answer within 3 s".to_owned()),
+            (FindingLevel::Fail, "no answer within 3 s".to_owned()),
         ]
     );
 }
 
 /// Responses by path: a message, or `None` for Unimplemented.
-type Answers = Arc<dyn Fn(&str) -> Option<Vec<u8>> + Send + Sync>;
+type FakeResponses = Arc<dyn Fn(&str) -> Option<Vec<u8>> + Send + Sync>;
 
-fn runtime(path: &Path, answers: Answers) {
+fn runtime(path: &Path, answers: FakeResponses) {
     let listener = UnixListener::bind(path).expect("bound");
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -220,7 +229,7 @@ fn condition(kind: &str, status: bool) -> RuntimeCondition {
     }
 }
 
-fn answers(package: &'static str, ready: bool, network: bool) -> Answers {
+fn answers(package: &'static str, ready: bool, network: bool) -> FakeResponses {
     Arc::new(move |path| {
         let method = path.strip_prefix(&format!("/{package}.RuntimeService/"))?;
         match method {
@@ -253,7 +262,7 @@ fn answers(package: &'static str, ready: bool, network: bool) -> Answers {
 #[tokio::test]
 async fn a_runtime_in_every_state() {
     let dir = directory();
-    let ok = |text: &str| (Level::Ok, text.to_owned());
+    let ok = |text: &str| (FindingLevel::Ok, text.to_owned());
     let cases = [
         (
             answers("runtime.v1", true, true),
@@ -266,27 +275,30 @@ async fn a_runtime_in_every_state() {
         (
             answers("runtime.v1alpha2", false, false),
             vec![
-                (Level::Warn, "fakerd 7 speaks runtime.v1alpha2".to_owned()),
                 (
-                    Level::Fail,
+                    FindingLevel::Warn,
+                    "fakerd 7 speaks runtime.v1alpha2".to_owned(),
+                ),
+                (
+                    FindingLevel::Fail,
                     "not RuntimeReady: Because it\u{1b}[31m is so".to_owned(),
                 ),
                 (
-                    Level::Warn,
+                    FindingLevel::Warn,
                     "not NetworkReady: Because it\u{1b}[31m is so".to_owned(),
                 ),
             ],
         ),
         (
             answers("runtime.v9", true, true),
-            vec![(Level::Fail, "speaks gRPC, but has no CRI".to_owned())],
+            vec![(FindingLevel::Fail, "speaks gRPC, but has no CRI".to_owned())],
         ),
     ];
     for (i, (answers, expected)) in cases.into_iter().enumerate() {
         let path = dir.path().join(format!("{i}.sock"));
         runtime(&path, answers);
         let found = answering(&path).await;
-        assert_eq!(found[0].0, Level::Ok);
+        assert_eq!(found[0].0, FindingLevel::Ok);
         assert_eq!(found[1..], expected);
     }
 }
@@ -295,21 +307,21 @@ async fn a_runtime_in_every_state() {
 async fn the_whole_examination_fails_without_a_runtime_and_not_with_one() {
     let dir = directory();
     let path = dir.path().join("c.sock");
-    let args = ConfigArgs {
+    let args = ConfigSourceArgs {
         listen: Some(dir.path().join("a.sock").display().to_string()),
         upstream: Some(path.display().to_string()),
         admin: Some("127.0.0.1:0".to_owned()),
         config: None,
     };
-    let node = Node::default();
-    let mut report = Report::new(Some(Format::Json));
+    let node = NodeFiles::default();
+    let mut report = DoctorReport::new(Some(OutputFormat::Json));
     examine(&mut report, &args, &node).await.expect("examined");
-    assert_eq!(report.count(Level::Fail), 1, "{:?}", report.findings);
+    assert_eq!(report.count(FindingLevel::Fail), 1, "{:?}", report.findings);
 
     runtime(&path, answers("runtime.v1", true, true));
-    let mut report = Report::new(Some(Format::Json));
+    let mut report = DoctorReport::new(Some(OutputFormat::Json));
     examine(&mut report, &args, &node).await.expect("examined");
-    assert_eq!(report.count(Level::Fail), 0, "{:?}", report.findings);
+    assert_eq!(report.count(FindingLevel::Fail), 0, "{:?}", report.findings);
     let mut topics: Vec<_> = report.findings.iter().map(|f| f.topic.as_str()).collect();
     topics.dedup();
     assert_eq!(
@@ -324,7 +336,7 @@ async fn the_whole_examination_fails_without_a_runtime_and_not_with_one() {
 fn the_usual_file_is_used_only_when_nothing_is_said() {
     let dir = directory();
     let usual = dir.path().join("criscope.toml");
-    let nothing = ConfigArgs::default();
+    let nothing = ConfigSourceArgs::default();
     let (config, finding) = configuration(&nothing, &usual).expect("no file yet");
     assert!(config.runtime.is_some());
     assert_eq!(
@@ -338,9 +350,9 @@ fn the_usual_file_is_used_only_when_nothing_is_said() {
     assert_eq!(config.routing.default, "c");
     assert_eq!(finding.text, usual.display().to_string());
 
-    let flag = ConfigArgs {
+    let flag = ConfigSourceArgs {
         upstream: Some("/run/d.sock".to_owned()),
-        ..ConfigArgs::default()
+        ..ConfigSourceArgs::default()
     };
     let (config, _) = configuration(&flag, &usual).expect("flags are enough");
     assert_eq!(config.routing.default, "upstream");

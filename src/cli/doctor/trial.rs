@@ -11,25 +11,25 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::cgroups::Cgroups;
+use super::cgroups::CgroupSnapshot;
 
 /// How long the container may take, and how long its removal.
-const LIMIT: Duration = Duration::from_secs(10);
-const REMOVAL: Duration = Duration::from_secs(5);
-const POLL: Duration = Duration::from_millis(10);
+const CONTAINER_TIMEOUT: Duration = Duration::from_secs(10);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Longest error text, in bytes.
-const MOST: usize = 300;
+const MAX_ERROR_BYTES: usize = 300;
 
 /// Directories and links of the node that a program needs.
-const PARTS: [&str; 6] = ["bin", "lib", "lib32", "lib64", "sbin", "usr"];
+const NODE_DIRECTORIES: [&str; 6] = ["bin", "lib", "lib32", "lib64", "sbin", "usr"];
 
 /// An OCI runtime with the options that matter here.
 #[derive(Debug)]
-pub(super) struct Trial<'a> {
+pub(super) struct TrialContainer<'a> {
     /// The program.
     pub(super) program: &'a Path,
-    /// Whether it is called with `--systemd-cgroup`.
+    /// True if the runtime is called with `--systemd-cgroup`.
     pub(super) systemd_cgroup: bool,
     /// Further global options.
     pub(super) options: &'a [String],
@@ -41,7 +41,7 @@ pub(super) struct Trial<'a> {
 
 /// Why the container did not run.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(super) enum TrialError {
     /// The bundle cannot be made.
     #[error("the trial could not be prepared: {0}")]
     Prepare(io::Error),
@@ -51,34 +51,39 @@ pub(super) enum Error {
     /// The program does not start.
     #[error("it does not start: {0}")]
     Start(io::Error),
-    /// It did not end.
-    #[error("a container did not end within {LIMIT:?}")]
+    /// The container did not end in time.
+    #[error("a container did not end within {CONTAINER_TIMEOUT:?}")]
     Late,
-    /// It failed.
+    /// A step failed.
     #[error("{0}")]
     Refused(String),
 }
 
-impl Trial<'_> {
+impl TrialContainer<'_> {
     /// Runs the container and removes it. Returns how long it took.
-    pub(super) fn run(&self) -> Result<Duration, Error> {
+    pub(super) fn run(&self) -> Result<Duration, TrialError> {
         let argument = ["/bin/true", "/usr/bin/true"];
         let argument = argument.iter().find(|path| Path::new(path).exists());
-        let argument = argument.ok_or(Error::NoProgram)?;
-        let bundle = Bundle::make(self.temp, &spec(argument, self.systemd_cgroup))
-            .map_err(Error::Prepare)?;
-        let cgroups = Cgroups::before(self.cgroups);
-        let result = self.verb(&bundle, &["run", "--bundle"], LIMIT);
-        // It is gone already unless something went wrong.
+        let argument = argument.ok_or(TrialError::NoProgram)?;
+        let bundle = TrialBundle::make(self.temp, &spec(argument, self.systemd_cgroup))
+            .map_err(TrialError::Prepare)?;
+        let cgroups = CgroupSnapshot::before(self.cgroups);
+        let result = self.verb(&bundle, &["run", "--bundle"], CONTAINER_TIMEOUT);
+        // After success the container is gone already.
         if result.is_err() {
-            let _ = self.verb(&bundle, &["delete", "--force"], REMOVAL);
+            let _ = self.verb(&bundle, &["delete", "--force"], REMOVAL_TIMEOUT);
         }
         cgroups.remove(&name());
         result
     }
 
-    fn verb(&self, bundle: &Bundle, verb: &[&str], limit: Duration) -> Result<Duration, Error> {
-        let errors = File::create(bundle.errors()).map_err(Error::Prepare)?;
+    fn verb(
+        &self,
+        bundle: &TrialBundle,
+        verb: &[&str],
+        limit: Duration,
+    ) -> Result<Duration, TrialError> {
+        let errors = File::create(bundle.errors()).map_err(TrialError::Prepare)?;
         let mut command = Command::new(self.program);
         command.arg("--root").arg(bundle.state());
         if self.systemd_cgroup {
@@ -89,25 +94,25 @@ impl Trial<'_> {
             command.arg(&bundle.0);
         }
         command.arg(name()).stdin(Stdio::null());
-        let streams = errors.try_clone().map_err(Error::Prepare)?;
+        let streams = errors.try_clone().map_err(TrialError::Prepare)?;
         command
             .stdout(Stdio::from(streams))
             .stderr(Stdio::from(errors));
         let began = Instant::now();
-        let mut child = command.spawn().map_err(Error::Start)?;
+        let mut child = command.spawn().map_err(TrialError::Start)?;
         loop {
-            match child.try_wait().map_err(Error::Start)? {
+            match child.try_wait().map_err(TrialError::Start)? {
                 Some(status) if status.success() => return Ok(began.elapsed()),
                 Some(status) => {
                     let said = fs::read_to_string(bundle.errors()).unwrap_or_default();
-                    return Err(Error::Refused(last_line(&said, &status.to_string())));
+                    return Err(TrialError::Refused(last_line(&said, &status.to_string())));
                 }
                 None if began.elapsed() >= limit => {
                     let _ = child.kill();
                     let _ = child.wait();
-                    return Err(Error::Late);
+                    return Err(TrialError::Late);
                 }
-                None => sleep(POLL),
+                None => sleep(POLL_INTERVAL),
             }
         }
     }
@@ -121,12 +126,14 @@ fn name() -> String {
 fn last_line(said: &str, status: &str) -> String {
     let line = said.lines().map(str::trim).rfind(|line| !line.is_empty());
     let line = line.unwrap_or(status);
-    line[..line.floor_char_boundary(MOST)].to_owned()
+    line[..line.floor_char_boundary(MAX_ERROR_BYTES)].to_owned()
 }
 
 /// The parts of the node's root that are directories, to be mounted.
 fn parts() -> impl Iterator<Item = (&'static str, PathBuf)> {
-    let parts = PARTS.iter().map(|part| (*part, Path::new("/").join(part)));
+    let parts = NODE_DIRECTORIES
+        .iter()
+        .map(|part| (*part, Path::new("/").join(part)));
     parts.filter(|(_, path)| fs::symlink_metadata(path).is_ok())
 }
 
@@ -150,9 +157,10 @@ fn spec(program: &str, systemd: bool) -> Value {
         "options": ["nosuid", "mode=755", "size=64k"],
     });
     let namespaces = ["pid", "ipc", "uts", "mount", "network"];
-    let cgroup = match systemd {
-        true => format!("system.slice:criscope:{}", name()),
-        false => format!("/{}", name()),
+    let cgroup = if systemd {
+        format!("system.slice:criscope:{}", name())
+    } else {
+        format!("/{}", name())
     };
     json!({
         "ociVersion": "1.0.2",
@@ -173,21 +181,23 @@ fn spec(program: &str, systemd: bool) -> Value {
 
 /// The directory of a trial. It is removed piece by piece, never recursively: a mount that a runtime forgot must not be
 /// followed.
-struct Bundle(PathBuf);
+struct TrialBundle(PathBuf);
 
-impl Bundle {
+impl TrialBundle {
     fn make(temp: &Path, spec: &Value) -> io::Result<Self> {
         let bundle = Self(Self::unused(temp));
-        let dir = |path: &Path| DirBuilder::new().mode(0o700).create(path);
-        dir(&bundle.0)?;
-        dir(&bundle.root())?;
-        dir(&bundle.state())?;
-        dir(&bundle.root().join("proc"))?;
+        let mut private = DirBuilder::new();
+        private.mode(0o700);
+        private.create(&bundle.0)?;
+        private.create(bundle.root())?;
+        private.create(bundle.state())?;
+        private.create(bundle.root().join("proc"))?;
         for (part, path) in parts() {
             let place = bundle.root().join(part);
-            match is_link(&path) {
-                true => symlink(fs::read_link(&path)?, place)?,
-                false => dir(&place)?,
+            if is_link(&path) {
+                symlink(fs::read_link(&path)?, place)?
+            } else {
+                private.create(&place)?
             }
         }
         fs::write(bundle.0.join("config.json"), spec.to_string())?;
@@ -214,16 +224,17 @@ impl Bundle {
     }
 }
 
-impl Drop for Bundle {
+impl Drop for TrialBundle {
     fn drop(&mut self) {
         for (part, _) in parts() {
             let place = self.root().join(part);
-            let _ = match is_link(&place) {
-                true => fs::remove_file(place),
-                false => fs::remove_dir(place),
+            let _ = if is_link(&place) {
+                fs::remove_file(place)
+            } else {
+                fs::remove_dir(place)
             };
         }
-        // What a runtime makes for its own mounts in the root.
+        // Runtimes make these directories in the root for their own mounts.
         for made in ["proc", "dev", "sys"] {
             let _ = fs::remove_dir(self.root().join(made));
         }
@@ -249,14 +260,14 @@ mod tests {
         path
     }
 
-    fn trial(text: &str) -> (Result<Duration, Error>, Vec<String>) {
+    fn trial(text: &str) -> (Result<Duration, TrialError>, Vec<String>) {
         let dir = tempfile::tempdir().expect("a directory");
         let program = script(dir.path(), text);
         let [temp, cgroups] = ["temp", "cgroups"].map(|name| dir.path().join(name));
         for made in [&temp, &cgroups, &cgroups.join("memory")] {
             fs::create_dir(made).expect("made");
         }
-        let trial = Trial {
+        let trial = TrialContainer {
             program: &program,
             systemd_cgroup: false,
             options: &[],

@@ -4,18 +4,18 @@ use std::path::Path;
 
 use tonic::Code;
 
-use super::super::client::{CallError, Client};
-use super::super::output::Finding;
-use super::PATIENCE;
-use super::process::Node;
-use super::socket::{Socket, probe};
+use super::super::client::{CriCallError, CriSocketClient};
+use super::super::output::ReportFinding;
+use super::CHECK_TIMEOUT;
+use super::process::NodeFiles;
+use super::socket::{SocketState, probe};
 use crate::cri::Method;
 use crate::cri::method::ApiVersion;
 use crate::cri::v1::{
     RuntimeCondition, StatusRequest, StatusResponse, VersionRequest, VersionResponse,
 };
 
-pub(super) async fn check(name: &str, endpoint: &Path, node: &Node) -> Vec<Finding> {
+pub(super) async fn check(name: &str, endpoint: &Path, node: &NodeFiles) -> Vec<ReportFinding> {
     let mut findings = Vec::new();
     match reach(name, endpoint, node).await {
         Ok(finding) => findings.push(finding),
@@ -29,57 +29,72 @@ pub(super) async fn check(name: &str, endpoint: &Path, node: &Node) -> Vec<Findi
 }
 
 /// Returns whether the socket has a listener.
-async fn reach(name: &str, endpoint: &Path, node: &Node) -> Result<Finding, Finding> {
+async fn reach(
+    name: &str,
+    endpoint: &Path,
+    node: &NodeFiles,
+) -> Result<ReportFinding, ReportFinding> {
     let shown = endpoint.display();
     let start = "start the runtime; criscope may start first, it waits for it";
     Err(match probe(endpoint).await {
-        Socket::Live(pid) => {
+        SocketState::Live(pid) => {
             let who = pid.map(|pid| format!(": {}", node.describe(pid)));
             let text = format!("{shown} accepts connections{}", who.unwrap_or_default());
             if pid.is_some_and(|pid| node.comm(pid).as_deref() == Some("criscope")) {
                 return Ok(
-                    Finding::warn(name, format!("{text}, another criscope")).hint(
+                    ReportFinding::warn(name, format!("{text}, another criscope")).hint(
                         "every call would be measured twice; point the endpoint at the runtime",
                     ),
                 );
             }
-            return Ok(Finding::ok(name, text));
+            return Ok(ReportFinding::ok(name, text));
         }
-        Socket::Absent => Finding::fail(name, format!("{shown} does not exist")).hint(start),
-        Socket::Stale => {
-            Finding::fail(name, format!("{shown} is stale: no process listens on it")).hint(start)
+        SocketState::Absent => {
+            ReportFinding::fail(name, format!("{shown} does not exist")).hint(start)
         }
-        Socket::OtherFile => Finding::fail(name, format!("{shown} is not a socket"))
+        SocketState::Stale => {
+            ReportFinding::fail(name, format!("{shown} is stale: no process listens on it"))
+                .hint(start)
+        }
+        SocketState::OtherFile => ReportFinding::fail(name, format!("{shown} is not a socket"))
             .hint("set the endpoint to the socket of a runtime"),
-        Socket::Denied => Finding::fail(name, format!("no permission to connect to {shown}"))
-            .hint("run as root, or as the owner of that socket"),
-        Socket::Broken(error) => Finding::fail(name, format!("{shown}: {error}")),
+        SocketState::Denied => {
+            ReportFinding::fail(name, format!("no permission to connect to {shown}"))
+                .hint("run as root, or as the owner of that socket")
+        }
+        SocketState::Broken(error) => ReportFinding::fail(name, format!("{shown}: {error}")),
     })
 }
 
 /// Checks whether the listener is a CRI runtime, and its conditions.
-async fn ask(name: &str, endpoint: &Path, findings: &mut Vec<Finding>) -> Result<(), Finding> {
-    let wrong = |error: CallError| refusal(name, &error);
-    let client = Client::connect(endpoint, PATIENCE).await.map_err(wrong)?;
+async fn ask(
+    name: &str,
+    endpoint: &Path,
+    findings: &mut Vec<ReportFinding>,
+) -> Result<(), ReportFinding> {
+    let client = CriSocketClient::connect(endpoint, CHECK_TIMEOUT)
+        .await
+        .map_err(|error| refusal(name, &error))?;
     let version = match says_version(&client, ApiVersion::V1).await {
         Ok(answer) => {
-            findings.push(Finding::ok(name, describe(&answer, ApiVersion::V1)));
+            findings.push(ReportFinding::ok(name, describe(&answer, ApiVersion::V1)));
             ApiVersion::V1
         }
-        Err(CallError::Status(status)) if status.code() == Code::Unimplemented => {
+        Err(CriCallError::Status(status)) if status.code() == Code::Unimplemented => {
             let answer = says_version(&client, ApiVersion::V1Alpha2).await;
-            let text = describe(&answer.map_err(wrong)?, ApiVersion::V1Alpha2);
-            findings.push(Finding::warn(name, text).hint(
+            let answer = answer.map_err(|error| refusal(name, &error))?;
+            let text = describe(&answer, ApiVersion::V1Alpha2);
+            findings.push(ReportFinding::warn(name, text).hint(
                 "an old runtime: criscope translates, but kubelets from 1.26 on need v1 features of it",
             ));
             ApiVersion::V1Alpha2
         }
-        Err(error) => return Err(wrong(error)),
+        Err(error) => return Err(refusal(name, &error)),
     };
     let status: StatusResponse = client
         .call(version, Method::Status, StatusRequest { verbose: false })
         .await
-        .map_err(wrong)?;
+        .map_err(|error| refusal(name, &error))?;
     let conditions = status.status.map(|status| status.conditions);
     let conditions = conditions.unwrap_or_default();
     for kind in ["RuntimeReady", "NetworkReady"] {
@@ -89,7 +104,10 @@ async fn ask(name: &str, endpoint: &Path, findings: &mut Vec<Finding>) -> Result
     Ok(())
 }
 
-async fn says_version(client: &Client, version: ApiVersion) -> Result<VersionResponse, CallError> {
+async fn says_version(
+    client: &CriSocketClient,
+    version: ApiVersion,
+) -> Result<VersionResponse, CriCallError> {
     let request = VersionRequest {
         version: String::new(),
     };
@@ -105,37 +123,37 @@ fn describe(answer: &VersionResponse, version: ApiVersion) -> String {
     )
 }
 
-fn refusal(name: &str, error: &CallError) -> Finding {
-    let finding = Finding::fail(name, error.to_string());
+fn refusal(name: &str, error: &CriCallError) -> ReportFinding {
+    let finding = ReportFinding::fail(name, error.to_string());
     match error {
-        CallError::Status(status) if status.code() == Code::Unimplemented => {
-            Finding::fail(name, "speaks gRPC, but has no CRI").hint(
+        CriCallError::Status(status) if status.code() == Code::Unimplemented => {
+            ReportFinding::fail(name, "speaks gRPC, but has no CRI").hint(
                 "containerd: remove \"cri\" from disabled_plugins in /etc/containerd/config.toml and restart it",
             )
         }
-        CallError::Status(_) => finding.hint("see the runtime's log"),
-        CallError::Protocol(_) => finding.hint("this is not the socket of a CRI runtime"),
-        CallError::Timeout(_) => {
+        CriCallError::Status(_) => finding.hint("see the runtime's log"),
+        CriCallError::Protocol(_) => finding.hint("this is not the socket of a CRI runtime"),
+        CriCallError::Timeout(_) => {
             finding.hint("it hangs, or does not speak gRPC; see its log, or restart it")
         }
-        CallError::Connect(_) => finding,
+        CriCallError::Connect(_) => finding,
     }
 }
 
-fn judge(name: &str, kind: &str, condition: Option<&RuntimeCondition>) -> Finding {
+fn judge(name: &str, kind: &str, condition: Option<&RuntimeCondition>) -> ReportFinding {
     let Some(condition) = condition else {
-        return Finding::warn(name, format!("says nothing about {kind}"));
+        return ReportFinding::warn(name, format!("says nothing about {kind}"));
     };
     if condition.status {
-        return Finding::ok(name, kind);
+        return ReportFinding::ok(name, kind);
     }
     let text = format!("not {kind}: {} {}", condition.reason, condition.message);
     let text = text.trim_end();
     if kind == "NetworkReady" {
         // A new node gets its CNI configuration from a pod on the host's network.
-        return Finding::warn(name, text).hint(
+        return ReportFinding::warn(name, text).hint(
             "pods with their own network wait until there is a CNI configuration in /etc/cni/net.d",
         );
     }
-    Finding::fail(name, text).hint("see the runtime's log")
+    ReportFinding::fail(name, text).hint("see the runtime's log")
 }

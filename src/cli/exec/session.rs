@@ -19,19 +19,19 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 
 use super::Error;
-use super::terminal::{self, Raw};
+use super::terminal::{self, RawTerminalMode};
 use super::tls;
-use crate::cli::Failure;
+use crate::cli::CommandFailure;
 
 /// Bytes of standard input in one message.
-const CHUNK: usize = 32 << 10;
+const STDIN_CHUNK_BYTES: usize = 32 << 10;
 
 /// Bytes of the status at the end of a session.
-const MAX_STATUS: usize = 64 << 10;
+const MAX_STATUS_BYTES: usize = 64 << 10;
 
 /// A session that the runtime has granted.
 #[derive(Debug)]
-pub(super) struct Session<'a> {
+pub(super) struct ExecSession<'a> {
     pub(super) url: &'a str,
     pub(super) transport: Transport,
     pub(super) has_stdin: bool,
@@ -40,10 +40,10 @@ pub(super) struct Session<'a> {
     pub(super) patience: Duration,
 }
 
-impl Session<'_> {
+impl ExecSession<'_> {
     /// Connects, and returns the exit code of the command, or 128 and the number of a signal.
-    pub(super) async fn run(&self, tls: &tls::Options<'_>) -> Result<i32, Failure> {
-        let server = Server::of(self.url)?;
+    pub(super) async fn run(&self, tls: &tls::TlsVerification<'_>) -> Result<i32, CommandFailure> {
+        let server = SessionServer::from_url(self.url)?;
         let connecting = TcpStream::connect((server.host.as_str(), server.port));
         let tcp = timeout(self.patience, connecting).await;
         let tcp = tcp.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
@@ -66,7 +66,7 @@ impl Session<'_> {
         self.begin(tls.map_err(Error::from)?).await
     }
 
-    async fn begin<T: AsyncRead + AsyncWrite + Unpin>(&self, io: T) -> Result<i32, Failure> {
+    async fn begin<T: AsyncRead + AsyncWrite + Unpin>(&self, io: T) -> Result<i32, CommandFailure> {
         let streams = StreamOptions {
             stdin: self.has_stdin,
             stdout: true,
@@ -80,18 +80,21 @@ impl Session<'_> {
             Err(UpgradeError::Io(late))
         });
         let (input, mut output) = begun.map_err(Error::from)?;
-        let mut ends = Ends::new()?;
-        let sizes = match self.has_tty {
-            true => Some(signal(SignalKind::window_change())?),
-            false => None,
+        let mut ends = SessionEndSignals::new()?;
+        let sizes = if self.has_tty {
+            Some(signal(SignalKind::window_change())?)
+        } else {
+            None
         };
-        let _raw = match self.has_stdin && self.has_tty {
-            true => Raw::begin()?,
-            false => None,
+        let _raw = if self.has_stdin && self.has_tty {
+            RawTerminalMode::begin()?
+        } else {
+            None
         };
-        let stdin = match self.has_stdin {
-            true => Some(standard(&io::stdin())?),
-            false => None,
+        let stdin = if self.has_stdin {
+            Some(standard(&io::stdin())?)
+        } else {
+            None
         };
         tokio::select! {
             code = print(&mut output) => code,
@@ -101,30 +104,33 @@ impl Session<'_> {
     }
 }
 
-/// Where the URL of a session leads.
+/// The server that the URL of a session names.
 #[derive(Debug, PartialEq, Eq)]
-struct Server {
+struct SessionServer {
     is_tls: bool,
     host: String,
     port: u16,
 }
 
-impl Server {
-    fn of(url: &str) -> Result<Self, Error> {
-        let wrong = |reason| {
+impl SessionServer {
+    fn from_url(url: &str) -> Result<Self, Error> {
+        Self::parse(url).map_err(|reason| {
             // The last part is the token.
             let shown = url.rsplit_once('/').map_or("", |(shown, _)| shown);
             let url = shown.to_owned();
             Error::Url { url, reason }
-        };
-        let uri: Uri = url.parse().map_err(|_| wrong("it is no URL"))?;
+        })
+    }
+
+    fn parse(url: &str) -> Result<Self, &'static str> {
+        let uri: Uri = url.parse().map_err(|_| "it is no URL")?;
         let is_tls = match uri.scheme() {
             Some(scheme) if *scheme == Scheme::HTTP => false,
             Some(scheme) if *scheme == Scheme::HTTPS => true,
-            _ => return Err(wrong("its scheme is neither http nor https")),
+            _ => return Err("its scheme is neither http nor https"),
         };
         let host = uri.host().filter(|host| !host.is_empty());
-        let host = host.ok_or_else(|| wrong("it has no host"))?;
+        let host = host.ok_or("it has no host")?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
         Ok(Self {
             is_tls,
@@ -135,9 +141,10 @@ impl Server {
 
     fn address(&self) -> String {
         let Self { host, port, .. } = self;
-        match host.contains(':') {
-            true => format!("[{host}]:{port}"),
-            false => format!("{host}:{port}"),
+        if host.contains(':') {
+            format!("[{host}]:{port}")
+        } else {
+            format!("{host}:{port}")
         }
     }
 }
@@ -153,8 +160,8 @@ async fn feed<T: AsyncRead + AsyncWrite + Unpin>(
     mut input: CommandInput<WriteHalf<T>>,
     mut stdin: Option<File>,
     mut sizes: Option<Signal>,
-) -> Result<i32, Failure> {
-    let mut chunk = vec![0; CHUNK];
+) -> Result<i32, CommandFailure> {
+    let mut chunk = vec![0; STDIN_CHUNK_BYTES];
     let mut sent = match (&sizes, terminal::size()) {
         (Some(_), Some(size)) => input.resize(size).await,
         _ => Ok(()),
@@ -177,7 +184,7 @@ async fn feed<T: AsyncRead + AsyncWrite + Unpin>(
     pending().await
 }
 
-/// Waits for input; 0 at its end, which an error is too: that of a terminal that was hung up.
+/// Waits for input; 0 at its end. An error counts as the end: the terminal was hung up.
 async fn next(stdin: &mut Option<File>, chunk: &mut [u8]) -> usize {
     match stdin {
         Some(stdin) => stdin.read(chunk).await.unwrap_or(0),
@@ -195,7 +202,7 @@ async fn changed(sizes: &mut Option<Signal>) {
 }
 
 /// Prints all output, and returns the exit code.
-async fn print<R: AsyncRead + Unpin>(output: &mut CommandOutput<R>) -> Result<i32, Failure> {
+async fn print<R: AsyncRead + Unpin>(output: &mut CommandOutput<R>) -> Result<i32, CommandFailure> {
     let (mut out, mut err) = (standard(&io::stdout())?, standard(&io::stderr())?);
     let mut status = Vec::new();
     while let Some(event) = output.next().await.map_err(Error::Lost)? {
@@ -208,7 +215,7 @@ async fn print<R: AsyncRead + Unpin>(output: &mut CommandOutput<R>) -> Result<i3
                 err.write_all(&bytes).await?;
                 err.flush().await?;
             }
-            CommandEvent::Status(bytes) if status.len() + bytes.len() <= MAX_STATUS => {
+            CommandEvent::Status(bytes) if status.len() + bytes.len() <= MAX_STATUS_BYTES => {
                 status.extend(bytes);
             }
             CommandEvent::Status(_) => {
@@ -236,17 +243,20 @@ fn result(status: &[u8]) -> Result<i32, Error> {
     }
 }
 
-/// The signals that end a session, of which a terminal in raw mode sends none.
-struct Ends([(i32, Signal); 4]);
+fn numbered_signal(kind: SignalKind) -> io::Result<(i32, Signal)> {
+    Ok((kind.as_raw_value(), signal(kind)?))
+}
 
-impl Ends {
+/// The signals that end a session. A terminal in raw mode sends none of them.
+struct SessionEndSignals([(i32, Signal); 4]);
+
+impl SessionEndSignals {
     fn new() -> io::Result<Self> {
-        let handled = |kind: SignalKind| io::Result::Ok((kind.as_raw_value(), signal(kind)?));
         Ok(Self([
-            handled(SignalKind::interrupt())?,
-            handled(SignalKind::terminate())?,
-            handled(SignalKind::hangup())?,
-            handled(SignalKind::quit())?,
+            numbered_signal(SignalKind::interrupt())?,
+            numbered_signal(SignalKind::terminate())?,
+            numbered_signal(SignalKind::hangup())?,
+            numbered_signal(SignalKind::quit())?,
         ]))
     }
 
@@ -276,7 +286,7 @@ mod tests {
             ("https://node/exec/t", true, "node:443"),
             ("HTTP://node/exec/t", false, "node:80"),
         ] {
-            let server = Server::of(url).expect(url);
+            let server = SessionServer::from_url(url).expect(url);
             assert_eq!(
                 (server.is_tls, server.address().as_str()),
                 (is_tls, address)
@@ -289,7 +299,7 @@ mod tests {
             "http:///exec/t0ken",
             "ftp://a/t0ken",
         ] {
-            let error = Server::of(url).expect_err(url).to_string();
+            let error = SessionServer::from_url(url).expect_err(url).to_string();
             assert!(!error.contains("t0ken"), "{error}");
         }
     }

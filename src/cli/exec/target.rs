@@ -2,19 +2,19 @@
 
 use crate::cri::v1;
 
-/// Why no container is meant.
+/// Why the target cannot be resolved.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// None that runs.
     #[error("no running container {0:?}")]
     NotFound(String),
-    /// It does not run.
+    /// The container is not running.
     #[error("container {0} is not running")]
     NotRunning(String),
     /// Several of them.
     #[error("{name:?} may be any of {}", .candidates.join(", "))]
     Ambiguous {
-        /// What was typed.
+        /// The name as the user typed it.
         name: String,
         /// Names and ids.
         candidates: Vec<String>,
@@ -31,38 +31,46 @@ impl Error {
     }
 }
 
-/// Finds the id of a running container by its id, the beginning of it, `namespace/pod/container` or `namespace/pod`. A whole id
+/// Finds a running container by its id or the beginning of it, `namespace/pod/container` or `namespace/pod`. A whole id
 /// precedes others that begin with it.
 pub(super) fn find<'a>(
     name: &str,
     sandboxes: &[v1::PodSandbox],
     containers: &'a [v1::Container],
 ) -> Result<&'a str, Error> {
-    if let Some(exact) = containers.iter().find(|it| it.id == name) {
-        return match is_running(exact) {
-            true => Ok(&exact.id),
-            false => Err(Error::NotRunning(exact.id.clone())),
+    if let Some(exact) = containers.iter().find(|container| container.id == name) {
+        return if is_running(exact) {
+            Ok(&exact.id)
+        } else {
+            Err(Error::NotRunning(exact.id.clone()))
         };
     }
-    let mut wanted = name.split('/');
-    let parts = [wanted.next(), wanted.next(), wanted.next()];
-    let is_meant = |container: &v1::Container| match (parts, wanted.clone().next()) {
-        ([Some(id), None, None], None) => !id.is_empty() && container.id.starts_with(id),
-        ([Some(namespace), Some(pod), own], None) => {
-            pod_of(container, sandboxes) == Some((namespace, pod))
-                && own.is_none_or(|own| own == name_of(container))
-        }
-        _ => false,
-    };
-    let meant: Vec<_> = containers.iter().filter(|it| is_meant(it)).collect();
-    let running: Vec<_> = meant.iter().filter(|it| is_running(it)).collect();
+    let parts: Vec<_> = name.split('/').collect();
+    let meant: Vec<_> = containers
+        .iter()
+        .filter(|container| match *parts {
+            [id] => !id.is_empty() && container.id.starts_with(id),
+            [namespace, pod] => pod_of(container, sandboxes) == Some((namespace, pod)),
+            [namespace, pod, own] => {
+                pod_of(container, sandboxes) == Some((namespace, pod)) && name_of(container) == own
+            }
+            _ => false,
+        })
+        .collect();
+    let running: Vec<_> = meant
+        .iter()
+        .filter(|container| is_running(container))
+        .collect();
     match (running.as_slice(), meant.as_slice()) {
         ([one], _) => Ok(&one.id),
         ([], [one]) => Err(Error::NotRunning(one.id.clone())),
         ([], _) => Err(Error::NotFound(name.to_owned())),
         (several, _) => Err(Error::Ambiguous {
             name: name.to_owned(),
-            candidates: several.iter().map(|it| shown(it, sandboxes)).collect(),
+            candidates: several
+                .iter()
+                .map(|container| shown(container, sandboxes))
+                .collect(),
         }),
     }
 }
@@ -72,7 +80,10 @@ fn is_running(container: &v1::Container) -> bool {
 }
 
 fn name_of(container: &v1::Container) -> &str {
-    container.metadata.as_ref().map_or("", |it| &it.name)
+    container
+        .metadata
+        .as_ref()
+        .map_or("", |metadata| &metadata.name)
 }
 
 /// Namespace and name.
@@ -81,7 +92,7 @@ fn pod_of<'a>(
     sandboxes: &'a [v1::PodSandbox],
 ) -> Option<(&'a str, &'a str)> {
     let mut sandboxes = sandboxes.iter();
-    let sandbox = sandboxes.find(|it| it.id == container.pod_sandbox_id)?;
+    let sandbox = sandboxes.find(|sandbox| sandbox.id == container.pod_sandbox_id)?;
     let pod = sandbox.metadata.as_ref()?;
     Some((&pod.namespace, &pod.name))
 }
@@ -110,9 +121,10 @@ mod tests {
             }),
             ..v1::Container::default()
         };
-        container.set_state(match is_running {
-            true => v1::ContainerState::ContainerRunning,
-            false => v1::ContainerState::ContainerExited,
+        container.set_state(if is_running {
+            v1::ContainerState::ContainerRunning
+        } else {
+            v1::ContainerState::ContainerExited
         });
         container
     }

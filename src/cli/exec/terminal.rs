@@ -1,4 +1,4 @@
-//! The terminal of the user in raw mode, so that the one in the container interprets what is typed.
+//! The terminal of the user in raw mode, so that the container's terminal interprets the keys.
 
 use std::io;
 
@@ -7,11 +7,11 @@ use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize,
 
 /// Raw mode of standard input. Dropping it, also by a panic, restores the mode before.
 #[derive(Debug)]
-pub(super) struct Raw {
+pub(super) struct RawTerminalMode {
     before: Termios,
 }
 
-impl Raw {
+impl RawTerminalMode {
     /// Begins raw mode; none if standard input is no terminal.
     ///
     /// # Errors
@@ -29,7 +29,7 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawTerminalMode {
     fn drop(&mut self) {
         // The terminal may be gone. It is not drained before: a terminal that is held by ^S would keep the command.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);

@@ -14,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 
 /// How the server is verified.
 #[derive(Debug)]
-pub(super) struct Options<'a> {
+pub(super) struct TlsVerification<'a> {
     /// A file of authorities; otherwise those of the system.
     pub(super) authorities: Option<&'a Path>,
     /// The name in its certificate; otherwise the host of the URL.
@@ -51,7 +51,7 @@ pub enum Error {
     },
 }
 
-impl Options<'_> {
+impl TlsVerification<'_> {
     pub(super) async fn connect(
         &self,
         host: &str,
@@ -93,9 +93,10 @@ impl Options<'_> {
                 roots.add_parsable_certificates(found);
             }
         }
-        match roots.is_empty() {
-            true => Err(Error::NoAuthorities),
-            false => Ok(roots),
+        if roots.is_empty() {
+            Err(Error::NoAuthorities)
+        } else {
+            Ok(roots)
         }
     }
 }

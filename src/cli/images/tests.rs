@@ -37,7 +37,7 @@ fn whatever_a_runtime_calls_the_image_of_a_container_keeps_it() {
         (container("c", "gone", "gone", "sha256:1"), None),
         (container("c", "", "", ""), Some("sha256:1")),
     ] {
-        let mut users = Users::default();
+        let mut users = ImageUsers::default();
         users.add(&by, mounted.into_iter().map(str::to_owned).collect());
         assert_eq!(users.image(one()).used_by, ["c"], "{}", by.image_ref);
         assert!(users.image(two()).is_unused());
@@ -50,12 +50,12 @@ fn whatever_a_runtime_calls_the_image_of_a_container_keeps_it() {
 fn a_pinned_image_is_never_unused() {
     let mut pause = image("sha256:1", &["pause:3.10"], &[]);
     pause.pinned = true;
-    assert!(!Users::default().image(pause).is_unused());
+    assert!(!ImageUsers::default().image(pause).is_unused());
 }
 
 #[test]
 fn a_row_for_each_tag_and_the_pod_that_uses_it() {
-    let mut users = Users::default();
+    let mut users = ImageUsers::default();
     let mut by = container("c1", "", "", "sha256:0123456789abcdef");
     for (name, value) in [
         ("pod.namespace", "prod"),
@@ -98,16 +98,19 @@ fn a_row_for_each_tag_and_the_pod_that_uses_it() {
     let (digest, id) = ("fedcba9876543", "0123456789abc");
     assert_eq!(rows[1], ["r.example:5000/x", "1", digest, id, size, used]);
     assert_eq!(rows[2], ["r.example:5000/x", "2", digest, id, size, used]);
-    assert_eq!(rows[3], ["r.example:5000/y", NONE, "d", "1", size, "-"]);
+    assert_eq!(
+        rows[3],
+        ["r.example:5000/y", MISSING_NAME, "d", "1", size, "-"]
+    );
     assert!(!text.contains('\u{1b}'), "{text}");
-    assert_eq!(rows[4][1..], [NONE, NONE, "2", size, "-"]);
+    assert_eq!(rows[4][1..], [MISSING_NAME, MISSING_NAME, "2", size, "-"]);
     assert!(!table(&images, false, false).contains("DIGEST"));
     assert!(table(&images, false, true).contains("c2,prod/web/app"));
 }
 
 #[test]
 fn images_are_found_by_a_part_of_a_name_or_the_begin_of_an_id() {
-    let found = Users::default().image(image("sha256:abc", &["r.example/x:1"], &[]));
+    let found = ImageUsers::default().image(image("sha256:abc", &["r.example/x:1"], &[]));
     for part in ["x:1", "example", "ab", "sha256:ab"] {
         assert!(found.is_named(part), "{part}");
     }

@@ -3,7 +3,7 @@
 use toml::Value;
 
 /// The value as it is written in criscope's file, or why it cannot be.
-pub(super) type Convert = fn(&Value) -> Result<String, String>;
+pub(super) type ValueConversion = fn(&Value) -> Result<String, String>;
 
 /// A string as TOML has it: that of JSON, with one more control character to escape.
 pub(super) fn quoted(text: &str) -> String {
@@ -36,7 +36,7 @@ fn text_of(value: &Value) -> Result<&str, String> {
     value.as_str().ok_or_else(|| "not a string".to_owned())
 }
 
-/// The same value.
+/// Keeps the value.
 pub(super) fn same(value: &Value) -> Result<String, String> {
     Ok(written(value))
 }
@@ -104,11 +104,10 @@ pub(super) fn decoder_keys(value: &Value) -> Result<String, String> {
     let joined = all
         .iter()
         .find_map(|text| text.strip_prefix(FLAG)?.strip_prefix('='));
-    let next = || {
+    let dir = joined.or_else(|| {
         let flag = all.iter().position(|text| *text == FLAG)?;
         all.get(flag + 1).copied()
-    };
-    let dir = joined.or_else(next);
+    });
     dir.map(quoted).ok_or_else(|| {
         format!("there is no {FLAG}: only decoders for encrypted layers have an equivalent")
     })
@@ -126,7 +125,7 @@ pub(super) fn decoder_providers(value: &Value) -> Result<String, String> {
         .ok_or_else(|| format!("there is no {NAME}"))
 }
 
-/// Whether systemd manages cgroups.
+/// Converts `cgroupfs` or `systemd` to the cgroup driver.
 pub(super) fn driver(value: &Value) -> Result<String, String> {
     match value {
         Value::Boolean(true) => Ok(quoted("systemd")),

@@ -10,51 +10,53 @@ use std::path::{Path, PathBuf};
 
 use toml::Value;
 
-pub(super) use source::SourceError;
+pub(super) use source::SourceConfigError;
 
-use super::Failure;
-use crate::config::{Config, Overrides};
+use super::CommandFailure;
+use crate::config::{Config, FlagOverrides};
 use convert::{quoted, written};
-use source::{Leaf, fits};
-use tables::{CONTAINERD, CRIO, DEFAULTS_OF_CONTAINERD, DEFAULTS_OF_CRIO, Row, To};
+use source::{SourceSetting, fits};
+use tables::{
+    CONTAINERD, CRIO, DEFAULTS_OF_CONTAINERD, DEFAULTS_OF_CRIO, KeyConversion, KeyMapping,
+};
 
 /// The runtime whose configuration is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum From {
+enum SourceRuntime {
     Containerd,
     Crio,
 }
 
 /// Convert the configuration of containerd or CRI-O
 ///
-/// Prints a configuration for the built-in runtime, and reports on standard error what has no counterpart, what must be
-/// done by hand and where defaults differ. Nothing is changed. containerd's imports and CRI-O's drop-in files are read too.
+/// Prints a configuration for the built-in runtime. Standard error gets the keys without a counterpart, the tasks for the
+/// administrator, and different defaults. Nothing is changed. containerd's imports and CRI-O's drop-in files are read too.
 /// Credentials are never printed.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The runtime that the configuration is of
+    /// The runtime whose configuration is converted
     #[arg(long, value_name = "RUNTIME")]
-    from: From,
-    /// Its file [default: /etc/containerd/config.toml or /etc/crio/crio.conf]
+    from: SourceRuntime,
+    /// The runtime's configuration file [default: /etc/containerd/config.toml or /etc/crio/crio.conf]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let (usual, rows, defaults) = match args.from {
-        From::Containerd => (
+        SourceRuntime::Containerd => (
             "/etc/containerd/config.toml",
             CONTAINERD,
             DEFAULTS_OF_CONTAINERD,
         ),
-        From::Crio => ("/etc/crio/crio.conf", CRIO, DEFAULTS_OF_CRIO),
+        SourceRuntime::Crio => ("/etc/crio/crio.conf", CRIO, DEFAULTS_OF_CRIO),
     };
     let file = args.file.as_deref().unwrap_or(Path::new(usual));
     let leaves = match args.from {
-        From::Containerd => source::containerd(file)?,
-        From::Crio => source::crio(file)?,
+        SourceRuntime::Containerd => source::containerd(file)?,
+        SourceRuntime::Crio => source::crio(file)?,
     };
-    let mut migration = Migration::default();
+    let mut migration = ConfigMigration::default();
     migration.take_all(leaves, rows);
     migration.finish(defaults);
     anstream::stdout()
@@ -68,12 +70,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// The table of a key and its name.
-type Target = (String, String);
+type TargetSetting = (String, String);
 
 #[derive(Debug, Default)]
-struct Migration {
+struct ConfigMigration {
     /// Values as they are written, by key.
-    values: BTreeMap<Target, String>,
+    values: BTreeMap<TargetSetting, String>,
     handlers: BTreeSet<String>,
     /// Handlers that are left out.
     left_out: BTreeSet<String>,
@@ -84,8 +86,8 @@ struct Migration {
     report: Vec<String>,
 }
 
-impl Migration {
-    fn take_all(&mut self, leaves: Vec<Leaf>, rows: &[Row]) {
+impl ConfigMigration {
+    fn take_all(&mut self, leaves: Vec<SourceSetting>, rows: &[KeyMapping]) {
         for (key, value) in leaves {
             if let Some(at) = key.iter().position(|part| part == "runtimes")
                 && let Some(name) = key.get(at + 1)
@@ -96,7 +98,7 @@ impl Migration {
         }
     }
 
-    fn take(&mut self, key: &[String], value: &Value, rows: &[Row]) {
+    fn take(&mut self, key: &[String], value: &Value, rows: &[KeyMapping]) {
         let shown = key.join(".");
         let found = rows
             .iter()
@@ -108,18 +110,18 @@ impl Migration {
             return;
         };
         match row.to {
-            // Dumped configurations name every key; an empty value is none, except that of a list.
+            // Dumped configurations name every key. An empty value counts as missing, except an empty list.
             _ if is_unset(value) && !matches!(value, Value::Boolean(_) | Value::Array(_) | Value::Integer(_)) => {}
-            To::Key(to, convert) => self.set(&shown, to, &name, convert(value)),
-            To::Noted(to, convert, note) => {
+            KeyConversion::Key(to, convert) => self.set(&shown, to, &name, convert(value)),
+            KeyConversion::Noted(to, convert, note) => {
                 self.set(&shown, to, &name, convert(value));
                 self.report.push(format!("{shown}: {to}; {note}"));
             }
-            To::Hosts => self.host(key, &name, value),
-            To::Secret => self.report.push(format!(
+            KeyConversion::Hosts => self.host(key, &name, value),
+            KeyConversion::Secret => self.report.push(format!(
                 "{shown}: credentials are not taken over; use `imagePullSecrets`, a credential provider of the kubelet, or a file of Docker in `runtime.images.docker_config`"
             )),
-            To::RuntimeType => {
+            KeyConversion::RuntimeType => {
                 let text = value.as_str().unwrap_or_default();
                 match text {
                     "io.containerd.runc.v1" | "io.containerd.runc.v2" | "io.containerd.runtime.v1.linux" | "oci" => {}
@@ -136,17 +138,17 @@ impl Migration {
                     }
                 }
             }
-            To::ShimPath => {
+            KeyConversion::ShimPath => {
                 let key = target(&handler_table(&name), "runtime_type");
                 self.values.insert(key, written(value));
             }
-            To::None(why, expected) => {
+            KeyConversion::None(why, expected) => {
                 let text = value.as_str().map_or_else(|| written(value), str::to_owned);
                 if !is_unset(value) && !expected.iter().any(|one| fits(one, &text)) {
                     self.report.push(format!("{shown}: {why}"));
                 }
             }
-            To::Quiet => {}
+            KeyConversion::Quiet => {}
         }
     }
 
@@ -205,18 +207,18 @@ impl Migration {
                     "the default, {name}, is left out: choose another in `runtime.default_handler`"
                 ));
             }
-            // Both have it without naming it.
+            // Both runtimes have this handler by default.
             Some(name) => {
                 self.handlers.insert(name);
             }
             None => {}
         }
         for name in self.handlers.clone() {
-            let has = |key| {
-                self.values
-                    .contains_key(&target(&handler_table(&name), key))
-            };
-            if !has("path") && !has("runtime_type") && name != "runc" && name != "crun" {
+            let mut program_keys = ["path", "runtime_type"].into_iter();
+            let table = handler_table(&name);
+            let has_program =
+                program_keys.any(|key| self.values.contains_key(&target(&table, key)));
+            if !has_program && name != "runc" && name != "crun" {
                 self.report.push(format!("handler {name}: the program `{name}` is searched on PATH; containerd starts runc for it: see `runtime.handlers.NAME.path`"));
             }
         }
@@ -238,7 +240,9 @@ impl Migration {
 
     /// Reads the result, and leaves out values that are not valid for criscope.
     fn refused(&mut self) {
-        while let Err(errors) = Config::from_text("migrated", &self.file(), &Overrides::default()) {
+        while let Err(errors) =
+            Config::from_text("migrated", &self.file(), &FlagOverrides::default())
+        {
             let before = self.values.len();
             for error in errors.iter() {
                 let Some((table, key)) = error.key.rsplit_once('.') else {
@@ -275,7 +279,7 @@ impl Migration {
     }
 }
 
-fn target(table: &str, key: &str) -> Target {
+fn target(table: &str, key: &str) -> TargetSetting {
     (table.to_owned(), key.to_owned())
 }
 
@@ -285,10 +289,11 @@ fn handler_table(name: &str) -> String {
 
 /// A name as a part of a key.
 fn quoted_key(name: &str) -> String {
-    let bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    match !name.is_empty() && name.chars().all(bare) {
-        true => name.to_owned(),
-        false => quoted(name),
+    let mut characters = name.chars();
+    if !name.is_empty() && characters.all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) {
+        name.to_owned()
+    } else {
+        quoted(name)
     }
 }
 
@@ -300,7 +305,7 @@ fn captured(pattern: &str, key: &[String]) -> Option<String> {
     fit.then(|| star.map(|at| key[at].clone()).unwrap_or_default())
 }
 
-/// Whether a value says as much as none.
+/// Returns whether a value has the same meaning as a missing key.
 fn is_unset(value: &Value) -> bool {
     match value {
         Value::String(text) => text.is_empty(),

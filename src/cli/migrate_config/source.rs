@@ -9,7 +9,7 @@ use toml::{Table, Value};
 /// Why the configuration of another runtime cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SourceError {
+pub enum SourceConfigError {
     /// A file or directory cannot be read.
     #[error("{} cannot be read: {source}", path.display())]
     Read {
@@ -23,7 +23,7 @@ pub enum SourceError {
     Syntax {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The parser's message.
         message: String,
     },
     /// containerd would refuse this version as well.
@@ -31,22 +31,22 @@ pub enum SourceError {
     Version {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// The version of the configuration.
         version: i64,
     },
 }
 
 /// A key by its parts, and its value.
-pub(super) type Leaf = (Vec<String>, Value);
+pub(super) type SourceSetting = (Vec<String>, Value);
 
-/// Reads containerd's configuration with what it imports. Later files win.
-pub(super) fn containerd(path: &Path) -> Result<Vec<Leaf>, SourceError> {
+/// Reads containerd's configuration and its imports. Later files win.
+pub(super) fn containerd(path: &Path) -> Result<Vec<SourceSetting>, SourceConfigError> {
     let mut all = Table::new();
     import(path, &mut all, &mut BTreeSet::new())?;
     let version = all.get("version").and_then(Value::as_integer).unwrap_or(1);
     if !(1..=3).contains(&version) {
         let path = path.to_owned();
-        return Err(SourceError::Version { path, version });
+        return Err(SourceConfigError::Version { path, version });
     }
     let mut leaves = Vec::new();
     flatten(&mut Vec::new(), all, &mut leaves);
@@ -57,7 +57,11 @@ pub(super) fn containerd(path: &Path) -> Result<Vec<Leaf>, SourceError> {
     Ok(leaves)
 }
 
-fn import(path: &Path, all: &mut Table, seen: &mut BTreeSet<PathBuf>) -> Result<(), SourceError> {
+fn import(
+    path: &Path,
+    all: &mut Table,
+    seen: &mut BTreeSet<PathBuf>,
+) -> Result<(), SourceConfigError> {
     if !seen.insert(path.to_owned()) {
         return Ok(());
     }
@@ -67,7 +71,7 @@ fn import(path: &Path, all: &mut Table, seen: &mut BTreeSet<PathBuf>) -> Result<
     let imports: Vec<_> = imports.map(str::to_owned).collect();
     merge(all, table);
     for pattern in imports {
-        // Relative ones are beside the file that names them.
+        // Relative paths start at the directory of the file that names them.
         let pattern = path.parent().unwrap_or(Path::new("/")).join(pattern);
         for path in matching(&pattern)? {
             import(&path, all, seen)?;
@@ -77,7 +81,7 @@ fn import(path: &Path, all: &mut Table, seen: &mut BTreeSet<PathBuf>) -> Result<
 }
 
 /// Reads CRI-O's configuration with its drop-in files. Later files win.
-pub(super) fn crio(path: &Path) -> Result<Vec<Leaf>, SourceError> {
+pub(super) fn crio(path: &Path) -> Result<Vec<SourceSetting>, SourceConfigError> {
     let mut all = Table::new();
     // A node may have drop-in files only.
     let drop_ins = matching(&path.with_file_name("crio.conf.d").join("*"))?;
@@ -92,13 +96,13 @@ pub(super) fn crio(path: &Path) -> Result<Vec<Leaf>, SourceError> {
     Ok(leaves)
 }
 
-fn read(path: &Path) -> Result<Table, SourceError> {
-    let text = fs::read_to_string(path).map_err(|source| SourceError::Read {
+fn read(path: &Path) -> Result<Table, SourceConfigError> {
+    let text = fs::read_to_string(path).map_err(|source| SourceConfigError::Read {
         path: path.to_owned(),
         source,
     })?;
     text.parse()
-        .map_err(|error: toml::de::Error| SourceError::Syntax {
+        .map_err(|error: toml::de::Error| SourceConfigError::Syntax {
             path: path.to_owned(),
             message: error.message().to_owned(),
         })
@@ -116,7 +120,7 @@ fn merge(into: &mut Table, from: Table) {
 }
 
 /// The files of a pattern whose last part may have `*`, in lexical order. A plain path must exist, a directory need not.
-fn matching(pattern: &Path) -> Result<Vec<PathBuf>, SourceError> {
+fn matching(pattern: &Path) -> Result<Vec<PathBuf>, SourceConfigError> {
     let name = pattern.file_name().and_then(|name| name.to_str());
     let (Some(dir), Some(name)) = (pattern.parent(), name) else {
         return Ok(Vec::new());
@@ -124,28 +128,29 @@ fn matching(pattern: &Path) -> Result<Vec<PathBuf>, SourceError> {
     if !name.contains('*') {
         return Ok(vec![pattern.to_owned()]);
     }
-    let unreadable = |source| SourceError::Read {
+    let mut files = paths_in(dir).map_err(|source| SourceConfigError::Read {
         path: dir.to_owned(),
         source,
-    };
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(unreadable(error)),
-    };
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(unreadable)?.path();
+    })?;
+    files.retain(|path| {
         let found = path.file_name().and_then(|name| name.to_str());
-        if path.is_file() && found.is_some_and(|found| fits(name, found)) {
-            files.push(path);
-        }
-    }
+        path.is_file() && found.is_some_and(|found| fits(name, found))
+    });
     files.sort();
     Ok(files)
 }
 
-/// Whether a name fits a pattern with `*`.
+/// The paths in a directory; none if it does not exist.
+fn paths_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    entries.map(|entry| Ok(entry?.path())).collect()
+}
+
+/// Returns whether a name fits a pattern with `*`.
 pub(super) fn fits(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
@@ -156,7 +161,7 @@ pub(super) fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-fn flatten(at: &mut Vec<String>, table: Table, to: &mut Vec<Leaf>) {
+fn flatten(at: &mut Vec<String>, table: Table, to: &mut Vec<SourceSetting>) {
     for (key, value) in table {
         at.push(key);
         match value {

@@ -5,7 +5,7 @@ use std::fs;
 
 use super::*;
 
-fn migrated(from: From, files: &[(&str, &str)]) -> (String, String) {
+fn migrated(from: SourceRuntime, files: &[(&str, &str)]) -> (String, String) {
     let dir = tempfile::tempdir().expect("a directory");
     for (name, text) in files {
         let path = dir.path().join(name);
@@ -14,18 +14,18 @@ fn migrated(from: From, files: &[(&str, &str)]) -> (String, String) {
     }
     let first = dir.path().join(files[0].0);
     let (leaves, rows, defaults) = match from {
-        From::Containerd => (
+        SourceRuntime::Containerd => (
             source::containerd(&first),
             CONTAINERD,
             DEFAULTS_OF_CONTAINERD,
         ),
-        From::Crio => (source::crio(&first), CRIO, DEFAULTS_OF_CRIO),
+        SourceRuntime::Crio => (source::crio(&first), CRIO, DEFAULTS_OF_CRIO),
     };
-    let mut migration = Migration::default();
+    let mut migration = ConfigMigration::default();
     migration.take_all(leaves.expect("readable"), rows);
     migration.finish(defaults);
     let text = migration.file();
-    Config::from_text("migrated", &text, &Overrides::default()).expect("valid");
+    Config::from_text("migrated", &text, &FlagOverrides::default()).expect("valid");
     (text, migration.report.join("\n"))
 }
 
@@ -86,7 +86,7 @@ fn containerd_version_2_with_imports() {
         [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia]\nruntime_type = \"io.containerd.runc.v2\"\n\
         [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia.options]\nBinaryName = \"/usr/bin/nvidia-container-runtime\"\n";
     let (text, report) = migrated(
-        From::Containerd,
+        SourceRuntime::Containerd,
         &[
             ("config.toml", V2),
             ("conf.d/98-nri.toml", nri),
@@ -146,7 +146,8 @@ fn containerd_versions_1_and_3_have_the_same_meaning() {
         [plugins.'io.containerd.cri.v1.runtime'.containerd]\ndefault_runtime_name = \"crun\"\n\
         [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.crun]\nruntime_type = \"io.containerd.runc.v2\"\n\
         [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.crun.options]\nBinaryName = \"/usr/bin/crun\"\n";
-    let [one, three] = [one, three].map(|text| migrated(From::Containerd, &[("c.toml", text)]));
+    let [one, three] =
+        [one, three].map(|text| migrated(SourceRuntime::Containerd, &[("c.toml", text)]));
     assert_eq!(one, three);
     has(
         &one.0,
@@ -168,7 +169,7 @@ fn crio_with_drop_in_files() {
     let drop_in = "[crio.runtime]\ndefault_runtime = \"crun\"\n[crio.runtime.runtimes.crun]\nruntime_path = \"/usr/bin/crun\"\n\
         [crio.network]\nplugin_dirs = [\"/opt/cni/bin\"]\n";
     let (text, report) = migrated(
-        From::Crio,
+        SourceRuntime::Crio,
         &[("crio.conf", main), ("crio.conf.d/10-crun.conf", drop_in)],
     );
     has(
@@ -206,7 +207,7 @@ fn crio_with_drop_in_files() {
 #[test]
 fn what_criscope_refuses_is_left_out_and_reported() {
     let text = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\nmax_concurrent_downloads = 5000\nunknown_to_all = 1\n";
-    let (text, report) = migrated(From::Containerd, &[("c.toml", text)]);
+    let (text, report) = migrated(SourceRuntime::Containerd, &[("c.toml", text)]);
     assert!(!text.contains("5000"), "{text}");
     has(
         &report,
@@ -243,7 +244,7 @@ args = ["--flag"]
 [plugins."io.containerd.grpc.v1.cri".image_decryption]
 key_model = "node"
 "#;
-    let (file, report) = migrated(From::Containerd, &[("config.toml", text)]);
+    let (file, report) = migrated(SourceRuntime::Containerd, &[("config.toml", text)]);
     has(
         &file,
         &[
@@ -260,7 +261,7 @@ key_model = "node"
     );
     assert!(!report.contains("key_model"), "{report}");
     let crio = "[crio.runtime]\ndecryption_keys_path = \"/etc/crio/keys/\"\n";
-    let (file, _) = migrated(From::Crio, &[("crio.conf", crio)]);
+    let (file, _) = migrated(SourceRuntime::Crio, &[("crio.conf", crio)]);
     has(&file, &["decryption_keys_path = \"/etc/crio/keys"]);
 }
 
@@ -283,7 +284,7 @@ fn the_page_on_migration_has_every_row() {
             })
         });
         assert!(is_there, "{} is not on the page", row.from);
-        if let To::Key(key, _) | To::Noted(key, ..) = row.to {
+        if let KeyConversion::Key(key, _) | KeyConversion::Noted(key, ..) = row.to {
             assert!(codes.contains(key), "{key} is not on the page");
         }
     }

@@ -4,36 +4,47 @@ mod rows;
 
 use std::fmt::Write as _;
 
-use self::rows::{Row, kubelet, lines, tries, wait};
+use self::rows::{WaterfallRow, kubelet, lines, tries, wait};
 
-use super::{Ink, Paper, pad, pod, sessions};
-use crate::lifecycle::view::{Episode, Item, PodState, PodStory, State, crash_loops, items};
-use crate::smoke::waterfall::Look;
+use super::{TerminalOutput, TextStyle, pad, pod, sessions};
+use crate::lifecycle::view::{
+    EpisodeState, EpisodeView, PodState, PodStory, WaterfallItem, crash_loops, waterfall_items,
+};
+use crate::smoke::waterfall::WaterfallStyle;
 use crate::units;
 
-/// Most episodes named among those that are not shown.
-const NAMED: usize = 3;
+/// Most hidden episodes that the last line names.
+const MAX_EPISODES_NAMED: usize = 3;
 
 /// Width of a time column.
-const TIME: usize = 8;
+const TIME_WIDTH: usize = 8;
 
 /// Draws the story, with all episodes or only the one that matters.
-pub(crate) fn story(story: &PodStory, all: bool, look: Look) -> String {
-    let paper = Paper::new(look);
-    let shown: Vec<_> = match all {
-        true => story.episodes.iter().collect(),
-        false => matters(story).into_iter().collect(),
+pub(crate) fn story(story: &PodStory, all: bool, look: WaterfallStyle) -> String {
+    let paper = TerminalOutput::new(look);
+    let shown: Vec<_> = if all {
+        story.episodes.iter().collect()
+    } else {
+        matters(story).into_iter().collect()
     };
     let loops = crash_loops(shown.iter().copied());
     let mut text = String::new();
     let headline = &story.headline;
     // Never wrapped or truncated: scripts and people copy the first line.
-    let _ = writeln!(text, "{}", paper.ink(Ink::Bold, &paper.text(headline)));
+    let _ = writeln!(
+        text,
+        "{}",
+        paper.ink(TextStyle::Bold, &paper.text(headline))
+    );
     for (episode, crash_loop) in shown.iter().zip(loops) {
         text.push('\n');
         let headlines = [crash_loop, Some(&*episode.headline)];
-        for line in headlines.into_iter().flatten().filter(|it| it != headline) {
-            let _ = writeln!(text, "{}\n", paper.ink(Ink::Bold, &paper.text(line)));
+        for line in headlines
+            .into_iter()
+            .flatten()
+            .filter(|line| line != headline)
+        {
+            let _ = writeln!(text, "{}\n", paper.ink(TextStyle::Bold, &paper.text(line)));
         }
         write_episode(&mut text, story, episode, paper);
     }
@@ -43,7 +54,7 @@ pub(crate) fn story(story: &PodStory, all: bool, look: Look) -> String {
 }
 
 /// The episode with the headline of the story: the newest of those, or the newest of all.
-fn matters(story: &PodStory) -> Option<&Episode> {
+fn matters(story: &PodStory) -> Option<&EpisodeView> {
     let mut newest_first = story.episodes.iter().rev();
     newest_first
         .clone()
@@ -51,7 +62,12 @@ fn matters(story: &PodStory) -> Option<&Episode> {
         .or_else(|| newest_first.next())
 }
 
-fn write_episode(text: &mut String, story: &PodStory, episode: &Episode, paper: Paper) {
+fn write_episode(
+    text: &mut String,
+    story: &PodStory,
+    episode: &EpisodeView,
+    paper: TerminalOutput,
+) {
     about(text, story, episode, paper);
     phases(text, episode, paper);
     waterfall(text, episode, paper);
@@ -59,7 +75,7 @@ fn write_episode(text: &mut String, story: &PodStory, episode: &Episode, paper: 
 }
 
 /// Pod, kind, times, and the ids for other tools.
-fn about(text: &mut String, story: &PodStory, episode: &Episode, paper: Paper) {
+fn about(text: &mut String, story: &PodStory, episode: &EpisodeView, paper: TerminalOutput) {
     let (ink_of_state, word) = word(episode);
     let mut how = vec![what(episode), word.to_owned()];
     if episode.failures > 0 {
@@ -70,13 +86,13 @@ fn about(text: &mut String, story: &PodStory, episode: &Episode, paper: Paper) {
     }
     let name = pod(&episode.namespace, &episode.name);
     for (head, line) in [("pod", name), ("what", how.join(", "))] {
-        let line = paper.cut(&line, paper.width() - TIME);
+        let line = paper.cut(&line, paper.width() - TIME_WIDTH);
         let ink = if head == "pod" {
-            Ink::Bold
+            TextStyle::Bold
         } else {
             ink_of_state
         };
-        let head = paper.ink(Ink::Dim, &pad(head, TIME));
+        let head = paper.ink(TextStyle::Dim, &pad(head, TIME_WIDTH));
         let _ = writeln!(text, "{head}{}", paper.ink(ink, &line));
     }
     let mut when = units::rfc3339(episode.began_unix_us);
@@ -99,7 +115,7 @@ fn about(text: &mut String, story: &PodStory, episode: &Episode, paper: Paper) {
     }
     for fact in facts {
         let fact = paper.cut(&fact, paper.width());
-        let _ = writeln!(text, "{}", paper.ink(Ink::Dim, &fact));
+        let _ = writeln!(text, "{}", paper.ink(TextStyle::Dim, &fact));
     }
 }
 
@@ -110,7 +126,7 @@ fn calls(n: u32) -> String {
     }
 }
 
-fn what(episode: &Episode) -> String {
+fn what(episode: &EpisodeView) -> String {
     match (episode.kind.as_str(), &episode.container) {
         ("restart", Some(container)) if episode.attempt == 0 => {
             format!("first start of container {container}")
@@ -124,8 +140,12 @@ fn what(episode: &Episode) -> String {
 }
 
 /// The phases as numbers, the longest first.
-fn phases(text: &mut String, episode: &Episode, paper: Paper) {
-    let mut phases: Vec<_> = episode.phases.iter().filter(|it| it.ms > 0.0).collect();
+fn phases(text: &mut String, episode: &EpisodeView, paper: TerminalOutput) {
+    let mut phases: Vec<_> = episode
+        .phases
+        .iter()
+        .filter(|phase| phase.ms > 0.0)
+        .collect();
     phases.sort_by(|a, b| b.ms.total_cmp(&a.ms));
     if phases.is_empty() {
         return;
@@ -142,32 +162,38 @@ fn phases(text: &mut String, episode: &Episode, paper: Paper) {
         })
         .collect();
     for (n, line) in paper
-        .flowing(&words, paper.width() - TIME)
+        .flowing(&words, paper.width() - TIME_WIDTH)
         .into_iter()
         .enumerate()
     {
         let head = if n == 0 { "phases" } else { "" };
-        let _ = writeln!(text, "{}{line}", paper.ink(Ink::Dim, &pad(head, TIME)));
+        let _ = writeln!(
+            text,
+            "{}{line}",
+            paper.ink(TextStyle::Dim, &pad(head, TIME_WIDTH))
+        );
     }
 }
 
-fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
-    let rows = items(episode).into_iter().flat_map(|item| match item {
-        Item::Wait(it) => vec![wait(it)],
-        Item::Kubelet(it) => vec![kubelet(it)],
-        Item::Call(it) => lines(it),
-        Item::Tries(it) => tries(&it).into_iter().collect(),
-    });
+fn waterfall(text: &mut String, episode: &EpisodeView, paper: TerminalOutput) {
+    let rows = waterfall_items(episode)
+        .into_iter()
+        .flat_map(|item| match item {
+            WaterfallItem::Wait(it) => vec![wait(it)],
+            WaterfallItem::Kubelet(it) => vec![kubelet(it)],
+            WaterfallItem::Call(it) => lines(it),
+            WaterfallItem::Tries(it) => tries(&it).into_iter().collect(),
+        });
     let lines: Vec<_> = rows.collect();
     if lines.is_empty() {
         return;
     }
-    let ends = lines.iter().map(Row::end);
+    let ends = lines.iter().map(WaterfallRow::end);
     let total = ends.fold(episode.duration_ms, f64::max);
     let labels = lines
         .iter()
         .map(|line| line.label(usize::MAX, paper).chars().count());
-    let times = 2 * (TIME + 2);
+    let times = 2 * (TIME_WIDTH + 2);
     // Bars get the width that labels leave, but at least half.
     let most = (paper.width() - times) / 2;
     let label = labels.max().unwrap_or(0).min(most);
@@ -178,9 +204,9 @@ fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
         text,
         "\n{}",
         paper.ink(
-            Ink::Dim,
+            TextStyle::Dim,
             &format!(
-                "{:>TIME$}  {:>TIME$}  0{axis:>rest$}",
+                "{:>TIME_WIDTH$}  {:>TIME_WIDTH$}  0{axis:>rest$}",
                 "at",
                 "took",
                 rest = room - 1
@@ -191,23 +217,30 @@ fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
         let bar = pad(&line.bar(total, room, paper), room);
         let name = line.label(label, paper);
         let name = if line.detail {
-            paper.ink(Ink::Dim, &name)
+            paper.ink(TextStyle::Dim, &name)
         } else {
             name
         };
         let _ = writeln!(
             text,
-            "{:>TIME$}  {:>TIME$}  {}  {name}",
+            "{:>TIME_WIDTH$}  {:>TIME_WIDTH$}  {}  {name}",
             units::duration(line.at),
             units::duration(line.took),
             paper.ink(line.ink, &bar),
         );
-        for error in line
+        let remarks = line
+            .remarks
+            .iter()
+            .map(|remark| (TextStyle::Yellow, remark));
+        for (ink, note) in line
             .error
             .iter()
-            .flat_map(|it| paper.wrapped(it, paper.width() - times))
+            .map(|error| (TextStyle::Red, error))
+            .chain(remarks)
         {
-            let _ = writeln!(text, "{:times$}{}", "", paper.ink(Ink::Red, &error));
+            for note in paper.wrapped(note, paper.width() - times) {
+                let _ = writeln!(text, "{:times$}{}", "", paper.ink(ink, &note));
+            }
         }
     }
     if episode.calls_forgotten > 0 {
@@ -219,7 +252,7 @@ fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
     }
 }
 
-fn exits(text: &mut String, now: u64, episode: &Episode, paper: Paper) {
+fn exits(text: &mut String, now: u64, episode: &EpisodeView, paper: TerminalOutput) {
     if !episode.exits.is_empty() {
         text.push('\n');
     }
@@ -235,9 +268,9 @@ fn exits(text: &mut String, now: u64, episode: &Episode, paper: Paper) {
             if exit.ordered { ", as asked" } else { "" }
         );
         let ink = match exit.reason.as_str() {
-            _ if exit.ordered => Ink::Dim,
-            "completed" => Ink::Green,
-            _ => Ink::Red,
+            _ if exit.ordered => TextStyle::Dim,
+            "completed" => TextStyle::Green,
+            _ => TextStyle::Red,
         };
         for line in paper.wrapped(&line, paper.width()) {
             let _ = writeln!(text, "{}", paper.ink(ink, &line));
@@ -246,7 +279,7 @@ fn exits(text: &mut String, now: u64, episode: &Episode, paper: Paper) {
 }
 
 /// Names the other episodes.
-fn others(text: &mut String, story: &PodStory, shown: &[&Episode], paper: Paper) {
+fn others(text: &mut String, story: &PodStory, shown: &[&EpisodeView], paper: TerminalOutput) {
     let more = story.episodes.len() - shown.len();
     if more == 0 {
         return;
@@ -255,39 +288,39 @@ fn others(text: &mut String, story: &PodStory, shown: &[&Episode], paper: Paper)
         .episodes
         .iter()
         .rev()
-        .filter(|it| !shown.iter().any(|shown| std::ptr::eq(*it, *shown)))
-        .take(NAMED)
-        .map(|it| {
-            let since = units::since(story.now_unix_us, it.began_unix_us);
-            format!("{} ({}, {since})", what(it), word(it).1)
+        .filter(|episode| !shown.iter().any(|shown| std::ptr::eq(*episode, *shown)))
+        .take(MAX_EPISODES_NAMED)
+        .map(|episode| {
+            let since = units::since(story.now_unix_us, episode.began_unix_us);
+            format!("{} ({}, {since})", what(episode), word(episode).1)
         })
         .collect();
     let line = format!(
         "{more} more {}: {}{}. --all shows them.",
         if more == 1 { "episode" } else { "episodes" },
         words.join(", "),
-        match more.saturating_sub(NAMED) {
+        match more.saturating_sub(MAX_EPISODES_NAMED) {
             0 => String::new(),
             unnamed => format!(", and {unnamed} before"),
         }
     );
     text.push('\n');
     for line in paper.wrapped(&line, paper.width()) {
-        let _ = writeln!(text, "{}", paper.ink(Ink::Dim, &line));
+        let _ = writeln!(text, "{}", paper.ink(TextStyle::Dim, &line));
     }
 }
 
 /// Colour and word of a state.
-fn word(episode: &Episode) -> (Ink, &'static str) {
-    if episode.state == State::Cancelled {
-        return (Ink::Dim, "cancelled");
+fn word(episode: &EpisodeView) -> (TextStyle, &'static str) {
+    if episode.state == EpisodeState::Cancelled {
+        return (TextStyle::Dim, "cancelled");
     }
     let state = episode.pod_state();
     let ink = match state {
-        PodState::CrashLoop => Ink::Yellow,
-        PodState::Ok | PodState::Gone => Ink::Green,
-        PodState::Failing | PodState::Failed => Ink::Red,
-        PodState::Starting | PodState::Stopping => Ink::Blue,
+        PodState::CrashLoop => TextStyle::Yellow,
+        PodState::Ok | PodState::Gone => TextStyle::Green,
+        PodState::Failing | PodState::Failed => TextStyle::Red,
+        PodState::Starting | PodState::Stopping => TextStyle::Blue,
     };
     match state {
         PodState::Starting | PodState::Stopping => (ink, "in progress"),

@@ -12,14 +12,14 @@ mod tests;
 use std::time::Duration;
 
 use crate::cri::visible::{visible, visible_ascii};
-use crate::smoke::waterfall::{self, Look};
+use crate::smoke::waterfall::{self, WaterfallStyle};
 
 /// Minimum width.
-const NARROWEST: usize = 60;
+const MIN_WIDTH: usize = 60;
 
 /// Colours and weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ink {
+enum TextStyle {
     Bold,
     Dim,
     Red,
@@ -30,7 +30,7 @@ enum Ink {
     Cyan,
 }
 
-impl Ink {
+impl TextStyle {
     fn code(self) -> &'static str {
         match self {
             Self::Bold => "\x1b[1m",
@@ -47,24 +47,25 @@ impl Ink {
 
 /// Properties of the output.
 #[derive(Clone, Copy, Debug)]
-struct Paper {
-    look: Look,
+struct TerminalOutput {
+    look: WaterfallStyle,
 }
 
-impl Paper {
-    fn new(look: Look) -> Self {
+impl TerminalOutput {
+    fn new(look: WaterfallStyle) -> Self {
         Self { look }
     }
 
     fn width(self) -> usize {
-        self.look.width.max(NARROWEST)
+        self.look.width.max(MIN_WIDTH)
     }
 
     /// Text from elsewhere, safe to write.
     fn text(self, text: &str) -> String {
-        match self.look.unicode {
-            true => visible(text),
-            false => visible_ascii(text),
+        if self.look.unicode {
+            visible(text)
+        } else {
+            visible_ascii(text)
         }
     }
 
@@ -106,10 +107,11 @@ impl Paper {
         if self.look.unicode { unicode } else { ascii }
     }
 
-    fn ink(self, ink: Ink, text: &str) -> String {
-        match self.look.colour && !text.is_empty() {
-            true => format!("{}{text}\x1b[0m", ink.code()),
-            false => text.to_owned(),
+    fn ink(self, ink: TextStyle, text: &str) -> String {
+        if self.look.colour && !text.is_empty() {
+            format!("{}{text}\x1b[0m", ink.code())
+        } else {
+            text.to_owned()
         }
     }
 

@@ -2,64 +2,69 @@
 
 use std::fmt::Write as _;
 
-use super::{Ink, Paper, pad, pod};
-use crate::lifecycle::view::{Episode, Pod, PodState, Pods};
-use crate::smoke::waterfall::Look;
+use super::{TerminalOutput, TextStyle, pad, pod};
+use crate::lifecycle::view::{EpisodeView, PodList, PodState, PodSummary};
+use crate::smoke::waterfall::WaterfallStyle;
 use crate::units;
 
 /// Which columns, in how many lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Columns {
-    /// Within the width. Below [`INLINE`] columns the reason is written below its pod.
+pub(crate) enum PodColumns {
+    /// Within the width. Below [`REASON_COLUMN_FROM`] columns the reason is written below its pod.
     Fitting,
     /// A line for each pod, nothing truncated.
     Lines,
-    /// The same with uids.
+    /// All columns, and uids.
     Wide,
 }
 
 /// Width from which the reason has a column.
-const INLINE: usize = 110;
+const REASON_COLUMN_FROM: usize = 110;
 
 /// Width from which phases have a column.
-const PHASED: usize = 140;
+const PHASES_COLUMN_FROM: usize = 140;
 
 /// Width from which restarts have a column.
-const RESTARTS: usize = 76;
+const RESTARTS_COLUMN_FROM: usize = 76;
 
 /// Width of the bar of phases.
-const BAR: usize = 24;
+const PHASE_BAR_WIDTH: usize = 24;
 
 /// Width of the columns TOOK, AGE and RESTARTS, with the gap before them.
-const TOOK: usize = 2 + 8;
-const AGE: usize = 2 + 6;
-const RESTARTED: usize = 2 + 8;
+const TOOK_WIDTH: usize = 2 + 8;
+const AGE_WIDTH: usize = 2 + 6;
+const RESTARTS_WIDTH: usize = 2 + 8;
 
 /// Widest name of a node.
-const NODE: usize = 30;
+const MAX_NODE_WIDTH: usize = 30;
 
 /// Names up to this width are aligned where nothing is truncated; a longer one shifts its own line only.
-const ALIGNED: usize = 60;
+const MAX_ALIGNED_NAME_WIDTH: usize = 60;
 
 /// Most lines of a reason.
-const REASON: usize = 3;
+const MAX_REASON_LINES: usize = 3;
 
 /// Phase, letter, word and colour, in the order of the bar.
-const PHASES: [(&str, char, &str, Ink); 8] = [
-    ("sandbox", 's', "sandbox", Ink::Blue),
-    ("network", 'N', "network", Ink::Yellow),
-    ("image_pull", 'P', "image pull", Ink::Magenta),
-    ("container_create", 'c', "create", Ink::Cyan),
-    ("container_start", 't', "start", Ink::Green),
-    ("init_container", 'i', "init container", Ink::Yellow),
-    ("hook", 'h', "hook", Ink::Yellow),
-    ("outside_cri", '.', "outside CRI", Ink::Dim),
+const PHASES: [(&str, char, &str, TextStyle); 8] = [
+    ("sandbox", 's', "sandbox", TextStyle::Blue),
+    ("network", 'N', "network", TextStyle::Yellow),
+    ("image_pull", 'P', "image pull", TextStyle::Magenta),
+    ("container_create", 'c', "create", TextStyle::Cyan),
+    ("container_start", 't', "start", TextStyle::Green),
+    ("init_container", 'i', "init container", TextStyle::Yellow),
+    ("hook", 'h', "hook", TextStyle::Yellow),
+    ("outside_cri", '.', "outside CRI", TextStyle::Dim),
 ];
 
 /// The table, with namespaces if pods of several may be in it.
-pub(crate) fn table(pods: &Pods, look: Look, columns: Columns, namespaces: bool) -> String {
-    let paper = Paper::new(look);
-    let layout = Layout::new(pods, paper, columns, namespaces);
+pub(crate) fn table(
+    pods: &PodList,
+    look: WaterfallStyle,
+    columns: PodColumns,
+    namespaces: bool,
+) -> String {
+    let paper = TerminalOutput::new(look);
+    let layout = ColumnWidths::new(pods, paper, columns, namespaces);
     let mut text = layout.head();
     for pod in &pods.pods {
         layout.row(&mut text, pod, pods.now_unix_us);
@@ -71,10 +76,12 @@ pub(crate) fn table(pods: &Pods, look: Look, columns: Columns, namespaces: bool)
 }
 
 /// `12 pods: 3 failing, 9 ok`, for the top of a screen.
-pub(crate) fn summary(pods: &Pods, look: Look) -> String {
-    let paper = Paper::new(look);
-    let count = |state| pods.pods.iter().filter(|it| it.state == state).count();
-    let counts = PodState::ALL.map(|state| (count(state), state));
+pub(crate) fn summary(pods: &PodList, look: WaterfallStyle) -> String {
+    let paper = TerminalOutput::new(look);
+    let counts = PodState::ALL.map(|state| {
+        let in_state = pods.pods.iter().filter(|pod| pod.state == state);
+        (in_state.count(), state)
+    });
     let counts = counts.iter().filter(|(n, _)| *n > 0);
     let counts: Vec<_> = counts
         .map(|(n, state)| paper.ink(ink(*state), &format!("{n} {}", state.word())))
@@ -84,18 +91,19 @@ pub(crate) fn summary(pods: &Pods, look: Look) -> String {
         n => format!("{n} pods"),
     };
     let time = units::rfc3339(pods.now_unix_us);
-    let line = match counts.is_empty() {
-        true => all,
-        false => format!("{all}: {}", counts.join(", ")),
+    let line = if counts.is_empty() {
+        all
+    } else {
+        format!("{all}: {}", counts.join(", "))
     };
-    format!("{line}   {}\n\n", paper.ink(Ink::Dim, &time))
+    format!("{line}   {}\n\n", paper.ink(TextStyle::Dim, &time))
 }
 
 /// Widths of the columns.
 #[derive(Clone, Copy, Debug)]
-struct Layout {
-    paper: Paper,
-    columns: Columns,
+struct ColumnWidths {
+    paper: TerminalOutput,
+    columns: PodColumns,
     namespaces: bool,
     name: usize,
     state: usize,
@@ -103,23 +111,28 @@ struct Layout {
     node: usize,
     restarts: bool,
     bar: bool,
-    /// Columns of the reason beside its pod; `None` if it is written below.
+    /// Width of the column for reasons; `None` if reasons are written below their pods.
     reason: Option<usize>,
 }
 
-impl Layout {
-    fn new(pods: &Pods, paper: Paper, columns: Columns, namespaces: bool) -> Self {
+impl ColumnWidths {
+    fn new(pods: &PodList, paper: TerminalOutput, columns: PodColumns, namespaces: bool) -> Self {
         let width = paper.width();
-        let fits = columns == Columns::Fitting;
-        let states = pods.pods.iter().map(|it| it.state.word().len());
+        let fits = columns == PodColumns::Fitting;
+        let states = pods.pods.iter().map(|pod| pod.state.word().len());
         let state = states.fold(5, usize::max);
-        let restarts = !fits || width >= RESTARTS;
-        let bar = fits && width >= PHASED;
-        let nodes = pods.pods.iter().filter_map(|it| it.node.as_ref());
-        let nodes = nodes.map(|it| paper.text(it).chars().count().max(4) + 2);
+        let restarts = !fits || width >= RESTARTS_COLUMN_FROM;
+        let bar = fits && width >= PHASES_COLUMN_FROM;
+        let nodes = pods.pods.iter().filter_map(|pod| pod.node.as_ref());
+        let nodes = nodes.map(|node| paper.text(node).chars().count().max(4) + 2);
         let node = nodes.max().unwrap_or(0);
-        let node = if fits { node.min(NODE + 2) } else { node };
-        let others = 2 + state + node + TOOK + AGE + if restarts { RESTARTED } else { 0 };
+        let node = if fits {
+            node.min(MAX_NODE_WIDTH + 2)
+        } else {
+            node
+        };
+        let others =
+            2 + state + node + TOOK_WIDTH + AGE_WIDTH + if restarts { RESTARTS_WIDTH } else { 0 };
         let mut layout = Self {
             paper,
             columns,
@@ -131,17 +144,17 @@ impl Layout {
             bar,
             reason: None,
         };
-        let names = pods.pods.iter().map(|it| layout.whole_name(it));
-        let widest = names.map(|it| it.chars().count()).fold(4, usize::max);
+        let names = pods.pods.iter().map(|pod| layout.whole_name(pod));
+        let widest = names.map(|name| name.chars().count()).fold(4, usize::max);
         layout.name = match (fits, width) {
-            (false, _) => widest.min(ALIGNED),
-            (true, INLINE..) => widest.min(width * 3 / 10),
+            (false, _) => widest.min(MAX_ALIGNED_NAME_WIDTH),
+            (true, REASON_COLUMN_FROM..) => widest.min(width * 3 / 10),
             (true, _) => widest.min(width.saturating_sub(others)),
         };
-        let used = layout.name + others + 2 + if bar { BAR + 2 } else { 0 };
+        let used = layout.name + others + 2 + if bar { PHASE_BAR_WIDTH + 2 } else { 0 };
         layout.reason = match (fits, width) {
             (false, _) => Some(usize::MAX),
-            (true, INLINE..) => Some(width.saturating_sub(used)),
+            (true, REASON_COLUMN_FROM..) => Some(width.saturating_sub(used)),
             (true, _) => None,
         };
         layout
@@ -155,25 +168,28 @@ impl Layout {
         if self.restarts {
             line += "  RESTARTS";
         }
-        let _ = write!(line, "  {:>8}  {}", "TOOK", pad("AGE", AGE - 2));
+        let _ = write!(line, "  {:>8}  {}", "TOOK", pad("AGE", AGE_WIDTH - 2));
         if self.bar {
-            let _ = write!(line, "  {}", pad("PHASES", BAR));
+            let _ = write!(line, "  {}", pad("PHASES", PHASE_BAR_WIDTH));
         }
-        if self.columns == Columns::Wide {
+        if self.columns == PodColumns::Wide {
             let _ = write!(line, "  {}", pad("UID", 36));
         }
         if self.reason.is_some() {
             line += "  REASON";
         }
-        format!("{}\n", self.paper.ink(Ink::Dim, line.trim_end()))
+        format!("{}\n", self.paper.ink(TextStyle::Dim, line.trim_end()))
     }
 
-    fn row(self, text: &mut String, pod: &Pod, now: u64) {
+    fn row(self, text: &mut String, pod: &PodSummary, now: u64) {
         let paper = self.paper;
         let is_gone = pod.state == PodState::Gone;
-        let faint = |text: String| match is_gone {
-            true => paper.ink(Ink::Dim, &text),
-            false => text,
+        let faint = |text: String| {
+            if is_gone {
+                paper.ink(TextStyle::Dim, &text)
+            } else {
+                text
+            }
         };
         let state = paper.ink(ink(pod.state), &pad(pod.state.word(), self.state));
         let mut rest = String::new();
@@ -187,14 +203,15 @@ impl Layout {
         }
         let took = units::duration(pod.duration_ms);
         let age = units::ago(now, pod.aged_from());
-        let _ = write!(rest, "  {took:>8}  {}", pad(&age, AGE - 2));
-        if self.columns == Columns::Wide {
+        let _ = write!(rest, "  {took:>8}  {}", pad(&age, AGE_WIDTH - 2));
+        if self.columns == PodColumns::Wide {
             let _ = write!(rest, "  {}", pad(&paper.text(&pod.uid), 36));
         }
         let name = faint(pad(&self.name(pod), self.name));
-        let bar = match self.bar {
-            true => format!("  {}", phases(&pod.episode, paper)),
-            false => String::new(),
+        let bar = if self.bar {
+            format!("  {}", phases(&pod.episode, paper))
+        } else {
+            String::new()
         };
         let lines = self.reason(pod);
         let begin = format!("{name}  {state}{}{bar}", faint(rest));
@@ -208,22 +225,22 @@ impl Layout {
         let mut lines = lines.into_iter();
         let first = faint(lines.next().unwrap_or_default());
         let _ = writeln!(text, "{}", format!("{begin}  {first}").trim_end());
-        let others = self.name + 2 + self.state + self.node + TOOK + AGE;
-        let indent = others + 2 + RESTARTED + if self.bar { BAR + 2 } else { 0 };
+        let others = self.name + 2 + self.state + self.node + TOOK_WIDTH + AGE_WIDTH;
+        let indent = others + 2 + RESTARTS_WIDTH + if self.bar { PHASE_BAR_WIDTH + 2 } else { 0 };
         for line in lines {
             let _ = writeln!(text, "{:indent$}{}", "", faint(line));
         }
     }
 
     /// The lines of the reason; none if it goes without saying and there is no column for it.
-    fn reason(self, pod: &Pod) -> Vec<String> {
+    fn reason(self, pod: &PodSummary) -> Vec<String> {
         let most = match pod.state {
             PodState::Gone => 1,
             PodState::Ok => 2,
-            _ => REASON,
+            _ => MAX_REASON_LINES,
         };
         match (self.columns, self.reason) {
-            (Columns::Lines | Columns::Wide, _) => vec![self.paper.text(&pod.reason)],
+            (PodColumns::Lines | PodColumns::Wide, _) => vec![self.paper.text(&pod.reason)],
             (_, Some(room)) if !pod.notable => vec![self.paper.cut(&pod.reason, room)],
             (_, Some(room)) => self.paper.wrapped_to(&pod.reason, room, most),
             (_, None) if !pod.notable => Vec::new(),
@@ -234,18 +251,19 @@ impl Layout {
         }
     }
 
-    fn whole_name(self, it: &Pod) -> String {
-        let name = match self.namespaces {
-            true => pod(&it.namespace, &it.name),
-            false => it.name.clone(),
+    fn whole_name(self, it: &PodSummary) -> String {
+        let name = if self.namespaces {
+            pod(&it.namespace, &it.name)
+        } else {
+            it.name.clone()
         };
         self.paper.text(&name)
     }
 
     /// The name, truncated in its middle: names of one Deployment differ at their ends. A long namespace is truncated first.
-    fn name(self, it: &Pod) -> String {
+    fn name(self, it: &PodSummary) -> String {
         let whole = self.whole_name(it);
-        if self.columns != Columns::Fitting || whole.chars().count() <= self.name {
+        if self.columns != PodColumns::Fitting || whole.chars().count() <= self.name {
             return whole;
         }
         if !self.namespaces {
@@ -258,13 +276,13 @@ impl Layout {
 }
 
 /// The colour of a state.
-fn ink(state: PodState) -> Ink {
+fn ink(state: PodState) -> TextStyle {
     match state {
-        PodState::Failing | PodState::Failed => Ink::Red,
-        PodState::CrashLoop => Ink::Yellow,
-        PodState::Starting | PodState::Stopping => Ink::Blue,
-        PodState::Ok => Ink::Green,
-        PodState::Gone => Ink::Dim,
+        PodState::Failing | PodState::Failed => TextStyle::Red,
+        PodState::CrashLoop => TextStyle::Yellow,
+        PodState::Starting | PodState::Stopping => TextStyle::Blue,
+        PodState::Ok => TextStyle::Green,
+        PodState::Gone => TextStyle::Dim,
     }
 }
 
@@ -274,24 +292,25 @@ fn ink(state: PodState) -> Ink {
     clippy::cast_sign_loss,
     clippy::cast_precision_loss
 )]
-fn phases(episode: &Episode, paper: Paper) -> String {
+fn phases(episode: &EpisodeView, paper: TerminalOutput) -> String {
     let whole: f64 = episode.phases.iter().map(|phase| phase.ms).sum();
-    let cell = |ms: f64| ((ms / whole.max(0.001) * BAR as f64).round() as usize).min(BAR);
     let (mut text, mut at, mut filled) = (String::new(), 0.0, 0);
     for phase in &episode.phases {
         at += phase.ms;
-        let to = cell(at);
+        let share = at / whole.max(0.001);
+        let to = ((share * PHASE_BAR_WIDTH as f64).round() as usize).min(PHASE_BAR_WIDTH);
         let known = PHASES.iter().find(|(name, ..)| *name == phase.phase);
-        let (letter, ink) = known.map_or(('-', Ink::Dim), |(_, letter, _, ink)| (*letter, *ink));
+        let (letter, ink) =
+            known.map_or(('-', TextStyle::Dim), |(_, letter, _, ink)| (*letter, *ink));
         let cells = letter.to_string().repeat(to.saturating_sub(filled));
         text.push_str(&paper.ink(ink, &cells));
         filled = filled.max(to);
     }
-    text.push_str(&" ".repeat(BAR - filled));
+    text.push_str(&" ".repeat(PHASE_BAR_WIDTH - filled));
     text
 }
 
-fn legend(paper: Paper) -> String {
+fn legend(paper: TerminalOutput) -> String {
     let words = PHASES
         .map(|(_, letter, word, ink)| format!("{} {word}", paper.ink(ink, &letter.to_string())));
     words.join("   ")

@@ -2,33 +2,33 @@
 
 use std::fmt::Write as _;
 
-use super::{Ink, Paper};
-use crate::lifecycle::view::{PodStory, Session};
+use super::{TerminalOutput, TextStyle};
+use crate::lifecycle::view::{PodStory, SessionView};
 use crate::units;
 
 /// Sessions shown without `--all`.
-const SHOWN: usize = 3;
+const MAX_SESSIONS_SHOWN: usize = 3;
 
 /// A line for each, the open ones first; all, or the last ones.
-pub(super) fn write(text: &mut String, story: &PodStory, all: bool, paper: Paper) {
+pub(super) fn write(text: &mut String, story: &PodStory, all: bool, paper: TerminalOutput) {
     if story.sessions.is_empty() {
         return;
     }
     text.push('\n');
-    let limit = if all { usize::MAX } else { SHOWN };
+    let limit = if all { usize::MAX } else { MAX_SESSIONS_SHOWN };
     for session in story.sessions.iter().rev().take(limit) {
         for line in paper.wrapped(&line(session, story.now_unix_us), paper.width()) {
-            let _ = writeln!(text, "{}", paper.ink(Ink::Dim, &line));
+            let _ = writeln!(text, "{}", paper.ink(TextStyle::Dim, &line));
         }
     }
     let more = story.sessions.len().saturating_sub(limit);
     if more > 0 {
         let line = format!("and {more} more sessions");
-        let _ = writeln!(text, "{}", paper.ink(Ink::Dim, &line));
+        let _ = writeln!(text, "{}", paper.ink(TextStyle::Dim, &line));
     }
 }
 
-fn line(session: &Session, now: u64) -> String {
+fn line(session: &SessionView, now: u64) -> String {
     let mut line = session.kind.clone();
     if let Some(program) = &session.program {
         let _ = write!(line, " {program}");
@@ -41,13 +41,14 @@ fn line(session: &Session, now: u64) -> String {
     }
     let begun = units::since(now, session.began_unix_us);
     let took = units::duration(session.duration_ms);
-    let _ = match session.is_open() {
-        true => write!(line, ", begun {begun}, open, {took} so far"),
-        false => write!(
+    let _ = if session.is_open() {
+        write!(line, ", begun {begun}, open, {took} so far")
+    } else {
+        write!(
             line,
             ", begun {begun}, {took}: {}",
             session.outcome.replace('_', " ")
-        ),
+        )
     };
     if let Some(code) = session.exit_code {
         let _ = write!(line, ", exit code {code}");
@@ -66,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_session_is_one_sentence() {
-        let session = Session {
+        let session = SessionView {
             kind: "exec".into(),
             container: Some("app".into()),
             program: Some("sh".into()),
@@ -77,7 +78,7 @@ mod tests {
             outcome: "client_gone".into(),
             exit_code: Some(3),
             began_unix_us: 1_000_000,
-            ..Session::default()
+            ..SessionView::default()
         };
         let said = line(&session, 11_000_000);
         assert!(
@@ -88,8 +89,8 @@ mod tests {
             said.ends_with(": client gone, exit code 3, 7 bytes in, 9 out"),
             "{said}"
         );
-        let open = Session {
-            outcome: Session::OPEN.into(),
+        let open = SessionView {
+            outcome: SessionView::OPEN.into(),
             exit_code: None,
             duration_ms: 120_000.0,
             ..session

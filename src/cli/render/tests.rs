@@ -2,16 +2,18 @@
 
 use std::path::Path;
 
-use super::calls::Now;
-use super::pods::Columns;
+use super::calls::CallsScreen;
+use super::pods::PodColumns;
 use super::{calls, explain, pods};
 use crate::lifecycle::examples;
-use crate::lifecycle::tables::{RpcRow, RpcTable, Window};
-use crate::lifecycle::view::{Call, Episode, OpenSession, Pod, PodStory, Pods, Session};
-use crate::smoke::waterfall::Look;
+use crate::lifecycle::tables::{RateWindow, RpcMethodRow, RpcTable};
+use crate::lifecycle::view::{
+    CallView, EpisodeView, OpenSessionView, PodList, PodStory, PodSummary, SessionView,
+};
+use crate::smoke::waterfall::WaterfallStyle;
 
-fn look(width: usize, unicode: bool) -> Look {
-    Look {
+fn look(width: usize, unicode: bool) -> WaterfallStyle {
+    WaterfallStyle {
         width,
         colour: false,
         unicode,
@@ -103,14 +105,14 @@ fn the_episode_that_matters_is_shown_and_the_others_are_named() {
 }
 
 /// The examples of one namespace, without the hostile one.
-fn list() -> Pods {
+fn list() -> PodList {
     let mut list = examples::pods();
     list.pods.retain(|it| it.namespace == "shop");
     list
 }
 
 /// A name as long as Kubernetes' controllers make them.
-fn long_names() -> Pods {
+fn long_names() -> PodList {
     let mut list = list();
     for (n, pod) in list.pods.iter_mut().enumerate() {
         let middle = "recommendation-engine-canary-".repeat(3);
@@ -124,10 +126,15 @@ fn long_names() -> Pods {
 fn lists_of_pods_look_like_this() {
     let list = list();
     for (width, unicode) in [(60, false), (80, true), (120, true), (160, true)] {
-        let text = pods::table(&list, look(width, unicode), Columns::Fitting, true);
+        let text = pods::table(&list, look(width, unicode), PodColumns::Fitting, true);
         assert!(widest(&text) <= width, "at {width}:\n{text}");
         picture(&format!("pods-{width}.txt"), &text);
-        let text = pods::table(&long_names(), look(width, unicode), Columns::Fitting, true);
+        let text = pods::table(
+            &long_names(),
+            look(width, unicode),
+            PodColumns::Fitting,
+            true,
+        );
         assert!(widest(&text) <= width, "at {width}:\n{text}");
         picture(&format!("pods-long-{width}.txt"), &text);
         for (n, _) in list.pods.iter().enumerate() {
@@ -137,16 +144,21 @@ fn lists_of_pods_look_like_this() {
             );
         }
     }
-    let own = pods::table(&list, look(60, true), Columns::Fitting, false);
+    let own = pods::table(&list, look(60, true), PodColumns::Fitting, false);
     assert!(!own.contains("shop/db-0") && own.contains("db-0"), "{own}");
-    let none = pods::table(&Pods::default(), look(80, true), Columns::Fitting, true);
+    let none = pods::table(
+        &PodList::default(),
+        look(80, true),
+        PodColumns::Fitting,
+        true,
+    );
     assert_eq!(none.lines().count(), 1);
 }
 
 #[test]
 fn a_list_for_programs_has_a_line_per_pod_and_nothing_truncated() {
     let list = long_names();
-    for columns in [Columns::Lines, Columns::Wide] {
+    for columns in [PodColumns::Lines, PodColumns::Wide] {
         let text = pods::table(&list, look(80, true), columns, true);
         assert_eq!(text.lines().count(), 1 + list.pods.len(), "{text}");
         for pod in &list.pods {
@@ -154,14 +166,14 @@ fn a_list_for_programs_has_a_line_per_pod_and_nothing_truncated() {
                 text.contains(&pod.path()) && text.contains(&pod.reason),
                 "{text}"
             );
-            assert_eq!(text.contains(&pod.uid), columns == Columns::Wide);
+            assert_eq!(text.contains(&pod.uid), columns == PodColumns::Wide);
         }
     }
     let state = |text: &str| text.lines().next().and_then(|line| line.find("STATE"));
     let mut one = self::list();
-    let text = pods::table(&one, look(80, true), Columns::Lines, true);
+    let text = pods::table(&one, look(80, true), PodColumns::Lines, true);
     one.pods.extend(long_names().pods);
-    let with_long = pods::table(&one, look(80, true), Columns::Lines, true);
+    let with_long = pods::table(&one, look(80, true), PodColumns::Lines, true);
     assert!(
         state(&text) < Some(40) && state(&with_long) <= Some(62),
         "{with_long}"
@@ -175,15 +187,15 @@ fn a_screen_begins_with_counts() {
     assert!(text.starts_with(counts), "{text}");
 }
 
-fn running() -> Vec<Call> {
-    let call = |method: &str, pod: &str, duration_ms: f64, deadline_ms| Call {
+fn running() -> Vec<CallView> {
+    let call = |method: &str, pod: &str, duration_ms: f64, deadline_ms| CallView {
         method: method.to_owned(),
         phase: Some("waiting".to_owned()),
         duration_ms,
         deadline_ms,
         namespace: Some("shop".to_owned()),
         pod: Some(pod.to_owned()),
-        ..Call::default()
+        ..CallView::default()
     };
     let mut stuck = call("RunPodSandbox", "stuck-1", 130_000.0, Some(240_000.0));
     stuck.stuck = Some(50);
@@ -198,19 +210,19 @@ fn running() -> Vec<Call> {
 
 fn table() -> RpcTable {
     let row = |method: &str, calls, errors, p50, p99| {
-        let window = Window {
+        let window = RateWindow {
             seconds: 60.0,
             calls,
             errors,
             p50_ms: p50,
             p99_ms: p99,
-            ..Window::default()
+            ..RateWindow::default()
         };
-        RpcRow {
+        RpcMethodRow {
             method: method.to_owned(),
             minute: window.clone(),
             all: window,
-            ..RpcRow::default()
+            ..RpcMethodRow::default()
         }
     };
     RpcTable {
@@ -224,12 +236,12 @@ fn table() -> RpcTable {
     }
 }
 
-fn sessions() -> Vec<OpenSession> {
-    let exec = OpenSession {
+fn sessions() -> Vec<OpenSessionView> {
+    let exec = OpenSessionView {
         id: "0123456789abcdef0123".to_owned(),
         namespace: Some("shop".to_owned()),
         pod: Some("web-1".to_owned()),
-        session: Session {
+        session: SessionView {
             kind: "exec".to_owned(),
             program: Some("sh".to_owned()),
             container: Some("app".to_owned()),
@@ -237,11 +249,11 @@ fn sessions() -> Vec<OpenSession> {
             duration_ms: 754_000.0,
             bytes_in: 211,
             bytes_out: 33_000_000,
-            outcome: Session::OPEN.to_owned(),
-            ..Session::default()
+            outcome: SessionView::OPEN.to_owned(),
+            ..SessionView::default()
         },
     };
-    let mut forward = OpenSession {
+    let mut forward = OpenSessionView {
         namespace: None,
         pod: None,
         ..exec.clone()
@@ -252,8 +264,8 @@ fn sessions() -> Vec<OpenSession> {
     vec![exec, forward]
 }
 
-fn now() -> Now {
-    Now {
+fn now() -> CallsScreen {
+    CallsScreen {
         calls: running(),
         sessions: sessions(),
         methods: table(),
@@ -267,11 +279,11 @@ fn the_screen_of_calls_looks_like_this() {
         assert!(widest(&text) <= width, "at {width}:\n{text}");
         picture(&format!("calls-{width}.txt"), &text);
     }
-    let none = calls::screen("a", &Now::default(), look(80, true), None);
+    let none = calls::screen("a", &CallsScreen::default(), look(80, true), None);
     assert!(none.contains("0 in flight, 0.0 calls/s"), "{none}");
     assert!(none.contains("No call is in flight.") && none.contains("No call has ended yet."));
     assert!(!none.contains("SESSION") && !none.contains("session"));
-    let many = Now {
+    let many = CallsScreen {
         calls: running().into_iter().cycle().take(100).collect(),
         sessions: sessions().into_iter().cycle().take(100).collect(),
         methods: table(),
@@ -296,8 +308,8 @@ fn hostile_names_stay_text() {
     let hostile = examples::hostile();
     let story = examples::story(hostile.clone());
     let reason = hostile.headline.clone();
-    let list = Pods {
-        pods: Pod::of(vec![hostile], reason, examples::NOW)
+    let list = PodList {
+        pods: PodSummary::from_episodes(vec![hostile], reason, examples::NOW)
             .into_iter()
             .collect(),
         ..examples::pods()
@@ -309,7 +321,7 @@ fn hostile_names_stay_text() {
     session.pod.clone_from(&call.pod);
     session.session.program.clone_from(&call.pod);
     session.session.client = Some("\u{1b}[2J".to_owned());
-    let now = Now {
+    let now = CallsScreen {
         calls: vec![call],
         sessions: vec![session],
         methods: table(),
@@ -318,8 +330,8 @@ fn hostile_names_stay_text() {
         let look = look(80, unicode);
         for text in [
             explain::story(&story, false, look),
-            pods::table(&list, look, Columns::Fitting, true),
-            pods::table(&list, look, Columns::Wide, true),
+            pods::table(&list, look, PodColumns::Fitting, true),
+            pods::table(&list, look, PodColumns::Wide, true),
             calls::screen("\u{1b}c", &now, look, None),
         ] {
             let bad = |c: char| {
@@ -331,13 +343,13 @@ fn hostile_names_stay_text() {
         }
     }
     // A name cannot add a line.
-    let text = pods::table(&list, look(80, true), Columns::Lines, true);
+    let text = pods::table(&list, look(80, true), PodColumns::Lines, true);
     assert_eq!(text.lines().count(), 2);
 }
 
 #[test]
 fn colours_are_closed_and_do_not_move_anything() {
-    let colour = Look {
+    let colour = WaterfallStyle {
         colour: true,
         ..look(100, true)
     };
@@ -356,11 +368,11 @@ fn colours_are_closed_and_do_not_move_anything() {
         );
     }
     for width in [80, 160] {
-        let colour = Look { width, ..colour };
+        let colour = WaterfallStyle { width, ..colour };
         let list = examples::pods();
         assert_eq!(
-            stripped(&pods::table(&list, colour, Columns::Fitting, true)),
-            pods::table(&list, look(width, true), Columns::Fitting, true)
+            stripped(&pods::table(&list, colour, PodColumns::Fitting, true)),
+            pods::table(&list, look(width, true), PodColumns::Fitting, true)
         );
     }
 }
@@ -374,11 +386,12 @@ fn times_that_are_no_numbers_are_drawn_all_the_same() {
     episode.phases[0].ms = f64::NAN;
     let text = explain::story(&examples::story(episode.clone()), false, look(80, true));
     assert!(text.contains("RunPodSandbox"));
-    let pods = [episode, Episode::default()].map(|it| Pod::of(vec![it], String::new(), 0));
-    let list = Pods {
+    let pods = [episode, EpisodeView::default()]
+        .map(|it| PodSummary::from_episodes(vec![it], String::new(), 0));
+    let list = PodList {
         pods: pods.into_iter().flatten().collect(),
-        ..Pods::default()
+        ..PodList::default()
     };
-    let text = pods::table(&list, look(160, true), Columns::Fitting, true);
+    let text = pods::table(&list, look(160, true), PodColumns::Fitting, true);
     assert_eq!(text.lines().count(), 5);
 }

@@ -10,7 +10,7 @@ fn several_backends_need_a_default() {
     assert_eq!(
         errors(&two),
         [
-            "c.toml:7: routing.default: missing; with more than one backend one must be the default: \"containerd\", \"crio\""
+            "c.toml:7: routing.default: missing; name the default among the backends: \"containerd\", \"crio\""
         ]
     );
     let config = load(&format!("{two}default = \"crio\"\n")).expect("valid");

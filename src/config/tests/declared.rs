@@ -6,7 +6,7 @@ use super::*;
 
 #[test]
 fn every_key_stands_in_a_described_section_once() {
-    let schema = Schema::of::<Config>();
+    let schema = SettingsSchema::from_section::<Config>();
     let mut seen = HashSet::new();
     for key in &schema.keys {
         let mut sections = schema.sections.iter();

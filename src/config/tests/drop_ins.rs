@@ -19,8 +19,8 @@ fn written(main: &str, drop_ins: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf
     (dir, file)
 }
 
-fn read(file: &Path) -> Result<Loaded, ConfigErrors> {
-    Config::load(Some(file), &Overrides::default())
+fn read(file: &Path) -> Result<LoadedConfig, ConfigErrors> {
+    Config::load(Some(file), &FlagOverrides::default())
 }
 
 #[test]

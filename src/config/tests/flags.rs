@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn flags_win_over_the_file() {
     let text = format!("[server]\nlisten = \"/run/file.sock\"\n[admin]\nlisten = \"off\"\n{ONE}");
-    let flags = Overrides {
+    let flags = FlagOverrides {
         listen: Some("unix:///run/flag.sock".to_owned()),
         upstream: None,
         admin: Some("127.0.0.1:1".to_owned()),
@@ -23,7 +23,7 @@ fn flags_win_over_the_file() {
 
 #[test]
 fn bad_flags_are_named() {
-    let flags = Overrides {
+    let flags = FlagOverrides {
         listen: Some("here".to_owned()),
         upstream: Some("https://x".to_owned()),
         admin: Some("9478".to_owned()),
@@ -66,6 +66,6 @@ fn the_upstream_flag_replaces_its_backend_or_adds_one() {
 
     assert_eq!(
         load_with(ONE, &flag),
-        Err("--upstream: adds the backend \"upstream\" beside \"containerd\", and routing.default does not say which one is the default; set routing.default, or change the endpoint in the file instead".to_owned())
+        Err("--upstream: adds the backend \"upstream\" to \"containerd\", and routing.default does not say which one is the default; set routing.default, or change the endpoint in the file instead".to_owned())
     );
 }

@@ -18,16 +18,16 @@ use std::time::Duration;
 use super::*;
 use crate::cri::Method;
 use crate::runtime::sections::ProgramError;
-use crate::settings::{Owner, Schema, SeccompProfile};
+use crate::settings::{FileOwner, SeccompProfile, SettingsSchema};
 use crate::telemetry::settings::{
     LogFormat, MethodSampling, OnUnsampledParent, OtlpCompression, OtlpProtocol,
 };
 
 fn load(text: &str) -> Result<Config, String> {
-    load_with(text, &Overrides::default())
+    load_with(text, &FlagOverrides::default())
 }
 
-fn load_with(text: &str, flags: &Overrides) -> Result<Config, String> {
+fn load_with(text: &str, flags: &FlagOverrides) -> Result<Config, String> {
     Config::from_text("c.toml", text, flags).map_err(|errors| errors.to_string())
 }
 
@@ -36,10 +36,10 @@ fn errors(text: &str) -> Vec<String> {
     errors.lines().map(str::to_owned).collect()
 }
 
-fn upstream(uri: &str) -> Overrides {
-    Overrides {
+fn upstream(uri: &str) -> FlagOverrides {
+    FlagOverrides {
         upstream: Some(uri.to_owned()),
-        ..Overrides::default()
+        ..FlagOverrides::default()
     }
 }
 
@@ -73,8 +73,8 @@ fn the_defaults_are_those_of_the_plan() {
 
 #[test]
 fn a_missing_file_is_named() {
-    let error =
-        Config::load(Some(Path::new("/no/such.toml")), &Overrides::default()).expect_err("refused");
+    let error = Config::load(Some(Path::new("/no/such.toml")), &FlagOverrides::default())
+        .expect_err("refused");
     assert_eq!(
         error.to_string(),
         "/no/such.toml: cannot be read: No such file or directory (os error 2)"
@@ -175,24 +175,24 @@ enabled = true
 "#,
     )
     .expect("valid");
-    let backend = |name: &str| Backend {
+    let backend = |name: &str| BackendSettings {
         name: name.to_owned(),
         kind: BackendKind::Upstream,
         endpoint: Some(PathBuf::from(format!("/run/{name}.sock"))),
     };
-    let rule = |runtime_handler: &str, backend: &str| Rule {
+    let rule = |runtime_handler: &str, backend: &str| RoutingRuleSettings {
         runtime_handler: runtime_handler.to_owned(),
         backend: backend.to_owned(),
     };
     let expected = Config {
-        server: Server {
+        server: ServerSettings {
             listen: PathBuf::from("/run/x.sock"),
             mode: 0o600,
-            owner: Some(Owner { uid: 1, gid: 2 }),
+            owner: Some(FileOwner { uid: 1, gid: 2 }),
             max_message_bytes: 32 << 20,
             drain_timeout: Duration::from_secs(5),
         },
-        admin: Admin {
+        admin: AdminSettings {
             listen: None,
             debug: false,
             trace_url: Some("https://t/{trace_id}".to_owned()),
@@ -201,18 +201,18 @@ enabled = true
             agent_group: 7,
             allowed_hosts: vec!["node1.example.com".to_owned()],
         },
-        metrics: Metrics {
+        metrics: MetricsEndpointSettings {
             listen: Some(SocketAddr::from(([0, 0, 0, 0], 1))),
             web_config: PathBuf::from("/web.yaml"),
         },
         // In the order of the file, not alphabetical.
         backends: vec![backend("two"), backend("one")],
-        routing: Routing {
+        routing: RoutingSettings {
             default: "one".to_owned(),
             images: "two".to_owned(),
             rules: vec![rule("kata", "two"), rule("", "one")],
         },
-        telemetry: Telemetry {
+        telemetry: TelemetrySettings {
             log: Log {
                 format: LogFormat::Text,
                 level: "info,criscope::rpc=debug".to_owned(),
@@ -408,7 +408,7 @@ fn tables_and_values_in_each_others_place_are_told() {
             "c.toml:1: server: expected a table, found a number",
             "c.toml:2: backends.x: expected a table, found a string",
             "c.toml:3: routing.rules: expected an array of tables, found a table",
-            "c.toml:3: routing.default: missing; with more than one backend one must be the default: \"x\", \"containerd\"",
+            "c.toml:3: routing.default: missing; name the default among the backends: \"x\", \"containerd\"",
         ]
     );
     assert_eq!(

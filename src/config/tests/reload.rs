@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn a_reload_tells_what_takes_effect_and_what_waits() {
     let old = load(ONE).expect("valid");
-    assert_eq!(reload_diff(&old, &old), ReloadDiff::default());
+    assert_eq!(reload_diff(&old, &old), ChangedSettings::default());
     let new = load(&format!(
         "[server]\nmode = \"0600\"\nowner = \"0:0\"\n\
          {ONE}[backends.b]\nkind = \"upstream\"\nendpoint = \"/run/b.sock\"\n\
@@ -49,9 +49,9 @@ fn a_reload_reads_the_same_file_with_the_same_flags() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("c.toml");
     fs::write(&path, ONE).expect("written");
-    let flags = Overrides {
+    let flags = FlagOverrides {
         admin: Some("off".to_owned()),
-        ..Overrides::default()
+        ..FlagOverrides::default()
     };
     let loaded = Config::load(Some(&path), &flags).expect("valid");
     fs::write(&path, format!("{ONE}[telemetry.log]\nlevel = \"debug\"\n")).expect("written");

@@ -11,7 +11,7 @@ pub(super) fn runtime(text: &str) -> Runtime {
 
 #[test]
 fn without_any_backend_there_is_the_built_in_one() {
-    let nothing = Config::load(None, &Overrides::default()).expect("enough");
+    let nothing = Config::load(None, &FlagOverrides::default()).expect("enough");
     assert_eq!(nothing.config, Config::builtin());
     assert_eq!(nothing.config.routing.default, "builtin");
     let file = load("[server]\n[runtime]\nroot = \"/srv/x\"\n").expect("valid");
@@ -54,7 +54,7 @@ fn both_kinds_can_be_in_one_file() {
 
     let flag = upstream("/run/flag.sock");
     let error = load_with(BUILTIN, &flag).expect_err("which is the default?");
-    assert!(error.starts_with("--upstream: adds the backend \"upstream\" beside \"mine\""));
+    assert!(error.starts_with("--upstream: adds the backend \"upstream\" to \"mine\""));
     let named = "[backends.upstream]\nkind = \"builtin\"\n";
     assert_eq!(load_with(named, &flag).expect("replaced").runtime, None);
 }
@@ -68,7 +68,7 @@ fn there_is_one_built_in_runtime_and_it_has_no_endpoint() {
         errors(&text),
         [
             "c.toml:4: backends.b.kind: backend \"mine\" is the built-in runtime already, and there is only one",
-            "c.toml:5: backends.b.endpoint: the built-in runtime has no endpoint; take it away, or use kind = \"upstream\"",
+            "c.toml:5: backends.b.endpoint: the built-in runtime has no endpoint; remove it, or use kind = \"upstream\"",
         ]
     );
 }
@@ -197,7 +197,7 @@ plugin_request_timeout = "17s"
     let settings = config.settings();
     let bare = format!("{BUILTIN}[runtime.handlers.kata]\n");
     let defaults = load(&bare).expect("valid").settings();
-    let schema = Schema::of::<Config>();
+    let schema = SettingsSchema::from_section::<Config>();
     let keys = schema.keys.iter();
     let of_runtime = keys.filter(|key| key.section.starts_with("runtime"));
     for key in of_runtime {
@@ -251,7 +251,7 @@ max_download = 3
         "c.toml:5: runtime.cgroup_driver: expected \"auto\" or \"cgroupfs\" or \"systemd\", found \"cgroup\"",
         "c.toml:6: runtime.default_handler: there is no handler \"rucn\"; did you mean `runc`?",
         "c.toml:7: runtime.max_container_log_line_size: \"16KB\" is ambiguous; write \"16KiB\"",
-        "c.toml:8: runtime.sysctls: \"vm.swappiness\" is no kernel parameter that a pod can have its own value of",
+        "c.toml:8: runtime.sysctls: \"vm.swappiness\" is not a kernel parameter that a pod can set for itself",
         "c.toml:9: runtime.default_capabilities: entry 2: there is no capability \"CHOWM\"",
         "c.toml:10: runtime.cdi_spec_dirs: expected an array of absolute paths of directories, found \"/etc/cdi\"",
         "c.toml:11: runtime.stats_collect_period: \"0s\" is out of range; it must be from 1s to 10m",

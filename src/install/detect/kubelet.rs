@@ -4,41 +4,48 @@ use std::path::{Path, PathBuf};
 
 use super::super::edit::{document, flag};
 use super::super::machine::{UnitState, arguments};
-use super::super::root::Root;
-use super::super::unit::{self, Command};
-use super::{DEFAULT, DetectError, Distribution, IMAGES, Kubelet, Place, RUNTIME, Setting, socket};
+use super::super::root::FilesystemRoot;
+use super::super::unit::{self, UnitCommand};
+use super::{
+    DEFAULT_ENDPOINT, DetectError, DetectedKubelet, Distribution, IMAGE_ENDPOINT, RUNTIME_ENDPOINT,
+    SettingPlace, SocketSetting, socket,
+};
 
-/// From which `kubeadm upgrade` restores the endpoint, 1.34 and later.
-const INSTANCE: &str = "/var/lib/kubelet/instance-config.yaml";
-/// Of kubeadm, before that.
-const KUBEADM: &str = "/var/lib/kubelet/kubeadm-flags.env";
+/// The file from which `kubeadm upgrade` restores the endpoint, 1.34 and later.
+const INSTANCE_CONFIG: &str = "/var/lib/kubelet/instance-config.yaml";
+/// Flags of kubeadm before 1.34.
+const KUBEADM_FLAGS: &str = "/var/lib/kubelet/kubeadm-flags.env";
 
 /// The flag with the name of the Node.
-const NODE: &str = "--hostname-override";
+const NODE_NAME_FLAG: &str = "--hostname-override";
 
 const MICROK8S: &str = "/var/snap/microk8s/current/args/kubelet";
 
 /// The name of our drop-in in `--config-dir`: they are merged in the order of their names.
-const DROP_IN: &str = "zz-criscope.conf";
+const DROP_IN_FILE: &str = "zz-criscope.conf";
 
-pub(super) fn find(root: &Root, unit: String, state: UnitState) -> Result<Kubelet, DetectError> {
-    let command = Command::read(root, &state.fragments)?;
+pub(super) fn find(
+    root: &FilesystemRoot,
+    unit: String,
+    state: UnitState,
+) -> Result<DetectedKubelet, DetectError> {
+    let command = UnitCommand::read(root, &state.fragments)?;
     agrees(root, &unit, &state, &command)?;
-    let search = Search {
+    let search = SettingSearch {
         root,
         unit: &unit,
         command: &command,
         words: command.arguments(),
     };
-    let runtime = search.locate(RUNTIME)?;
-    let endpoint = runtime.value.unwrap_or_else(|| DEFAULT.to_owned());
+    let runtime = search.locate(RUNTIME_ENDPOINT)?;
+    let endpoint = runtime.value.unwrap_or_else(|| DEFAULT_ENDPOINT.to_owned());
     let path = socket(&endpoint)?;
     let mut notes = Vec::new();
-    let mut places = vec![(RUNTIME, runtime.place)];
-    let images = search.locate(IMAGES)?;
+    let mut places = vec![(RUNTIME_ENDPOINT, runtime.place)];
+    let images = search.locate(IMAGE_ENDPOINT)?;
     if let Some(value) = images.value {
         if same(&value, &endpoint) {
-            places.push((IMAGES, images.place));
+            places.push((IMAGE_ENDPOINT, images.place));
         } else {
             notes.push(format!(
                 "the kubelet sends image calls to {value} ({}); criscope does not see them",
@@ -47,8 +54,8 @@ pub(super) fn find(root: &Root, unit: String, state: UnitState) -> Result<Kubele
         }
     }
     places.extend(kubeadm(root, &mut notes)?);
-    let node = flag::of_words(&search.words, NODE).map(|(_, name)| name.to_owned());
-    Ok(Kubelet {
+    let node = flag::last_in_words(&search.words, NODE_NAME_FLAG).map(|(_, name)| name.to_owned());
+    Ok(DetectedKubelet {
         distribution: Distribution::Kubelet,
         unit,
         state,
@@ -65,15 +72,24 @@ fn same(one: &str, other: &str) -> bool {
 }
 
 /// The second place of kubeadm.
-fn kubeadm(root: &Root, notes: &mut Vec<String>) -> Result<Option<(Setting, Place)>, DetectError> {
-    if let Some(text) = root.text(INSTANCE)? {
-        let value = document::get(&text, RUNTIME.key).map_err(|source| DetectError::Edit {
-            path: INSTANCE.into(),
-            source,
-        })?;
-        return Ok(value.map(|_| (RUNTIME, Place::Document(INSTANCE.into()))));
+fn kubeadm(
+    root: &FilesystemRoot,
+    notes: &mut Vec<String>,
+) -> Result<Option<(SocketSetting, SettingPlace)>, DetectError> {
+    if let Some(text) = root.text(INSTANCE_CONFIG)? {
+        let value =
+            document::get(&text, RUNTIME_ENDPOINT.key).map_err(|source| DetectError::Edit {
+                path: INSTANCE_CONFIG.into(),
+                source,
+            })?;
+        return Ok(value.map(|_| {
+            (
+                RUNTIME_ENDPOINT,
+                SettingPlace::Document(INSTANCE_CONFIG.into()),
+            )
+        }));
     }
-    if root.has(KUBEADM) {
+    if root.has(KUBEADM_FLAGS) {
         notes.push(
             "kubeadm before 1.34 also keeps the socket in an annotation of the Node, which needs the API: kubectl annotate node NODE --overwrite kubeadm.alpha.kubernetes.io/cri-socket=ENDPOINT".to_owned(),
         );
@@ -83,10 +99,10 @@ fn kubeadm(root: &Root, notes: &mut Vec<String>) -> Result<Option<(Setting, Plac
 
 /// The files must explain the process: a script in between, or a file changed since, would make the edit go to the wrong place.
 fn agrees(
-    root: &Root,
+    root: &FilesystemRoot,
     unit: &str,
     state: &UnitState,
-    command: &Command,
+    command: &UnitCommand,
 ) -> Result<(), DetectError> {
     let running = arguments(root, state.pid);
     let Some(program) = running.first().filter(|_| state.active) else {
@@ -101,9 +117,16 @@ fn agrees(
         });
     }
     let words = command.arguments();
-    for name in [RUNTIME.flag, IMAGES.flag, "--config", "--config-dir"] {
-        let value = |words| flag::of_words(words, name).map(|(_, value)| value.to_owned());
-        let (running, files) = (value(&running), value(&words));
+    for name in [
+        RUNTIME_ENDPOINT.flag,
+        IMAGE_ENDPOINT.flag,
+        "--config",
+        "--config-dir",
+    ] {
+        let [running, files] = [&running, &words].map(|words| {
+            let (_, value) = flag::last_in_words(words, name)?;
+            Some(value.to_owned())
+        });
         if running != files {
             return Err(DetectError::Disagree {
                 unit: unit.to_owned(),
@@ -117,81 +140,95 @@ fn agrees(
     Ok(())
 }
 
-struct Search<'a> {
-    root: &'a Root,
+struct SettingSearch<'a> {
+    root: &'a FilesystemRoot,
     unit: &'a str,
-    command: &'a Command,
+    command: &'a UnitCommand,
     words: Vec<String>,
 }
 
 /// A setting, its value, and where to change it.
-struct Located {
+struct LocatedSetting {
     value: Option<String>,
     source: String,
-    place: Place,
+    place: SettingPlace,
 }
 
-impl Search<'_> {
+impl SettingSearch<'_> {
     /// In the kubelet's order: the command line beats the drop-ins of `--config-dir`, and those the file.
-    fn locate(&self, setting: Setting) -> Result<Located, DetectError> {
-        if let Some((index, value)) = flag::of_words(&self.words, setting.flag) {
+    fn locate(&self, setting: SocketSetting) -> Result<LocatedSetting, DetectError> {
+        if let Some((index, value)) = flag::last_in_words(&self.words, setting.flag) {
             return self.flag(setting, index, value);
         }
         let option =
-            |name| flag::of_words(&self.words, name).map(|(_, value)| PathBuf::from(value));
+            |name| flag::last_in_words(&self.words, name).map(|(_, value)| PathBuf::from(value));
         let file = option("--config");
         if let Some(directory) = option("--config-dir") {
             return self.drop_in(setting, &directory, file.as_deref());
         }
         if let Some(file) = file {
-            return Ok(Located {
+            return Ok(LocatedSetting {
                 value: self.key(&file, setting)?,
                 source: file.display().to_string(),
-                place: Place::Document(file),
+                place: SettingPlace::Document(file),
             });
         }
         // Neither a flag nor a file: the flag is added.
-        Ok(Located {
+        Ok(LocatedSetting {
             value: None,
             source: "its default".to_owned(),
             place: self.exec(),
         })
     }
 
-    fn flag(&self, setting: Setting, word: usize, value: &str) -> Result<Located, DetectError> {
-        let located = |source: String, place| Located {
+    fn flag(
+        &self,
+        setting: SocketSetting,
+        word: usize,
+        value: &str,
+    ) -> Result<LocatedSetting, DetectError> {
+        let (source, place) = match self.command.place(word) {
+            Some((variable, unit::VariablePlace::File(path)))
+                if self.is_flag_in(path, variable, setting.flag, value)? =>
+            {
+                let place = SettingPlace::Variable(path.clone(), variable.to_owned());
+                (path.display().to_string(), place)
+            }
+            Some((_, unit::VariablePlace::Unit(raw)))
+                if flag::value(raw, setting.flag).is_some() =>
+            {
+                let source = format!("Environment= of {}", self.unit);
+                (source, self.drop_in_of_unit(format!("Environment={raw}")))
+            }
+            // A variable may hold the value alone, `--flag=${VALUE}`: then the command is changed.
+            _ => (format!("ExecStart= of {}", self.unit), self.exec()),
+        };
+        Ok(LocatedSetting {
             value: Some(value.to_owned()),
             source: format!("{} in {source}", setting.flag),
             place,
-        };
-        match self.command.place(word) {
-            // A variable may hold the value alone, `--flag=${VALUE}`: then the command is changed.
-            Some((variable, unit::Place::File(path))) => {
-                let text = self.root.text(path)?.unwrap_or_default();
-                if flag::set_of(&text, variable, setting.flag, value).is_some() {
-                    let place = Place::Variable(path.clone(), variable.to_owned());
-                    return Ok(located(path.display().to_string(), place));
-                }
-            }
-            Some((_, unit::Place::Unit(raw))) if flag::value(raw, setting.flag).is_some() => {
-                let lines = format!("Environment={raw}");
-                return Ok(located(
-                    format!("Environment= of {}", self.unit),
-                    self.drop_in_of_unit(lines),
-                ));
-            }
-            _ => {}
-        }
-        Ok(located(format!("ExecStart= of {}", self.unit), self.exec()))
+        })
     }
 
-    fn exec(&self) -> Place {
+    /// Returns whether the file assigns the whole flag, and not only its value, to the variable.
+    fn is_flag_in(
+        &self,
+        path: &Path,
+        variable: &str,
+        flag: &str,
+        value: &str,
+    ) -> Result<bool, DetectError> {
+        let text = self.root.text(path)?.unwrap_or_default();
+        Ok(flag::set_in_variable(&text, variable, flag, value).is_some())
+    }
+
+    fn exec(&self) -> SettingPlace {
         self.drop_in_of_unit(format!("ExecStart=\nExecStart={}", self.command.raw))
     }
 
-    fn drop_in_of_unit(&self, lines: String) -> Place {
+    fn drop_in_of_unit(&self, lines: String) -> SettingPlace {
         let path = format!("/etc/systemd/system/{}.d/zz-criscope.conf", self.unit);
-        Place::Unit {
+        SettingPlace::Unit {
             path: path.into(),
             lines,
         }
@@ -199,10 +236,10 @@ impl Search<'_> {
 
     fn drop_in(
         &self,
-        setting: Setting,
+        setting: SocketSetting,
         directory: &Path,
         file: Option<&Path>,
-    ) -> Result<Located, DetectError> {
+    ) -> Result<LocatedSetting, DetectError> {
         let files = self.root.names(directory, &["conf"]);
         let mut found = None;
         for path in file.into_iter().map(Path::to_owned).chain(files.clone()) {
@@ -210,21 +247,21 @@ impl Search<'_> {
                 found = Some((value, path.display().to_string()));
             }
         }
-        let ours = directory.join(DROP_IN);
+        let ours = directory.join(DROP_IN_FILE);
         // One whose name comes after ours has the last word.
         let last = files.into_iter().rfind(|path| *path > ours);
         let (value, source) = match found {
             Some((value, source)) => (Some(value), source),
             None => (None, "its default".to_owned()),
         };
-        Ok(Located {
+        Ok(LocatedSetting {
             value,
             source,
-            place: Place::Document(last.unwrap_or(ours)),
+            place: SettingPlace::Document(last.unwrap_or(ours)),
         })
     }
 
-    fn key(&self, path: &Path, setting: Setting) -> Result<Option<String>, DetectError> {
+    fn key(&self, path: &Path, setting: SocketSetting) -> Result<Option<String>, DetectError> {
         let text = self.root.text(path)?.unwrap_or_default();
         document::get(&text, setting.key).map_err(|source| DetectError::Edit {
             path: path.to_owned(),
@@ -235,28 +272,29 @@ impl Search<'_> {
 
 /// MicroK8s: a file with one argument a line, in which a script replaces variables.
 pub(super) fn microk8s(
-    root: &Root,
+    root: &FilesystemRoot,
     unit: String,
     state: UnitState,
-) -> Result<Kubelet, DetectError> {
+) -> Result<DetectedKubelet, DetectError> {
     let path = PathBuf::from(MICROK8S);
     let text = root.text(&path)?.unwrap_or_default();
-    let value = flag::value(&text, RUNTIME.flag).unwrap_or("${SNAP_COMMON}/run/containerd.sock");
+    let value =
+        flag::value(&text, RUNTIME_ENDPOINT.flag).unwrap_or("${SNAP_COMMON}/run/containerd.sock");
     let runtime = value
         .replace("${SNAP_COMMON}", "/var/snap/microk8s/common")
         .replace("${SNAP_DATA}", "/var/snap/microk8s/current");
-    let mut places = vec![(RUNTIME, Place::Flags(path.clone()))];
-    if flag::value(&text, IMAGES.flag).is_some_and(|images| images == value) {
-        places.push((IMAGES, Place::Flags(path)));
+    let mut places = vec![(RUNTIME_ENDPOINT, SettingPlace::Flags(path.clone()))];
+    if flag::value(&text, IMAGE_ENDPOINT.flag).is_some_and(|images| images == value) {
+        places.push((IMAGE_ENDPOINT, SettingPlace::Flags(path)));
     }
-    Ok(Kubelet {
+    Ok(DetectedKubelet {
         distribution: Distribution::MicroK8s,
         unit,
         state,
         runtime: socket(&runtime)?,
-        source: format!("{} in {MICROK8S}", RUNTIME.flag),
+        source: format!("{} in {MICROK8S}", RUNTIME_ENDPOINT.flag),
         places,
-        node: flag::value(&text, NODE).map(str::to_owned),
+        node: flag::value(&text, NODE_NAME_FLAG).map(str::to_owned),
         notes: Vec::new(),
     })
 }

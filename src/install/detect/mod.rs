@@ -10,13 +10,13 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::edit::{EditError, document, flag};
-use super::machine::{Machine, UnitState};
-use super::root::Root;
-use super::workspace::Workspace;
+use super::edit::{TextEditError, document, flag};
+use super::machine::{NodeOperations, UnitState};
+use super::root::FilesystemRoot;
+use super::workspace::EditWorkspace;
 
 /// The kubelet's default (`KubeletConfiguration` v1beta1).
-const DEFAULT: &str = "unix:///run/containerd/containerd.sock";
+const DEFAULT_ENDPOINT: &str = "unix:///run/containerd/containerd.sock";
 
 /// A kind of node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl fmt::Display for Distribution {
 }
 
 /// The units that are looked for.
-const UNITS: [(&str, Distribution); 6] = [
+const KUBELET_UNITS: [(&str, Distribution); 6] = [
     ("kubelet.service", Distribution::Kubelet),
     ("k3s.service", Distribution::K3s),
     ("k3s-agent.service", Distribution::K3s),
@@ -115,7 +115,7 @@ pub enum DetectError {
         /// The file.
         path: PathBuf,
         /// The reason.
-        source: EditError,
+        source: TextEditError,
     },
     /// A file cannot be read.
     #[error(transparent)]
@@ -143,26 +143,26 @@ impl DetectError {
 
 /// A setting of the kubelet that names a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Setting {
+pub(super) struct SocketSetting {
     pub(super) flag: &'static str,
     pub(super) key: &'static str,
 }
 
 /// The endpoint of the runtime.
-pub(super) const RUNTIME: Setting = Setting {
+pub(super) const RUNTIME_ENDPOINT: SocketSetting = SocketSetting {
     flag: "--container-runtime-endpoint",
     key: "containerRuntimeEndpoint",
 };
 
 /// The endpoint of the image service, by default the same.
-pub(super) const IMAGES: Setting = Setting {
+pub(super) const IMAGE_ENDPOINT: SocketSetting = SocketSetting {
     flag: "--image-service-endpoint",
     key: "imageServiceEndpoint",
 };
 
 /// A place where a setting is changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SettingPlace {
     /// A key of a `KubeletConfiguration`.
     Document(PathBuf),
     /// A flag in a variable of an environment file.
@@ -180,7 +180,7 @@ pub(super) enum Place {
     Rancher(PathBuf),
 }
 
-impl Place {
+impl SettingPlace {
     /// The file that is changed or created.
     pub(super) fn path(&self) -> &Path {
         match self {
@@ -193,9 +193,9 @@ impl Place {
     /// Sets the endpoint in the workspace.
     fn set(
         &self,
-        setting: Setting,
+        setting: SocketSetting,
         endpoint: &str,
-        files: &mut Workspace<'_>,
+        files: &mut EditWorkspace<'_>,
     ) -> Result<(), DetectError> {
         let path = self.path().to_owned();
         let old = files.text(&path)?;
@@ -210,22 +210,22 @@ impl Place {
             }
             Self::Variable(_, variable) => {
                 let text = old.unwrap_or_default();
-                flag::set_of(&text, variable, setting.flag, endpoint)
-                    .ok_or_else(|| refused(EditError::Refused(setting.flag.to_owned())))?
+                flag::set_in_variable(&text, variable, setting.flag, endpoint)
+                    .ok_or_else(|| refused(TextEditError::Refused(setting.flag.to_owned())))?
             }
             Self::Flags(_) => flag::set(&old.unwrap_or_default(), setting.flag, endpoint)
-                .ok_or_else(|| refused(EditError::Refused(setting.flag.to_owned())))?,
+                .ok_or_else(|| refused(TextEditError::Refused(setting.flag.to_owned())))?,
             Self::Unit { lines, .. } => {
                 let text = old.filter(|text| flag::value(text, setting.flag).is_some());
                 let text = text.unwrap_or_else(|| {
-                    format!("{WRITTEN}# A copy of the unit's setting with another endpoint.\n[Service]\n{lines}\n")
+                    format!("{WRITTEN_BY_INSTALL}# A copy of the unit's setting with another endpoint.\n[Service]\n{lines}\n")
                 });
                 let with = match flag::value(&text, setting.flag) {
                     Some(_) => text,
                     None => format!("{} {}=x\n", text.trim_end(), setting.flag),
                 };
                 flag::set(&with, setting.flag, endpoint)
-                    .ok_or_else(|| refused(EditError::Refused(setting.flag.to_owned())))?
+                    .ok_or_else(|| refused(TextEditError::Refused(setting.flag.to_owned())))?
             }
             Self::Rancher(_) => rancher::drop_in(endpoint),
         };
@@ -235,7 +235,7 @@ impl Place {
 }
 
 /// The first line of files that are ours.
-pub(super) const WRITTEN: &str =
+pub(super) const WRITTEN_BY_INSTALL: &str =
     "# Written by `criscope install`; `criscope uninstall` removes it.\n";
 
 /// A new drop-in of `--config-dir`.
@@ -244,7 +244,7 @@ const NEW_DOCUMENT: &str = "# Written by `criscope install`; `criscope uninstall
 
 /// The kubelet of this node.
 #[derive(Debug)]
-pub(super) struct Kubelet {
+pub(super) struct DetectedKubelet {
     pub(super) distribution: Distribution,
     pub(super) unit: String,
     pub(super) state: UnitState,
@@ -253,18 +253,18 @@ pub(super) struct Kubelet {
     /// Where that is set.
     pub(super) source: String,
     /// The places to change, the one in effect first.
-    places: Vec<(Setting, Place)>,
+    places: Vec<(SocketSetting, SettingPlace)>,
     /// The name of the Node, if it is not the host name.
     pub(super) node: Option<String>,
     /// What the user should know or do.
     pub(super) notes: Vec<String>,
 }
 
-impl Kubelet {
+impl DetectedKubelet {
     /// Finds the kubelet; `named` is the unit that the user named.
     pub(super) fn find(
-        root: &Root,
-        machine: &dyn Machine,
+        root: &FilesystemRoot,
+        machine: &dyn NodeOperations,
         named: Option<&str>,
     ) -> Result<Self, DetectError> {
         let (unit, distribution, state) = unit(machine, named)?;
@@ -278,7 +278,11 @@ impl Kubelet {
     }
 
     /// Sets the endpoint in all places.
-    pub(super) fn set(&self, endpoint: &str, files: &mut Workspace<'_>) -> Result<(), DetectError> {
+    pub(super) fn set(
+        &self,
+        endpoint: &str,
+        files: &mut EditWorkspace<'_>,
+    ) -> Result<(), DetectError> {
         for (setting, place) in &self.places {
             place.set(*setting, endpoint, files)?;
         }
@@ -287,16 +291,17 @@ impl Kubelet {
 }
 
 fn unit(
-    machine: &dyn Machine,
+    machine: &dyn NodeOperations,
     named: Option<&str>,
 ) -> Result<(String, Distribution, UnitState), DetectError> {
-    let state = |unit: &str| UnitState::of(machine, unit).map_err(DetectError::Systemd);
+    let state = |unit: &str| UnitState::read(machine, unit).map_err(DetectError::Systemd);
     if let Some(name) = named {
-        let name = match name.contains('.') {
-            true => name.to_owned(),
-            false => format!("{name}.service"),
+        let name = if name.contains('.') {
+            name.to_owned()
+        } else {
+            format!("{name}.service")
         };
-        let known = UNITS.iter().find(|(unit, _)| *unit == name);
+        let known = KUBELET_UNITS.iter().find(|(unit, _)| *unit == name);
         let distribution = known.map_or(Distribution::Kubelet, |(_, distribution)| *distribution);
         let state = state(&name)?;
         if !state.loaded {
@@ -305,7 +310,7 @@ fn unit(
         return Ok((name, distribution, state));
     }
     let mut found = Vec::new();
-    for (unit, distribution) in UNITS {
+    for (unit, distribution) in KUBELET_UNITS {
         let state = state(unit)?;
         if state.loaded {
             found.push((unit.to_owned(), distribution, state));
@@ -315,7 +320,9 @@ fn unit(
         found.retain(|(_, _, state)| state.active);
     }
     match found.len() {
-        0 => Err(DetectError::None(UNITS.map(|(unit, _)| unit).join(", "))),
+        0 => Err(DetectError::None(
+            KUBELET_UNITS.map(|(unit, _)| unit).join(", "),
+        )),
         1 => Ok(found.swap_remove(0)),
         _ => {
             let names: Vec<_> = found.into_iter().map(|(unit, _, _)| unit).collect();

@@ -7,37 +7,40 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::super::edit::{EditError, flag};
+use super::super::edit::{TextEditError, flag};
 use super::super::machine::UnitState;
-use super::super::root::Root;
-use super::super::unit::Command;
-use super::{DetectError, Distribution, Kubelet, Place, RUNTIME, WRITTEN, socket};
+use super::super::root::FilesystemRoot;
+use super::super::unit::UnitCommand;
+use super::{
+    DetectError, DetectedKubelet, Distribution, RUNTIME_ENDPOINT, SettingPlace, WRITTEN_BY_INSTALL,
+    socket,
+};
 
 /// The socket of their containerd.
-const CONTAINERD: &str = "/run/k3s/containerd/containerd.sock";
+const CONTAINERD_SOCKET: &str = "/run/k3s/containerd/containerd.sock";
 /// With `docker: true`.
-const DOCKER: &str = "/run/k3s/cri-dockerd/cri-dockerd.sock";
+const CRI_DOCKERD_SOCKET: &str = "/run/k3s/cri-dockerd/cri-dockerd.sock";
 
 /// The name of the Node, as a flag and as a key.
-const NODE: &str = "--node-name";
+const NODE_NAME_FLAG: &str = "--node-name";
 
 /// The kubelet's argument as these spell it.
-const ARGUMENT: &str = "container-runtime-endpoint=";
+const ENDPOINT_ARGUMENT: &str = "container-runtime-endpoint=";
 
 pub(super) fn drop_in(endpoint: &str) -> String {
-    format!("{WRITTEN}kubelet-arg+:\n  - {ARGUMENT}{endpoint}\n")
+    format!("{WRITTEN_BY_INSTALL}kubelet-arg+:\n  - {ENDPOINT_ARGUMENT}{endpoint}\n")
 }
 
 pub(super) fn find(
-    root: &Root,
+    root: &FilesystemRoot,
     unit: String,
     distribution: Distribution,
     state: UnitState,
-) -> Result<Kubelet, DetectError> {
-    let words = Command::read(root, &state.fragments)?.arguments();
+) -> Result<DetectedKubelet, DetectError> {
+    let words = UnitCommand::read(root, &state.fragments)?.arguments();
     let named = ["--config", "-c"]
         .iter()
-        .find_map(|name| flag::of_words(&words, name));
+        .find_map(|name| flag::last_in_words(&words, name));
     let name = match distribution {
         Distribution::Rke2 => "rke2",
         _ => "k3s",
@@ -46,19 +49,20 @@ pub(super) fn find(
         || PathBuf::from(format!("/etc/rancher/{name}/config.yaml")),
         |(_, value)| PathBuf::from(value),
     );
-    let overriding = |word: &String| {
-        word.contains(ARGUMENT) && word.contains("kubelet-arg") || word.starts_with(ARGUMENT)
-    };
-    if words.iter().any(overriding) {
+    let overrides_files = words.iter().any(|word| {
+        word.contains(ENDPOINT_ARGUMENT) && word.contains("kubelet-arg")
+            || word.starts_with(ENDPOINT_ARGUMENT)
+    });
+    if overrides_files {
         return Err(DetectError::CommandLine {
             unit,
-            flag: format!("kubelet-arg {}", ARGUMENT.trim_end_matches('=')),
+            flag: format!("kubelet-arg {}", ENDPOINT_ARGUMENT.trim_end_matches('=')),
             endpoint: "criscope's socket".to_owned(),
         });
     }
     let directory = directory(&file);
     let ours = directory.join("zz-criscope.yaml");
-    let mut node = Node::default();
+    let mut node = RancherConfig::default();
     node.add_flags(&words);
     let files = root.names(&directory, &["yaml", "yml"]);
     for path in std::iter::once(file).chain(files) {
@@ -66,46 +70,46 @@ pub(super) fn find(
     }
     let name = node.name.take();
     let (endpoint, source) = node.endpoint();
-    Ok(Kubelet {
+    Ok(DetectedKubelet {
         distribution,
         unit,
         state,
         runtime: socket(&endpoint)?,
         source,
-        places: vec![(RUNTIME, Place::Rancher(ours))],
+        places: vec![(RUNTIME_ENDPOINT, SettingPlace::Rancher(ours))],
         node: name,
         notes: Vec::new(),
     })
 }
 
-/// `config.yaml.d` beside `config.yaml`.
+/// The directory `config.yaml.d` next to `config.yaml`.
 fn directory(file: &Path) -> PathBuf {
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(".d");
     file.with_file_name(name)
 }
 
-/// What the configuration says of the runtime, the later file over the earlier.
+/// Settings of the runtime in the configuration; later files win.
 #[derive(Default)]
-struct Node {
-    /// Of the kubelet's arguments.
+struct RancherConfig {
+    /// The endpoint among the kubelet's arguments.
     argument: Option<(String, String)>,
     endpoint: Option<(String, String)>,
     docker: bool,
     name: Option<String>,
 }
 
-impl Node {
+impl RancherConfig {
     fn add_flags(&mut self, words: &[String]) {
-        let name = flag::of_words(words, NODE);
+        let name = flag::last_in_words(words, NODE_NAME_FLAG);
         self.name = name.map(|(_, name)| name.to_owned());
-        if let Some((_, value)) = flag::of_words(words, RUNTIME.flag) {
+        if let Some((_, value)) = flag::last_in_words(words, RUNTIME_ENDPOINT.flag) {
             self.endpoint = Some((value.to_owned(), "its command line".to_owned()));
         }
         self.docker = words.iter().any(|word| word == "--docker");
     }
 
-    fn add(&mut self, root: &Root, path: &Path) -> Result<(), DetectError> {
+    fn add(&mut self, root: &FilesystemRoot, path: &Path) -> Result<(), DetectError> {
         let Some(text) = root.text(path)? else {
             return Ok(());
         };
@@ -118,7 +122,7 @@ impl Node {
         let value: Value = serde_saphyr::from_str(&text).map_err(|_| DetectError::Edit {
             path: path.to_owned(),
             // The parser quotes the file, which has the cluster's token.
-            source: EditError::Unreadable("not valid YAML".to_owned()),
+            source: TextEditError::Unreadable("not valid YAML".to_owned()),
         })?;
         let shown = path.display().to_string();
         for key in ["kubelet-arg", "kubelet-arg+"] {
@@ -134,17 +138,17 @@ impl Node {
                 .into_iter()
                 .map(|argument| argument.trim_start_matches('-'));
             if let Some(found) = arguments
-                .filter_map(|argument| argument.strip_prefix(ARGUMENT))
+                .filter_map(|argument| argument.strip_prefix(ENDPOINT_ARGUMENT))
                 .next_back()
             {
                 self.argument = Some((found.to_owned(), shown.clone()));
             }
         }
-        let endpoint = value.get(RUNTIME.flag.trim_start_matches('-'));
+        let endpoint = value.get(RUNTIME_ENDPOINT.flag.trim_start_matches('-'));
         if let Some(endpoint) = endpoint.and_then(Value::as_str) {
             self.endpoint = Some((endpoint.to_owned(), shown));
         }
-        let name = value.get(NODE.trim_start_matches('-'));
+        let name = value.get(NODE_NAME_FLAG.trim_start_matches('-'));
         if let Some(name) = name.and_then(Value::as_str) {
             self.name = Some(name.to_owned());
         }
@@ -153,9 +157,13 @@ impl Node {
     }
 
     fn endpoint(self) -> (String, String) {
-        let default = match self.docker {
-            true => (DOCKER.to_owned(), "its cri-dockerd".to_owned()),
-            false => (CONTAINERD.to_owned(), "its own containerd".to_owned()),
+        let default = if self.docker {
+            (CRI_DOCKERD_SOCKET.to_owned(), "its cri-dockerd".to_owned())
+        } else {
+            (
+                CONTAINERD_SOCKET.to_owned(),
+                "its own containerd".to_owned(),
+            )
         };
         self.argument.or(self.endpoint).unwrap_or(default)
     }

@@ -4,19 +4,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::super::machine::{Machine, Readiness};
+use super::super::machine::{NodeOperations, RuntimeReadiness};
 use super::*;
 
 /// A machine with one running unit.
 #[derive(Debug)]
-struct One {
+struct SingleUnitMachine {
     _directory: tempfile::TempDir,
-    root: Root,
+    root: FilesystemRoot,
     units: Vec<(&'static str, bool)>,
     pid: i32,
 }
 
-impl Machine for One {
+impl NodeOperations for SingleUnitMachine {
     fn systemctl(&self, arguments: &[&str]) -> Result<String, String> {
         let name = arguments.last().copied().unwrap_or_default();
         let Some((unit, active)) = self.units.iter().find(|(unit, _)| *unit == name) else {
@@ -28,7 +28,7 @@ impl Machine for One {
             self.pid
         ))
     }
-    fn runtime(&self, _: &Path) -> Result<Readiness, String> {
+    fn runtime(&self, _: &Path) -> Result<RuntimeReadiness, String> {
         Err(String::new())
     }
     fn pods(&self, _: &Path) -> Result<usize, String> {
@@ -43,15 +43,15 @@ impl Machine for One {
     fn pause(&self, _: Duration) {}
 }
 
-fn node(units: &[(&'static str, bool)], files: &[(&str, &str)]) -> One {
+fn node(units: &[(&'static str, bool)], files: &[(&str, &str)]) -> SingleUnitMachine {
     let directory = tempfile::tempdir().expect("a directory");
-    let root = Root::at(directory.path());
+    let root = FilesystemRoot::at(directory.path());
     for (path, text) in files {
         let path = root.path(path);
         fs::create_dir_all(path.parent().expect("one")).expect("made");
         fs::write(path, text).expect("written");
     }
-    One {
+    SingleUnitMachine {
         _directory: directory,
         root,
         units: units.to_vec(),
@@ -59,8 +59,8 @@ fn node(units: &[(&'static str, bool)], files: &[(&str, &str)]) -> One {
     }
 }
 
-fn found(node: &One) -> Result<Kubelet, DetectError> {
-    Kubelet::find(&node.root, node, None)
+fn found(node: &SingleUnitMachine) -> Result<DetectedKubelet, DetectError> {
+    DetectedKubelet::find(&node.root, node, None)
 }
 
 const KUBELET: (&str, bool) = ("kubelet.service", true);
@@ -148,7 +148,7 @@ fn k3s_keeps_the_last_word_of_its_files() {
         let files = [&[("/u/k3s.service", unit.as_str())], files].concat();
         found(&node(&[("k3s.service", true)], &files))
     };
-    let runtime = |kubelet: Result<Kubelet, DetectError>| kubelet.expect("found").runtime;
+    let runtime = |kubelet: Result<DetectedKubelet, DetectError>| kubelet.expect("found").runtime;
     let file = "/etc/rancher/k3s/config.yaml";
     assert_eq!(
         runtime(with("", &[(file, "docker: true\n")])),

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-use super::EditError;
+use super::TextEditError;
 
 /// The value of a top-level key; `None` if it is absent or empty.
-pub(in crate::install) fn get(text: &str, key: &str) -> Result<Option<String>, EditError> {
+pub(crate) fn get(text: &str, key: &str) -> Result<Option<String>, TextEditError> {
     let value = parse(text)?;
     let found = value.get(key).and_then(Value::as_str);
     Ok(found.filter(|found| !found.is_empty()).map(str::to_owned))
@@ -17,38 +17,36 @@ pub(in crate::install) fn get(text: &str, key: &str) -> Result<Option<String>, E
 ///
 /// # Errors
 /// If it cannot be parsed, or the edit would change anything else.
-pub(in crate::install) fn set(text: &str, key: &str, value: &str) -> Result<String, EditError> {
+pub(crate) fn set(text: &str, key: &str, value: &str) -> Result<String, TextEditError> {
     let mut expected = parse(text)?;
-    let edited = match json(text) {
-        true => set_json(text, key, value),
-        false => Some(set_yaml(text, key, value)),
+    let edited = if json(text) {
+        set_json(text, key, value)
+    } else {
+        Some(set_yaml(text, key, value))
     };
-    let refused = || EditError::Refused(key.to_owned());
     if expected.is_null() {
         expected = Value::Object(serde_json::Map::new());
     }
-    let fields = expected.as_object_mut().ok_or_else(refused)?;
-    fields.insert(key.to_owned(), Value::from(value));
-    let edited = edited.ok_or_else(refused)?;
-    match parse(&edited) {
-        Ok(result) if result == expected => Ok(edited),
-        _ => Err(refused()),
+    if let Some(fields) = expected.as_object_mut() {
+        fields.insert(key.to_owned(), Value::from(value));
+        let is_expected = |text: &String| parse(text).is_ok_and(|result| result == expected);
+        if let Some(edited) = edited.filter(is_expected) {
+            return Ok(edited);
+        }
     }
+    Err(TextEditError::Refused(key.to_owned()))
 }
 
 fn json(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }
 
-fn parse(text: &str) -> Result<Value, EditError> {
-    let only_comments = |line: &str| {
-        let line = line.trim();
-        line.is_empty() || line.starts_with('#') || line == "---"
-    };
-    if text.lines().all(only_comments) {
+fn parse(text: &str) -> Result<Value, TextEditError> {
+    let mut lines = text.lines().map(str::trim);
+    if lines.all(|line| line.is_empty() || line.starts_with('#') || line == "---") {
         return Ok(Value::Null);
     }
-    serde_saphyr::from_str(text).map_err(|error| EditError::Unreadable(first_line(&error)))
+    serde_saphyr::from_str(text).map_err(|error| TextEditError::Unreadable(first_line(&error)))
 }
 
 /// Later lines of the parser's errors quote the file.
@@ -62,21 +60,20 @@ fn set_yaml(text: &str, key: &str, value: &str) -> String {
     for line in text.split_inclusive('\n') {
         if let Some(span) = value_of(line, key) {
             let replace = at + span.start..at + span.end;
-            let space = match line[..span.start].ends_with(':') {
-                true => " ",
-                false => "",
+            let space = if line[..span.start].ends_with(':') {
+                " "
+            } else {
+                ""
             };
             return replaced(text, replace, &format!("{space}{value}"));
         }
         at += line.len();
     }
-    let end = match text.contains("\r\n") {
-        true => "\r\n",
-        false => "\n",
-    };
-    let gap = match text.is_empty() || text.ends_with('\n') {
-        true => "",
-        false => end,
+    let end = if text.contains("\r\n") { "\r\n" } else { "\n" };
+    let gap = if text.is_empty() || text.ends_with('\n') {
+        ""
+    } else {
+        end
     };
     format!("{text}{gap}{key}: {value}{end}")
 }
@@ -98,9 +95,10 @@ fn value_of(line: &str, key: &str) -> Option<Range<usize>> {
         return Some(start + 1..start + 1 + length);
     }
     let plain = value.split(" #").next().unwrap_or_default();
-    let plain = match plain.starts_with('#') {
-        true => "",
-        false => plain.trim_end(),
+    let plain = if plain.starts_with('#') {
+        ""
+    } else {
+        plain.trim_end()
     };
     // `null` and `~` are values too, and are replaced.
     if plain.is_empty() {
@@ -118,9 +116,10 @@ fn set_json(text: &str, key: &str, value: &str) -> Option<String> {
     let open = text.find('{')? + 1;
     let rest = &text[open..];
     let space = &rest[..rest.len() - rest.trim_start().len()];
-    let comma = match rest.trim_start().starts_with('}') {
-        true => "",
-        false => ",",
+    let comma = if rest.trim_start().starts_with('}') {
+        ""
+    } else {
+        ","
     };
     let name = Value::from(key).to_string();
     let field = format!("{space}{name}: {quoted}{comma}");
@@ -141,9 +140,10 @@ fn json_value(text: &str, key: &str) -> Option<Range<usize>> {
                 if depth == 1 && text.get(at..end) == Some(&name) && after.starts_with(':') {
                     let value = after[1..].trim_start();
                     let start = text.len() - value.len();
-                    let end = match value.starts_with('"') {
-                        true => string_end(text, start)?,
-                        false => start + value.strip_prefix("null").map(|_| 4)?,
+                    let end = if value.starts_with('"') {
+                        string_end(text, start)?
+                    } else {
+                        start + value.strip_prefix("null").map(|_| 4)?
                     };
                     return Some(start..end);
                 }
@@ -251,13 +251,13 @@ mod tests {
             "- a\n",
         ] {
             assert!(
-                matches!(set(text, KEY, NEW), Err(EditError::Refused(_))),
+                matches!(set(text, KEY, NEW), Err(TextEditError::Refused(_))),
                 "{text}"
             );
         }
         for text in ["a: [", "a: 1\n---\nb: 2\n"] {
             assert!(
-                matches!(set(text, KEY, NEW), Err(EditError::Unreadable(_))),
+                matches!(set(text, KEY, NEW), Err(TextEditError::Unreadable(_))),
                 "{text}"
             );
         }

@@ -3,20 +3,20 @@
 use std::ops::Range;
 
 /// The last value of `--name value` or `--name=value`, which is the one that counts.
-pub(in crate::install) fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.get(span(text, name)?)
 }
 
 /// The text with the last value of a flag replaced; `None` if it is not there.
-pub(in crate::install) fn set(text: &str, name: &str, value: &str) -> Option<String> {
+pub(crate) fn set(text: &str, name: &str, value: &str) -> Option<String> {
     let span = span(text, name)?;
     let mut text = text.to_owned();
     text.replace_range(span, value);
     Some(text)
 }
 
-/// The same within the last assignment to a variable of an environment file.
-pub(in crate::install) fn set_of(
+/// Replaces the flag within the last assignment to a variable of an environment file.
+pub(crate) fn set_in_variable(
     text: &str,
     variable: &str,
     name: &str,
@@ -62,8 +62,8 @@ fn span(text: &str, name: &str) -> Option<Range<usize>> {
             None => continue,
         };
         let value = value.strip_prefix(['"', '\'']).unwrap_or(value);
-        let end = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\');
-        let length = value.find(end).unwrap_or(value.len());
+        let end = value.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\'));
+        let length = end.unwrap_or(value.len());
         let start = text.len() - value.len();
         found = Some(start..start + length);
     }
@@ -71,10 +71,7 @@ fn span(text: &str, name: &str) -> Option<Range<usize>> {
 }
 
 /// The last value of a flag among words.
-pub(in crate::install) fn of_words<'a>(
-    words: &'a [String],
-    name: &str,
-) -> Option<(usize, &'a str)> {
+pub(crate) fn last_in_words<'a>(words: &'a [String], name: &str) -> Option<(usize, &'a str)> {
     let mut found = None;
     for (index, word) in words.iter().enumerate() {
         match word.strip_prefix(name) {
@@ -146,13 +143,13 @@ mod tests {
     #[test]
     fn in_an_environment_file_the_variable_counts() {
         let text = "A=\"--e=1 \\\n --f=1\"\nB='--e=2'\nC=\n";
-        let set = |variable| set_of(text, variable, "--e", "n");
+        let set = |variable| set_in_variable(text, variable, "--e", "n");
         assert_eq!(
             set("A").as_deref(),
             Some("A=\"--e=n \\\n --f=1\"\nB='--e=2'\nC=\n")
         );
         assert_eq!(
-            set_of(text, "A", "--f", "n").as_deref(),
+            set_in_variable(text, "A", "--f", "n").as_deref(),
             Some("A=\"--e=1 \\\n --f=n\"\nB='--e=2'\nC=\n")
         );
         assert_eq!(
@@ -165,7 +162,7 @@ mod tests {
     #[test]
     fn words_may_be_two() {
         let words = ["k", "--a=1", "--a", "2", "--ab=3"].map(str::to_owned);
-        assert_eq!(of_words(&words, "--a"), Some((3, "2")));
-        assert_eq!(of_words(&words, "--b"), None);
+        assert_eq!(last_in_words(&words, "--a"), Some((3, "2")));
+        assert_eq!(last_in_words(&words, "--b"), None);
     }
 }

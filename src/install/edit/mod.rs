@@ -6,7 +6,7 @@ pub(super) mod table;
 
 /// Why a text is not edited.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EditError {
+pub enum TextEditError {
     /// The text cannot be parsed, so nothing is known about it.
     #[error("cannot be parsed: {0}")]
     Unreadable(String),

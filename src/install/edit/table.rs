@@ -2,21 +2,17 @@
 
 use toml::{Table, Value};
 
-use super::EditError;
+use super::TextEditError;
 
 /// The string at `[table] key`.
-pub(in crate::install) fn get(
-    text: &str,
-    table: &str,
-    key: &str,
-) -> Result<Option<String>, EditError> {
+pub(crate) fn get(text: &str, table: &str, key: &str) -> Result<Option<String>, TextEditError> {
     let parsed = parse(text)?;
     let found = parsed.get(table).and_then(|table| table.get(key));
     Ok(found.and_then(Value::as_str).map(str::to_owned))
 }
 
 /// The integer at the top level, as containerd's `version`.
-pub(in crate::install) fn integer(text: &str, key: &str) -> Result<Option<i64>, EditError> {
+pub(crate) fn integer(text: &str, key: &str) -> Result<Option<i64>, TextEditError> {
     Ok(parse(text)?.get(key).and_then(Value::as_integer))
 }
 
@@ -24,34 +20,30 @@ pub(in crate::install) fn integer(text: &str, key: &str) -> Result<Option<i64>, 
 ///
 /// # Errors
 /// If it cannot be parsed, or the edit would change anything else.
-pub(in crate::install) fn set(
+pub(crate) fn set(
     text: &str,
     table: &str,
     key: &str,
     value: &str,
-) -> Result<String, EditError> {
+) -> Result<String, TextEditError> {
     let mut expected = parse(text)?;
-    let refused = || EditError::Refused(format!("{table}.{key}"));
     let entry = expected
         .entry(table)
         .or_insert_with(|| Value::Table(Table::new()));
-    let fields = entry.as_table_mut().ok_or_else(refused)?;
-    fields.insert(key.to_owned(), Value::from(value));
-    let edited = edit(
-        text,
-        table,
-        key,
-        &serde_json::Value::from(value).to_string(),
-    );
-    match parse(&edited) {
-        Ok(result) if result == expected => Ok(edited),
-        _ => Err(refused()),
+    if let Some(fields) = entry.as_table_mut() {
+        fields.insert(key.to_owned(), Value::from(value));
+        let quoted = serde_json::Value::from(value).to_string();
+        let edited = edit(text, table, key, &quoted);
+        if parse(&edited).is_ok_and(|result| result == expected) {
+            return Ok(edited);
+        }
     }
+    Err(TextEditError::Refused(format!("{table}.{key}")))
 }
 
-fn parse(text: &str) -> Result<Table, EditError> {
+fn parse(text: &str) -> Result<Table, TextEditError> {
     text.parse()
-        .map_err(|error: toml::de::Error| EditError::Unreadable(error.message().to_owned()))
+        .map_err(|error: toml::de::Error| TextEditError::Unreadable(error.message().to_owned()))
 }
 
 fn edit(text: &str, table: &str, key: &str, value: &str) -> String {
@@ -77,9 +69,10 @@ fn edit(text: &str, table: &str, key: &str, value: &str) -> String {
             return edited;
         }
     }
-    let gap = match text.is_empty() || text.ends_with('\n') {
-        true => "",
-        false => "\n",
+    let gap = if text.is_empty() || text.ends_with('\n') {
+        ""
+    } else {
+        "\n"
     };
     match header {
         Some(at) => format!("{}{gap}{key} = {value}\n{}", &text[..at], &text[at..]),
@@ -131,13 +124,13 @@ mod tests {
         ] {
             let result = set(text, "grpc", "address", "/n");
             assert!(
-                matches!(result, Err(EditError::Refused(_))),
+                matches!(result, Err(TextEditError::Refused(_))),
                 "{text}: {result:?}"
             );
         }
         assert!(matches!(
             get("a = ", "b", "c"),
-            Err(EditError::Unreadable(_))
+            Err(TextEditError::Unreadable(_))
         ));
         assert_eq!(integer("version = 3\n", "version"), Ok(Some(3)));
     }

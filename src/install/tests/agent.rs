@@ -6,8 +6,8 @@ use std::path::Path;
 
 use super::fixtures::{CRIO, KUBEADM};
 use super::node::Node;
-use crate::config::{Config, Overrides};
-use crate::install::{AGENT_SOCKET, Mode, Options, Plan};
+use crate::config::{Config, FlagOverrides};
+use crate::install::{AGENT_SOCKET, InstallMode, InstallOptions, InstallPlan};
 use crate::settings::show_endpoint;
 
 const DROP_IN: &str = "/etc/criscope/conf.d/50-agent.toml";
@@ -15,9 +15,9 @@ const DROP_IN: &str = "/etc/criscope/conf.d/50-agent.toml";
 #[test]
 fn the_socket_for_agents_is_added_and_taken_away_with_the_installation() {
     for (fixture, mode) in [
-        (KUBEADM, Mode::Front),
-        (KUBEADM, Mode::TakeOver),
-        (CRIO, Mode::Front),
+        (KUBEADM, InstallMode::Front),
+        (KUBEADM, InstallMode::TakeOver),
+        (CRIO, InstallMode::Front),
     ] {
         let node = Node::new(&fixture);
         let original = node.files();
@@ -28,11 +28,11 @@ fn the_socket_for_agents_is_added_and_taken_away_with_the_installation() {
             "not asked for"
         );
 
-        let options = Options {
+        let options = InstallOptions {
             agent: true,
             ..node.options(mode)
         };
-        let plan = Plan::make(&node.root, &node, &options).expect("a plan");
+        let plan = InstallPlan::make(&node.root, &node, &options).expect("a plan");
         let paths: Vec<_> = plan.edits.iter().map(|edit| edit.path.as_path()).collect();
         assert_eq!(paths, [Path::new(DROP_IN)], "{}", fixture.name);
         node.installer().install(&plan).expect("installed");
@@ -45,14 +45,14 @@ fn the_socket_for_agents_is_added_and_taken_away_with_the_installation() {
         fs::create_dir(dir.path().join("conf.d")).expect("created");
         fs::write(&file, main).expect("written");
         fs::write(dir.path().join("conf.d/50-agent.toml"), drop_in).expect("written");
-        let loaded = Config::load(Some(&file), &Overrides::default());
+        let loaded = Config::load(Some(&file), &FlagOverrides::default());
         let socket = loaded.expect("valid").config.admin.agent_socket;
         assert_eq!(
             socket.as_deref().map(show_endpoint).as_deref(),
             Some(AGENT_SOCKET)
         );
 
-        let again = Plan::make(&node.root, &node, &options).expect("a plan");
+        let again = InstallPlan::make(&node.root, &node, &options).expect("a plan");
         assert!(again.is_empty() && node.plan(mode).expect("a plan").is_empty());
         node.uninstall().expect("uninstalled");
         assert_eq!(node.files(), original, "{}", fixture.name);
@@ -66,7 +66,7 @@ fn pods_that_have_mounted_the_directory_of_the_socket_see_that_of_the_next_insta
     let directory = node.root.path("/run/criscope/agent");
     fs::create_dir_all(&directory).expect("made by the kubelet");
     let inode = fs::metadata(&directory).expect("there").ino();
-    node.install(Mode::Front).expect("installed");
+    node.install(InstallMode::Front).expect("installed");
     for name in [
         "agent/criscope.sock",
         "criscope.admin.sock",
@@ -87,7 +87,7 @@ fn pods_that_have_mounted_the_directory_of_the_socket_see_that_of_the_next_insta
 
     // Without pods nothing is left.
     let node = Node::new(&KUBEADM);
-    node.install(Mode::Front).expect("installed");
+    node.install(InstallMode::Front).expect("installed");
     node.uninstall().expect("uninstalled");
     assert!(!node.root.has("/run/criscope"));
 }

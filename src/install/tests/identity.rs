@@ -2,7 +2,7 @@
 
 use super::fixtures::{CONTAINERD, Fixture, K3S, KUBEADM};
 use super::node::Node;
-use crate::install::{Content, Mode, Options, Plan};
+use crate::install::{InstallMode, InstallOptions, InstallPlan, PlannedContent};
 
 const DROP_IN: &str = "/etc/systemd/system/criscope.service.d/criscope-identity.conf";
 
@@ -24,17 +24,17 @@ const NAMED: Fixture = Fixture {
 
 /// The lines of the drop-in that a plan writes.
 fn planned(node: &Node, cluster: Option<&str>) -> Option<String> {
-    let options = Options {
+    let options = InstallOptions {
         cluster: cluster.map(str::to_owned),
-        ..node.options(Mode::Front)
+        ..node.options(InstallMode::Front)
     };
-    let plan = Plan::make(&node.root, node, &options).expect("a plan");
+    let plan = InstallPlan::make(&node.root, node, &options).expect("a plan");
     let edit = plan
         .edits
         .into_iter()
         .find(|edit| edit.path.ends_with(DROP_IN));
     edit.map(|edit| match edit.content {
-        Content::Text(text, _) => text,
+        PlannedContent::Text(text, _) => text,
         other => panic!("{other:?}"),
     })
 }
@@ -62,18 +62,18 @@ fn the_name_of_the_node_is_the_kubelets() {
 fn a_cluster_that_was_told_once_stays_until_it_is_uninstalled() {
     let node = Node::new(&KUBEADM);
     let original = node.files();
-    let options = Options {
+    let options = InstallOptions {
         cluster: Some("prod-eu".to_owned()),
-        ..node.options(Mode::Front)
+        ..node.options(InstallMode::Front)
     };
-    let plan = Plan::make(&node.root, &node, &options).expect("a plan");
+    let plan = InstallPlan::make(&node.root, &node, &options).expect("a plan");
     node.installer().install(&plan).expect("installed");
     let text = node.root.text(DROP_IN).expect("read").expect("there");
     assert!(
         text.contains("\nEnvironment=OTEL_RESOURCE_ATTRIBUTES=k8s.cluster.name=prod-eu\n"),
         "{text}"
     );
-    assert!(node.plan(Mode::Front).expect("a plan").is_empty());
+    assert!(node.plan(InstallMode::Front).expect("a plan").is_empty());
     node.uninstall().expect("uninstalled");
     assert_eq!(node.files(), original);
 }

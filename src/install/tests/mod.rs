@@ -9,9 +9,9 @@ mod packaged;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use super::run::RunError;
-use super::takedown::Recovered;
-use super::{Mode, PlanError};
+use super::run::InstallError;
+use super::takedown::RecoveryOutcome;
+use super::{InstallMode, PlanError};
 use fixtures::{
     ALL, CONTAINERD, CRIO, DROP_INS, Fixture, K3S, KUBEADM, KUBEADM_INSTANCE, MICROK8S, UNIT_FLAGS,
 };
@@ -20,19 +20,16 @@ use node::{Node, PowerOff};
 const OURS: &str = "/run/criscope/criscope.sock";
 
 /// Modes and nodes that can have them.
-fn everything() -> Vec<(Fixture, Mode)> {
-    let mut all: Vec<_> = ALL
-        .into_iter()
-        .map(|fixture| (fixture, Mode::Front))
-        .collect();
-    all.push((KUBEADM, Mode::TakeOver));
-    all.push((CRIO, Mode::TakeOver));
+fn everything() -> Vec<(Fixture, InstallMode)> {
+    let mut all = Vec::from(ALL.map(|fixture| (fixture, InstallMode::Front)));
+    all.push((KUBEADM, InstallMode::TakeOver));
+    all.push((CRIO, InstallMode::TakeOver));
     all
 }
 
-fn endpoint(fixture: &Fixture, mode: Mode) -> PathBuf {
+fn endpoint(fixture: &Fixture, mode: InstallMode) -> PathBuf {
     let path = match (mode, fixture.name) {
-        (Mode::TakeOver, _) => fixture.socket,
+        (InstallMode::TakeOver, _) => fixture.socket,
         (_, "CRI-O") => "/run/criscope/run/crio/crio.sock",
         _ => OURS,
     };
@@ -76,12 +73,16 @@ fn every_distribution_and_back_to_the_same_bytes() {
             fixture.name
         );
         assert_eq!(node.files(), original, "{}", fixture.name);
-        assert!(matches!(node.uninstall(), Err(RunError::NotInstalled)));
+        assert!(matches!(node.uninstall(), Err(InstallError::NotInstalled)));
     }
 }
 
 /// Returns whether it was completed.
-fn until_power_off(node: &Node, at: usize, what: impl FnOnce() -> Result<(), RunError>) -> bool {
+fn until_power_off(
+    node: &Node,
+    at: usize,
+    what: impl FnOnce() -> Result<(), InstallError>,
+) -> bool {
     node.points.set(0);
     node.power_off.set(Some(at));
     let result = catch_unwind(AssertUnwindSafe(what));
@@ -171,12 +172,12 @@ fn a_killed_command_is_undone_by_the_next() {
     for at in 1.. {
         let node = Node::new(&KUBEADM);
         let original = node.files();
-        if until_power_off(&node, at, || node.install(Mode::Front)) {
+        if until_power_off(&node, at, || node.install(InstallMode::Front)) {
             break;
         }
         // No boot: everything that ran still runs.
         let recovered = node.installer().recover(false).expect("recovered");
-        if recovered != Recovered::Completed {
+        if recovered != RecoveryOutcome::Completed {
             assert_eq!(
                 node.works().expect("works"),
                 Path::new(CONTAINERD),
@@ -192,11 +193,12 @@ fn what_does_not_work_is_taken_back() {
     for (fixture, mode) in everything() {
         let node = Node::new(&fixture);
         let original = node.files();
-        *node.rejects.borrow_mut() = Some(endpoint(&fixture, mode)).filter(|_| mode == Mode::Front);
-        node.broken_runtime.set(mode == Mode::TakeOver);
+        *node.rejects.borrow_mut() =
+            Some(endpoint(&fixture, mode)).filter(|_| mode == InstallMode::Front);
+        node.broken_runtime.set(mode == InstallMode::TakeOver);
         let failed = node.install(mode);
         assert!(
-            matches!(failed, Err(RunError::RolledBack(_))),
+            matches!(failed, Err(InstallError::RolledBack(_))),
             "{}: {failed:?}",
             fixture.name
         );
@@ -214,10 +216,10 @@ fn what_does_not_work_is_taken_back() {
 fn a_criscope_that_does_not_work_never_reaches_the_kubelet() {
     let node = Node::new(&KUBEADM);
     node.broken_runtime.set(true);
-    let failed = node.install(Mode::Front).expect_err("broken");
+    let failed = node.install(InstallMode::Front).expect_err("broken");
     assert_eq!(
         failed.to_string(),
-        "not installed, the node is as before: the runtime does not answer at /run/criscope/criscope.sock: broken, after 20 s"
+        "not installed; every change was rolled back: the runtime does not answer at /run/criscope/criscope.sock: broken, after 20 s"
     );
     let log = node.log.borrow();
     assert!(!log.iter().any(|line| line.contains("kubelet")), "{log:?}");
@@ -229,8 +231,11 @@ fn an_interrupt_takes_everything_back() {
         let node = Node::new(&KUBEADM);
         let original = node.files();
         node.interrupt_at.set(Some(at));
-        let failed = node.install(Mode::Front);
-        assert!(matches!(failed, Err(RunError::RolledBack(_))), "{failed:?}");
+        let failed = node.install(InstallMode::Front);
+        assert!(
+            matches!(failed, Err(InstallError::RolledBack(_))),
+            "{failed:?}"
+        );
         assert_eq!(node.files(), original, "at {at}");
         assert_eq!(node.works().expect("works"), Path::new(CONTAINERD));
     }
@@ -240,16 +245,16 @@ fn an_interrupt_takes_everything_back() {
 fn a_new_version_is_installed_over_the_old_and_the_originals_stay() {
     let node = Node::new(&KUBEADM);
     let original = node.files();
-    node.install(Mode::Front).expect("installed");
+    node.install(InstallMode::Front).expect("installed");
     node.write("/download/criscope", "program 2");
     node.log.borrow_mut().clear();
     // One that does not work leaves the old one.
     let installed = node.files();
     node.broken_runtime.set(true);
-    assert!(node.install(Mode::Front).is_err());
+    assert!(node.install(InstallMode::Front).is_err());
     assert_eq!(node.files(), installed);
     node.broken_runtime.set(false);
-    node.install(Mode::Front).expect("upgraded");
+    node.install(InstallMode::Front).expect("upgraded");
     assert_eq!(
         node.read("/usr/local/bin/criscope").as_deref(),
         Some("program 2")
@@ -263,7 +268,7 @@ fn a_new_version_is_installed_over_the_old_and_the_originals_stay() {
 #[test]
 fn what_others_changed_since_is_kept() {
     let node = Node::new(&KUBEADM);
-    node.install(Mode::Front).expect("installed");
+    node.install(InstallMode::Front).expect("installed");
     let flags = "/var/lib/kubelet/kubeadm-flags.env";
     let text = node
         .read(flags)
@@ -287,7 +292,7 @@ fn what_others_changed_since_is_kept() {
 fn the_kubelets_files_change_in_one_value() {
     let changed = |fixture: &Fixture, path: &str| {
         let node = Node::new(fixture);
-        node.install(Mode::Front).expect("installed");
+        node.install(InstallMode::Front).expect("installed");
         node.read(path).expect("there")
     };
     let of = |fixture: &Fixture, path: &str| {
@@ -340,7 +345,7 @@ fn a_taken_over_containerd_keeps_the_socket_for_events() {
         "/etc/containerd/config.toml",
         "version = 3\n# why\n[grpc]\n  gid = 0\n",
     );
-    node.install(Mode::TakeOver).expect("installed");
+    node.install(InstallMode::TakeOver).expect("installed");
     assert_eq!(
         node.read("/etc/containerd/config.toml").expect("there"),
         "version = 3\n# why\n[grpc]\naddress = \"/run/containerd/containerd.upstream.sock\"\n  gid = 0\n\n[ttrpc]\naddress = \"/run/containerd/containerd.sock.ttrpc\"\n"
@@ -348,7 +353,7 @@ fn a_taken_over_containerd_keeps_the_socket_for_events() {
     let refused = Node::new(&KUBEADM);
     refused.write("/etc/containerd/config.toml", "version = 4\n");
     let error = refused
-        .plan(Mode::TakeOver)
+        .plan(InstallMode::TakeOver)
         .expect_err("not known")
         .to_string();
     assert!(error.contains("version 4"), "{error}");
@@ -359,7 +364,7 @@ fn a_dry_run_shows_every_change_and_makes_none() {
     let node = Node::new(&KUBEADM);
     let original = node.files();
     let text = node
-        .plan(Mode::Front)
+        .plan(InstallMode::Front)
         .expect("a plan")
         .show(&node.root)
         .expect("text");
@@ -391,7 +396,9 @@ fn what_is_not_certain_is_refused_before_anything_changes() {
         for (path, text) in files {
             node.write(path, text);
         }
-        node.plan(Mode::Front).expect_err("refused").to_string()
+        node.plan(InstallMode::Front)
+            .expect_err("refused")
+            .to_string()
     };
     let own = (
         "/etc/criscope/criscope.toml",
@@ -410,7 +417,7 @@ fn what_is_not_certain_is_refused_before_anything_changes() {
     node.pods.set(3);
     node.write("/download/criscope-shim", "shim");
     assert!(matches!(
-        node.plan(Mode::Runtime),
+        node.plan(InstallMode::Runtime),
         Err(PlanError::Pods { pods: 3, .. })
     ));
 }
@@ -420,19 +427,22 @@ fn as_the_runtime_and_back() {
     let node = Node::new(&KUBEADM);
     let original = node.files();
     assert!(matches!(
-        node.plan(Mode::Runtime),
+        node.plan(InstallMode::Runtime),
         Err(PlanError::NoShim(_))
     ));
     node.write("/download/criscope-shim", "shim");
-    node.install(Mode::Runtime).expect("installed");
+    node.install(InstallMode::Runtime).expect("installed");
     assert_eq!(node.works().expect("works"), Path::new(OURS));
     let unit = node
         .read("/etc/systemd/system/criscope.service")
         .expect("there");
     assert!(unit.contains("KillMode=process"), "{unit}");
-    assert!(matches!(node.plan(Mode::Front), Err(PlanError::Mode(_))));
+    assert!(matches!(
+        node.plan(InstallMode::Front),
+        Err(PlanError::Mode(_))
+    ));
     node.pods.set(1);
-    assert!(matches!(node.uninstall(), Err(RunError::Pods(1))));
+    assert!(matches!(node.uninstall(), Err(InstallError::Pods(1))));
     node.pods.set(0);
     node.uninstall().expect("uninstalled");
     assert_eq!(node.files(), original);

@@ -7,12 +7,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::super::detect::Kubelet;
-use super::super::machine::{Machine, Readiness};
-use super::super::run::{Installer, RunError};
-use super::super::{Mode, Options, Plan, PlanError, Removal, Root};
+use super::super::detect::DetectedKubelet;
+use super::super::machine::{NodeOperations, RuntimeReadiness};
+use super::super::run::{InstallError, Installer};
+use super::super::{
+    FilesystemRoot, InstallMode, InstallOptions, InstallPlan, PlanError, RemovalPlan,
+};
 use super::fixtures::Fixture;
-use crate::config::{Config, Overrides};
+use crate::config::{Config, FlagOverrides};
 use crate::settings::lexical;
 
 /// What a crash unwinds with.
@@ -20,7 +22,7 @@ pub(super) struct PowerOff;
 
 pub(super) struct Node {
     _directory: tempfile::TempDir,
-    pub(super) root: Root,
+    pub(super) root: FilesystemRoot,
     pub(super) unit: &'static str,
     socket: PathBuf,
     /// Running units; of the kubelet and the runtime, the socket that they had when they started.
@@ -49,7 +51,7 @@ const CRISCOPE: &str = "criscope.service";
 impl Node {
     pub(super) fn new(fixture: &Fixture) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        let root = Root::at(directory.path());
+        let root = FilesystemRoot::at(directory.path());
         let node = Self {
             root,
             unit: fixture.unit,
@@ -92,8 +94,8 @@ impl Node {
         self.root.text(path).expect("text")
     }
 
-    pub(super) fn options(&self, mode: Mode) -> Options {
-        Options {
+    pub(super) fn options(&self, mode: InstallMode) -> InstallOptions {
+        InstallOptions {
             mode,
             upstream: None,
             unit: None,
@@ -112,17 +114,17 @@ impl Node {
         }
     }
 
-    pub(super) fn plan(&self, mode: Mode) -> Result<Plan, PlanError> {
-        Plan::make(&self.root, self, &self.options(mode))
+    pub(super) fn plan(&self, mode: InstallMode) -> Result<InstallPlan, PlanError> {
+        InstallPlan::make(&self.root, self, &self.options(mode))
     }
 
-    pub(super) fn install(&self, mode: Mode) -> Result<(), RunError> {
+    pub(super) fn install(&self, mode: InstallMode) -> Result<(), InstallError> {
         let plan = self.plan(mode).expect("a plan");
         self.installer().install(&plan)
     }
 
-    pub(super) fn uninstall(&self) -> Result<(), RunError> {
-        let removal = Removal::make(&self.root)?;
+    pub(super) fn uninstall(&self) -> Result<(), InstallError> {
+        let removal = RemovalPlan::make(&self.root)?;
         self.installer().uninstall(&removal)
     }
 
@@ -171,9 +173,10 @@ impl Node {
         let running = self.running.borrow().get(self.unit).cloned().flatten();
         let socket = running.ok_or("the kubelet does not run")?;
         let ready = self.runtime(&socket)?;
-        match ready.runtime {
-            true => Ok(socket),
-            false => Err("not ready".to_owned()),
+        if ready.runtime {
+            Ok(socket)
+        } else {
+            Err("not ready".to_owned())
         }
     }
 
@@ -193,7 +196,7 @@ impl Node {
 
     fn start(&self, unit: &str) {
         let socket = if unit == self.unit {
-            let kubelet = Kubelet::find(&self.root, &Stopped(self), Some(unit));
+            let kubelet = DetectedKubelet::find(&self.root, &Stopped(self), Some(unit));
             Some(lexical(&kubelet.expect("a kubelet").runtime))
         } else {
             None
@@ -277,13 +280,13 @@ impl Node {
     }
 }
 
-impl Machine for Node {
+impl NodeOperations for Node {
     fn systemctl(&self, arguments: &[&str]) -> Result<String, String> {
         self.systemd(arguments)
     }
 
-    fn runtime(&self, socket: &Path) -> Result<Readiness, String> {
-        let ready = Readiness {
+    fn runtime(&self, socket: &Path) -> Result<RuntimeReadiness, String> {
+        let ready = RuntimeReadiness {
             runtime: true,
             network: true,
         };
@@ -299,7 +302,7 @@ impl Machine for Node {
             let text = self
                 .read("/etc/criscope/criscope.toml")
                 .ok_or("no configuration")?;
-            let config = Config::from_text("c", &text, &Overrides::default()).expect("valid");
+            let config = Config::from_text("c", &text, &FlagOverrides::default()).expect("valid");
             if config.server.listen == socket {
                 if self.broken_runtime.get() {
                     return Err("broken".to_owned());
@@ -351,11 +354,11 @@ impl Machine for Node {
 #[derive(Debug)]
 struct Stopped<'a>(&'a Node);
 
-impl Machine for Stopped<'_> {
+impl NodeOperations for Stopped<'_> {
     fn systemctl(&self, arguments: &[&str]) -> Result<String, String> {
         self.0.systemd(arguments)
     }
-    fn runtime(&self, _: &Path) -> Result<Readiness, String> {
+    fn runtime(&self, _: &Path) -> Result<RuntimeReadiness, String> {
         unreachable!("not asked")
     }
     fn pods(&self, _: &Path) -> Result<usize, String> {

@@ -3,30 +3,31 @@
 use super::fixtures::{ALL, CONTAINERD, CRIO, KUBEADM};
 use super::node::Node;
 use super::{endpoint, everything};
-use crate::config::{Config, Overrides};
-use crate::install::Mode;
-use crate::install::config::{PACKAGED, PATH};
+use crate::config::{Config, FlagOverrides};
+use crate::install::InstallMode;
+use crate::install::config::{CONFIG_PATH, PACKAGED_CONFIG};
 
 #[test]
 fn the_configuration_of_a_package_is_replaced_where_it_does_not_fit() {
     let mut all = everything();
-    all.push((KUBEADM, Mode::Runtime));
+    all.push((KUBEADM, InstallMode::Runtime));
     for (fixture, mode) in all {
         let node = Node::new(&fixture);
-        node.write(PATH, PACKAGED);
+        node.write(CONFIG_PATH, PACKAGED_CONFIG);
         node.write("/download/criscope-shim", "shim");
         let original = node.files();
         node.install(mode)
             .unwrap_or_else(|error| panic!("{}: {error}", fixture.name));
-        if mode != Mode::Runtime {
+        if mode != InstallMode::Runtime {
             let used = node.works().expect("works");
             assert_eq!(used, endpoint(&fixture, mode), "{}", fixture.name);
         }
-        let text = node.read(PATH).expect("there");
-        let is_kept = fixture.socket == CONTAINERD && mode == Mode::Front;
-        assert_eq!(text == PACKAGED, is_kept, "{}", fixture.name);
-        let config = Config::from_text(PATH, &text, &Overrides::default()).expect("valid");
-        assert_eq!(config.runtime.is_some(), mode == Mode::Runtime);
+        let text = node.read(CONFIG_PATH).expect("there");
+        let is_kept = fixture.socket == CONTAINERD && mode == InstallMode::Front;
+        assert_eq!(text == PACKAGED_CONFIG, is_kept, "{}", fixture.name);
+        let config =
+            Config::from_text(CONFIG_PATH, &text, &FlagOverrides::default()).expect("valid");
+        assert_eq!(config.runtime.is_some(), mode == InstallMode::Runtime);
         assert!(
             node.plan(mode).expect("a plan").is_empty(),
             "{}",

@@ -5,33 +5,33 @@ use std::sync::Arc;
 
 use super::Aggregator;
 use crate::cri::subject::PodIdentity;
-use crate::lifecycle::container_events::{ContainerEvent, ContainerFact, Runs};
+use crate::lifecycle::container_events::{ContainerEvent, ContainerFact, RunningContainers};
 use crate::lifecycle::diagnosis::death;
-use crate::lifecycle::episode_store::{Exit, Noted};
+use crate::lifecycle::episode_store::{ExitChange, ExitRecord};
 use crate::lifecycle::journal::JournalLine;
 
-/// An exit is counted so long after its event, in microseconds: ContainerStatus may know the reason better. And a sandbox may have ended
-/// by a StopPodSandbox that has not returned yet.
-const SETTLED: u64 = 5_000_000;
+/// An exit is counted this long after its event, in microseconds: ContainerStatus may know the reason better, and a sandbox may have
+/// ended by a StopPodSandbox that has not returned yet.
+const EXIT_SETTLES_AFTER: u64 = 5_000_000;
 
-/// Most exits that wait for that; the oldest is then counted earlier.
-const WAITING: usize = 1024;
+/// Number of exits that may wait to be counted. If there are more, the oldest is counted earlier.
+const MAX_WAITING_EXITS: usize = 1024;
 
 /// State kept between events.
 #[derive(Debug, Default)]
-pub(super) struct ContainerEvents {
-    runs: Runs,
+pub(super) struct ContainerEventState {
+    runs: RunningContainers,
     /// Exits that are to be counted, and when, in microseconds since 1970.
-    uncounted: VecDeque<(u64, Arc<PodIdentity>, Exit)>,
-    /// The same of sandboxes that have ended.
+    uncounted: VecDeque<(u64, Arc<PodIdentity>, ExitRecord)>,
+    /// Ends of sandboxes that are to be counted, and when, in microseconds since 1970.
     ended_sandboxes: VecDeque<(u64, Arc<PodIdentity>)>,
 }
 
 impl Aggregator {
-    /// Takes in an event of a container or sandbox.
+    /// Applies an event of a container or sandbox.
     pub(super) fn container_event(&mut self, event: &ContainerEvent) {
         let pod = &event.pod;
-        match self.container_events.runs.note(event) {
+        match self.container_events.runs.handle_event(event) {
             Some(ContainerFact::Ended(exit)) => self.exited(pod, &event.id, exit),
             Some(ContainerFact::OutOfMemory(container, kills)) => {
                 self.write(Some(JournalLine::oom(pod, &container, event.at, kills)));
@@ -45,11 +45,12 @@ impl Aggregator {
             Some(ContainerFact::SandboxEnded(end)) => {
                 self.write(Some(JournalLine::sandbox_end(pod, &end)));
                 self.parts.stories.store().note_sandbox_end(pod, end);
-                let due = self.now().saturating_add(SETTLED);
+                let due = self.now().saturating_add(EXIT_SETTLES_AFTER);
                 let waiting = &mut self.container_events.ended_sandboxes;
                 waiting.push_back((due, Arc::clone(pod)));
-                let is_full = waiting.len() > WAITING;
-                if let Some(due) = waiting.front().filter(|_| is_full).map(|it| it.0) {
+                if waiting.len() > MAX_WAITING_EXITS
+                    && let Some(&(due, _)) = waiting.front()
+                {
                     self.count_sandbox_deaths(due);
                 }
             }
@@ -57,7 +58,7 @@ impl Aggregator {
         }
     }
 
-    fn exited(&mut self, pod: &Arc<PodIdentity>, id: &str, mut exit: Exit) {
+    fn exited(&mut self, pod: &Arc<PodIdentity>, id: &str, mut exit: ExitRecord) {
         let now = self.now();
         if exit.code != 0 {
             exit.oom_kills = self.watch.oom_kills(exit.at, now);
@@ -66,21 +67,26 @@ impl Aggregator {
             let mut store = self.parts.stories.store();
             store.note_exit(pod, Some(id), exit.clone())
         };
-        if noted != Noted::New {
+        if noted != ExitChange::New {
             return;
         }
         self.write(Some(JournalLine::exit(pod, Some(id), &exit)));
         if exit.at >= self.counts_from {
             let waiting = &mut self.container_events.uncounted;
-            waiting.push_back((now.saturating_add(SETTLED), Arc::clone(pod), exit));
-            let is_full = waiting.len() > WAITING;
-            if let Some(due) = waiting.front().filter(|_| is_full).map(|it| it.0) {
+            waiting.push_back((
+                now.saturating_add(EXIT_SETTLES_AFTER),
+                Arc::clone(pod),
+                exit,
+            ));
+            if waiting.len() > MAX_WAITING_EXITS
+                && let Some(&(due, ..)) = waiting.front()
+            {
                 self.count_exits(due);
             }
         }
     }
 
-    /// Counts what is settled by this time, in microseconds since 1970.
+    /// Counts the exits and ends of sandboxes that are settled by this time, in microseconds since 1970.
     pub(super) fn count_settled(&mut self, now: u64) {
         self.count_exits(now);
         self.count_sandbox_deaths(now);
@@ -89,27 +95,23 @@ impl Aggregator {
     /// Counts the sandboxes that had ended by this time without a request to stop them.
     fn count_sandbox_deaths(&mut self, now: u64) {
         let waiting = &mut self.container_events.ended_sandboxes;
-        while waiting.front().is_some_and(|it| it.0 <= now) {
+        while waiting.front().is_some_and(|(due, _)| *due <= now) {
             let Some((_, pod)) = waiting.pop_front() else {
                 return;
             };
             let store = self.parts.stories.store();
-            let episodes: Vec<_> = store.of_pod(&pod).collect();
+            let episodes: Vec<_> = store.episodes_of(&pod).collect();
             if death(&episodes, pod.attempt).is_some() {
                 self.metrics.sandbox_death();
             }
         }
     }
 
-    /// Counts the exits of which the reason is settled by this time.
+    /// Counts the exits whose reason is settled by this time.
     fn count_exits(&mut self, now: u64) {
-        while self
-            .container_events
-            .uncounted
-            .front()
-            .is_some_and(|it| it.0 <= now)
-        {
-            let Some((_, pod, exit)) = self.container_events.uncounted.pop_front() else {
+        let waiting = &mut self.container_events.uncounted;
+        while waiting.front().is_some_and(|(due, ..)| *due <= now) {
+            let Some((_, pod, exit)) = waiting.pop_front() else {
                 return;
             };
             let known = self.parts.stories.store().exit_of(&pod, &exit);

@@ -1,5 +1,5 @@
-//! Facts about pods from the kubelet other than its calls: its directory shows which containers a pod has and that a pod is gone,
-//! its spans why it fails to sync a pod.
+//! Facts about pods from the kubelet's directory and spans: the directory shows which containers a pod has and that a pod is gone, the
+//! spans why the kubelet fails to sync a pod.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::lifecycle::kubelet::syncs::KubeletSpan;
 use crate::lifecycle::{allocated_pods, pod_dirs};
 
 /// Longest time that a read may take.
-const PATIENCE: Duration = Duration::from_secs(1);
+const READ_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Aggregator {
-    /// Takes in a span.
+    /// Applies a span.
     pub(super) fn sync(&self, span: KubeletSpan) {
         let pod = span.pod.clone();
         let noted = self.parts.stories.store().note_sync(span);
@@ -29,13 +29,13 @@ impl Aggregator {
         let Some(dir) = self.parts.kubelet_dir.clone() else {
             return;
         };
-        let pods = self.parts.stories.store().take_unasked();
+        let pods = self.parts.stories.store().take_pods_to_read();
         if pods.is_empty() {
             return;
         }
         let uids: Vec<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
         let read = spawn_blocking(move || allocated_pods::read(&dir, &uids));
-        let Ok(Ok(mut known)) = timeout(PATIENCE, read).await else {
+        let Ok(Ok(mut known)) = timeout(READ_TIMEOUT, read).await else {
             // A disk that hangs would delay every tick.
             self.parts.kubelet_dir = None;
             return;
@@ -48,7 +48,7 @@ impl Aggregator {
         }
     }
 
-    /// Looks for the directories of the pods of which no sandbox could be made. No call says that such a pod is deleted.
+    /// Looks for the directories of the pods whose sandbox could not be made. No call shows that such a pod is deleted.
     pub(super) async fn look_for_deleted(&mut self, now: u64) {
         let Some(dir) = self.parts.kubelet_dir.clone() else {
             return;
@@ -58,13 +58,13 @@ impl Aggregator {
             return self.pod_dirs.clear();
         }
         let uids: Vec<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
-        let look = spawn_blocking(move || pod_dirs::look(&dir, &uids));
-        let Ok(Ok(found)) = timeout(PATIENCE, look).await else {
+        let look = spawn_blocking(move || pod_dirs::find(&dir, &uids));
+        let Ok(Ok(found)) = timeout(READ_TIMEOUT, look).await else {
             // A disk that hangs would delay every tick.
             self.parts.kubelet_dir = None;
             return;
         };
-        let gone = self.pod_dirs.note(found);
+        let gone = self.pod_dirs.update(found);
         for pod in pods.iter().filter(|pod| gone.contains(&pod.uid)) {
             self.parts.stories.store().note_deleted(pod, now);
         }

@@ -4,7 +4,7 @@ use tokio::task::spawn_blocking;
 
 use super::Aggregator;
 use crate::lifecycle::journal::JournalLine;
-use crate::lifecycle::node::{FactKind, NodeFact, Watch, unanswered};
+use crate::lifecycle::node::{NodeFact, NodeFactKind, NodeWatch, unanswered};
 use crate::units::rfc3339;
 
 impl Aggregator {
@@ -18,7 +18,7 @@ impl Aggregator {
             return;
         };
         let (boot, last) = (self.boot.clone(), self.journal_until);
-        let downtime = spawn_blocking(move || Watch::downtime(&alive, &boot, last, now)).await;
+        let downtime = spawn_blocking(move || NodeWatch::downtime(&alive, &boot, last, now)).await;
         if let Some(fact) = downtime.ok().flatten() {
             match fact.booted() {
                 Some(booted) => tracing::info!(
@@ -45,7 +45,7 @@ impl Aggregator {
             (store.facts(), store.open_episodes().next().is_some())
         };
         let polls = unanswered(&(self.parts.in_flight)());
-        let changes = self.watch.look(now, &holding, &polls).await;
+        let changes = self.watch.check(now, &holding, &polls).await;
         *self.parts.stories.node() = self.watch.status.clone();
         for fact in changes {
             report(&fact, now);
@@ -74,28 +74,28 @@ impl Aggregator {
 /// Backends and their conditions are logged by their probes.
 fn report(fact: &NodeFact, now: u64) {
     match (&fact.kind, fact.holds()) {
-        (FactKind::NoKubelet, true) => tracing::warn!(
+        (NodeFactKind::NoKubelet, true) => tracing::warn!(
             event = "kubelet.gone",
             since = rfc3339(fact.from),
             "no kubelet is connected"
         ),
-        (FactKind::NoKubelet, false) => {
+        (NodeFactKind::NoKubelet, false) => {
             tracing::info!(event = "kubelet.back", "{}", fact.sentence(now));
         }
-        (FactKind::BackendHangs { backend }, true) => tracing::warn!(
+        (NodeFactKind::BackendHangs { backend }, true) => tracing::warn!(
             event = "backend.hangs",
             cri.backend = backend,
             since = rfc3339(fact.from),
             reason = fact.reason,
             "the runtime does not answer polls"
         ),
-        (FactKind::BackendHangs { backend }, false) => tracing::info!(
+        (NodeFactKind::BackendHangs { backend }, false) => tracing::info!(
             event = "backend.answers",
             cri.backend = backend,
             "{}",
             fact.sentence(now)
         ),
-        (FactKind::ImageFsFull { backend }, true) => tracing::warn!(
+        (NodeFactKind::ImageFsFull { backend }, true) => tracing::warn!(
             event = "node.image_fs",
             cri.backend = backend,
             reason = fact.reason,

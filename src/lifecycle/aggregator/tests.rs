@@ -17,33 +17,33 @@ use crate::cri::subject::{
     Subject,
 };
 use crate::lifecycle::CallSink;
-use crate::lifecycle::recorder::Recorder;
-use crate::lifecycle::view::{Episode, State};
+use crate::lifecycle::recorder::FlightRecorder;
+use crate::lifecycle::view::{EpisodeState, EpisodeView};
 
 mod boot;
 mod events;
 
 /// Records closed episodes.
 #[derive(Debug, Default)]
-struct Heard(Mutex<Vec<(Episode, Ids)>>, Mutex<Vec<String>>);
+struct Heard(Mutex<Vec<(EpisodeView, Ids)>>, Mutex<Vec<String>>);
 
 impl EpisodeSubscriber for Heard {
-    fn closed(&self, episode: &Episode, ids: &Ids) {
+    fn closed(&self, episode: &EpisodeView, ids: &Ids) {
         self.0.lock().expect("lock").push((episode.clone(), *ids));
     }
 
-    fn failing(&self, episode: &Episode, _: &Ids) {
+    fn failing(&self, episode: &EpisodeView, _: &Ids) {
         let line = format!("{} fails", episode.name);
         self.1.lock().expect("lock").push(line);
     }
 
-    fn continued(&self, episode: &Episode, ids: &Ids, from: f64) {
+    fn continued(&self, episode: &EpisodeView, ids: &Ids, from: f64) {
         let line = format!("{} is {} from {from}", episode.name, episode.state.name());
         self.1.lock().expect("lock").push(line);
         self.closed(episode, ids);
     }
 
-    fn keeps(&self, _: &Episode, _: &Ids) -> bool {
+    fn keeps(&self, _: &EpisodeView, _: &Ids) -> bool {
         true
     }
 }
@@ -65,16 +65,16 @@ fn aggregator(state_dir: Option<&Path>) -> Running {
     with_clock(state_dir, Arc::new(move || base.1 + base.0.elapsed()))
 }
 
-fn with_clock(state_dir: Option<&Path>, clock: Clock) -> Running {
+fn with_clock(state_dir: Option<&Path>, clock: WallClock) -> Running {
     let settings = crate::config::Config::with_upstream("/nowhere".into()).story;
     let drops = Arc::<Drops>::default();
     let registry = Registry::new(prometheus::Registry::new(), []);
     let stories = Arc::new(Stories::new(&settings, Arc::default()));
-    let recorder = Arc::new(Recorder::new(1, 1));
+    let recorder = Arc::new(FlightRecorder::new(1, 1));
     let (sink, events) = CallSink::new(recorder, Arc::clone(&drops));
     let in_flight: Arc<Mutex<Vec<Arc<Call>>>> = Arc::default();
     let heard = Arc::<Heard>::default();
-    let parts = Parts {
+    let parts = AggregatorParts {
         stories: Arc::clone(&stories),
         events,
         in_flight: Arc::new({
@@ -85,7 +85,7 @@ fn with_clock(state_dir: Option<&Path>, clock: Clock) -> Running {
         kubelet_dir: state_dir.map(Path::to_owned),
         drops: Arc::clone(&drops),
         subscriber: Some(Arc::clone(&heard) as _),
-        node: Arc::new(crate::lifecycle::node::Nothing),
+        node: Arc::new(crate::lifecycle::node::UnknownNode),
         clock,
     };
     let aggregator = Aggregator::new(parts, &registry).expect("metrics");
@@ -138,7 +138,7 @@ impl Running {
         String::from_utf8(self.registry.encode().expect("encodes")).expect("utf-8")
     }
 
-    fn heard(&self) -> Vec<Episode> {
+    fn heard(&self) -> Vec<EpisodeView> {
         let heard = self.heard.0.lock().expect("lock");
         heard.iter().map(|(episode, _)| episode.clone()).collect()
     }
@@ -229,7 +229,7 @@ async fn a_start_is_told_once_and_everywhere() {
     sleep(Duration::from_secs(20)).await;
     let heard = aggregator.heard();
     assert_eq!(heard.len(), 1);
-    assert_eq!((&*heard[0].name, heard[0].state), ("web", State::Ok));
+    assert_eq!((&*heard[0].name, heard[0].state), ("web", EpisodeState::Ok));
     assert_eq!(
         aggregator.heard.0.lock().expect("lock")[0].1,
         Ids::start("uid-web", 0)
@@ -268,7 +268,7 @@ async fn what_is_in_flight_is_shown_and_waited_for() {
     assert!(recent.iter().all(|e| e.calls.is_empty()));
     let story = aggregator
         .stories
-        .of_pod("shop", "web", None, &in_flight)
+        .pod_story("shop", "web", None, &in_flight)
         .expect("story");
     let outcomes: Vec<_> = story.episodes[0]
         .calls
@@ -277,11 +277,15 @@ async fn what_is_in_flight_is_shown_and_waited_for() {
         .collect();
     assert_eq!(outcomes, ["ok", "ok", "ok", "in_flight"]);
     assert_eq!(
-        aggregator.stories.of_pod("shop", "other", None, &in_flight),
+        aggregator
+            .stories
+            .pod_story("shop", "other", None, &in_flight),
         None
     );
     assert_eq!(
-        aggregator.stories.of_pod("other", "web", None, &in_flight),
+        aggregator
+            .stories
+            .pod_story("other", "web", None, &in_flight),
         None
     );
     // Reading does not store.
@@ -338,7 +342,7 @@ async fn ends_of_containers_count_once_if_they_are_of_our_time() {
     }
     let story = aggregator
         .stories
-        .of_pod("shop", "web", None, &[])
+        .pod_story("shop", "web", None, &[])
         .expect("story");
     let exits: Vec<_> = story.episodes.iter().flat_map(|e| &e.exits).collect();
     assert_eq!((exits.len(), exits[0].ran_ms), (1, 200.0));
@@ -358,7 +362,7 @@ async fn a_list_says_of_a_crash_loop_what_the_story_of_the_pod_says() {
     sleep(Duration::from_secs(30)).await;
     let story = aggregator
         .stories
-        .of_pod("shop", "web", None, &[])
+        .pod_story("shop", "web", None, &[])
         .expect("story");
     assert!(
         story.headline.contains("keeps ending"),
@@ -367,7 +371,7 @@ async fn a_list_says_of_a_crash_loop_what_the_story_of_the_pod_says() {
     );
     let recent = aggregator.stories.recent(&[]);
     for episode in recent.episodes.iter().chain(&story.episodes) {
-        assert_eq!(episode.state, State::Ok);
+        assert_eq!(episode.state, EpisodeState::Ok);
         assert_eq!(episode.crash_loop.as_ref(), Some(&story.headline));
     }
     assert_eq!(
@@ -378,7 +382,7 @@ async fn a_list_says_of_a_crash_loop_what_the_story_of_the_pod_says() {
     // By uid the result is the same.
     let mut one = aggregator
         .stories
-        .of_pod("shop", "web", Some("uid-web"), &[])
+        .pod_story("shop", "web", Some("uid-web"), &[])
         .expect("story");
     one.now_unix_us = story.now_unix_us;
     assert_eq!(one, story);
@@ -408,7 +412,7 @@ async fn a_restart_of_ours_repeats_nothing() {
     assert_eq!(second.heard(), []);
     let story = second
         .stories
-        .of_pod("shop", "half", None, &[])
+        .pod_story("shop", "half", None, &[])
         .expect("story");
     let calls: Vec<_> = story.episodes[0].calls.iter().map(|c| &*c.method).collect();
     assert_eq!(

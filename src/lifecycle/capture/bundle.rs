@@ -1,9 +1,9 @@
-//! The file: a gzipped tar archive.
+//! The file of a capture: a gzipped tar archive.
 //!
 //! | entry | content |
 //! |---|---|
-//! | `manifest.json` | format, versions, host, time, and where it came from |
-//! | `snapshot.json` | what the process knew besides its journal |
+//! | `manifest.json` | format, versions, host, time and origin |
+//! | `snapshot.json` | state of the process that its journal lacks |
 //! | `journal.1.jsonl`, `journal.jsonl` | the journal, the older file first |
 //! | `requests.jsonl` | only with `capture --requests`: calls with their requests, which hold secrets |
 //! | `pages/*` | pages of the admin endpoint: metrics, settings, backends, calls in flight, the flight recorder |
@@ -18,52 +18,52 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::requests::RecordedCall;
-use super::{Snapshot, pages};
+use super::{ProcessSnapshot, pages};
 
-/// The layout. Entries may be added without a new number.
-pub const FORMAT: u32 = 1;
+/// Number of the layout. Entries may be added without a new number.
+pub const CAPTURE_FORMAT: u32 = 1;
 
 /// The directory in the archive.
-const FOLDER: &str = "criscope-capture";
+const ARCHIVE_DIR: &str = "criscope-capture";
 
 /// Largest size of all entries together, in bytes; a damaged or malicious file must not fill the memory.
-const LARGEST: u64 = 256 << 20;
+const MAX_UNPACKED_LEN: u64 = 256 << 20;
 
-const MANIFEST: &str = "manifest.json";
-const SNAPSHOT: &str = "snapshot.json";
-const JOURNAL: [&str; 2] = ["journal.1.jsonl", "journal.jsonl"];
-const REQUESTS: &str = "requests.jsonl";
-const PAGES: &str = "pages/";
+const MANIFEST_ENTRY: &str = "manifest.json";
+const SNAPSHOT_ENTRY: &str = "snapshot.json";
+const JOURNAL_ENTRIES: [&str; 2] = ["journal.1.jsonl", "journal.jsonl"];
+const REQUESTS_ENTRY: &str = "requests.jsonl";
+const PAGES_DIR: &str = "pages/";
 
-/// Where a capture came from.
+/// The source of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Origin {
-    /// From a running criscope, and its journal.
+pub enum CaptureOrigin {
+    /// A running criscope, and its journal.
     Daemon,
-    /// From the journal alone: criscope was not running.
+    /// The journal alone: criscope was not running.
     Journal,
 }
 
 /// Head of a capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manifest {
-    /// [`FORMAT`].
+pub struct CaptureManifest {
+    /// [`CAPTURE_FORMAT`].
     pub format: u32,
-    /// Version of the program that made it.
+    /// Version of the program that made the capture.
     pub criscope: String,
     /// Version of the kernel.
     pub kernel: String,
     /// Host name of the node.
     pub host: String,
-    /// When it was made, in microseconds since 1970.
+    /// Time at which the capture was made.
     pub made_unix_us: u64,
-    /// Where it came from.
-    pub origin: Origin,
-    /// The only pod in it, as `NAMESPACE/NAME`; absent for all.
+    /// The source of the capture.
+    pub origin: CaptureOrigin,
+    /// The only pod in the capture, as `NAMESPACE/NAME`; absent if it has all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
-    /// About the requests in it; absent if it has none.
+    /// Head of the recorded requests; absent if the capture has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<RequestsHead>,
 }
@@ -71,11 +71,11 @@ pub struct Manifest {
 /// Head of the recorded requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestsHead {
-    /// That they hold secrets.
+    /// A warning that the requests hold secrets.
     pub warning: String,
-    /// When recording began, in microseconds since 1970.
+    /// Begin of the recording.
     pub from_unix_us: u64,
-    /// When it ended.
+    /// End of the recording.
     pub until_unix_us: u64,
     /// Calls recorded.
     pub calls: u64,
@@ -92,27 +92,27 @@ impl RequestsHead {
 
 /// A capture.
 #[derive(Clone, Debug)]
-pub struct Bundle {
-    /// Its head.
-    pub manifest: Manifest,
-    /// What the process knew besides its journal.
-    pub snapshot: Snapshot,
+pub struct CaptureBundle {
+    /// Head of the capture.
+    pub manifest: CaptureManifest,
+    /// State of the process that its journal lacks.
+    pub snapshot: ProcessSnapshot,
     /// The two files of the journal, the older first.
     pub journal: [Vec<u8>; 2],
-    /// Calls with their requests, one in a line.
+    /// Calls with their requests, one per line.
     pub requests: Vec<u8>,
     /// Pages of the admin endpoint by name.
     pub pages: BTreeMap<String, Vec<u8>>,
 }
 
-/// Why a capture cannot be read.
+/// The reason why a capture cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BundleError {
-    /// The file is unreadable, or no archive.
+    /// The file is unreadable, or not an archive.
     #[error("no readable archive: {0}")]
     Io(#[from] io::Error),
-    /// It lacks an entry.
+    /// An entry is missing.
     #[error("no capture: it has no {0}")]
     Missing(&'static str),
     /// An entry has another form.
@@ -124,60 +124,69 @@ pub enum BundleError {
         source: serde_json::Error,
     },
     /// A layout of a later version.
-    #[error("its format is {0}, and this criscope reads up to {FORMAT}: use a later one")]
+    #[error("its format is {0}, and this criscope reads up to {CAPTURE_FORMAT}: use a later one")]
     Later(u32),
-    /// It is larger than captures are.
-    #[error("it unpacks to more than {} MiB", LARGEST >> 20)]
+    /// The archive is larger than any capture.
+    #[error("it unpacks to more than {} MiB", MAX_UNPACKED_LEN >> 20)]
     Large,
 }
 
-impl Bundle {
-    /// Writes it.
+impl CaptureBundle {
+    /// Writes the capture.
     ///
     /// # Errors
     /// If writing fails.
     pub fn write(&self, out: impl Write) -> io::Result<()> {
         let mut archive = tar::Builder::new(GzEncoder::new(out, Compression::default()));
-        let mtime = self.manifest.made_unix_us / 1_000_000;
-        let mut add = |name: &str, bytes: &[u8]| {
-            let mut header = tar::Header::new_gnu();
-            header.set_size(bytes.len() as u64);
-            header.set_mode(0o600);
-            header.set_mtime(mtime);
-            archive.append_data(&mut header, format!("{FOLDER}/{name}"), bytes)
-        };
-        add(MANIFEST, &serde_json::to_vec_pretty(&self.manifest)?)?;
-        add(SNAPSHOT, &serde_json::to_vec(&self.snapshot)?)?;
-        for (name, lines) in JOURNAL.iter().zip(&self.journal) {
-            add(name, lines)?;
-        }
+        let manifest = serde_json::to_vec_pretty(&self.manifest)?;
+        let snapshot = serde_json::to_vec(&self.snapshot)?;
+        let mut entries: Vec<(&str, &[u8])> =
+            vec![(MANIFEST_ENTRY, &manifest), (SNAPSHOT_ENTRY, &snapshot)];
+        let journal = JOURNAL_ENTRIES.into_iter().zip(&self.journal);
+        entries.extend(journal.map(|(name, lines)| (name, &lines[..])));
         if !self.requests.is_empty() {
-            add(REQUESTS, &self.requests)?;
+            entries.push((REQUESTS_ENTRY, &self.requests));
+        }
+        for (name, bytes) in entries {
+            self.append(&mut archive, name, bytes)?;
         }
         for (name, body) in &self.pages {
-            add(&format!("{PAGES}{name}"), body)?;
+            self.append(&mut archive, &format!("{PAGES_DIR}{name}"), body)?;
         }
         archive.into_inner()?.finish()?.flush()
     }
 
-    /// Reads one. Blocks.
+    fn append<W: Write>(
+        &self,
+        archive: &mut tar::Builder<W>,
+        name: &str,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o600);
+        header.set_mtime(self.manifest.made_unix_us / 1_000_000);
+        archive.append_data(&mut header, format!("{ARCHIVE_DIR}/{name}"), bytes)
+    }
+
+    /// Reads a capture. Blocks.
     ///
     /// # Errors
-    /// If it is damaged, too large, or of a later version.
+    /// If the archive is damaged, too large, or has a later format.
     pub fn read(input: impl Read) -> Result<Self, BundleError> {
-        let mut archive = tar::Archive::new(GzDecoder::new(input).take(LARGEST));
+        let mut archive = tar::Archive::new(GzDecoder::new(input).take(MAX_UNPACKED_LEN));
         let mut files = BTreeMap::new();
         let mut size = 0;
         for entry in archive.entries()? {
             let mut entry = entry?;
             size += entry.size();
-            if size >= LARGEST {
+            if size >= MAX_UNPACKED_LEN {
                 return Err(BundleError::Large);
             }
             let path = entry.path()?.to_string_lossy().into_owned();
             let Some(name) = path
-                .strip_prefix(FOLDER)
-                .and_then(|it| it.strip_prefix('/'))
+                .strip_prefix(ARCHIVE_DIR)
+                .and_then(|name| name.strip_prefix('/'))
             else {
                 continue;
             };
@@ -185,16 +194,16 @@ impl Bundle {
             entry.read_to_end(&mut bytes)?;
             files.insert(name.to_owned(), bytes);
         }
-        let manifest: Manifest = parse(&files, MANIFEST)?;
-        if manifest.format > FORMAT {
+        let manifest: CaptureManifest = parse(&files, MANIFEST_ENTRY)?;
+        if manifest.format > CAPTURE_FORMAT {
             return Err(BundleError::Later(manifest.format));
         }
-        let snapshot = parse(&files, SNAPSHOT)?;
-        let journal = JOURNAL.map(|name| files.remove(name).unwrap_or_default());
-        let requests = files.remove(REQUESTS).unwrap_or_default();
+        let snapshot = parse(&files, SNAPSHOT_ENTRY)?;
+        let journal = JOURNAL_ENTRIES.map(|name| files.remove(name).unwrap_or_default());
+        let requests = files.remove(REQUESTS_ENTRY).unwrap_or_default();
         let pages = files.into_iter();
         let pages =
-            pages.filter_map(|(name, body)| Some((name.strip_prefix(PAGES)?.to_owned(), body)));
+            pages.filter_map(|(name, body)| Some((name.strip_prefix(PAGES_DIR)?.to_owned(), body)));
         Ok(Self {
             manifest,
             snapshot,
@@ -212,7 +221,7 @@ impl Bundle {
         let lines = self.requests.split(|byte| *byte == b'\n');
         let lines = lines.filter(|line| !line.is_empty());
         let calls = lines.map(|line| {
-            let name = REQUESTS;
+            let name = REQUESTS_ENTRY;
             serde_json::from_slice(line).map_err(|source| BundleError::Json { name, source })
         });
         let mut calls = calls.collect::<Result<Vec<RecordedCall>, _>>()?;
@@ -233,16 +242,13 @@ impl Bundle {
         Ok(())
     }
 
-    /// Leaves out pods without a line since this time, in microseconds since 1970. Blocks.
+    /// Leaves out pods without a line since this time. Blocks.
     pub fn keep_since(&mut self, since: u64) {
         let mut recent = HashSet::new();
         let mut names = HashSet::new();
-        let lines = || {
-            self.journal
-                .iter()
-                .flat_map(|it| it.split(|byte| *byte == b'\n'))
-        };
-        for body in lines().filter_map(body) {
+        let lines = self.journal.iter();
+        let lines = lines.flat_map(|file| file.split(|byte| *byte == b'\n'));
+        for body in lines.filter_map(body) {
             let times = ["began", "at"]
                 .into_iter()
                 .filter_map(|key| body[key].as_u64());
@@ -253,8 +259,9 @@ impl Bundle {
                     .is_some_and(|at| at.saturating_add(took) >= since)
             {
                 recent.insert(uid.to_owned());
-                let name = |key: &str| body["pod"][key].as_str().unwrap_or_default().to_owned();
-                names.insert((name("namespace"), name("name")));
+                let [namespace, name] = ["namespace", "name"]
+                    .map(|key| body["pod"][key].as_str().unwrap_or_default().to_owned());
+                names.insert((namespace, name));
             }
         }
         self.retain(|body| match body["pod"]["uid"].as_str() {
@@ -264,14 +271,14 @@ impl Bundle {
         self.keep_rows(|namespace, name| names.contains(&(namespace.to_owned(), name.to_owned())));
     }
 
-    /// Leaves out the rows of pages that are about other pods.
+    /// Leaves out the rows of pages about other pods.
     fn keep_rows(&mut self, is_wanted: impl Fn(&str, &str) -> bool) {
         for page in self.pages.values_mut() {
             pages::keep(page, &is_wanted);
         }
     }
 
-    /// Keeps the lines whose body is wanted. Damaged ones are left out.
+    /// Keeps the lines whose body is wanted. Damaged lines are left out.
     fn retain(&mut self, is_wanted: impl Fn(&Value) -> bool) {
         for lines in &mut self.journal {
             let kept = lines.split_inclusive(|byte| *byte == b'\n');
@@ -298,7 +305,7 @@ impl Bundle {
         if let Some(head) = &mut self.manifest.requests {
             head.calls = kept as u64;
         }
-        self.keep_rows(|of, pod| (of, pod) == (namespace, name));
+        self.keep_rows(|row_namespace, pod| (row_namespace, pod) == (namespace, name));
         self.manifest.pod = Some(format!("{namespace}/{name}"));
     }
 }
@@ -311,7 +318,7 @@ fn parse<T: for<'de> Deserialize<'de>>(
     serde_json::from_slice(bytes).map_err(|source| BundleError::Json { name, source })
 }
 
-/// What a line of the journal says, without the word for its kind.
+/// The content of a line of the journal, without the word for its kind.
 fn body(line: &[u8]) -> Option<Value> {
     let line: serde_json::Map<String, Value> = serde_json::from_slice(line).ok()?;
     line.into_iter().next().map(|(_, body)| body)

@@ -1,7 +1,7 @@
-//! Captures: what a node knew at one moment, in a file that another machine reads (`docs/adr/0044`).
+//! Captures: the knowledge of a node at one moment, in a file that another machine reads (`docs/adr/0044`).
 //!
-//! Stories are made again from the lines of the journal, with the time of the capture as the present. Only the headlines are
-//! stored, since some of their facts are in memory only, and count for the same version of criscope.
+//! The reader rebuilds the stories from the lines of the journal, with the time of the capture as the present. Headlines are
+//! stored, since some of their facts are in memory only. Stored headlines are used by the same version of criscope.
 
 mod bundle;
 mod pages;
@@ -10,7 +10,9 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-pub use self::bundle::{Bundle, BundleError, FORMAT, Manifest, Origin, RequestsHead};
-pub(super) use self::snapshot::Captured;
-pub use self::snapshot::Snapshot;
+pub use self::bundle::{
+    BundleError, CAPTURE_FORMAT, CaptureBundle, CaptureManifest, CaptureOrigin, RequestsHead,
+};
+pub(super) use self::snapshot::CapturedState;
+pub use self::snapshot::ProcessSnapshot;
 pub use super::journal::files as journal;

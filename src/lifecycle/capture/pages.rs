@@ -1,9 +1,10 @@
-//! Leaves other pods out of stored pages. Each is JSON whose rows name their pod as `namespace` and `pod`, or `namespace` and `name`.
+//! Leaves other pods out of stored pages. A page is JSON whose rows name their pod as `namespace` and `pod`, or `namespace`
+//! and `name`.
 
 use serde_json::Value;
 
-/// Keeps the rows of a page that are about a wanted pod, by namespace and name, or about none. A page that is no JSON, as that of the
-/// metrics, names no pod and stays as it is.
+/// Keeps the rows of a page that name a wanted pod (by namespace and name) or no pod. A page that is not JSON, such as the
+/// metrics, stays as it is: it names no pod.
 pub(super) fn keep(page: &mut Vec<u8>, is_wanted: &impl Fn(&str, &str) -> bool) {
     let Ok(mut value) = serde_json::from_slice(page) else {
         return;
@@ -20,15 +21,18 @@ fn prune(value: &mut Value, is_wanted: &impl Fn(&str, &str) -> bool) {
             rows.retain(|row| pod(row).is_none_or(|(namespace, name)| is_wanted(namespace, name)));
             rows.iter_mut().for_each(|row| prune(row, is_wanted));
         }
-        Value::Object(fields) => fields.values_mut().for_each(|it| prune(it, is_wanted)),
+        Value::Object(fields) => fields
+            .values_mut()
+            .for_each(|field| prune(field, is_wanted)),
         _ => {}
     }
 }
 
 /// The pod that a row is about.
 fn pod(row: &Value) -> Option<(&str, &str)> {
-    let text = |key: &str| row.get(key)?.as_str();
-    Some((text("namespace")?, text("pod").or_else(|| text("name"))?))
+    let [namespace, pod, name] =
+        ["namespace", "pod", "name"].map(|key| row.get(key).and_then(Value::as_str));
+    Some((namespace?, pod.or(name)?))
 }
 
 #[cfg(test)]

@@ -17,19 +17,19 @@ use crate::cri::status::Code;
 use crate::cri::subject::PodIdentity;
 
 /// How long a recording may last.
-pub const LONGEST: Duration = Duration::from_secs(3600);
+pub const MAX_RECORDING_TIME: Duration = Duration::from_secs(3600);
 
-/// Most bytes of one recording.
-pub const MOST_BYTES: u64 = 64 << 20;
+/// Upper bound of the bytes of one recording.
+pub const MAX_RECORDING_LEN: u64 = 64 << 20;
 
-/// Most bytes that wait to be fetched.
-const WAITING: u64 = 16 << 20;
+/// Upper bound of the bytes that wait to be fetched.
+const MAX_UNFETCHED_LEN: u64 = 16 << 20;
 
-/// What a recorded call costs besides its message, in bytes.
-const OVERHEAD: u64 = 512;
+/// Cost of a recorded call besides its message, in bytes.
+const CALL_OVERHEAD: u64 = 512;
 
-/// A recording that is not fetched from ends after this time.
-const ABANDONED: Duration = Duration::from_secs(30);
+/// A recording ends if nobody fetches from it for this time.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A call with its request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,18 +38,18 @@ pub struct RecordedCall {
     pub seq: u64,
     /// The method.
     pub method: Method,
-    /// When it began, in microseconds since 1970.
+    /// Begin of the call.
     pub began: u64,
-    /// How long it took, in microseconds.
+    /// Duration of the call.
     pub elapsed: u64,
-    /// The caller's deadline, in microseconds from `began`.
+    /// Time from `began` to the caller's deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<u64>,
-    /// How it ended.
+    /// Ending of the call.
     pub ending: Ending,
     /// The code that the caller got, as a number.
     pub code: i32,
-    /// Whether a fault was injected.
+    /// Set if a fault was injected.
     #[serde(default)]
     pub injected: bool,
     /// The pod.
@@ -66,11 +66,11 @@ pub struct RecordedCall {
 impl RecordedCall {
     /// A call that has ended; `None` if its request was not read (see `server.max_message_bytes`).
     fn new(call: &Call, outcome: &Outcome) -> Option<Self> {
-        // A copy: a slice would keep the connection's whole buffer.
+        // A slice instead of a copy would keep the connection's whole buffer.
         let request = Bytes::copy_from_slice(call.message.get()?.bytes());
         let made = match call.method {
-            Method::RunPodSandbox => call.response.get().and_then(|it| it.sandbox_id.clone()),
-            Method::CreateContainer => call.response.get().and_then(|it| it.container_id.clone()),
+            Method::RunPodSandbox => call.response.get().and_then(|r| r.sandbox_id.clone()),
+            Method::CreateContainer => call.response.get().and_then(|r| r.container_id.clone()),
             _ => None,
         };
         Some(Self {
@@ -82,7 +82,7 @@ impl RecordedCall {
             ending: outcome.ending,
             code: outcome.code as i32,
             injected: call.injected(outcome.elapsed).is_some(),
-            pod: call.subject.get().and_then(|it| it.pod.clone()),
+            pod: call.subject.get().and_then(|subject| subject.pod.clone()),
             made,
             request: Sealed::new(request),
         })
@@ -93,13 +93,13 @@ impl RecordedCall {
         Code::from(self.code)
     }
 
-    /// When it ended, in microseconds since 1970.
+    /// End of the call.
     pub fn end(&self) -> u64 {
         self.began.saturating_add(self.elapsed)
     }
 
     fn cost(&self) -> u64 {
-        self.request.bytes().len() as u64 + OVERHEAD
+        self.request.bytes().len() as u64 + CALL_OVERHEAD
     }
 }
 
@@ -109,40 +109,40 @@ fn write_bytes<S: Serializer>(bytes: &Sealed, serializer: S) -> Result<S::Ok, S:
 
 fn read_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Sealed, D::Error> {
     let text = String::deserialize(deserializer)?;
-    // The error of the decoder names a byte of the message.
+    // The decoder's own error would quote a byte of the message.
     let bytes = STANDARD.decode(text);
     let bytes = bytes.map_err(|_| serde::de::Error::custom("a request is not in base64"))?;
     Ok(Sealed::new(bytes.into()))
 }
 
-/// A recording that is wanted: the JSON of `/debug/requests`.
+/// A request to record: the JSON of `/debug/requests`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordingWish {
-    /// How long it lasts, in milliseconds.
+pub struct RecordingRequest {
+    /// Length of the recording.
     pub for_ms: u64,
-    /// Most bytes of it.
+    /// Upper bound of its bytes.
     pub max_bytes: u64,
 }
 
-/// Why a recording is refused.
+/// The reason why a recording is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordingError {
-    /// No end, or too late a one.
-    #[error("a recording lasts between 1 ms and {} s", LONGEST.as_secs())]
-    Lasts,
-    /// Too large, or empty.
-    #[error("a recording has between 1 byte and {} MiB", MOST_BYTES >> 20)]
-    Bytes,
-    /// One at a time.
+    /// The length is zero or too long.
+    #[error("a recording lasts between 1 ms and {} s", MAX_RECORDING_TIME.as_secs())]
+    Duration,
+    /// The size is zero or too large.
+    #[error("a recording has between 1 byte and {} MiB", MAX_RECORDING_LEN >> 20)]
+    Size,
+    /// Another recording is in progress.
     #[error("requests are being recorded already")]
     Busy,
 }
 
-/// What was recorded since the last time.
+/// The calls recorded since the last fetch.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct RecordedPart {
-    /// Whether the recording has ended.
+pub struct RecordedBatch {
+    /// Set when the recording has ended.
     pub over: bool,
     /// Calls left out so far, because the recording was full or not fetched in time.
     pub dropped: u64,
@@ -155,55 +155,56 @@ pub struct RecordedPart {
 /// The recording in progress, if any.
 #[derive(Debug, Default)]
 pub struct RequestRecording {
-    /// So that calls of a process that records nothing pay for one load.
+    /// Set while a recording is in progress. Calls of a process that records nothing pay for one load.
     active: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<RecordingState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RecordingState {
     until: Option<Instant>,
+    /// Time of the last fetch.
     fetched: Option<Instant>,
     /// Bytes that may still be recorded.
     left: u64,
-    /// Bytes that wait.
+    /// Bytes that wait to be fetched.
     waiting: u64,
-    part: RecordedPart,
+    batch: RecordedBatch,
 }
 
 impl RequestRecording {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RecordingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins one, which ends by itself.
+    /// Begins a recording, which ends by itself.
     ///
     /// # Errors
-    /// If a bound is exceeded, or one is in progress.
-    pub fn begin(&self, wish: RecordingWish, now: Instant) -> Result<(), RecordingError> {
+    /// If a bound is exceeded, or another recording is in progress.
+    pub fn begin(&self, wish: RecordingRequest, now: Instant) -> Result<(), RecordingError> {
         let lasts = Duration::from_millis(wish.for_ms);
-        if lasts.is_zero() || lasts > LONGEST {
-            return Err(RecordingError::Lasts);
+        if lasts.is_zero() || lasts > MAX_RECORDING_TIME {
+            return Err(RecordingError::Duration);
         }
-        if wish.max_bytes == 0 || wish.max_bytes > MOST_BYTES {
-            return Err(RecordingError::Bytes);
+        if wish.max_bytes == 0 || wish.max_bytes > MAX_RECORDING_LEN {
+            return Err(RecordingError::Size);
         }
         self.expire(now);
         let mut state = self.state();
         if state.until.is_some() {
             return Err(RecordingError::Busy);
         }
-        *state = State {
+        *state = RecordingState {
             until: Some(now + lasts),
             fetched: Some(now),
             left: wish.max_bytes,
-            ..State::default()
+            ..RecordingState::default()
         };
         self.active.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    /// A call has ended. Called on the request path.
+    /// Records a call that has ended. Runs on the request path.
     pub fn ended(&self, call: &Call, outcome: &Outcome) {
         if self.active.load(Ordering::Relaxed) && call.method != Method::Other {
             self.add(RecordedCall::new(call, outcome), Instant::now());
@@ -216,53 +217,53 @@ impl RequestRecording {
             return;
         }
         let Some(call) = call else {
-            state.part.unread += 1;
+            state.batch.unread += 1;
             return;
         };
         let cost = call.cost();
-        if cost > state.left || state.waiting + cost > WAITING {
-            state.part.dropped += 1;
+        if cost > state.left || state.waiting + cost > MAX_UNFETCHED_LEN {
+            state.batch.dropped += 1;
             return;
         }
         state.left -= cost;
         state.waiting += cost;
-        state.part.calls.push(call);
+        state.batch.calls.push(call);
     }
 
-    /// Takes what waits.
-    pub fn take(&self, now: Instant) -> RecordedPart {
+    /// Takes the calls that wait.
+    pub fn take(&self, now: Instant) -> RecordedBatch {
         self.expire(now);
         let mut state = self.state();
         state.waiting = 0;
         state.fetched = Some(now);
-        let calls = std::mem::take(&mut state.part.calls);
-        RecordedPart {
+        let calls = std::mem::take(&mut state.batch.calls);
+        RecordedBatch {
             over: state.until.is_none(),
             calls,
-            ..state.part
+            ..state.batch
         }
     }
 
-    /// Ends the recording, and takes what waits.
-    pub fn end(&self, now: Instant) -> RecordedPart {
+    /// Ends the recording, and takes the calls that wait.
+    pub fn end(&self, now: Instant) -> RecordedBatch {
         self.active.store(false, Ordering::Relaxed);
         self.state().until = None;
         self.take(now)
     }
 
-    /// Ends a recording whose time is over, and forgets one that is not fetched from. Returns whether one is in progress or
-    /// waits to be fetched.
+    /// Ends a recording whose time is over, and drops a recording that nobody fetches. Returns whether a recording is in
+    /// progress or waits to be fetched.
     pub fn expire(&self, now: Instant) -> bool {
         let mut state = self.state();
         if state.until.is_some_and(|until| until <= now) {
             self.active.store(false, Ordering::Relaxed);
             state.until = None;
         }
-        if state.fetched.is_some_and(|at| now >= at + ABANDONED) {
+        if state.fetched.is_some_and(|at| now >= at + FETCH_TIMEOUT) {
             self.active.store(false, Ordering::Relaxed);
-            *state = State::default();
+            *state = RecordingState::default();
         }
-        state.until.is_some() || !state.part.calls.is_empty()
+        state.until.is_some() || !state.batch.calls.is_empty()
     }
 }
 
@@ -286,9 +287,9 @@ mod tests {
         })
     }
 
-    const WISH: RecordingWish = RecordingWish {
+    const WISH: RecordingRequest = RecordingRequest {
         for_ms: 60_000,
-        max_bytes: MOST_BYTES,
+        max_bytes: MAX_RECORDING_LEN,
     };
 
     #[test]
@@ -299,8 +300,8 @@ mod tests {
             recording.take(now).calls.is_empty(),
             "nothing without a wish"
         );
-        let wish = RecordingWish {
-            max_bytes: 3 * (OVERHEAD + 100),
+        let wish = RecordingRequest {
+            max_bytes: 3 * (CALL_OVERHEAD + 100),
             ..WISH
         };
         recording.begin(wish, now).expect("begun");
@@ -340,12 +341,12 @@ mod tests {
         let part = recording.take(at(100));
         assert!(part.over && part.calls.is_empty());
         for (for_ms, max_bytes, error) in [
-            (0, 1, RecordingError::Lasts),
-            (3_600_001, 1, RecordingError::Lasts),
-            (1, 0, RecordingError::Bytes),
-            (1, MOST_BYTES + 1, RecordingError::Bytes),
+            (0, 1, RecordingError::Duration),
+            (3_600_001, 1, RecordingError::Duration),
+            (1, 0, RecordingError::Size),
+            (1, MAX_RECORDING_LEN + 1, RecordingError::Size),
         ] {
-            let wish = RecordingWish { for_ms, max_bytes };
+            let wish = RecordingRequest { for_ms, max_bytes };
             assert_eq!(recording.begin(wish, at(200)), Err(error));
         }
     }

@@ -1,4 +1,4 @@
-//! What the running process knows besides its journal: calls in flight, what is usual, spans that arrived after their call.
+//! State of the running process that its journal lacks: calls in flight, usual durations, spans that arrived after their call.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::Bundle;
+use super::CaptureBundle;
 use crate::call::times::{micros_of, unix_micros};
 use crate::call::{Call, CallStage, CallState, Ending, Outcome, Source};
 use crate::cri::status::Code;
@@ -16,13 +16,13 @@ use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::journal;
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::settings;
-use crate::lifecycle::usual::{self, Usual};
+use crate::lifecycle::usual::{self, UsualDurations};
 use crate::version;
 
-/// See the module documentation. Times of day and durations in microseconds.
+/// State of the process that its journal lacks. Fields that end in `_us` are microseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Snapshot {
-    /// When it was made; for one from the journal alone, the time of its last line.
+pub struct ProcessSnapshot {
+    /// Time of the snapshot. Without a running process it is the time of the journal's last line.
     pub now_unix_us: u64,
     /// The directory of the journal.
     pub state_dir: PathBuf,
@@ -35,28 +35,29 @@ pub struct Snapshot {
     /// `story.give_up`
     give_up_us: u64,
     /// Calls in flight that belong to episodes.
-    in_flight: Vec<InFlight>,
+    in_flight: Vec<InFlightCall>,
     /// Calls with spans of the runtime, which may have arrived after the journal's line.
     with_spans: Vec<EpisodeCall>,
-    /// What calls usually take on this node.
-    usual: Usual,
-    /// The headline of each pod. Some facts are in memory only; a criscope of the same version says what was said here.
-    said: Vec<Said>,
-    /// What it means that a pod is unknown, and what the node is like.
+    /// Usual durations of calls on this node.
+    usual: UsualDurations,
+    /// The headline of each pod. A criscope of the same version shows these, since some facts are in memory only.
+    #[serde(rename = "said")]
+    headlines: Vec<PodHeadline>,
+    /// Sentences about the state of the node, and on why a pod may be unknown.
     notes: Vec<String>,
     /// The kubelet's relist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     relist: Option<String>,
 }
 
-/// A call in flight, written like one that has ended.
+/// A call in flight, written like an ended call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct InFlight {
+struct InFlightCall {
     stage: String,
     call: EpisodeCall,
 }
 
-impl InFlight {
+impl InFlightCall {
     fn new(mut call: EpisodeCall) -> Option<Self> {
         let CallState::InFlight { stage, age } = call.state else {
             return None;
@@ -74,8 +75,8 @@ impl InFlight {
 
     fn call(&self) -> EpisodeCall {
         let mut call = self.call.clone();
-        let stages = CallStage::ALL.into_iter();
-        let stage = { stages }.find(|stage| stage.name() == self.stage);
+        let mut stages = CallStage::ALL.into_iter();
+        let stage = stages.find(|stage| stage.name() == self.stage);
         call.state = CallState::InFlight {
             stage: stage.unwrap_or(CallStage::Waiting),
             age: call.elapsed(),
@@ -84,21 +85,25 @@ impl InFlight {
     }
 }
 
-/// What was said of the pods of a name.
+/// The headline for the pods of a name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Said {
+pub(crate) struct PodHeadline {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) headline: String,
     pub(crate) cause: String,
 }
 
-impl Said {
+impl PodHeadline {
+    fn is_about(&self, namespace: &str, name: &str) -> bool {
+        self.namespace == namespace && self.name == name
+    }
+
     fn all(stories: &Stories, calls: &[Arc<Call>]) -> Vec<Self> {
         let pods = stories.pods(calls).pods.into_iter();
         let names: BTreeSet<_> = pods.map(|pod| (pod.namespace, pod.name)).collect();
-        let said = names.into_iter().filter_map(|(namespace, name)| {
-            let story = stories.of_pod(&namespace, &name, None, calls)?;
+        let headlines = names.into_iter().filter_map(|(namespace, name)| {
+            let story = stories.pod_story(&namespace, &name, None, calls)?;
             Some(Self {
                 namespace,
                 name,
@@ -106,40 +111,40 @@ impl Said {
                 cause: story.cause,
             })
         });
-        said.collect()
+        headlines.collect()
     }
 }
 
-/// The present of a capture.
+/// The state at the time of a capture.
 #[derive(Clone, Debug)]
-pub(crate) struct Captured {
+pub(crate) struct CapturedState {
     pub(crate) now: u64,
     pub(crate) in_flight: Vec<EpisodeCall>,
     pub(crate) notes: Vec<String>,
-    said: Vec<Said>,
+    headlines: Vec<PodHeadline>,
 }
 
-impl Captured {
-    /// What was said of the pods of this name.
-    pub(crate) fn said(&self, namespace: &str, name: &str) -> Option<&Said> {
-        let mut said = self.said.iter();
-        said.find(|it| it.namespace == namespace && it.name == name)
+impl CapturedState {
+    /// The stored headline for the pods of this name.
+    pub(crate) fn headline(&self, namespace: &str, name: &str) -> Option<&PodHeadline> {
+        let mut headlines = self.headlines.iter();
+        headlines.find(|headline| headline.is_about(namespace, name))
     }
 }
 
-impl Snapshot {
-    /// What `stories` know now, with these calls in flight.
-    pub fn of(stories: &Stories, calls: &[Arc<Call>], state_dir: &Path) -> Self {
+impl ProcessSnapshot {
+    /// The snapshot of `stories` now, with these calls in flight.
+    pub fn new(stories: &Stories, calls: &[Arc<Call>], state_dir: &Path) -> Self {
         let in_flight = stories.in_flight(calls).into_iter();
-        let said = Said::all(stories, calls);
+        let headlines = PodHeadline::all(stories, calls);
         let store = stories.store();
         let (limits, slow) = store.settings();
         let calls = store.episodes().flat_map(|episode| &episode.calls);
-        let is_span = |call: &&EpisodeCall| {
+        let with_spans = calls.filter(|call| {
             let mut work = call.work.iter();
             work.any(|work| work.kind == WorkKind::Runtime && !work.own)
-        };
-        let with_spans = calls.filter(is_span).cloned().collect();
+        });
+        let with_spans = with_spans.cloned().collect();
         let usual = store.usual.clone();
         drop(store);
         Self {
@@ -149,25 +154,25 @@ impl Snapshot {
             quiet_us: limits.quiet,
             slow_us: micros_of(slow),
             give_up_us: limits.give_up,
-            in_flight: in_flight.filter_map(InFlight::new).collect(),
+            in_flight: in_flight.filter_map(InFlightCall::new).collect(),
             with_spans,
             usual,
-            said,
+            headlines,
             notes: stories.about_unknown(),
             relist: stories.relist().map(|state| state.to_string()),
         }
     }
 
-    /// What is left in `settings.state_dir` of a process that has ended, until the last line of its `journal`. Blocks.
-    pub fn left(settings: &settings::StorySettings, journal: [&[u8]; 2]) -> Self {
+    /// The snapshot of a process that has ended, from `settings.state_dir` and its `journal`. Blocks.
+    pub fn of_ended_process(settings: &settings::StorySettings, journal: [&[u8]; 2]) -> Self {
         let stories = Stories::new(settings, Arc::default());
-        let mut snapshot = Self::of(&stories, &[], &settings.state_dir);
+        let mut snapshot = Self::new(&stories, &[], &settings.state_dir);
         let replayed = journal::replay_lines(journal, &stories.store, |call| call);
         snapshot.now_unix_us = match replayed.last {
             0 => snapshot.now_unix_us,
             last => last,
         };
-        // Without it nothing is usual.
+        // Without this file no duration is usual.
         snapshot.usual = usual::load(&settings.state_dir).unwrap_or_default();
         snapshot.notes = vec!["criscope was not running when this capture was made".to_owned()];
         snapshot
@@ -176,19 +181,17 @@ impl Snapshot {
     /// Adds a call in flight.
     #[cfg(test)]
     pub(super) fn put_in_flight(&mut self, call: EpisodeCall) {
-        self.in_flight.extend(InFlight::new(call));
+        self.in_flight.extend(InFlightCall::new(call));
     }
 
     /// Leaves out other pods' calls.
     pub(super) fn keep_pod(&mut self, namespace: &str, name: &str) {
-        let is_it = |call: &EpisodeCall| {
-            let pod = call.pod.as_deref();
-            pod.is_some_and(|pod| *pod.namespace == *namespace && *pod.name == *name)
-        };
-        self.said
-            .retain(|it| it.namespace == namespace && it.name == name);
-        self.in_flight.retain(|it| is_it(&it.call));
-        self.with_spans.retain(is_it);
+        self.headlines
+            .retain(|headline| headline.is_about(namespace, name));
+        self.in_flight
+            .retain(|in_flight| is_of_pod(&in_flight.call, namespace, name));
+        self.with_spans
+            .retain(|call| is_of_pod(call, namespace, name));
     }
 
     fn settings(&self) -> settings::StorySettings {
@@ -198,42 +201,49 @@ impl Snapshot {
             quiet: Duration::from_micros(self.quiet_us),
             slow: Duration::from_micros(self.slow_us),
             give_up: Duration::from_micros(self.give_up_us),
-            // Of another machine.
+            // The kubelet's directory belongs to another machine.
             kubelet_dir: PathBuf::new(),
         }
     }
 }
 
-impl Bundle {
-    /// The stories as they were when it was made. Blocks.
+impl CaptureBundle {
+    /// The stories at the time of the capture. Blocks.
     pub fn stories(&self) -> Stories {
         let snapshot = &self.snapshot;
         let mut stories = Stories::new(&snapshot.settings(), Arc::default());
         stories.store().usual.restore(snapshot.usual.clone());
-        let key = |call: &EpisodeCall| (call.seq, call.began_us());
-        let with_spans = snapshot.with_spans.iter().map(|call| (key(call), call));
+        let with_spans = snapshot.with_spans.iter();
+        let with_spans = with_spans.map(|call| ((call.seq, call.began_us()), call));
         let with_spans: HashMap<_, _> = with_spans.collect();
         let [older, newer] = &self.journal;
         journal::replay_lines([older, newer], &stories.store, |call| {
-            with_spans.get(&key(&call)).map_or(call, |it| (*it).clone())
+            let known = with_spans.get(&(call.seq, call.began_us()));
+            known.map_or(call, |known| (*known).clone())
         });
         let now = snapshot.now_unix_us;
-        let in_flight: Vec<_> = snapshot.in_flight.iter().map(InFlight::call).collect();
+        let in_flight: Vec<_> = snapshot.in_flight.iter().map(InFlightCall::call).collect();
         {
             let mut store = stories.store();
             let first = store.episodes().next().map(|episode| episode.began);
             store.watch_since(first.unwrap_or(now));
             store.tick(now, &in_flight);
         }
-        stories.captured = Some(Captured {
+        stories.captured = Some(CapturedState {
             now,
             in_flight,
             notes: snapshot.notes.clone(),
-            said: match self.manifest.criscope == version::with_commit() {
-                true => snapshot.said.clone(),
-                false => Vec::new(),
+            headlines: if self.manifest.criscope == version::with_commit() {
+                snapshot.headlines.clone()
+            } else {
+                Vec::new()
             },
         });
         stories
     }
+}
+
+fn is_of_pod(call: &EpisodeCall, namespace: &str, name: &str) -> bool {
+    let pod = call.pod.as_deref();
+    pod.is_some_and(|pod| *pod.namespace == *namespace && *pod.name == *name)
 }

@@ -13,31 +13,31 @@ use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::script::pod;
 use crate::lifecycle::stories::tests::stories;
 
-fn bundle(stories: &Stories, calls: &[EpisodeCall]) -> Bundle {
+fn bundle(stories: &Stories, calls: &[EpisodeCall]) -> CaptureBundle {
     let lines = calls.iter().filter_map(JournalLine::call);
     let lines = lines.map(|line| serde_json::to_string(&line).expect("json") + "\n");
-    Bundle {
-        manifest: Manifest {
-            format: FORMAT,
+    CaptureBundle {
+        manifest: CaptureManifest {
+            format: CAPTURE_FORMAT,
             criscope: "criscope 1".to_owned(),
             kernel: "6.1".to_owned(),
             host: "node".to_owned(),
             made_unix_us: 1,
-            origin: Origin::Daemon,
+            origin: CaptureOrigin::Daemon,
             pod: None,
             requests: None,
         },
-        snapshot: Snapshot::of(stories, &[], Path::new("/nowhere")),
+        snapshot: ProcessSnapshot::new(stories, &[], Path::new("/nowhere")),
         journal: [Vec::new(), lines.collect::<String>().into_bytes()],
         requests: Vec::new(),
         pages: BTreeMap::from([("metrics.txt".to_owned(), b"a 1\n".to_vec())]),
     }
 }
 
-fn reread(bundle: &Bundle) -> Bundle {
+fn reread(bundle: &CaptureBundle) -> CaptureBundle {
     let mut file = Vec::new();
     bundle.write(&mut file).expect("written");
-    Bundle::read(&*file).expect("read")
+    CaptureBundle::read(&*file).expect("read")
 }
 
 fn calls() -> Vec<EpisodeCall> {
@@ -60,7 +60,7 @@ fn it_says_the_same_elsewhere() {
     let here = stories(calls());
     let there = reread(&bundle(&here, &calls())).stories();
     for name in ["web", "db"] {
-        let of = |stories: &Stories| stories.of_pod("shop", name, None, &[]).expect("known");
+        let of = |stories: &Stories| stories.pod_story("shop", name, None, &[]).expect("known");
         // How long ago it was is that of the capture.
         let text = |stories: &Stories| of(stories).headline.split(" (").next().map(str::to_owned);
         assert_eq!(text(&here), text(&there), "{name}");
@@ -76,7 +76,7 @@ fn a_call_in_flight_is_in_it() {
     bundle.snapshot.put_in_flight(run.clone());
     bundle.snapshot.now_unix_us = run.end_us();
     let there = reread(&bundle).stories();
-    let story = there.of_pod("shop", "web", None, &[]).expect("known");
+    let story = there.pod_story("shop", "web", None, &[]).expect("known");
     assert!(
         story
             .headline
@@ -95,7 +95,7 @@ fn it_may_be_of_one_pod_or_of_the_last_time() {
     whole.pages.insert("calls.json".to_owned(), page.to_vec());
     let mut one = whole.clone();
     one.keep_pod("shop", "db");
-    let names = |bundle: &Bundle| {
+    let names = |bundle: &CaptureBundle| {
         let pods = reread(bundle).stories().pods(&[]).pods;
         pods.into_iter().map(|pod| pod.name).collect::<Vec<_>>()
     };
@@ -104,14 +104,15 @@ fn it_may_be_of_one_pod_or_of_the_last_time() {
     let mut late = whole.clone();
     late.keep_since(crate::lifecycle::script::at(5000));
     assert_eq!(names(&late), ["web"]);
-    let shown = |bundle: &Bundle| String::from_utf8_lossy(&bundle.pages["calls.json"]).into_owned();
+    let shown =
+        |bundle: &CaptureBundle| String::from_utf8_lossy(&bundle.pages["calls.json"]).into_owned();
     assert!(shown(&one).contains("db") && !shown(&one).contains("web"));
     assert!(shown(&late).contains("web") && !shown(&late).contains("db"));
 }
 
 #[test]
 fn other_files_are_refused() {
-    let error = |bytes: &[u8]| Bundle::read(bytes).expect_err("refused").to_string();
+    let error = |bytes: &[u8]| CaptureBundle::read(bytes).expect_err("refused").to_string();
     assert!(error(b"nonsense").contains("no readable archive"));
     let mut empty = Vec::new();
     let gzip = flate2::write::GzEncoder::new(&mut empty, flate2::Compression::default());
@@ -119,7 +120,7 @@ fn other_files_are_refused() {
     archive.finish().expect("empty");
     assert_eq!(error(&empty), "no capture: it has no manifest.json");
     let mut later = bundle(&stories([]), &[]);
-    later.manifest.format = FORMAT + 1;
+    later.manifest.format = CAPTURE_FORMAT + 1;
     let mut file = Vec::new();
     later.write(&mut file).expect("written");
     assert!(error(&file).contains("use a later one"));
@@ -129,6 +130,6 @@ fn other_files_are_refused() {
         .write(&mut file)
         .expect("written");
     for at in (0..file.len() - 8).step_by(97) {
-        assert!(Bundle::read(&file[..at]).is_err(), "cut at {at}");
+        assert!(CaptureBundle::read(&file[..at]).is_err(), "cut at {at}");
     }
 }

@@ -1,8 +1,8 @@
 //! Starts, exits and OOM kills of containers and sandboxes, from containerd's events service on its CRI socket.
 //!
-//! A task of the side thread, with a connection of its own to each containerd. It reads whatever comes, since containerd queues
-//! without a bound for a subscriber that does not, and hands it to the aggregator's queue, which is tried and never waited
-//! for. What is missed while there is no subscription is learned later, by ContainerStatus, as without events.
+//! A task of the side thread keeps a connection to each containerd. It reads every event at once, since containerd queues
+//! without a bound for a slow subscriber, and tries the aggregator's queue without waiting for it. Exits that it misses while
+//! there is no subscription are found later by ContainerStatus.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -16,50 +16,53 @@ use tokio::sync::mpsc::Sender;
 use tokio::time::{Instant, sleep};
 use tonic::Code;
 
-use super::client::{Client, Error};
-use super::messages::{Envelope, TaskExit, TaskOf, Timestamp};
-use super::metrics::{EventMetrics, Seen};
+use super::client::{ContainerdClient, ContainerdError};
+use super::messages::{EventEnvelope, ProtoTimestamp, TaskExit, TaskReference};
+use super::metrics::{EventMetrics, EventResult};
 use crate::cri::subject::Subject;
-use crate::lifecycle::call_sink::Event;
-use crate::lifecycle::container_events::{ContainerEvent, What};
-use crate::lifecycle::process_scanner::{Upstream, Upstreams};
+use crate::lifecycle::call_sink::AggregatorEvent;
+use crate::lifecycle::container_events::{ContainerEvent, ContainerEventKind};
+use crate::lifecycle::process_scanner::Upstreams;
 use crate::lifecycle::settings;
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 
-/// The topics of tasks, which are containers and the first processes of sandboxes (containerd, `core/runtime/events.go`).
-const START: &str = "/tasks/start";
-const EXIT: &str = "/tasks/exit";
-const OOM: &str = "/tasks/oom";
+// Topics of tasks: containers and the first processes of sandboxes (containerd, `core/runtime/events.go`).
+const START_TOPIC: &str = "/tasks/start";
+const EXIT_TOPIC: &str = "/tasks/exit";
+const OOM_TOPIC: &str = "/tasks/oom";
 
-/// How often a backend is looked at that is no containerd, or not known to be one yet.
-const LOOK: Duration = Duration::from_secs(1);
+/// Interval between two checks whether a backend is a containerd.
+const BACKEND_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Pause before the next try: the first, doubled each time, and the longest; and that before a containerd without the
-/// service, or that refuses it, is asked again.
-const FIRST: Duration = Duration::from_millis(250);
-const LONGEST: Duration = Duration::from_secs(15);
-const ABSENT: Duration = Duration::from_secs(600);
+/// First pause before a new subscription. The pause doubles each time.
+const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(250);
 
-/// After a subscription that lasted so long the pauses begin anew.
-const STEADY: Duration = Duration::from_secs(30);
+/// Longest pause before a new subscription.
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(15);
 
-/// Finds out which container or sandbox an id is of.
-pub type Identify = Arc<dyn Fn(&str) -> Option<Subject> + Send + Sync>;
+/// Pause after an answer that the service is missing or not permitted.
+const UNSUPPORTED_PAUSE: Duration = Duration::from_secs(600);
 
-/// The task.
+/// A subscription that lasted this long resets the pause.
+const STEADY_AFTER: Duration = Duration::from_secs(30);
+
+/// Finds the container or sandbox with an id.
+pub type ContainerLookup = Arc<dyn Fn(&str) -> Option<Subject> + Send + Sync>;
+
+/// The task that watches events.
 pub struct EventWatch {
-    /// Whether it runs.
+    /// Settings; `events` turns the task on.
     pub settings: settings::ContainerdSettings,
     /// The runtimes behind the proxy.
     pub upstreams: Upstreams,
     /// The index of pods.
-    pub identify: Identify,
+    pub identify: ContainerLookup,
     /// The aggregator's queue.
-    pub feed: Sender<Event>,
-    /// Counts what does not fit in.
+    pub feed: Sender<AggregatorEvent>,
+    /// Counter of events that the queue had no room for.
     pub drops: Arc<Drops>,
-    /// Counts events.
+    /// Metrics of events.
     pub metrics: EventMetrics,
 }
 
@@ -74,17 +77,18 @@ impl EventWatch {
     pub async fn run(self: Arc<Self>) {
         if self.settings.events {
             let all = (self.upstreams)();
-            join_all(all.iter().map(|it| self.watch(&it.backend))).await;
+            join_all(all.iter().map(|upstream| self.watch(&upstream.backend))).await;
         }
     }
 
     /// Keeps up a subscription to one backend while it is a containerd.
     async fn watch(&self, backend: &str) {
-        let mut pause = FIRST;
+        let mut pause = FIRST_RETRY_PAUSE;
         loop {
-            let is_it = |it: &Upstream| *it.backend == *backend && it.is_containerd;
-            let Some(upstream) = (self.upstreams)().into_iter().find(is_it) else {
-                sleep(LOOK).await;
+            let mut upstreams = (self.upstreams)().into_iter();
+            let upstream = upstreams.find(|upstream| *upstream.backend == *backend);
+            let Some(upstream) = upstream.filter(|upstream| upstream.is_containerd) else {
+                sleep(BACKEND_CHECK_INTERVAL).await;
                 continue;
             };
             let began = Instant::now();
@@ -98,90 +102,112 @@ impl EventWatch {
             );
             let is_absent = matches!(
                 error,
-                Error::Status(Code::Unimplemented | Code::PermissionDenied)
+                ContainerdError::Status(Code::Unimplemented | Code::PermissionDenied)
             );
-            if began.elapsed() >= STEADY {
-                pause = FIRST;
+            if began.elapsed() >= STEADY_AFTER {
+                pause = FIRST_RETRY_PAUSE;
             }
-            sleep(if is_absent { ABSENT } else { pause }).await;
-            pause = (2 * pause).min(LONGEST);
+            sleep(if is_absent { UNSUPPORTED_PAUSE } else { pause }).await;
+            pause = (2 * pause).min(MAX_RETRY_PAUSE);
         }
     }
 
     /// Subscribes, and passes events on until the subscription ends.
-    async fn follow(&self, socket: &Path) -> Result<Infallible, Error> {
-        let client = Client::connect(socket).await?;
-        let mut events = client.subscribe(&[START, EXIT, OOM]).await?;
+    async fn follow(&self, socket: &Path) -> Result<Infallible, ContainerdError> {
+        let client = ContainerdClient::connect(socket).await?;
+        let mut events = client
+            .subscribe(&[START_TOPIC, EXIT_TOPIC, OOM_TOPIC])
+            .await?;
         self.metrics.begun();
         loop {
             let event = events.next().await?;
-            self.take(&event);
+            self.forward(&event);
         }
     }
 
-    /// Passes an event on, if it is of a pod.
-    fn take(&self, event: &Envelope) {
-        let Some((seen, task)) = read(event) else {
-            return self.metrics.seen(Seen::Unreadable);
+    /// Forwards the event of a task that belongs to a pod.
+    fn forward(&self, event: &EventEnvelope) {
+        let Some((result, task)) = read(event) else {
+            return self.metrics.seen(EventResult::Unreadable);
         };
-        let Some((id, what, at)) = task else {
-            return self.metrics.seen(seen);
+        let Some(task) = task else {
+            return self.metrics.seen(result);
         };
-        let Some(subject) = (self.identify)(&id) else {
-            return self.metrics.seen(Seen::Unknown);
+        let Some(subject) = (self.identify)(&task.id) else {
+            return self.metrics.seen(EventResult::Unknown);
         };
-        self.metrics.seen(seen);
+        self.metrics.seen(result);
         let Some(pod) = subject.pod else { return };
         let event = ContainerEvent {
-            id: id.into(),
+            id: task.id.into(),
             pod,
             container: subject.container,
-            what,
-            at,
+            kind: task.kind,
+            at: task.at,
         };
-        if self.feed.try_send(Event::Container(event)).is_err() {
+        if self
+            .feed
+            .try_send(AggregatorEvent::Container(event))
+            .is_err()
+        {
             self.drops.add(DropReason::StoryQueueFull, 1);
         }
     }
 }
 
-/// Task, event and time, in microseconds since 1970.
-type Told = (String, What, u64);
+/// An event of a task.
+#[derive(Debug, PartialEq, Eq)]
+struct TaskEvent {
+    /// The id of the container or sandbox.
+    id: String,
+    kind: ContainerEventKind,
+    at: u64,
+}
 
-/// Reads an event; without a task it is not used. `None` if it cannot be read.
-fn read(event: &Envelope) -> Option<(Seen, Option<Told>)> {
+/// Reads an event. An event without a task is only counted. `None` if it cannot be read.
+fn read(event: &EventEnvelope) -> Option<(EventResult, Option<TaskEvent>)> {
     let value = &*event.event.as_ref()?.value;
     let sent = micros(event.timestamp?);
     match &*event.topic {
-        START => {
-            let id = TaskOf::decode(value).ok()?.container_id;
-            Some((Seen::Start, Some((id, What::Started, sent))))
+        START_TOPIC => {
+            let task = TaskEvent {
+                id: TaskReference::decode(value).ok()?.container_id,
+                kind: ContainerEventKind::Started,
+                at: sent,
+            };
+            Some((EventResult::Start, Some(task)))
         }
-        OOM => {
-            let id = TaskOf::decode(value).ok()?.container_id;
-            let killed = What::OutOfMemory { kills: None };
-            Some((Seen::Oom, Some((id, killed, sent))))
+        OOM_TOPIC => {
+            let task = TaskEvent {
+                id: TaskReference::decode(value).ok()?.container_id,
+                kind: ContainerEventKind::OutOfMemory { kills: None },
+                at: sent,
+            };
+            Some((EventResult::Oom, Some(task)))
         }
-        EXIT => {
+        EXIT_TOPIC => {
             let exit = TaskExit::decode(value).ok()?;
-            // Of a command, as that of a probe: its ExecSync says the same.
+            // The exit of a command, a probe for example, is known from its ExecSync.
             if exit.id != exit.container_id {
-                return Some((Seen::ExecExit, None));
+                return Some((EventResult::ExecExit, None));
             }
             let code = i32::try_from(exit.exit_status).ok()?;
-            let at = exit.exited_at.map_or(sent, micros);
-            let ended = What::Ended {
-                code: Some(code),
-                started: None,
-                evicted: None,
+            let task = TaskEvent {
+                id: exit.container_id,
+                kind: ContainerEventKind::Ended {
+                    code: Some(code),
+                    started: None,
+                    evicted: None,
+                },
+                at: exit.exited_at.map_or(sent, micros),
             };
-            Some((Seen::Exit, Some((exit.container_id, ended, at))))
+            Some((EventResult::Exit, Some(task)))
         }
         _ => None,
     }
 }
 
-fn micros(at: Timestamp) -> u64 {
+fn micros(at: ProtoTimestamp) -> u64 {
     let seconds = u64::try_from(at.seconds).unwrap_or_default();
     let nanos = u64::try_from(at.nanos).unwrap_or_default();
     seconds.saturating_mul(1_000_000) + nanos / 1000
@@ -189,17 +215,17 @@ fn micros(at: Timestamp) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::messages::Any;
+    use super::super::messages::AnyMessage;
     use super::*;
 
-    fn envelope(topic: &str, value: &impl prost::Message) -> Envelope {
-        Envelope {
-            timestamp: Some(Timestamp {
+    fn envelope(topic: &str, value: &impl prost::Message) -> EventEnvelope {
+        EventEnvelope {
+            timestamp: Some(ProtoTimestamp {
                 seconds: 9,
                 nanos: 1000,
             }),
             topic: topic.to_owned(),
-            event: Some(Any {
+            event: Some(AnyMessage {
                 value: value.encode_to_vec(),
             }),
         }
@@ -207,35 +233,50 @@ mod tests {
 
     #[test]
     fn events_of_tasks_are_read() {
-        let of = TaskOf {
+        let of = TaskReference {
             container_id: "c".to_owned(),
         };
         let exit = |id: &str| TaskExit {
             container_id: "c".to_owned(),
             id: id.to_owned(),
             exit_status: 5,
-            exited_at: Some(Timestamp {
+            exited_at: Some(ProtoTimestamp {
                 seconds: 8,
                 nanos: 0,
             }),
         };
-        let task = |what, at| Some(("c".to_owned(), what, at));
-        let started = task(What::Started, 9_000_001);
-        assert_eq!(read(&envelope(START, &of)), Some((Seen::Start, started)));
-        let killed = task(What::OutOfMemory { kills: None }, 9_000_001);
-        assert_eq!(read(&envelope(OOM, &of)), Some((Seen::Oom, killed)));
-        let ended = What::Ended {
+        let task = |kind, at| {
+            Some(TaskEvent {
+                id: "c".to_owned(),
+                kind,
+                at,
+            })
+        };
+        let started = task(ContainerEventKind::Started, 9_000_001);
+        assert_eq!(
+            read(&envelope(START_TOPIC, &of)),
+            Some((EventResult::Start, started))
+        );
+        let killed = task(ContainerEventKind::OutOfMemory { kills: None }, 9_000_001);
+        assert_eq!(
+            read(&envelope(OOM_TOPIC, &of)),
+            Some((EventResult::Oom, killed))
+        );
+        let ended = ContainerEventKind::Ended {
             code: Some(5),
             started: None,
             evicted: None,
         };
         let ended = task(ended, 8_000_000);
-        assert_eq!(read(&envelope(EXIT, &exit("c"))), Some((Seen::Exit, ended)));
-        let of_probe = read(&envelope(EXIT, &exit("probe-1")));
-        assert_eq!(of_probe, Some((Seen::ExecExit, None)));
+        assert_eq!(
+            read(&envelope(EXIT_TOPIC, &exit("c"))),
+            Some((EventResult::Exit, ended))
+        );
+        let of_probe = read(&envelope(EXIT_TOPIC, &exit("probe-1")));
+        assert_eq!(of_probe, Some((EventResult::ExecExit, None)));
         assert_eq!(read(&envelope("/tasks/paused", &of)), None);
-        let mut damaged = envelope(OOM, &of);
-        damaged.event = Some(Any { value: vec![0xff] });
+        let mut damaged = envelope(OOM_TOPIC, &of);
+        damaged.event = Some(AnyMessage { value: vec![0xff] });
         assert_eq!(read(&damaged), None);
     }
 }

@@ -1,40 +1,44 @@
-//! Which manifest a pull is about, from the labels of content.
+//! Finds the manifest of a pull by the labels of content.
 //!
 //! The labels of a manifest name its layers and its configuration; they are set before the layers are fetched. The labels of
-//! configurations and layers name the repositories that they came from. So a manifest with a layer that is being written is that
-//! of the only pull, or of the only one whose repository its configuration came from.
+//! configurations and layers name the repositories that they came from. A manifest with a layer that is being written belongs
+//! to the only pull, or to the only pull from the repository that its configuration came from.
 
-use super::messages::Info;
-use super::pulls::Ingest;
+use super::messages::ContentInfo;
+use super::pulls::LayerIngest;
 
 /// The filter for manifests.
-pub(super) const MANIFESTS: &str = "labels.\"containerd.io/gc.ref.content.l.0\"";
+pub(super) const MANIFEST_FILTER: &str = "labels.\"containerd.io/gc.ref.content.l.0\"";
 
-/// The labels of a manifest (containerd, garbage collection labels of images), and of content with its repositories by host
-/// (containerd, `pkg/labels`).
-const LAYER: &str = "containerd.io/gc.ref.content.l.";
-const CONFIG: &str = "containerd.io/gc.ref.content.config";
-const SOURCE: &str = "containerd.io/distribution.source.";
+/// Prefix of a manifest's labels for its layers (containerd, garbage collection labels of images).
+const LAYER_LABEL: &str = "containerd.io/gc.ref.content.l.";
+
+/// The label of a manifest for its configuration.
+const CONFIG_LABEL: &str = "containerd.io/gc.ref.content.config";
+
+/// Prefix of the labels of content for its repositories, by host (containerd, `pkg/labels`).
+const SOURCE_LABEL: &str = "containerd.io/distribution.source.";
 
 /// The host and the path of an image's repository, as containerd's labels have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Repository {
-    /// Without a port.
+pub(super) struct ImageRepository {
+    /// The host, without a port.
     host: String,
     path: String,
 }
 
-impl Repository {
-    /// That of an image reference. Names without a host are Docker's.
-    pub(super) fn of(image: &str) -> Option<Self> {
+impl ImageRepository {
+    /// The repository of an image reference. Names without a host are Docker's.
+    pub(super) fn parse(image: &str) -> Option<Self> {
         let name = image.split_once('@').map_or(image, |(name, _)| name);
         let name = match name.rsplit_once(':') {
             Some((name, tag)) if !tag.contains('/') => name,
             _ => name,
         };
-        let is_host = |part: &str| part.contains(['.', ':']) || part == "localhost";
         let (host, path) = match name.split_once('/') {
-            Some((host, path)) if is_host(host) => (host, path.to_owned()),
+            Some((host, path)) if host.contains(['.', ':']) || host == "localhost" => {
+                (host, path.to_owned())
+            }
             Some(_) => ("docker.io", name.to_owned()),
             None => ("docker.io", format!("library/{name}")),
         };
@@ -48,39 +52,42 @@ impl Repository {
         })
     }
 
-    /// Returns whether content came from it.
-    pub(super) fn has(&self, info: &Info) -> bool {
-        let label = info.labels.get(&format!("{SOURCE}{}", self.host));
-        label.is_some_and(|it| it.split(',').any(|path| path == self.path))
+    /// Returns whether content came from this repository.
+    pub(super) fn is_source_of(&self, info: &ContentInfo) -> bool {
+        let label = info.labels.get(&format!("{SOURCE_LABEL}{}", self.host));
+        label.is_some_and(|paths| paths.split(',').any(|path| path == self.path))
     }
 }
 
 /// The manifests with a layer that is being written.
-pub(super) fn fitting<'a>(
-    manifests: &'a [Info],
-    ingests: &[&Ingest],
-) -> impl Iterator<Item = &'a Info> {
-    let layers: Vec<_> = ingests.iter().map(|it| it.digest.clone()).collect();
+pub(super) fn with_open_layer<'a>(
+    manifests: &'a [ContentInfo],
+    ingests: &[&LayerIngest],
+) -> impl Iterator<Item = &'a ContentInfo> {
+    let layers: Vec<_> = ingests.iter().map(|layer| layer.digest.clone()).collect();
     manifests.iter().filter(move |info| {
-        let mut labels = info.labels.iter().filter(|(key, _)| key.starts_with(LAYER));
+        let mut labels = info
+            .labels
+            .iter()
+            .filter(|(key, _)| key.starts_with(LAYER_LABEL));
         labels.any(|(_, digest)| layers.contains(digest))
     })
 }
 
 /// The configuration of a manifest.
-pub(super) fn config(manifest: &Info) -> Option<&str> {
-    manifest.labels.get(CONFIG).map(String::as_str)
+pub(super) fn config(manifest: &ContentInfo) -> Option<&str> {
+    manifest.labels.get(CONFIG_LABEL).map(String::as_str)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn info(digest: &str, labels: &[(&str, &str)]) -> Info {
+    fn info(digest: &str, labels: &[(&str, &str)]) -> ContentInfo {
         let labels = labels
             .iter()
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        Info {
+        ContentInfo {
             digest: digest.to_owned(),
             size: 1,
             labels: labels.collect(),
@@ -89,16 +96,16 @@ mod tests {
 
     #[test]
     fn repositories_are_those_of_containerd() {
-        let of = |image: &str| Repository::of(image).map(|it| (it.host, it.path));
+        let of = |image: &str| ImageRepository::parse(image).map(|it| (it.host, it.path));
         let some = |host: &str, path: &str| Some((host.to_owned(), path.to_owned()));
         assert_eq!(of("busybox"), some("docker.io", "library/busybox"));
         assert_eq!(of("a/b:1"), some("docker.io", "a/b"));
         assert_eq!(of("127.0.0.1:5000/x:1@sha256:ab"), some("127.0.0.1", "x"));
         assert_eq!(of("r.example/a/b"), some("r.example", "a/b"));
-        let repository = Repository::of("r.example/app:1").expect("a repository");
+        let repository = ImageRepository::parse("r.example/app:1").expect("a repository");
         let key = "containerd.io/distribution.source.r.example";
-        assert!(repository.has(&info("c", &[(key, "other,app")])));
-        assert!(!repository.has(&info("c", &[(key, "application")])));
+        assert!(repository.is_source_of(&info("c", &[(key, "other,app")])));
+        assert!(!repository.is_source_of(&info("c", &[(key, "application")])));
     }
 
     #[test]
@@ -106,11 +113,11 @@ mod tests {
         let layer = |n: u32| format!("containerd.io/gc.ref.content.l.{n}");
         let (first, second) = (layer(0), layer(1));
         let manifests = [
-            info("m1", &[(&first, "a"), (&second, "b"), (CONFIG, "c1")]),
-            info("m2", &[(&first, "x"), (CONFIG, "c2")]),
+            info("m1", &[(&first, "a"), (&second, "b"), (CONFIG_LABEL, "c1")]),
+            info("m2", &[(&first, "x"), (CONFIG_LABEL, "c2")]),
         ];
-        let ingest = Ingest::example("b", 1, 2);
-        let found: Vec<_> = fitting(&manifests, &[&ingest]).collect();
+        let ingest = LayerIngest::example("b", 1, 2);
+        let found: Vec<_> = with_open_layer(&manifests, &[&ingest]).collect();
         assert_eq!(found, [&manifests[0]]);
         assert_eq!(config(found[0]), Some("c1"));
     }

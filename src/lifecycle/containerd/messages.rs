@@ -1,30 +1,30 @@
-//! The messages of containerd's content and events services that are needed, with the field numbers of its public API
-//! (`containerd.services.content.v1`, `containerd.services.events.v1`, `containerd.events`). Fields that are not needed are left
-//! out.
+//! Messages of containerd's content and events services, with the field numbers of its public API
+//! (`containerd.services.content.v1`, `containerd.services.events.v1`, `containerd.events`). Messages and fields that are not
+//! needed are left out.
 
 use std::collections::HashMap;
 
 /// `ListContentRequest` and `ListStatusesRequest`.
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub(super) struct Filters {
+pub(super) struct ContentFilters {
     #[prost(string, repeated, tag = "1")]
     pub(super) filters: Vec<String>,
 }
 
 /// `google.protobuf.Timestamp`.
 #[derive(Clone, Copy, PartialEq, Eq, ::prost::Message)]
-pub(super) struct Timestamp {
+pub(super) struct ProtoTimestamp {
     #[prost(int64, tag = "1")]
     pub(super) seconds: i64,
     #[prost(int32, tag = "2")]
     pub(super) nanos: i32,
 }
 
-/// `Status`: content that is being written.
+/// `IngestStatus`: content that is being written.
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub(super) struct Status {
+pub(super) struct IngestStatus {
     #[prost(message, optional, tag = "1")]
-    pub(super) started_at: Option<Timestamp>,
+    pub(super) started_at: Option<ProtoTimestamp>,
     #[prost(string, tag = "3")]
     pub(super) reference: String,
     #[prost(int64, tag = "4")]
@@ -35,14 +35,14 @@ pub(super) struct Status {
 
 /// `ListStatusesResponse`.
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub(super) struct Statuses {
+pub(super) struct IngestStatuses {
     #[prost(message, repeated, tag = "1")]
-    pub(super) statuses: Vec<Status>,
+    pub(super) statuses: Vec<IngestStatus>,
 }
 
-/// `Info`: content that is complete.
+/// `ContentInfo`: content that is complete.
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub(super) struct Info {
+pub(super) struct ContentInfo {
     #[prost(string, tag = "1")]
     pub(super) digest: String,
     #[prost(int64, tag = "2")]
@@ -53,28 +53,28 @@ pub(super) struct Info {
 
 /// `ListContentResponse`, one of a stream.
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub(super) struct Infos {
+pub(super) struct ContentInfos {
     #[prost(message, repeated, tag = "1")]
-    pub(super) infos: Vec<Info>,
+    pub(super) infos: Vec<ContentInfo>,
 }
 
-/// `InfoRequest`.
+/// `ContentInfoRequest`.
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub(super) struct InfoRequest {
+pub(super) struct ContentInfoRequest {
     #[prost(string, tag = "1")]
     pub(super) digest: String,
 }
 
-/// `InfoResponse`.
+/// `ContentInfoResponse`.
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub(super) struct InfoResponse {
+pub(super) struct ContentInfoResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) info: Option<Info>,
+    pub(super) info: Option<ContentInfo>,
 }
 
 /// `ReadContentRequest`.
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub(super) struct ReadRequest {
+pub(super) struct ContentReadRequest {
     #[prost(string, tag = "1")]
     pub(super) digest: String,
     #[prost(int64, tag = "2")]
@@ -85,7 +85,7 @@ pub(super) struct ReadRequest {
 
 /// `ReadContentResponse`, one of a stream.
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub(super) struct Piece {
+pub(super) struct ContentChunk {
     #[prost(bytes = "vec", tag = "2")]
     pub(super) data: Vec<u8>,
 }
@@ -97,32 +97,32 @@ pub(super) struct SubscribeRequest {
     pub(super) filters: Vec<String>,
 }
 
-/// `Envelope` (since containerd 2.0 `containerd.types.Envelope`): an event of a namespace.
+/// `EventEnvelope` (since containerd 2.0 `containerd.types.Envelope`): an event of a namespace.
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub(super) struct Envelope {
+pub(super) struct EventEnvelope {
     #[prost(message, optional, tag = "1")]
-    pub(super) timestamp: Option<Timestamp>,
+    pub(super) timestamp: Option<ProtoTimestamp>,
     #[prost(string, tag = "3")]
     pub(super) topic: String,
     #[prost(message, optional, tag = "4")]
-    pub(super) event: Option<Any>,
+    pub(super) event: Option<AnyMessage>,
 }
 
 /// `google.protobuf.Any`; the topic tells the type.
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub(super) struct Any {
+pub(super) struct AnyMessage {
     #[prost(bytes = "vec", tag = "2")]
     pub(super) value: Vec<u8>,
 }
 
 /// `TaskStart`, and `TaskOOM`, which has no other field.
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub(super) struct TaskOf {
+pub(super) struct TaskReference {
     #[prost(string, tag = "1")]
     pub(super) container_id: String,
 }
 
-/// `TaskExit`: `id` is that of the container, or of a command that was executed in it.
+/// `TaskExit`: `id` names the container, or a command that was executed in it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub(super) struct TaskExit {
     #[prost(string, tag = "1")]
@@ -132,5 +132,5 @@ pub(super) struct TaskExit {
     #[prost(uint32, tag = "4")]
     pub(super) exit_status: u32,
     #[prost(message, optional, tag = "5")]
-    pub(super) exited_at: Option<Timestamp>,
+    pub(super) exited_at: Option<ProtoTimestamp>,
 }

@@ -1,14 +1,15 @@
-//! What containerd reports besides the CRI, on its CRI socket: how far image pulls are, from its content service, and what
-//! happens to containers, from its events service ([`events`]).
+//! Reports of containerd outside the CRI, on its CRI socket: the progress of image pulls, from its content service, and events
+//! of containers, from its events service ([`events`]).
 //!
-//! Of pulls: a task of the side thread with a connection of its own. While a pull is in flight for longer than `AFTER`, it asks once a
-//! second; otherwise there is no connection. Without the service it asks again after `ABSENT`, and nothing else changes.
+//! A task of the side thread follows pulls. While a pull is in flight for longer than `MIN_PULL_AGE`, the task asks once a
+//! second; otherwise it keeps no connection. A containerd without the service is asked again after `UNSUPPORTED_PAUSE`; nothing
+//! else depends on it.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | `client`, `messages` | the calls |
-//! | `manifests` | which manifest a pull is about |
-//! | `pulls` | whose the bytes are, and what is said of them |
+//! | `manifests` | finds the manifest of a pull |
+//! | `pulls` | assigns bytes to pulls, and describes their progress |
 //! | `events` | the subscription to events |
 
 mod client;
@@ -26,61 +27,65 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::time::sleep;
 
-use self::client::{Client, Error};
-use self::messages::Info;
-use self::pulls::{Ingest, Pulled};
+use self::client::{ContainerdClient, ContainerdError};
+use self::messages::ContentInfo;
+use self::pulls::{LayerIngest, TrackedPull};
 use super::process_scanner::{InFlightCalls, Observations, Upstreams};
 use super::settings;
-use super::view::Progress;
+use super::view::PullProgressView;
 use crate::call::Call;
 use crate::cri::Method;
 
-/// How old a pull must be before containerd is asked.
-const AFTER: Duration = Duration::from_millis(500);
+/// Age of a pull from which containerd is asked.
+const MIN_PULL_AGE: Duration = Duration::from_millis(500);
 
 /// Interval between two questions.
-const PERIOD: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a containerd without the service, or that did not answer, is not asked again.
-const ABSENT: Duration = Duration::from_secs(600);
-const FAILED: Duration = Duration::from_secs(10);
+/// Pause after an answer that the service is missing.
+const UNSUPPORTED_PAUSE: Duration = Duration::from_secs(600);
 
-/// Most pulls that are followed at a time.
-const PULLS: usize = 64;
+/// Pause after a call that failed.
+const FAILURE_PAUSE: Duration = Duration::from_secs(10);
 
-/// How often a manifest is searched for, and how many are looked at each time.
-const SEARCHES: u32 = 10;
-const CANDIDATES: usize = 8;
+/// Upper bound of pulls that are followed at the same time.
+const MAX_PULLS: usize = 64;
+
+/// Upper bound of searches for the manifest of a pull.
+const MAX_MANIFEST_SEARCHES: u32 = 10;
+
+/// Upper bound of manifests that are compared in one search.
+const MAX_MANIFEST_CANDIDATES: usize = 8;
 
 /// The progress of pulls in flight, for pages.
 #[derive(Debug, Default)]
-pub struct PullProgress(Mutex<Vec<Progress>>);
+pub struct PullProgress(Mutex<Vec<PullProgressView>>);
 
 impl PullProgress {
-    /// All of them.
-    pub fn read(&self) -> Vec<Progress> {
+    /// Returns the progress of all pulls.
+    pub fn read(&self) -> Vec<PullProgressView> {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    fn set(&self, all: Vec<Progress>) {
+    fn set(&self, all: Vec<PullProgressView>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }
 }
 
-/// The task.
+/// The task that follows pulls.
 pub struct PullWatch {
-    /// Whether it runs.
+    /// Settings; `pull_progress` turns the task on.
     pub settings: settings::ContainerdSettings,
     /// The calls in flight.
     pub calls: InFlightCalls,
     /// The runtimes behind the proxy.
     pub upstreams: Upstreams,
-    /// Destination of what is seen for stories.
+    /// Destination for stories.
     pub observations: Arc<Observations>,
-    /// Destination of what is seen for pages.
+    /// Destination for pages.
     pub progress: Arc<PullProgress>,
 }
 
@@ -92,12 +97,12 @@ impl fmt::Debug for PullWatch {
 
 /// One containerd.
 #[derive(Default)]
-struct Watched {
-    client: Option<Client>,
-    /// Not before this time.
+struct WatchedContainerd {
+    client: Option<ContainerdClient>,
+    /// End of the pause after a failure.
     pause: Option<Instant>,
-    pulls: Vec<Pulled>,
-    /// Searches for the manifest of a pull.
+    pulls: Vec<TrackedPull>,
+    /// Number of searches for the manifest of each pull.
     searches: HashMap<u64, u32>,
 }
 
@@ -107,46 +112,46 @@ impl PullWatch {
         if !self.settings.pull_progress {
             return;
         }
-        let mut all: HashMap<Arc<str>, Watched> = HashMap::new();
+        let mut all: HashMap<Arc<str>, WatchedContainerd> = HashMap::new();
         loop {
             let calls = (self.calls)();
             let pulls = calls.iter().filter(|call| {
                 call.method == Method::PullImage
                     && call.steps.get().is_none()
-                    && call.age() >= AFTER
+                    && call.age() >= MIN_PULL_AGE
             });
-            let pulls: Vec<_> = pulls.take(PULLS).collect();
+            let pulls: Vec<_> = pulls.take(MAX_PULLS).collect();
             if pulls.is_empty() {
                 if !all.is_empty() {
                     all.retain(|_, watched| watched.rest());
                     self.progress.set(Vec::new());
                 }
-                sleep(AFTER).await;
+                sleep(MIN_PULL_AGE).await;
                 continue;
             }
             for upstream in (self.upstreams)().into_iter().filter(|it| it.is_containerd) {
-                let is_its = |call: &&&Arc<Call>| {
+                let own = pulls.iter().copied().filter(|call| {
                     call.route
                         .get()
                         .is_some_and(|route| *route.backend == *upstream.backend)
-                };
-                let own: Vec<_> = pulls.iter().filter(is_its).copied().collect();
+                });
+                let own: Vec<_> = own.collect();
                 let watched = all.entry(Arc::clone(&upstream.backend)).or_default();
-                watched.look(&upstream.socket, &own).await;
+                watched.update(&upstream.socket, &own).await;
             }
             self.report(&all);
-            sleep(PERIOD).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    fn report(&self, all: &HashMap<Arc<str>, Watched>) {
-        let pulls = || all.values().flat_map(|watched| &watched.pulls);
-        self.progress
-            .set(pulls().filter_map(Pulled::progress).collect());
+    fn report(&self, all: &HashMap<Arc<str>, WatchedContainerd>) {
+        let pulls: Vec<_> = all.values().flat_map(|watched| &watched.pulls).collect();
+        let progress = pulls.iter().filter_map(|pull| pull.progress());
+        self.progress.set(progress.collect());
         let in_flight = (self.calls)();
-        for pull in pulls() {
+        for pull in pulls {
             let observations = pull.observations();
-            // It may have ended meanwhile; then its observations were taken.
+            // The observations of a pull that has ended meanwhile were taken.
             let goes_on = in_flight.iter().any(|call| call.seq == pull.seq);
             if goes_on && !observations.is_empty() {
                 self.observations.put_layers(pull.seq, observations);
@@ -155,16 +160,16 @@ impl PullWatch {
     }
 }
 
-impl Watched {
-    /// Ends the connection; returns whether it must be remembered when to ask again.
+impl WatchedContainerd {
+    /// Ends the connection. Returns whether a pause lasts on and must be remembered.
     fn rest(&mut self) -> bool {
         (self.client, self.pulls) = (None, Vec::new());
         self.searches.clear();
         self.pause.is_some_and(|pause| pause > Instant::now())
     }
 
-    /// Asks how far these pulls are.
-    async fn look(&mut self, socket: &Path, calls: &[&Arc<Call>]) {
+    /// Asks for the progress of these pulls.
+    async fn update(&mut self, socket: &Path, calls: &[&Arc<Call>]) {
         self.pulls
             .retain(|pull| calls.iter().any(|call| call.seq == pull.seq));
         self.searches
@@ -175,49 +180,62 @@ impl Watched {
                 && !self.pulls.iter().any(|pull| pull.seq == call.seq)
             {
                 self.pulls
-                    .push(Pulled::new(call.seq, image, call.started_at));
+                    .push(TrackedPull::new(call.seq, image, call.started_at));
             }
         }
         if self.pulls.is_empty() || self.pause.is_some_and(|pause| pause > Instant::now()) {
             return;
         }
         if let Err(error) = self.ask(socket).await {
-            let is_absent = matches!(error, Error::Status(tonic::Code::Unimplemented));
+            let is_absent = matches!(error, ContainerdError::Status(tonic::Code::Unimplemented));
             tracing::debug!(
                 event = "containerd.content",
                 error.message = %error,
                 "the progress of pulls is not known"
             );
             self.client = None;
-            self.pause = Some(Instant::now() + if is_absent { ABSENT } else { FAILED });
+            self.pause = Some(
+                Instant::now()
+                    + if is_absent {
+                        UNSUPPORTED_PAUSE
+                    } else {
+                        FAILURE_PAUSE
+                    },
+            );
         }
     }
 
-    async fn ask(&mut self, socket: &Path) -> Result<(), Error> {
+    async fn ask(&mut self, socket: &Path) -> Result<(), ContainerdError> {
         let client = match self.client.take() {
             Some(client) => client,
-            None => Client::connect(socket).await?,
+            None => ContainerdClient::connect(socket).await?,
         };
         let statuses = client.statuses().await?;
-        let ingests: Vec<_> = statuses.iter().filter_map(Ingest::of).collect();
+        let ingests: Vec<_> = statuses
+            .iter()
+            .filter_map(LayerIngest::from_status)
+            .collect();
         self.find_manifests(&client, &ingests).await?;
         let now = SystemTime::now();
         let only = self.pulls.len() == 1;
         let unknown = self.pulls.iter().filter(|pull| !pull.is_known()).count();
         let unattributed = ingests
             .iter()
-            .filter(|it| !self.pulls.iter().any(|pull| pull.has(&it.digest)));
-        let (bytes, sharing) = (unattributed.map(Ingest::bytes).sum(), unknown as u64);
+            .filter(|layer| !self.pulls.iter().any(|pull| pull.has(&layer.digest)));
+        let (bytes, sharing) = (unattributed.map(LayerIngest::bytes).sum(), unknown as u64);
         for pull in &mut self.pulls {
             if !pull.is_known() && !only {
                 pull.share(bytes, sharing, now);
                 continue;
             }
-            let own = |it: &&Ingest| match pull.is_known() {
-                true => pull.has(&it.digest),
-                false => pull.may_have(it),
-            };
-            let own: Vec<_> = ingests.iter().filter(own).collect();
+            let own = ingests.iter().filter(|layer| {
+                if pull.is_known() {
+                    pull.has(&layer.digest)
+                } else {
+                    pull.may_have(layer)
+                }
+            });
+            let own: Vec<_> = own.collect();
             let mut complete = Vec::new();
             for digest in pull.unsure(&ingests) {
                 if let Some(info) = client.info(&digest).await? {
@@ -231,7 +249,11 @@ impl Watched {
     }
 
     /// Searches for the manifests of pulls. Two pulls of one repository cannot be told apart.
-    async fn find_manifests(&mut self, client: &Client, ingests: &[Ingest]) -> Result<(), Error> {
+    async fn find_manifests(
+        &mut self,
+        client: &ContainerdClient,
+        ingests: &[LayerIngest],
+    ) -> Result<(), ContainerdError> {
         if ingests.is_empty() {
             return Ok(());
         }
@@ -241,35 +263,43 @@ impl Watched {
         searching.retain(|seq| {
             let searches = searches.entry(*seq).or_default();
             *searches += 1;
-            *searches <= SEARCHES
+            *searches <= MAX_MANIFEST_SEARCHES
         });
         if searching.is_empty() {
             return Ok(());
         }
-        let manifests = client.list(manifests::MANIFESTS).await?;
+        let manifests = client.list(manifests::MANIFEST_FILTER).await?;
         for seq in searching {
             let Some(pull) = self.pulls.iter().find(|pull| pull.seq == seq) else {
                 continue;
             };
-            let ingests: Vec<_> = ingests.iter().filter(|it| pull.may_have(it)).collect();
+            let ingests = ingests.iter().filter(|layer| pull.may_have(layer));
+            let ingests: Vec<_> = ingests.collect();
             let mut own = Vec::new();
-            for manifest in manifests::fitting(&manifests, &ingests).take(CANDIDATES) {
+            for manifest in
+                manifests::with_open_layer(&manifests, &ingests).take(MAX_MANIFEST_CANDIDATES)
+            {
                 if self.is_only_of(client, seq, manifest).await? {
                     own.push(manifest);
                 }
             }
-            // Several with the same layer say different things.
+            // Several manifests with the same layer leave it open which one is pulled.
             if let [manifest] = &own[..] {
                 let text = client.read(&manifest.digest).await?;
                 let pull = self.pulls.iter_mut().find(|pull| pull.seq == seq);
-                pull.into_iter().for_each(|pull| pull.know(&text));
+                pull.into_iter().for_each(|pull| pull.set_manifest(&text));
             }
         }
         Ok(())
     }
 
-    /// Whether a manifest can be that of this pull only.
-    async fn is_only_of(&self, client: &Client, seq: u64, manifest: &Info) -> Result<bool, Error> {
+    /// Returns whether a manifest can belong to this pull only.
+    async fn is_only_of(
+        &self,
+        client: &ContainerdClient,
+        seq: u64,
+        manifest: &ContentInfo,
+    ) -> Result<bool, ContainerdError> {
         if let [only] = &self.pulls[..] {
             return Ok(only.seq == seq);
         }
@@ -277,11 +307,10 @@ impl Watched {
             return Ok(false);
         };
         let config = client.info(config).await?;
-        let from = |pull: &&Pulled| {
-            let repository = pull.repository.as_ref();
-            repository.is_some_and(|it| config.as_ref().is_some_and(|config| it.has(config)))
-        };
-        let mut all = self.pulls.iter().filter(from);
-        Ok(matches!((all.next(), all.next()), (Some(only), None) if only.seq == seq))
+        let mut sources = self.pulls.iter().filter(|pull| {
+            let parts = pull.repository.as_ref().zip(config.as_ref());
+            parts.is_some_and(|(repository, config)| repository.is_source_of(config))
+        });
+        Ok(matches!((sources.next(), sources.next()), (Some(only), None) if only.seq == seq))
     }
 }

@@ -1,7 +1,8 @@
-//! How far each pull is, from what the content store says.
+//! The progress of each pull, from the content store.
 //!
-//! The store does not know pulls. A pull's layers are certain once its manifest is known (see `manifests`). Before that, content
-//! that began to be written after the only pull is its. Everything else is shared, and said to be.
+//! The store does not know pulls. The layers of a pull are certain once its manifest is known (see `manifests`). Before that, a
+//! pull that is the only one owns all content whose writing began after it. All other content is reported as shared by several
+//! pulls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,36 +10,35 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::Deserialize;
 
-use super::manifests::Repository;
-use super::messages::{Status, Timestamp};
+use super::manifests::ImageRepository;
+use super::messages::{IngestStatus, ProtoTimestamp};
 use crate::lifecycle::process_scanner::{Observation, WorkKind};
-use crate::lifecycle::view::{Layer, Progress};
+use crate::lifecycle::view::{LayerProgress, PullProgressView};
 use crate::units;
 
-/// Most layers of an image that are followed.
-const LAYERS: usize = 128;
+/// Upper bound of layers of an image that are followed.
+const MAX_LAYERS: usize = 128;
 
-/// Without new bytes for this time, that is said. containerd writes and counts a mebibyte at a time.
-const IDLE: Duration = Duration::from_secs(5);
+/// A pull without new bytes for this time is described as stalled. containerd writes and counts a mebibyte at a time.
+const IDLE_REPORTED_AFTER: Duration = Duration::from_secs(5);
 
 /// Content that is being written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ingest {
+pub(super) struct LayerIngest {
     pub(super) digest: String,
     offset: u64,
     total: u64,
     started: SystemTime,
 }
 
-impl Ingest {
+impl LayerIngest {
     /// A layer; `None` for manifests and configurations, which are small.
-    pub(super) fn of(status: &Status) -> Option<Self> {
+    pub(super) fn from_status(status: &IngestStatus) -> Option<Self> {
         let digest = status.reference.strip_prefix("layer-")?;
-        let number = |n: i64| u64::try_from(n).unwrap_or_default();
         Some(Self {
             digest: digest.to_owned(),
-            offset: number(status.offset),
-            total: number(status.total),
+            offset: status.offset.try_into().unwrap_or_default(),
+            total: status.total.try_into().unwrap_or_default(),
             started: status.started_at.map_or(SystemTime::UNIX_EPOCH, time),
         })
     }
@@ -59,7 +59,7 @@ impl Ingest {
     }
 }
 
-fn time(at: Timestamp) -> SystemTime {
+fn time(at: ProtoTimestamp) -> SystemTime {
     let seconds = Duration::from_secs(at.seconds.try_into().unwrap_or_default());
     let nanos = Duration::from_nanos(at.nanos.try_into().unwrap_or_default());
     SystemTime::UNIX_EPOCH + seconds + nanos
@@ -67,43 +67,45 @@ fn time(at: Timestamp) -> SystemTime {
 
 /// A layer of a pull.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct PullLayer {
     bytes: u64,
     total: u64,
     done: bool,
-    /// Whether it was fetched in this pull.
+    /// Set if the layer was fetched in this pull.
     fetched: bool,
 }
 
 /// A pull in flight.
 #[derive(Debug)]
-pub(super) struct Pulled {
+pub(super) struct TrackedPull {
     pub(super) seq: u64,
     image: Arc<str>,
     began: SystemTime,
-    pub(super) repository: Option<Repository>,
-    /// The digests of its layers in their order, from its manifest.
+    pub(super) repository: Option<ImageRepository>,
+    /// The digests of the layers in their order, from the manifest.
     order: Option<Vec<String>>,
-    parts: BTreeMap<String, Part>,
-    /// Bytes that several pulls share, and how many pulls.
+    layers: BTreeMap<String, PullLayer>,
+    /// Bytes that several pulls share, and the number of pulls.
     shared: Option<(u64, u64)>,
-    /// When bytes last arrived.
+    /// Time of the last progress.
     moved: Instant,
-    /// When the first layer was seen, and when all were complete.
+    /// Time at which the first layer was seen.
     first: Option<SystemTime>,
+    /// Time at which all layers were complete.
     complete: Option<SystemTime>,
+    /// Time of the last update.
     last: SystemTime,
 }
 
-impl Pulled {
+impl TrackedPull {
     pub(super) fn new(seq: u64, image: Arc<str>, began: SystemTime) -> Self {
         Self {
             seq,
-            repository: Repository::of(&image),
+            repository: ImageRepository::parse(&image),
             image,
             began,
             order: None,
-            parts: BTreeMap::new(),
+            layers: BTreeMap::new(),
             shared: None,
             moved: Instant::now(),
             first: None,
@@ -112,90 +114,98 @@ impl Pulled {
         }
     }
 
-    /// Whether its manifest is known.
+    /// Returns whether the manifest is known.
     pub(super) fn is_known(&self) -> bool {
         self.order.is_some()
     }
 
-    /// Whether content began to be written after this pull.
-    pub(super) fn may_have(&self, ingest: &Ingest) -> bool {
+    /// Returns whether the writing of content began after this pull.
+    pub(super) fn may_have(&self, ingest: &LayerIngest) -> bool {
         ingest.started >= self.began
     }
 
-    /// Whether a layer is its.
+    /// Returns whether this pull has a layer.
     pub(super) fn has(&self, digest: &str) -> bool {
-        self.parts.contains_key(digest)
+        self.layers.contains_key(digest)
     }
 
-    /// Sets the layers of its manifest.
-    pub(super) fn know(&mut self, manifest: &[u8]) {
-        let Ok(manifest) = serde_json::from_slice::<Manifest>(manifest) else {
+    /// Sets the layers from the manifest.
+    pub(super) fn set_manifest(&mut self, manifest: &[u8]) {
+        let Ok(manifest) = serde_json::from_slice::<ImageManifest>(manifest) else {
             return;
         };
-        let layers = manifest.layers.into_iter().take(LAYERS);
-        let layers: Vec<_> = layers.map(|it| (it.digest, it.size)).collect();
+        let layers = manifest.layers.into_iter().take(MAX_LAYERS);
+        let layers: Vec<_> = layers.map(|layer| (layer.digest, layer.size)).collect();
         if layers.is_empty() {
             return;
         }
         for (digest, size) in &layers {
-            self.parts.entry(digest.clone()).or_default().total = *size;
+            self.layers.entry(digest.clone()).or_default().total = *size;
         }
         self.order = Some(layers.into_iter().map(|(digest, _)| digest).collect());
     }
 
-    /// Its layers that are neither complete nor being written: they may be complete by now.
-    pub(super) fn unsure(&self, ingests: &[Ingest]) -> Vec<String> {
-        let open = self.parts.iter().filter(|(_, part)| !part.done);
-        let open = open.filter(|(digest, _)| !ingests.iter().any(|it| it.digest == **digest));
+    /// The layers that are neither complete nor being written: they may be complete by now.
+    pub(super) fn unsure(&self, ingests: &[LayerIngest]) -> Vec<String> {
+        let open = self.layers.iter().filter(|(digest, layer)| {
+            let mut written = ingests.iter();
+            !layer.done && !written.any(|ingest| ingest.digest == **digest)
+        });
         open.map(|(digest, _)| digest.clone()).collect()
     }
 
-    /// Takes in what is being written, `own` of it being this pull's, and the sizes of layers that are complete.
-    pub(super) fn update(&mut self, own: &[&Ingest], complete: &[(String, u64)], now: SystemTime) {
+    /// Takes in the layers of this pull that are being written, and the sizes of layers that are complete.
+    pub(super) fn update(
+        &mut self,
+        own: &[&LayerIngest],
+        complete: &[(String, u64)],
+        now: SystemTime,
+    ) {
         let bytes = self.bytes();
         self.shared = None;
         self.last = now;
         for ingest in own {
-            if self.parts.len() < LAYERS || self.has(&ingest.digest) {
-                let part = self.parts.entry(ingest.digest.clone()).or_default();
-                part.bytes = ingest.offset;
-                part.total = part.total.max(ingest.total);
-                part.fetched = true;
+            if self.layers.len() < MAX_LAYERS || self.has(&ingest.digest) {
+                let layer = self.layers.entry(ingest.digest.clone()).or_default();
+                layer.bytes = ingest.offset;
+                layer.total = layer.total.max(ingest.total);
+                layer.fetched = true;
                 self.first.get_or_insert(now);
             }
         }
         for (digest, size) in complete {
-            if let Some(part) = self.parts.get_mut(digest) {
-                // Fetched between two looks.
-                part.fetched |= self.first.is_some();
-                (part.bytes, part.total, part.done) = (*size, *size, true);
+            if let Some(layer) = self.layers.get_mut(digest) {
+                // A small layer may be fetched between two updates.
+                layer.fetched |= self.first.is_some();
+                (layer.bytes, layer.total, layer.done) = (*size, *size, true);
             }
         }
         if self.bytes() > bytes {
             self.moved = Instant::now();
         }
-        let all = self.is_known() && self.parts.values().all(|part| part.done);
-        match all {
-            true => _ = self.complete.get_or_insert(now),
-            false => self.complete = None,
+        if self.is_known() && self.layers.values().all(|layer| layer.done) {
+            self.complete.get_or_insert(now);
+        } else {
+            self.complete = None;
         }
     }
 
-    /// Says that these bytes belong to several pulls.
+    /// Sets the bytes that belong to several pulls.
     pub(super) fn share(&mut self, bytes: u64, pulls: u64, now: SystemTime) {
         self.shared = Some((bytes, pulls)).filter(|(bytes, _)| *bytes > 0);
         self.last = now;
     }
 
     fn bytes(&self) -> u64 {
-        self.parts.values().map(|part| part.bytes).sum()
+        self.layers.values().map(|layer| layer.bytes).sum()
     }
 
+    /// Bytes of all layers; 0 while more layers may come.
     fn total(&self) -> u64 {
-        match self.is_known() {
-            true => self.parts.values().map(|part| part.total).sum(),
-            // There may be more.
-            false => 0,
+        if self.is_known() {
+            self.layers.values().map(|layer| layer.total).sum()
+        } else {
+            0
         }
     }
 
@@ -206,40 +216,40 @@ impl Pulled {
         }
     }
 
-    /// For pages.
-    pub(super) fn progress(&self) -> Option<Progress> {
+    /// The progress for pages.
+    pub(super) fn progress(&self) -> Option<PullProgressView> {
         if let Some((bytes, pulls)) = self.shared {
-            return Some(Progress {
+            return Some(PullProgressView {
                 image: self.image.to_string(),
                 bytes,
                 shared_by: pulls,
-                ..Progress::default()
+                ..PullProgressView::default()
             });
         }
-        if self.parts.is_empty() {
+        if self.layers.is_empty() {
             return None;
         }
         let digests = match &self.order {
             Some(order) => order.clone(),
-            None => self.parts.keys().cloned().collect(),
+            None => self.layers.keys().cloned().collect(),
         };
         let layers = digests.into_iter().filter_map(|digest| {
-            let part = self.parts.get(&digest)?;
-            let phase = match (part.done, part.fetched) {
+            let layer = self.layers.get(&digest)?;
+            let phase = match (layer.done, layer.fetched) {
                 (true, _) if self.complete.is_some() => "unpacking",
                 (true, _) => "done",
                 (false, false) => "waiting",
                 (false, true) => "fetching",
             };
-            Some(Layer {
+            Some(LayerProgress {
                 digest,
                 phase: phase.to_owned(),
-                bytes: part.bytes,
-                of_bytes: part.total,
+                bytes: layer.bytes,
+                of_bytes: layer.total,
                 unpacked_bytes: 0,
             })
         });
-        Some(Progress {
+        Some(PullProgressView {
             image: self.image.to_string(),
             bytes: self.bytes(),
             of_bytes: self.total(),
@@ -249,22 +259,24 @@ impl Pulled {
         })
     }
 
-    /// For the story: the fetch of the layers, and their unpacking after the last byte.
+    /// The observations for the story: the fetch of the layers, and their unpacking after the last byte.
     pub(super) fn observations(&self) -> Vec<Observation> {
-        let fetched = || self.parts.values().filter(|part| part.fetched);
         let mut all = Vec::new();
         if let Some(first) = self.first {
-            let bytes: u64 = fetched().map(|part| part.bytes).sum();
-            let mut words = format!("{}, {}", layers(fetched().count()), units::bytes(bytes));
-            let total: u64 = fetched().map(|part| part.total).sum();
+            let fetched = self.layers.values().filter(|layer| layer.fetched);
+            let (mut count, mut bytes, mut total) = (0, 0, 0);
+            for layer in fetched {
+                (count, bytes, total) = (count + 1, bytes + layer.bytes, total + layer.total);
+            }
+            let mut words = format!("{}, {}", layers(count), units::bytes(bytes));
             if self.complete.is_none() && self.is_known() {
                 words += &format!(" of {}", units::bytes(total));
             }
-            if self.idle() >= IDLE {
+            if self.idle() >= IDLE_REPORTED_AFTER {
                 let idle = self.idle().as_secs_f64() * 1e3;
                 words += &format!(", less than 1 MiB in {}", units::duration(idle));
             }
-            // It may have begun up to one look before.
+            // The fetch may have begun up to one update before.
             all.push(observation(
                 "fetch",
                 words,
@@ -273,8 +285,8 @@ impl Pulled {
             ));
         }
         if let Some(complete) = self.complete {
-            let words = layers(self.parts.len());
-            // Without a fetch it may have begun with the call.
+            let words = layers(self.layers.len());
+            // Without a fetch the unpacking may have begun with the call.
             let began = self.first.map_or(self.began, |_| complete);
             all.push(observation("unpack", words, began, self.last));
         }
@@ -302,13 +314,13 @@ fn observation(name: &str, words: String, began: SystemTime, last_seen: SystemTi
 
 /// A manifest (OCI image specification 1.1, "Image Manifest").
 #[derive(Deserialize)]
-struct Manifest {
+struct ImageManifest {
     #[serde(default)]
-    layers: Vec<Descriptor>,
+    layers: Vec<LayerDescriptor>,
 }
 
 #[derive(Deserialize)]
-struct Descriptor {
+struct LayerDescriptor {
     digest: String,
     size: u64,
 }
@@ -321,19 +333,21 @@ mod tests {
     fn fetch_and_unpacking_are_told_apart() {
         let began = SystemTime::now();
         let at = |secs: u64| began + Duration::from_secs(secs);
-        let mut pull = Pulled::new(1, "r.example/app:1".into(), began);
+        let mut pull = TrackedPull::new(1, "r.example/app:1".into(), began);
         assert_eq!((pull.progress(), pull.observations()), (None, Vec::new()));
-        pull.update(&[&Ingest::example("b", 5, 10)], &[], at(1));
+        pull.update(&[&LayerIngest::example("b", 5, 10)], &[], at(1));
         let progress = pull.progress().expect("progress");
         assert_eq!(
             (progress.bytes, progress.of_bytes),
             (5, 0),
             "there may be more"
         );
-        pull.know(br#"{"layers": [{"digest": "a", "size": 20}, {"digest": "b", "size": 10}]}"#);
-        assert_eq!(pull.unsure(&[Ingest::example("b", 6, 10)]), ["a"]);
+        pull.set_manifest(
+            br#"{"layers": [{"digest": "a", "size": 20}, {"digest": "b", "size": 10}]}"#,
+        );
+        assert_eq!(pull.unsure(&[LayerIngest::example("b", 6, 10)]), ["a"]);
         pull.update(
-            &[&Ingest::example("b", 7, 10)],
+            &[&LayerIngest::example("b", 7, 10)],
             &[("a".to_owned(), 20)],
             at(2),
         );
@@ -357,7 +371,7 @@ mod tests {
 
     #[test]
     fn what_several_share_belongs_to_none() {
-        let mut pull = Pulled::new(1, "app".into(), SystemTime::now());
+        let mut pull = TrackedPull::new(1, "app".into(), SystemTime::now());
         pull.share(120 << 20, 2, SystemTime::now());
         let progress = pull.progress().expect("progress");
         assert_eq!((progress.bytes, progress.shared_by), (120 << 20, 2));

@@ -1,33 +1,33 @@
-//! What came before a start or restart: the end of the container that runs again, or the sandbox that was replaced.
+//! The predecessor of a start or restart: the end of the container that runs again, or the sandbox that was replaced.
 
-use super::sandbox::{self, Death};
+use super::sandbox::{self, SandboxDeath};
 use crate::call::Client;
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::episode_store::{Episode, Exit};
-use crate::lifecycle::node::{FactKind, NodeFact};
+use crate::lifecycle::episode_store::{Episode, ExitRecord};
+use crate::lifecycle::node::{NodeFact, NodeFactKind};
 
 /// Sandboxes of a pod that were made within this time of each other are one series, in microseconds.
-const SERIES: u64 = 10 * 60 * 1_000_000;
+const MAX_GAP_BETWEEN_SANDBOXES: u64 = 10 * 60 * 1_000_000;
 /// A sandbox that is replaced within this time of the return of its runtime was lost with it, in microseconds.
-pub(in crate::lifecycle) const LOST: u64 = 2 * 60 * 1_000_000;
+pub(crate) const REPLACED_AFTER_DOWNTIME_WITHIN: u64 = 2 * 60 * 1_000_000;
 
 /// How late a downtime may be noticed, in microseconds: criscope records once a second that it runs, and probes backends as often.
-const NOTICED: u64 = 2_000_000;
+const DOWNTIME_NOTICED_WITHIN: u64 = 2_000_000;
 
 /// Why there is another run. Times in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) enum Before<'a> {
+pub(crate) enum Predecessor<'a> {
     /// The container had ended.
-    Run(LastRun<'a>),
+    ContainerRun(PreviousRun<'a>),
     /// The sandbox was replaced.
-    Sandbox(Replaced<'a>),
+    Sandbox(SandboxReplacement<'a>),
 }
 
-impl Before<'_> {
-    /// Returns whether the sandbox died unasked: that matters before anything runs again, too.
+impl Predecessor<'_> {
+    /// Returns whether the earlier sandbox died without a request. Such a death matters even before anything runs again.
     pub(super) fn is_death(&self) -> bool {
         matches!(self, Self::Sandbox(replaced) if replaced.death.is_some())
     }
@@ -35,38 +35,43 @@ impl Before<'_> {
 
 /// The end of a container that was started again.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) struct LastRun<'a> {
-    pub(super) exit: &'a Exit,
-    /// From its end to the end of the next StartContainer.
+pub(crate) struct PreviousRun<'a> {
+    pub(super) exit: &'a ExitRecord,
+    /// From the end of the run to the end of the next StartContainer.
     pub(super) again_after: u64,
-    /// How long ago it ended.
+    /// How long ago the run ended.
     pub(super) ago: u64,
-    /// Whether the next run has not ended.
+    /// True if the next run goes on.
     pub(super) is_up: bool,
 }
 
 /// A sandbox that replaces an earlier one.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) struct Replaced<'a> {
+pub(crate) struct SandboxReplacement<'a> {
     pub(super) attempt: u32,
-    /// Replacements in a series up to this one, and the time from the first to this one.
+    /// Number of replacements in the series, up to this one.
     pub(super) times: usize,
+    /// From the first replacement of the series to this one.
     pub(super) window: u64,
-    /// Whether this one has lasted.
+    /// True if the new sandbox has lasted, so that the series is over.
     pub(super) is_over: bool,
-    /// Whether the earlier one was stopped by crictl.
+    /// True if crictl stopped the earlier sandbox.
     pub(super) by_crictl: bool,
-    /// How the earlier one ended, if there was no request to stop it.
-    pub(super) death: Option<Death<'a>>,
-    /// The runtime, or criscope, was down just before.
-    pub(super) lost: Option<&'a NodeFact>,
+    /// The end of the earlier sandbox, if there was no request to stop it.
+    pub(super) death: Option<SandboxDeath<'a>>,
+    /// The downtime of the runtime or of criscope just before.
+    pub(super) downtime: Option<&'a NodeFact>,
 }
 
-/// What came before an episode of this pod; `now` in microseconds since 1970.
-pub(super) fn of<'a>(episode: &Episode, pod: &[&'a Episode], now: u64) -> Option<Before<'a>> {
+/// The predecessor of an episode, among the episodes of its pod. `now` in microseconds since 1970.
+pub(super) fn predecessor<'a>(
+    episode: &Episode,
+    pod: &[&'a Episode],
+    now: u64,
+) -> Option<Predecessor<'a>> {
     match episode.kind {
-        Kind::Start => replaced(episode, pod, now).map(Before::Sandbox),
-        Kind::Restart => last_run(episode, pod, now).map(Before::Run),
+        Kind::Start => sandbox_replacement(episode, pod, now).map(Predecessor::Sandbox),
+        Kind::Restart => run_before(episode, pod, now).map(Predecessor::ContainerRun),
         Kind::Stop => None,
     }
 }
@@ -82,7 +87,7 @@ fn has_started(call: &EpisodeCall, container: &str) -> bool {
 }
 
 /// The exit after which the container of a restart was started, if it still runs.
-fn last_run<'a>(episode: &Episode, pod: &[&'a Episode], now: u64) -> Option<LastRun<'a>> {
+fn run_before<'a>(episode: &Episode, pod: &[&'a Episode], now: u64) -> Option<PreviousRun<'a>> {
     let name = &*episode.container.as_deref()?.name;
     let mut newest_first = episode.calls.iter().rev();
     let start = newest_first.find(|call| has_started(call, name))?;
@@ -96,18 +101,23 @@ fn last_run<'a>(episode: &Episode, pod: &[&'a Episode], now: u64) -> Option<Last
         .by_ref()
         .max_by_key(|exit| (exit.attempt, exit.at))
         .filter(|exit| exit.at <= start.end_us())?;
-    // Of a run in between nothing is known.
+    // A run in between would have an exit of its own, which is not known.
     let mut others = calls(pod).filter(|call| call.began < start.began);
     let is_newest = !others.any(|call| has_started(call, name) && call.began_us() > exit.at);
-    let is_told = exit.ordered && episode.calls.iter().any(is_kill);
-    (is_newest && !is_told).then(|| since(exit, start, pod, now))
+    let is_shown_as_kill = exit.stop_requested && episode.calls.iter().any(is_kill);
+    (is_newest && !is_shown_as_kill).then(|| previous_run(exit, start, pod, now))
 }
 
-fn since<'a>(exit: &'a Exit, start: &EpisodeCall, pod: &[&Episode], now: u64) -> LastRun<'a> {
+fn previous_run<'a>(
+    exit: &'a ExitRecord,
+    start: &EpisodeCall,
+    pod: &[&Episode],
+    now: u64,
+) -> PreviousRun<'a> {
     let mut exits = pod.iter().flat_map(|episode| &episode.exits);
-    let has_ended = |it: &Exit| it.container == exit.container && it.attempt > exit.attempt;
-    LastRun {
-        is_up: !exits.any(has_ended),
+    PreviousRun {
+        is_up: !exits
+            .any(|later| later.container == exit.container && later.attempt > exit.attempt),
         exit,
         again_after: start.end_us().saturating_sub(exit.at),
         ago: now.saturating_sub(exit.at),
@@ -115,14 +125,18 @@ fn since<'a>(exit: &'a Exit, start: &EpisodeCall, pod: &[&Episode], now: u64) ->
 }
 
 /// An exit after which the container was started again. The StartContainer of a run may end after its exit.
-pub(super) fn again<'a>(exit: &'a Exit, pod: &[&'a Episode], now: u64) -> Option<LastRun<'a>> {
+pub(super) fn run_before_restart<'a>(
+    exit: &'a ExitRecord,
+    pod: &[&'a Episode],
+    now: u64,
+) -> Option<PreviousRun<'a>> {
     let starts = calls(pod).filter(|call| has_started(call, &exit.container));
     let later = starts.filter(|call| call.began_us() > exit.at);
     let next = later.min_by_key(|call| call.began)?;
-    Some(since(exit, next, pod, now))
+    Some(previous_run(exit, next, pod, now))
 }
 
-/// Returns whether the kubelet stopped a container, which has sentences of its own.
+/// Returns whether the kubelet stopped a container. Such a stop has sentences of its own.
 fn is_kill(call: &EpisodeCall) -> bool {
     call.method == Method::StopContainer && call.peer.client != Client::Crictl
 }
@@ -136,12 +150,15 @@ fn has_sandbox(episode: &Episode) -> bool {
     })
 }
 
-/// The replacement of which this is the start. The attempt counts sandboxes; the kubelet makes another one when it finds the
+/// The replacement that this start made. The attempt counts sandboxes; the kubelet makes another one when it finds the
 /// last one not ready, or otherwise unusable.
-fn replaced<'a>(start: &Episode, pod: &[&'a Episode], now: u64) -> Option<Replaced<'a>> {
+fn sandbox_replacement<'a>(
+    start: &Episode,
+    pod: &[&'a Episode],
+    now: u64,
+) -> Option<SandboxReplacement<'a>> {
     let attempt = start.pod.attempt;
-    let earlier = |other: &&&Episode| other.pod.attempt < attempt;
-    let before = pod.iter().filter(earlier);
+    let before = pod.iter().filter(|other| other.pod.attempt < attempt);
     let last = before.clone().map(|other| other.pod.attempt).max();
     // A try that failed left nothing that could be replaced. Before the first known episode there was a sandbox.
     let was_one = match last {
@@ -158,65 +175,72 @@ fn replaced<'a>(start: &Episode, pod: &[&'a Episode], now: u64) -> Option<Replac
     let mut made: Vec<_> = made.copied().collect();
     made.sort_by_key(|other| (other.began, other.pod.attempt));
     made.dedup_by_key(|other| other.pod.attempt);
-    // Sandboxes that were lost with their runtime are no series with others.
-    let ends = |pair: &[&Episode]| {
-        pair[1].began - pair[0].began > SERIES || lost(pair[1], Some(pair[0])).is_some()
-    };
-    let series = &made[made.windows(2).rposition(ends).map_or(0, |at| at + 1)..];
-    // The first of a series that is known to replace another one is a replacement, too.
-    let replaces = |other: &&&Episode| other.pod.attempt > 0;
-    let first = series.iter().find(replaces).map(|first| first.began);
-    let times = series.iter().filter(replaces).count();
+    // A sandbox that was lost with its runtime begins a new series.
+    let last_break = made.windows(2).rposition(|pair| {
+        pair[1].began - pair[0].began > MAX_GAP_BETWEEN_SANDBOXES
+            || downtime_before(pair[1], Some(pair[0])).is_some()
+    });
+    let series = made[last_break.map_or(0, |at| at + 1)..].iter();
+    // The first sandbox of a series may replace another one, too.
+    let replacements = series.filter(|other| other.pod.attempt > 0);
+    let times = replacements.clone().count();
+    let first = replacements.map(|first| first.began).next();
     let by_crictl = before
         .filter(|other| Some(other.pod.attempt) == last)
         .any(|other| {
-            let stops = |call: &EpisodeCall| call.method == Method::StopPodSandbox;
-            let first = other.calls.iter().find(|call| stops(call));
+            let mut calls = other.calls.iter();
+            let first = calls.find(|call| call.method == Method::StopPodSandbox);
             first.is_some_and(|call| call.peer.client == Client::Crictl)
         });
-    Some(Replaced {
+    Some(SandboxReplacement {
         attempt,
         times: times.max(1),
         window: start.began - first.unwrap_or(start.began),
-        is_over: now.saturating_sub(start.began) > SERIES,
+        is_over: now.saturating_sub(start.began) > MAX_GAP_BETWEEN_SANDBOXES,
         by_crictl,
         death: last.and_then(|last| sandbox::death(pod, last)),
-        lost: made.split_last().and_then(|(newest, older)| {
+        downtime: made.split_last().and_then(|(newest, older)| {
             let before = older.last().copied();
-            lost(newest, before)
+            downtime_before(newest, before)
         }),
     })
 }
 
 /// Returns whether the runtime did not see an exit because it, or the whole node, was down, or the node ended it.
-pub(super) fn is_lost(exit: &Exit, pod: &[&Episode]) -> bool {
+pub(super) fn is_exit_lost(exit: &ExitRecord, pod: &[&Episode]) -> bool {
     if exit.node_restarted.is_some() {
         return true;
     }
-    let covers = |fact: &NodeFact| {
-        let to = fact.to.map_or(u64::MAX, |to| to.saturating_add(LOST));
-        let ran_before = exit.at.saturating_sub(exit.ran) <= fact.from;
-        is_down(fact) && ran_before && (fact.from.saturating_sub(NOTICED)..=to).contains(&exit.at)
-    };
     let mut facts = pod.iter().flat_map(|episode| &episode.node);
-    exit.reason == ExitReason::Unknown && facts.any(covers)
+    exit.reason == ExitReason::Unknown && facts.any(|fact| is_exit_in_downtime(exit, fact))
+}
+
+fn is_exit_in_downtime(exit: &ExitRecord, fact: &NodeFact) -> bool {
+    let from = fact.from.saturating_sub(DOWNTIME_NOTICED_WITHIN);
+    let to = fact.to.map_or(u64::MAX, |to| {
+        to.saturating_add(REPLACED_AFTER_DOWNTIME_WITHIN)
+    });
+    let ran_before = exit.at.saturating_sub(exit.ran) <= fact.from;
+    is_down(fact) && ran_before && (from..=to).contains(&exit.at)
 }
 
 fn is_down(fact: &NodeFact) -> bool {
-    matches!(fact.kind, FactKind::BackendDown { .. }) || fact.is_downtime()
+    matches!(fact.kind, NodeFactKind::BackendDown { .. }) || fact.is_downtime()
 }
 
-/// The last time that the runtime, or criscope, was down, if that was just before this start, and after the start `before`.
-fn lost<'a>(start: &'a Episode, before: Option<&Episode>) -> Option<&'a NodeFact> {
-    let is_before = |fact: &&NodeFact| {
-        // A restart of the node ends every sandbox, whenever it is replaced. Without a journal a run of before the boot tells of it.
-        let is_of_run = fact.booted() == Some(fact.from);
-        let is_end = fact.booted().is_some() && (before.is_some() || is_of_run);
-        let is_soon = |to: u64| to <= start.began && (is_end || start.began - to <= LOST);
-        fact.to.is_some_and(is_soon)
-    };
-    let facts = start.node.iter().filter(|fact| is_down(fact));
-    let was_there = |fact: &&NodeFact| before.is_none_or(|before| before.began < fact.from);
-    let facts = facts.filter(is_before).filter(was_there);
+/// The last downtime of the runtime, or of criscope, if it was just before this start and after the start `before`.
+fn downtime_before<'a>(start: &'a Episode, before: Option<&Episode>) -> Option<&'a NodeFact> {
+    let facts = start.node.iter().filter(|fact| {
+        let is_after_earlier_start = before.is_none_or(|before| before.began < fact.from);
+        // A restart of the node ends every sandbox, however late it is replaced. Without a journal a run from before the boot
+        // shows that there was one.
+        let is_shown_by_run = fact.booted() == Some(fact.from);
+        let ends_sandboxes = fact.booted().is_some() && (before.is_some() || is_shown_by_run);
+        let is_before_start = fact.to.is_some_and(|to| {
+            to <= start.began
+                && (ends_sandboxes || start.began - to <= REPLACED_AFTER_DOWNTIME_WITHIN)
+        });
+        is_down(fact) && is_after_earlier_start && is_before_start
+    });
     facts.max_by_key(|fact| (fact.booted().is_some(), fact.to))
 }

@@ -1,58 +1,59 @@
-//! What the rules found out: the cause of a delay or failure, as data. `words` makes the sentence.
+//! Causes of delays and failures, as data. The rules of the diagnosis find them; `words` makes the sentences.
 
 mod names;
 
 use std::sync::Arc;
 
-use super::before::Before;
+use super::before::Predecessor;
 use super::crash::CrashLoop;
-use super::fault::Fault;
-use super::node::Waits;
-use super::sandbox::Death;
+use super::fault::FaultClass;
+use super::node::EpisodeWait;
+use super::sandbox::SandboxDeath;
 use super::stopped::PodStop;
-use super::syncs::InGap;
-use super::work::Worker;
+use super::syncs::WorkInGap;
+use super::work::LongestWorker;
 use super::{kills::KillReason, kubelet::KubeletCause};
 use crate::call::episode::Kind;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::episode_store::{Awaited, Exit, OomKills};
-use crate::lifecycle::kubelet::images::Absent;
-use crate::lifecycle::kubelet::pulls::Pulling;
+use crate::lifecycle::episode_store::{AwaitedContainers, ContainerOomKills, ExitRecord};
+use crate::lifecycle::kubelet::images::MissingImage;
+use crate::lifecycle::kubelet::pulls::PullInFlight;
 use crate::lifecycle::node::{NodeFact, PressureShare};
 use crate::lifecycle::timeline::EpisodePhase;
-use crate::lifecycle::usual::{CROWD, Compared};
-use crate::lifecycle::view::Probe;
+use crate::lifecycle::usual::{ComparedDuration, MANY_STARTS};
+use crate::lifecycle::view::ProbeView;
 
 /// Why an episode took long, is incomplete, or failed; its `Display` is the headline. Durations in milliseconds, times of
 /// day in microseconds since 1970.
 #[derive(Debug)]
-pub(in crate::lifecycle) enum Cause<'a> {
+pub(crate) enum Cause<'a> {
     /// A call has been in flight for long.
-    InFlight(InFlight<'a>),
+    CallInFlight(CallInFlight<'a>),
     /// The newest failed call that no later one made good.
-    Failing(Failure<'a>),
-    /// The same of a start whose sandbox was never made, after which its pod was deleted; how long ago, in microseconds.
-    Deleted { ago: u64, failure: Failure<'a> },
+    CallFails(CallFailure<'a>),
+    /// A start whose sandbox was never made and whose pod was then deleted, `ago` microseconds before now.
+    DeletedWithoutSandbox { ago: u64, failure: CallFailure<'a> },
     /// Failed calls that a later one made good.
     Recovered {
-        failure: Failure<'a>,
+        failure: CallFailure<'a>,
         kind: Kind,
         took: f64,
     },
     /// The kubelet makes no further call in an incomplete start.
-    Silent { after: &'a EpisodeCall, since: f64 },
-    /// The same since it looked for an image that is absent.
-    ImageAbsent { image: Absent, since: f64 },
-    /// The same while it pulls an image for another pod; the one that is absent, if that is known.
-    PullWaits {
+    NoFurtherCall { after: &'a EpisodeCall, since: f64 },
+    /// The kubelet makes no further call since it looked for an image that is missing.
+    ImageMissing { image: MissingImage, since: f64 },
+    /// The kubelet makes no further call while it pulls an image for another pod. `image`: the missing image of this pod, if it
+    /// is known.
+    WaitsForPull {
         image: Option<Arc<str>>,
         since: f64,
-        pull: Pulling,
+        pull: PullInFlight,
     },
     /// A fact about the node that an unfinished episode waits for.
-    NodeBlocks {
+    WaitsForNode {
         fact: &'a NodeFact,
-        waits: Waits<'a>,
+        waits: EpisodeWait<'a>,
         now: u64,
     },
     /// Calls failed because their backend was away; a later one succeeded.
@@ -62,178 +63,184 @@ pub(in crate::lifecycle) enum Cause<'a> {
         took: f64,
         now: u64,
     },
-    /// Most of the time passed between calls, while this held.
+    /// Most of the time passed between calls, while this fact held.
     NodeInGap {
         fact: &'a NodeFact,
         took: f64,
-        of: f64,
+        total: f64,
         now: u64,
     },
-    /// Most of the time passed in this call, while this held.
+    /// Most of the time passed in one call, while this fact held.
     NodeInCall {
         fact: &'a NodeFact,
         call: &'a EpisodeCall,
-        of: f64,
+        total: f64,
         now: u64,
     },
-    /// A cause, and what the node was like meanwhile.
-    Beside {
+    /// A cause, with the conditions of the node at that time.
+    WithNodeConditions {
         cause: Box<Cause<'a>>,
-        beside: Beside<'a>,
+        conditions: NodeConditions<'a>,
     },
     /// A start waits until a container that was started has ended, or is ready: an init container.
-    Awaiting { awaited: Awaited<'a>, since: f64 },
-    /// A cause that does not tell of faults injected on purpose: the call that one held longest, and the number of other
-    /// calls with one.
-    Injected {
+    AwaitsContainer {
+        awaited: AwaitedContainers<'a>,
+        since: f64,
+    },
+    /// A cause whose sentence leaves out injected faults: `call` was held longest by one, `more` other calls had one.
+    WithInjectedFault {
         cause: Box<Cause<'a>>,
         call: &'a EpisodeCall,
         more: usize,
     },
     /// A start ended without a started container.
-    GivenUp { after: f64 },
+    NoContainerStarted { after: f64 },
     /// A container ends again and again.
     CrashLoop(CrashLoop<'a>),
-    /// A container ended soon after its start; and what is known besides.
-    Exited {
-        exit: &'a Exit,
+    /// A container ended soon after its start. `then`: the cause of the episode's duration.
+    ContainerExited {
+        exit: &'a ExitRecord,
         then: Box<Cause<'a>>,
     },
     /// An exec probe keeps failing in a container that is up.
-    ProbeFails { probe: Probe, then: Box<Cause<'a>> },
-    /// The kernel killed a process of a container that runs on, for lack of memory; how long ago the last time, in microseconds; and
-    /// what is known besides.
+    ProbeFails {
+        probe: ProbeView,
+        then: Box<Cause<'a>>,
+    },
+    /// The kernel killed processes of a container for lack of memory, the last one `ago` microseconds before now, and the
+    /// container runs on. `then`: the cause that would be shown without these kills.
     OomKills {
-        kills: &'a OomKills,
+        kills: &'a ContainerOomKills,
         ago: u64,
         then: Box<Cause<'a>>,
     },
-    /// The sandbox of the pod has ended without a request to stop it; how long ago, in microseconds. `is_stopped`: it was cleaned up
+    /// The sandbox of the pod ended without a request to stop it, `ago` microseconds before now. `is_stopped`: it was cleaned up
     /// since, but not replaced.
     SandboxDied {
-        death: Death<'a>,
+        death: SandboxDeath<'a>,
         ago: u64,
         is_stopped: bool,
     },
     /// The pod was stopped while containers ran.
     PodStopped(PodStop<'a>),
-    /// Containers of the pod ended with the node, and no call came for the pod since it was started again, at `booted` in microseconds since
-    /// 1970.
+    /// Containers of the pod ended with the node, and no call came for the pod since the node was started again, `booted`
+    /// microseconds after 1970.
     EndedWithNode {
         containers: Vec<&'a str>,
         booted: u64,
     },
-    /// What runs was started again: why, and what is known besides.
-    Again {
-        before: Before<'a>,
+    /// A container or a sandbox was started again. `before`: how its predecessor ended. `then`: the cause of the episode's
+    /// duration.
+    StartedAgain {
+        before: Predecessor<'a>,
         then: Box<Cause<'a>>,
     },
-    /// What the kubelet did, or waited for.
+    /// Work or a wait of the kubelet.
     Kubelet(KubeletCause<'a>),
-    /// Most of the time passed there.
-    Slow(Slow<'a>),
-    /// It did not take long, but a call took unusually long for this node.
-    Unusual {
+    /// Most of the time passed in one phase.
+    SlowPhase(SlowPhase<'a>),
+    /// The episode did not take long, but one of its calls took unusually long for this node.
+    UnusualCall {
         call: &'a EpisodeCall,
-        usual: Compared,
-        end: Quick<'a>,
+        usual: ComparedDuration,
+        end: NotSlow<'a>,
     },
     /// Nothing took long.
-    Quick(Quick<'a>),
+    NotSlow(NotSlow<'a>),
 }
 
-/// What the node was like during an episode.
+/// Conditions of the node during an episode that a cause is told with.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct Beside<'a> {
+pub(crate) struct NodeConditions<'a> {
     /// criscope was down just before the first call of a container of an unknown pod.
-    pub(super) unseen: Option<&'a NodeFact>,
-    /// So many pods started at the same time, if they were many.
-    pub(super) starts: Option<usize>,
-    /// What tasks of the node waited for.
-    pub(super) short: Option<PressureShare>,
+    pub(super) unseen_downtime: Option<&'a NodeFact>,
+    /// Number of concurrent pod starts, if above the threshold.
+    pub(super) concurrent_starts: Option<usize>,
+    /// The resource for which tasks of the node waited.
+    pub(super) short_of: Option<PressureShare>,
     /// The disk of the images was nearly full.
-    pub(super) full: Option<&'a NodeFact>,
+    pub(super) full_disk: Option<&'a NodeFact>,
     pub(super) now: u64,
 }
 
-impl Beside<'_> {
+impl NodeConditions<'_> {
     /// Returns whether there is nothing to add.
     pub(super) fn is_nothing(&self) -> bool {
-        self.unseen.is_none()
-            && self.starts.is_none()
-            && self.short.is_none()
-            && self.full.is_none()
+        self.unseen_downtime.is_none()
+            && self.concurrent_starts.is_none()
+            && self.short_of.is_none()
+            && self.full_disk.is_none()
     }
 }
 
 /// A call in flight.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct InFlight<'a> {
+pub(crate) struct CallInFlight<'a> {
     pub(super) call: &'a EpisodeCall,
     /// Why the kubelet stops a container, if that is known.
-    pub(super) kills_for: Option<KillReason>,
-    pub(super) work: Progress<'a>,
+    pub(super) kill_reason: Option<KillReason>,
+    pub(super) work: WorkProgress<'a>,
     /// Failed calls of the episode before it.
     pub(super) failures: u32,
-    pub(super) usual: Option<Compared>,
+    pub(super) usual: Option<ComparedDuration>,
 }
 
 /// The observed work for a call in flight.
 #[derive(Debug)]
-pub(in crate::lifecycle) enum Progress<'a> {
+pub(crate) enum WorkProgress<'a> {
     /// At work now.
-    Now(Worker<'a>),
+    Current(LongestWorker<'a>),
     /// The longest work; it has ended.
-    SoFar(Worker<'a>),
-    /// None was seen; `looked`: and processes were scanned.
+    SoFar(LongestWorker<'a>),
+    /// No work was seen. `looked`: whether processes were scanned.
     Unseen { looked: bool },
 }
 
 /// All failed attempts at the same call.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct Failure<'a> {
-    /// The last of them.
+pub(crate) struct CallFailure<'a> {
+    /// The last attempt.
     pub(super) last: &'a EpisodeCall,
     pub(super) tries: usize,
-    pub(super) how: How,
+    pub(super) kind: FailureKind,
     /// The work observed for these calls.
-    pub(super) work: Progress<'a>,
-    /// Later tries that were refused because the runtime still holds the name of this one.
-    pub(super) refused: usize,
-    /// Whether a later call succeeded.
-    pub(super) past: bool,
-    /// Whether another try was due and did not come, for a reason that is not known.
+    pub(super) work: WorkProgress<'a>,
+    /// Number of later tries that were refused because the runtime still holds the name of this one.
+    pub(super) refused_tries: usize,
+    /// True if a later call succeeded.
+    pub(super) is_resolved: bool,
+    /// True if another try was due and did not come, for a reason that is not known.
     pub(super) is_not_tried_again: bool,
     pub(super) now: u64,
 }
 
 /// How a call failed.
 #[derive(Debug)]
-pub(in crate::lifecycle) enum How {
-    /// The caller's deadline passed, so many times.
-    Late { deadline: f64, times: usize },
+pub(crate) enum FailureKind {
+    /// The caller's deadline passed, `times` times.
+    DeadlinePassed { deadline: f64, times: usize },
     /// The runtime itself gave up, before the caller's deadline or without one.
-    GaveUp { after: f64, deadline: Option<f64> },
+    RuntimeGaveUp { after: f64, deadline: Option<f64> },
     /// The runtime refused it because an earlier try holds the name, and why that try failed is not known.
-    Reserved { times: usize },
-    /// The caller cancelled, so many times.
-    Cancelled { longest: f64, times: usize },
+    NameReserved { times: usize },
+    /// The caller cancelled, `times` times.
+    CallerCancelled { longest: f64, times: usize },
     /// A fault was injected on purpose.
     Injected,
     /// A CNI plugin, if it is known which, or the network in general.
     Network {
         plugin: Option<String>,
-        fault: Option<Fault>,
+        fault: Option<FaultClass>,
     },
     /// The image of the sandbox's own container.
-    PauseImage { fault: Option<Fault> },
-    /// Any other error, and what its text proves.
-    Error { fault: Option<Fault> },
+    PauseImage { fault: Option<FaultClass> },
+    /// Any other error, with the class that its text proves.
+    Error { fault: Option<FaultClass> },
 }
 
-impl How {
-    /// What the error text proves.
-    pub(super) fn fault(&self) -> Option<Fault> {
+impl FailureKind {
+    /// The class that the error text proves.
+    pub(super) fn fault(&self) -> Option<FaultClass> {
         match self {
             Self::Network { fault, .. } | Self::PauseImage { fault } | Self::Error { fault } => {
                 *fault
@@ -245,44 +252,44 @@ impl How {
 
 /// The largest part of an episode's duration.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct Slow<'a> {
+pub(crate) struct SlowPhase<'a> {
     pub(super) took: f64,
-    pub(super) of: f64,
+    pub(super) total: f64,
     pub(super) phase: EpisodePhase,
-    pub(super) what: What<'a>,
-    /// The longest call of that part, beside what is usual.
-    pub(super) usual: Option<(&'a EpisodeCall, Compared)>,
+    pub(super) detail: SlowDetail<'a>,
+    /// The longest call of the phase, compared with the usual duration.
+    pub(super) usual: Option<(&'a EpisodeCall, ComparedDuration)>,
 }
 
-/// What is known about that part.
+/// Details of the slow phase.
 #[derive(Debug)]
-pub(in crate::lifecycle) enum What<'a> {
+pub(crate) enum SlowDetail<'a> {
     /// The longest CNI plugin, if one was seen, and whether it accounts for the whole.
     Network {
-        worker: Option<Worker<'a>>,
+        worker: Option<LongestWorker<'a>>,
         whole: bool,
     },
     /// The number of images, the longest pull, and the longest step within pulls.
     Pull {
         images: usize,
         longest: Option<&'a EpisodeCall>,
-        layer: Option<Worker<'a>>,
+        layer: Option<LongestWorker<'a>>,
     },
     /// The longest time without a call, and the call after it.
     Outside {
         longest: Option<(f64, &'a EpisodeCall)>,
-        /// What the kubelet's spans say of it.
-        work: Option<InGap<'a>>,
+        /// The kubelet's work in this time, if its spans show it.
+        work: Option<WorkInGap<'a>>,
     },
     /// The number of init containers, and the name and time of the longest.
     Init {
         waits: usize,
         longest: Option<(&'a str, f64)>,
     },
-    /// The container that was waited for, how it ended, and whether it was started again.
+    /// A stopped container, its exit, and whether it was started again.
     Stop {
         container: Option<&'a str>,
-        exit: Option<&'a Exit>,
+        exit: Option<&'a ExitRecord>,
         again: bool,
     },
     /// Calls of one method.
@@ -291,113 +298,117 @@ pub(in crate::lifecycle) enum What<'a> {
         longest: Option<&'a EpisodeCall>,
         count: usize,
         /// The worker that accounts for most of the time.
-        worker: Option<Worker<'a>>,
-        /// Whether any work was seen.
+        worker: Option<LongestWorker<'a>>,
+        /// True if any work was seen.
         seen: bool,
     },
 }
 
 /// An episode that was not slow.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct Quick<'a> {
+pub(crate) struct NotSlow<'a> {
     pub(super) took: f64,
-    pub(super) end: End<'a>,
+    pub(super) end: EpisodeOutcome<'a>,
 }
 
-/// What it came to.
+/// Outcome of an episode.
 #[derive(Debug)]
-pub(in crate::lifecycle) enum End<'a> {
-    /// Containers of the pod were started; the CRI does not say whether more will follow. Those that have not ended.
-    Up(Vec<&'a str>),
-    /// A single container runs, and no call followed: it is an init container, or the only one.
-    Alone { container: &'a str, since: f64 },
-    /// Its last container has done its work.
-    Done(&'a Exit),
+pub(crate) enum EpisodeOutcome<'a> {
+    /// Containers of the pod were started and have not ended. The CRI does not say whether more will follow.
+    ContainersUp(Vec<&'a str>),
+    /// One container runs, and no call followed: it is an init container, or the only container.
+    OneContainerUp { container: &'a str, since: f64 },
+    /// The last container of the pod has done its work.
+    ContainerDone(&'a ExitRecord),
     /// A container was started again.
     ContainerUp(Option<&'a str>),
     /// Only an image was pulled.
-    Pulled,
+    ImagePulled,
     /// Only a container was stopped.
     ContainerStopped(&'a str),
     /// The pod was stopped.
-    Gone,
-    /// It is incomplete.
-    Begun,
+    PodStopped,
+    /// The episode is incomplete.
+    Incomplete,
 }
 
 impl Cause<'_> {
-    /// Returns whether it says how many pods start at the same time.
+    /// Returns whether its sentence says how many pods start at the same time.
     pub(super) fn counts_starts(&self) -> bool {
         let usual = match self {
-            Self::InFlight(call) => call.usual.as_ref(),
-            Self::Slow(slow) => slow.usual.as_ref().map(|(_, usual)| usual),
-            Self::Unusual { usual, .. } => Some(usual),
+            Self::CallInFlight(call) => call.usual.as_ref(),
+            Self::SlowPhase(slow) => slow.usual.as_ref().map(|(_, usual)| usual),
+            Self::UnusualCall { usual, .. } => Some(usual),
             _ => None,
         };
-        usual.is_some_and(|usual| usual.is_unusual && usual.starts >= CROWD)
+        usual.is_some_and(|usual| usual.is_unusual && usual.starts >= MANY_STARTS)
     }
 
-    /// The containers that are up, if all is well with them as far as this cause goes.
+    /// The containers that are up, if this cause shows no problem with them.
     pub(super) fn up(&self) -> Vec<&str> {
         match self {
-            Self::Beside { cause, .. }
-            | Self::Again { then: cause, .. }
+            Self::WithNodeConditions { cause, .. }
+            | Self::StartedAgain { then: cause, .. }
             | Self::OomKills { then: cause, .. } => cause.up(),
-            Self::Quick(quick) | Self::Unusual { end: quick, .. } => match &quick.end {
-                End::Up(names) => names.clone(),
-                End::Alone { container, .. } => vec![container],
-                End::ContainerUp(name) => name.iter().copied().collect(),
+            Self::NotSlow(quick) | Self::UnusualCall { end: quick, .. } => match &quick.end {
+                EpisodeOutcome::ContainersUp(names) => names.clone(),
+                EpisodeOutcome::OneContainerUp { container, .. } => vec![container],
+                EpisodeOutcome::ContainerUp(name) => name.iter().copied().collect(),
                 _ => Vec::new(),
             },
             _ => Vec::new(),
         }
     }
 
-    /// Returns whether it says how a run of a container or a sandbox ended.
-    pub(super) fn tells_of_an_end(&self) -> bool {
+    /// Returns whether its sentence says how a run of a container or a sandbox ended.
+    pub(super) fn says_how_a_run_ended(&self) -> bool {
         match self {
-            Self::Beside { cause, .. } => cause.tells_of_an_end(),
-            Self::Again { .. } | Self::Exited { .. } | Self::EndedWithNode { .. } => true,
-            Self::Kubelet(cause) => matches!(cause, KubeletCause::Killed { .. }),
-            Self::Quick(quick) => matches!(quick.end, End::Done(_)),
+            Self::WithNodeConditions { cause, .. } => cause.says_how_a_run_ended(),
+            Self::StartedAgain { .. }
+            | Self::ContainerExited { .. }
+            | Self::EndedWithNode { .. } => true,
+            Self::Kubelet(cause) => matches!(cause, KubeletCause::ContainerKilled { .. }),
+            Self::NotSlow(quick) => matches!(quick.end, EpisodeOutcome::ContainerDone(_)),
             _ => false,
         }
     }
 
-    /// Returns whether something is the matter, rather than slow or over.
+    /// Returns whether the pod has a problem now. Slow or ended is no problem.
     pub(super) fn is_problem(&self) -> bool {
         match self {
-            Self::Beside { cause, .. } | Self::Injected { cause, .. } => cause.is_problem(),
+            Self::WithNodeConditions { cause, .. } | Self::WithInjectedFault { cause, .. } => {
+                cause.is_problem()
+            }
             Self::Kubelet(cause) => matches!(
                 cause,
-                KubeletCause::KeepsKilling(_)
-                    | KubeletCause::SyncFails(_)
-                    | KubeletCause::HookRuns { .. }
+                KubeletCause::KillLoop(_)
+                    | KubeletCause::FailingSync(_)
+                    | KubeletCause::HookInFlight { .. }
             ),
-            Self::InFlight(_)
-            | Self::Failing(_)
-            | Self::Silent { .. }
-            | Self::ImageAbsent { .. }
-            | Self::PullWaits { .. }
-            | Self::NodeBlocks { .. }
-            | Self::Awaiting { .. }
-            | Self::GivenUp { .. }
+            Self::CallInFlight(_)
+            | Self::CallFails(_)
+            | Self::NoFurtherCall { .. }
+            | Self::ImageMissing { .. }
+            | Self::WaitsForPull { .. }
+            | Self::WaitsForNode { .. }
+            | Self::AwaitsContainer { .. }
+            | Self::NoContainerStarted { .. }
             | Self::EndedWithNode { .. }
             | Self::CrashLoop(_)
-            | Self::Exited { .. }
+            | Self::ContainerExited { .. }
             | Self::ProbeFails { .. }
             | Self::OomKills { .. }
             | Self::SandboxDied { .. } => true,
-            Self::Deleted { .. }
+            Self::DeletedWithoutSandbox { .. }
             | Self::PodStopped(_)
             | Self::Recovered { .. }
             | Self::BackendWasAway { .. }
             | Self::NodeInGap { .. }
             | Self::NodeInCall { .. }
-            | Self::Again { .. }
-            | Self::Slow(_)
-            | Self::Unusual { .. }
-            | Self::Quick(_) => false,
+            | Self::StartedAgain { .. }
+            | Self::SlowPhase(_)
+            | Self::UnusualCall { .. }
+            | Self::NotSlow(_) => false,
         }
     }
 }

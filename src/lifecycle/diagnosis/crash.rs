@@ -8,44 +8,48 @@ use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::episode_store::{Episode, Exit};
+use crate::lifecycle::episode_store::{Episode, ExitRecord};
 
 /// How long after its last exit a running container counts as crash looping, in microseconds: twice the kubelet's longest
 /// back-off, and the run after which the kubelet begins its back-off anew.
-const RECENT: u64 = 10 * 60 * 1_000_000;
+const CRASH_LOOP_LASTS: u64 = 10 * 60 * 1_000_000;
+
+/// A container that ran for this long, in microseconds, and runs again has done its work.
+const DONE_AFTER: u64 = 60_000_000;
 
 /// A crash loop of a container.
 #[derive(Clone, Debug)]
-pub(in crate::lifecycle) struct CrashLoop<'a> {
+pub(crate) struct CrashLoop<'a> {
     pub(super) container: &'a str,
-    /// Its last exit.
-    pub(super) last: &'a Exit,
-    /// Successful starts that were seen, and the time from the first to the last event, in microseconds.
+    /// The last exit of the container.
+    pub(super) last: &'a ExitRecord,
+    /// Successful starts that were seen.
     pub(super) starts: usize,
+    /// From the first start to the last event, in microseconds.
     pub(super) window: u64,
-    /// Whether the pod was stopped since.
+    /// True if the pod was stopped since.
     pub(super) is_over: bool,
 }
 
 impl CrashLoop<'_> {
-    /// When it ended last, in microseconds since 1970.
+    /// The last end of the container, in microseconds since 1970.
     pub(super) fn at(&self) -> u64 {
         self.last.at
     }
 }
 
 /// An exit and the id of its sandbox; empty if unknown.
-type SandboxExit<'a> = (&'a Exit, &'a str);
+type SandboxExit<'a> = (&'a ExitRecord, &'a str);
 
 /// The runs of a container in a pod. Times in microseconds since 1970.
 #[derive(Debug, Default)]
-struct Runs<'a> {
+struct ContainerRuns<'a> {
     /// Exits without a stop request, in order.
-    ends: Vec<SandboxExit<'a>>,
-    /// Successful starts, from and to, in order. One may end after the exit of its own run.
+    exits: Vec<SandboxExit<'a>>,
+    /// Successful starts, begin and end, in order. A start may end after the exit of its own run.
     starts: Vec<(u64, u64)>,
-    /// Whether the sandbox of the last exit was stopped after it.
-    is_gone: bool,
+    /// True if the sandbox of the last exit was stopped after it.
+    is_sandbox_stopped: bool,
 }
 
 /// Stop requests: by container name, and by sandbox id.
@@ -65,39 +69,38 @@ impl<'a> StopRequests<'a> {
         };
     }
 
-    /// Returns whether a stop was requested while it ran; then its exit code does not matter.
-    fn has(&self, &(exit, sandbox): &SandboxExit<'_>) -> bool {
-        let run = exit.at.saturating_sub(exit.ran)..=exit.at;
-        let within = |asked: &BTreeSet<(&str, u64)>, name| {
-            let mut asked = asked.range((name, *run.start())..=(name, *run.end()));
-            asked.next().is_some()
-        };
-        within(&self.containers, &*exit.container) || within(&self.sandboxes, sandbox)
+    /// Returns whether a stop was requested while the container ran. Then its exit code does not matter.
+    fn include(&self, &(exit, sandbox): &SandboxExit<'_>) -> bool {
+        let (began, ended) = (exit.at.saturating_sub(exit.ran), exit.at);
+        let name = &*exit.container;
+        let mut of_container = self.containers.range((name, began)..=(name, ended));
+        let mut of_sandbox = self.sandboxes.range((sandbox, began)..=(sandbox, ended));
+        of_container.next().is_some() || of_sandbox.next().is_some()
     }
 
-    /// Returns whether the sandbox was stopped after that exit.
-    fn has_followed(&self, &(exit, sandbox): &SandboxExit<'_>) -> bool {
+    /// Returns whether the sandbox was stopped after this exit.
+    fn follow(&self, &(exit, sandbox): &SandboxExit<'_>) -> bool {
         let later = (sandbox, exit.at)..=(sandbox, u64::MAX);
         self.sandboxes.range(later).next().is_some()
     }
 }
 
 /// The runs of the containers that exited, by name.
-fn runs<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, Runs<'a>> {
-    let mut runs = BTreeMap::<&str, Runs<'_>>::new();
+fn runs<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, ContainerRuns<'a>> {
+    let mut runs = BTreeMap::<&str, ContainerRuns<'_>>::new();
     for episode in episodes {
         let sandbox = episode.sandbox_id.as_deref().unwrap_or_default();
         for exit in &episode.exits {
             let run = runs.entry(&exit.container).or_default();
-            run.ends.push((exit, sandbox));
+            run.exits.push((exit, sandbox));
         }
     }
-    let mut asked = StopRequests::default();
+    let mut stop_requests = StopRequests::default();
     let calls = episodes
         .iter()
         .flat_map(|e| e.calls.iter().map(move |c| (*e, c)));
     for (episode, call) in calls {
-        asked.note(episode, call);
+        stop_requests.note(episode, call);
         let started = call.method == Method::StartContainer && call.has_ended(Ending::Ok);
         let name = call.container_name().filter(|_| started);
         if let Some(run) = name.and_then(|name| runs.get_mut(name)) {
@@ -105,55 +108,62 @@ fn runs<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, Runs<'a>> {
         }
     }
     for run in runs.values_mut() {
-        run.ends.retain(|end| {
-            let is_fault = has_run(end.0, episodes) && !end.0.ordered;
-            is_fault && !asked.has(end) && !before::is_lost(end.0, episodes)
+        run.exits.retain(|end| {
+            let is_fault = has_run(end.0, episodes) && !end.0.stop_requested;
+            is_fault && !stop_requests.include(end) && !before::is_exit_lost(end.0, episodes)
         });
-        run.ends.sort_by_key(|(exit, _)| exit.at);
+        run.exits.sort_by_key(|(exit, _)| exit.at);
         run.starts.sort_unstable();
         run.forget_before_long_run();
-        let last = run.ends.last();
-        run.is_gone = last.is_some_and(|end| asked.has_followed(end));
+        let last = run.exits.last();
+        run.is_sandbox_stopped = last.is_some_and(|end| stop_requests.follow(end));
     }
     runs
 }
 
-impl<'a> Runs<'a> {
-    /// Drops what was before the last long run, with which a series begins.
+impl<'a> ContainerRuns<'a> {
+    /// Drops the runs before the last long one, with which a series begins.
     fn forget_before_long_run(&mut self) {
-        let Some(first) = self.ends.iter().rposition(|(exit, _)| exit.ran >= RECENT) else {
+        let Some(first) = self
+            .exits
+            .iter()
+            .rposition(|(exit, _)| exit.ran >= CRASH_LOOP_LASTS)
+        else {
             return;
         };
-        self.ends.drain(..first);
-        if let Some((exit, _)) = self.ends.first() {
+        self.exits.drain(..first);
+        if let Some((exit, _)) = self.exits.first() {
             let began = exit.at.saturating_sub(exit.ran);
             self.starts.retain(|(_, to)| *to >= began);
         }
     }
 
-    /// Returns whether the last exit is part of a crash loop. `is_down`: it has not started again.
+    /// Returns whether the last exit is part of a crash loop. `is_down`: whether the container has not started again.
     fn keeps_ending(&self, is_down: bool) -> bool {
-        let Some(&(last, sandbox)) = self.ends.last() else {
+        let Some(&(last, sandbox)) = self.exits.last() else {
             return false;
         };
-        let is_good = |end: &&SandboxExit<'_>| end.0.code == 0;
-        // One that failed and one that was not observed, as when its shim was killed, are no series.
-        let is_unseen = |end: &&SandboxExit<'_>| end.0.reason == ExitReason::Unknown;
-        let unseen = self.ends.iter().filter(is_unseen).count();
-        let good = self.ends.iter().filter(is_good).count();
-        let failed = unseen.max(self.ends.len() - good - unseen);
+        let exits = self.exits.iter().map(|(exit, _)| exit);
+        // A failed run and a run whose end was not observed, for example because its shim was killed, are no series.
+        let unseen = exits
+            .clone()
+            .filter(|exit| exit.reason == ExitReason::Unknown);
+        let unseen = unseen.count();
+        let good = exits.filter(|exit| exit.code == 0).count();
+        let failed = unseen.max(self.exits.len() - good - unseen);
         // An init container runs once in every sandbox.
-        let here = || self.ends.iter().filter(|end| end.1 == sandbox);
+        let here = self.exits.iter().filter(|(_, other)| *other == sandbox);
+        let good_here = here.clone().filter(|(exit, _)| exit.code == 0).count();
         // A job that failed and then succeeded is done.
-        let is_done = is_down && last.code == 0 && here().filter(is_good).count() == 1;
-        (failed >= 2 || here().count() >= 3) && !is_done
+        let is_done = is_down && last.code == 0 && good_here == 1;
+        (failed >= 2 || here.count() >= 3) && !is_done
     }
 
-    /// Its crash loop, if any. `now` in microseconds since 1970.
+    /// The crash loop that these runs are, if any. `now` in microseconds since 1970.
     fn crash_loop(&self, container: &'a str, now: u64) -> Option<CrashLoop<'a>> {
-        let (last, _) = *self.ends.last()?;
+        let (last, _) = *self.exits.last()?;
         let is_down = self.starts.last().is_none_or(|(from, _)| *from <= last.at);
-        let is_recent = now.saturating_sub(last.at) < RECENT;
+        let is_recent = now.saturating_sub(last.at) < CRASH_LOOP_LASTS;
         if !self.keeps_ending(is_down) || !(is_down || is_recent) {
             return None;
         }
@@ -164,7 +174,7 @@ impl<'a> Runs<'a> {
             last,
             starts: self.starts.len(),
             window: ended.max(last.at).saturating_sub(began),
-            is_over: is_down && self.is_gone,
+            is_over: is_down && self.is_sandbox_stopped,
         })
     }
 }
@@ -176,35 +186,39 @@ pub(super) fn loops<'a>(episodes: &[&'a Episode], now: u64) -> BTreeMap<&'a str,
         .collect()
 }
 
-/// Returns whether the container has run. A runtime reports an exit, with a code of its own, of a container that could not be
-/// started as well.
-fn has_run(exit: &Exit, pod: &[&Episode]) -> bool {
-    let started = |call: &EpisodeCall| {
-        let container = call.container.as_deref();
-        call.method == Method::StartContainer
-            && call.has_ended(Ending::Ok)
-            && container.is_some_and(|c| *c.name == *exit.container && c.attempt == exit.attempt)
-    };
-    exit.ran > 0 || pod.iter().flat_map(|e| &e.calls).any(started)
+/// Returns whether the container has run. A runtime also reports an exit, with a code of its own, for a container that could not
+/// be started.
+fn has_run(exit: &ExitRecord, pod: &[&Episode]) -> bool {
+    let mut calls = pod.iter().flat_map(|episode| &episode.calls);
+    exit.ran > 0
+        || calls.any(|call| {
+            let container = call.container.as_deref();
+            call.method == Method::StartContainer
+                && call.has_ended(Ending::Ok)
+                && container
+                    .is_some_and(|c| *c.name == *exit.container && c.attempt == exit.attempt)
+        })
 }
 
-/// The last exit in an episode that is a fault: that of a container that ran, was not asked to end, and had run only briefly
-/// or is still down.
-pub(super) fn afterwards<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<&'a Exit> {
+/// The last exit in an episode that is a fault: the container ran, was not asked to end, and had run only briefly or is still
+/// down.
+pub(super) fn faulty_exit<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<&'a ExitRecord> {
     let mut failed = episode.exits.iter().rev().filter(|exit| exit.code != 0);
     // A stop kills its containers.
     let failed = failed.next().filter(|_| episode.kind != Kind::Stop)?;
     let sandbox = episode.sandbox_id.as_deref().unwrap_or_default();
-    let calls = || {
-        pod.iter()
-            .flat_map(|e| e.calls.iter().map(move |c| (*e, c)))
-    };
-    let mut asked = StopRequests::default();
-    calls().for_each(|(episode, call)| asked.note(episode, call));
-    let is_own = has_run(failed, pod) && !failed.ordered && !asked.has(&(failed, sandbox));
-    // One that ran for long has done its work, if it runs again; running out of memory counts at any age.
-    let soon = failed.ran < 60_000_000 || failed.reason == ExitReason::OomKilled;
-    let again = calls().any(|(_, call)| {
+    let mut stop_requests = StopRequests::default();
+    for episode in pod {
+        for call in &episode.calls {
+            stop_requests.note(episode, call);
+        }
+    }
+    let is_requested = failed.stop_requested || stop_requests.include(&(failed, sandbox));
+    let is_own = has_run(failed, pod) && !is_requested;
+    // A container that ran for long and runs again has done its work; running out of memory counts at any age.
+    let soon = failed.ran < DONE_AFTER || failed.reason == ExitReason::OomKilled;
+    let mut calls = pod.iter().flat_map(|episode| &episode.calls);
+    let again = calls.any(|call| {
         call.method == Method::StartContainer
             && call.has_ended(Ending::Ok)
             && call.container_name() == Some(&*failed.container)

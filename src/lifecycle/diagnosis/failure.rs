@@ -1,13 +1,13 @@
 //! Failed calls, current and past.
 
-use super::cause::{Failure, How, Progress};
-use super::fault::{self, Fault};
+use super::cause::{CallFailure, FailureKind, WorkProgress};
+use super::fault::{self, FaultClass};
 use super::work;
 use crate::call::{Ending, FaultKind};
 use crate::cri::Method;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::episode_store::Episode;
-use crate::lifecycle::node::FactKind;
+use crate::lifecycle::node::NodeFactKind;
 use crate::lifecycle::process_scanner::WorkKind;
 
 fn is_same(one: &EpisodeCall, other: &EpisodeCall) -> bool {
@@ -16,8 +16,8 @@ fn is_same(one: &EpisodeCall, other: &EpisodeCall) -> bool {
         && one.container_name() == other.container_name()
 }
 
-/// Returns whether the same call failed before, after at least the time that this one has taken, and tells more: an error, or work
-/// that has not been observed for this one yet.
+/// Returns whether the same call failed before after at least as long a time, and says more than this one: it has an error, or
+/// observed work where this one has none yet.
 pub(super) fn is_retry(episode: &Episode, call: &EpisodeCall) -> bool {
     let mut calls = episode.calls.iter();
     calls.any(|c| {
@@ -28,24 +28,23 @@ pub(super) fn is_retry(episode: &Episode, call: &EpisodeCall) -> bool {
 }
 
 /// The newest failure that no later call resolved.
-pub(super) fn unresolved(episode: &Episode) -> Option<&EpisodeCall> {
+pub(super) fn newest_unresolved(episode: &Episode) -> Option<&EpisodeCall> {
     all_unresolved(episode).next()
 }
 
-/// All of them, the newest first.
+/// All failures that no later call resolved, the newest first.
 pub(super) fn all_unresolved(episode: &Episode) -> impl Iterator<Item = &EpisodeCall> {
     let calls = episode.calls.iter().enumerate().rev();
     let bad = calls.filter(|(_, call)| call.is_bad());
     let open = bad.filter(|(i, call)| {
         let mut later = episode.calls.range(i + 1..);
-        !later.any(|later| makes_good(later, call))
+        !later.any(|later| resolves(later, call))
     });
     open.map(|(_, call)| call)
 }
 
-/// Returns whether a success resolves an earlier failure: that of the same call, and for a StartContainer also that of its
-/// CreateContainer.
-fn makes_good(later: &EpisodeCall, failed: &EpisodeCall) -> bool {
+/// Returns whether a success resolves an earlier failure of the same call, or, for a StartContainer, of its CreateContainer.
+fn resolves(later: &EpisodeCall, failed: &EpisodeCall) -> bool {
     let started = later.method == Method::StartContainer
         && failed.method == Method::CreateContainer
         && later.container_name() == failed.container_name();
@@ -53,9 +52,9 @@ fn makes_good(later: &EpisodeCall, failed: &EpisodeCall) -> bool {
 }
 
 /// The failure with the most tries, of an episode in which all were resolved.
-pub(super) fn worst(episode: &Episode) -> Option<&EpisodeCall> {
-    let bad = || episode.calls.iter().filter(|call| call.is_bad());
-    bad().max_by_key(|call| bad().filter(|c| is_same(c, call)).count())
+pub(super) fn most_tried(episode: &Episode) -> Option<&EpisodeCall> {
+    let failed = episode.calls.iter().filter(|call| call.is_bad());
+    failed.max_by_key(|call| tries(episode, call))
 }
 
 /// The number of failed attempts at the same call.
@@ -64,101 +63,103 @@ pub(super) fn tries(episode: &Episode, call: &EpisodeCall) -> usize {
     calls.filter(|c| c.is_bad() && is_same(c, call)).count()
 }
 
-/// The failure of `call` and of earlier attempts at it. `past`: it was resolved.
-pub(super) fn of<'a>(
+/// The failure of `call` and of earlier attempts at it. `is_resolved`: whether a later call succeeded.
+pub(super) fn call_failure<'a>(
     episode: &'a Episode,
     call: &'a EpisodeCall,
     now: u64,
-    past: bool,
-) -> Failure<'a> {
+    is_resolved: bool,
+) -> CallFailure<'a> {
     let calls = episode.calls.iter();
     let failed: Vec<_> = calls.filter(|c| c.is_bad() && is_same(c, call)).collect();
-    // What a refused try says is that an earlier one was not undone. That one is the cause.
+    // A try is refused because an earlier one was not undone. The earlier one is the cause.
     let last = failed.iter().rposition(|c| !is_refusal(c));
     let refused = failed.len() - last.map_or(0, |at| at + 1);
     let (last, refused) = match last {
         Some(at) => (failed[at], refused),
         None => (call, 0),
     };
-    Failure {
+    CallFailure {
         last,
         tries: failed.len() - refused,
-        how: how(last, &failed),
+        kind: failure_kind(last, &failed),
         work: progress(&failed),
-        refused,
-        past,
-        is_not_tried_again: !past && is_not_tried_again(episode, now),
+        refused_tries: refused,
+        is_resolved,
+        is_not_tried_again: !is_resolved && is_not_tried_again(episode, now),
         now,
     }
 }
 
-/// Returns whether the kubelet has not tried again although it was there.
+/// Returns whether the kubelet has not tried again although it was running.
 fn is_not_tried_again(episode: &Episode, now: u64) -> bool {
     let mut facts = episode.node.iter();
     let is_away = facts.any(|fact| {
-        let no_caller = fact.is_of_criscope() || fact.kind == FactKind::NoKubelet;
+        let no_caller = fact.is_of_criscope() || fact.kind == NodeFactKind::NoKubelet;
         no_caller && fact.within(episode.ended, now) > 0
     });
     episode.is_not_tried_again(now) && !is_away
 }
 
-fn progress<'a>(failed: &[&'a EpisodeCall]) -> Progress<'a> {
+fn progress<'a>(failed: &[&'a EpisodeCall]) -> WorkProgress<'a> {
     let looked = failed.iter().any(|call| call.scanned);
-    let most = work::most(&failed.iter().copied());
-    most.map_or(Progress::Unseen { looked }, Progress::SoFar)
+    let most = work::longest_of_all_kinds(&failed.iter().copied());
+    most.map_or(WorkProgress::Unseen { looked }, WorkProgress::SoFar)
 }
 
-fn how(last: &EpisodeCall, failed: &[&EpisodeCall]) -> How {
-    // Code and text are those that the fault was told to have.
+fn failure_kind(last: &EpisodeCall, failed: &[&EpisodeCall]) -> FailureKind {
+    // Code and text are those of the fault's rule, not of a runtime.
     if is_injected(last) {
-        return How::Injected;
+        return FailureKind::Injected;
     }
     if is_refusal(last) {
         let times = failed.len();
-        return How::Reserved { times };
+        return FailureKind::NameReserved { times };
     }
     let ending = last.outcome().map(|outcome| outcome.ending);
-    let is_alike = |c: &&&EpisodeCall| match ending {
-        Some(Ending::Deadline) => is_late(c),
-        Some(ending) => c.has_ended(ending),
+    let alike = failed.iter().filter(|call| match ending {
+        Some(Ending::Deadline) => is_late(call),
+        Some(ending) => call.has_ended(ending),
         None => false,
-    };
-    let alike = || failed.iter().filter(is_alike);
-    let said = last.error().is_some();
+    });
+    let has_error = last.error().is_some();
     match ending {
-        Some(Ending::Deadline) if is_late(last) => How::Late {
+        Some(Ending::Deadline) if is_late(last) => FailureKind::DeadlinePassed {
             deadline: last.deadline_ms().unwrap_or(last.duration_ms()),
-            times: alike().count(),
+            times: alike.count(),
         },
-        Some(Ending::Deadline) => How::GaveUp {
+        Some(Ending::Deadline) => FailureKind::RuntimeGaveUp {
             after: last.duration_ms(),
             deadline: last.deadline_ms(),
         },
-        // A status of this code is the runtime's; a caller that cancels gets none.
-        Some(Ending::Cancelled) if !said => How::Cancelled {
-            longest: millis(alike().map(|c| c.elapsed_us()).max().unwrap_or_default()),
-            times: alike().count(),
+        // A status with this code is the runtime's; a caller that cancels gets none.
+        Some(Ending::Cancelled) if !has_error => FailureKind::CallerCancelled {
+            times: alike.clone().count(),
+            longest: millis(alike.map(|c| c.elapsed_us()).max().unwrap_or_default()),
         },
-        _ => error(last),
+        _ => error_kind(last),
     }
 }
 
-fn error(last: &EpisodeCall) -> How {
-    let fault = Fault::of(last);
+fn error_kind(last: &EpisodeCall) -> FailureKind {
+    let fault = FaultClass::from_call(last);
     if fault::is_of_sandbox_image(last) {
-        return How::PauseImage { fault };
+        return FailureKind::PauseImage { fault };
     }
     if fault::is_of_network(last) {
-        let text = message(last);
-        // The text may name the plugin in a way that cannot be read; it need not be the one that was seen.
-        let seen = || only_plugin(last).filter(|_| !fault::names_plugin(text));
-        let plugin = fault::plugin(text).or_else(seen);
-        return How::Network { plugin, fault };
+        let text = error_message(last);
+        let plugin = match fault::plugin(text) {
+            Some(plugin) => Some(plugin),
+            // The text names a plugin in a way that cannot be read, and it need not be the one that was seen.
+            None if fault::names_plugin(text) => None,
+            None => only_plugin(last),
+        };
+        return FailureKind::Network { plugin, fault };
     }
-    How::Error { fault }
+    FailureKind::Error { fault }
 }
 
-/// Returns whether it failed on purpose, without reaching the runtime.
+/// Returns whether the call failed on purpose, without reaching the runtime.
 pub(super) fn is_injected(call: &EpisodeCall) -> bool {
     call.fault
         .is_some_and(|fault| fault.kind() == FaultKind::Fail)
@@ -166,12 +167,14 @@ pub(super) fn is_injected(call: &EpisodeCall) -> bool {
 
 /// A caller's clock starts before ours, and a runtime gives up a little before the deadline that it was sent. In
 /// milliseconds.
-const SLACK: f64 = 100.0;
+const DEADLINE_TOLERANCE_MS: f64 = 100.0;
 
 /// Returns whether the caller's deadline had passed at the end.
 fn is_late(call: &EpisodeCall) -> bool {
-    let ran_out = |deadline: f64| call.duration_ms() + SLACK.min(deadline / 10.0) >= deadline;
-    call.has_ended(Ending::Deadline) && call.deadline_ms().is_some_and(ran_out)
+    call.has_ended(Ending::Deadline)
+        && call.deadline_ms().is_some_and(|deadline| {
+            call.duration_ms() + DEADLINE_TOLERANCE_MS.min(deadline / 10.0) >= deadline
+        })
 }
 
 /// Returns whether the runtime refused because it still holds the name for an earlier attempt.
@@ -184,14 +187,14 @@ fn is_refusal(call: &EpisodeCall) -> bool {
 }
 
 /// The error message of a call.
-pub(super) fn message(call: &EpisodeCall) -> &str {
+pub(super) fn error_message(call: &EpisodeCall) -> &str {
     call.error().map_or("", |error| error)
 }
 
-/// The CNI plugin that was seen during the call, if there was only one: of several it is not known which one failed.
+/// The CNI plugin that was seen during the call, if there was only one. Of several plugins any may have failed.
 fn only_plugin(call: &EpisodeCall) -> Option<String> {
-    let plugins = || call.work.iter().filter(|work| work.kind == WorkKind::Cni);
-    let first = plugins().next()?;
-    let is_only = plugins().all(|work| work.name == first.name);
+    let mut plugins = call.work.iter().filter(|work| work.kind == WorkKind::Cni);
+    let first = plugins.next()?;
+    let is_only = plugins.all(|work| work.name == first.name);
     is_only.then(|| (*first.name).to_owned())
 }

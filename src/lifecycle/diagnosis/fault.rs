@@ -1,52 +1,56 @@
-//! What an error text proves. Each row of the table is a class of faults and the wordings of containerd, CRI-O, runc, crun,
+//! Classes of faults that an error text proves. Each row of the table is a class of faults and the wordings of containerd, CRI-O, runc, crun,
 //! libcni and the built-in runtime that only this fault has. A text that matches no row has no class: it is shown as it is.
 
+mod plugin;
 mod server;
 
 use std::borrow::Cow;
 
 use crate::cri::Method;
 use crate::cri::status::Code;
+use crate::lifecycle::diagnosis::failure::error_message;
 use crate::lifecycle::episode_call::EpisodeCall;
 
-/// Where a wording counts.
+pub(super) use self::plugin::{names_plugin, plugin};
+
+/// The calls in which a wording counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scope {
+enum FaultScope {
     Any,
-    /// Pulls, also that of the pause image.
+    /// Pulls, including the pull of the pause image.
     Image,
     /// CreateContainer and StartContainer.
     Container,
-    /// Any but pulls: the same words of a registry mean its disk or its limits.
+    /// All calls but pulls: the same words of a registry mean its disk or its limits.
     Node,
     /// Networks of sandboxes.
     Network,
-    /// Calls in which no program of a container runs: those that are missing are the node's.
+    /// Calls in which no program of a container runs, so that a missing program is one of the node.
     NoContainer,
 }
 
-use Scope::{Any, Container, Image, Network, NoContainer, Node};
+use FaultScope::{Any, Container, Image, Network, NoContainer, Node};
 
 macro_rules! faults {
     ($($fault:ident = $name:literal, $words:expr, $scope:ident: [$($wording:literal),* $(,)?];)*) => {
         /// A class of faults.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(in crate::lifecycle) enum Fault {$($fault),*}
+        pub(crate) enum FaultClass {$($fault),*}
 
-        impl Fault {
+        impl FaultClass {
             /// The stable name.
             pub(super) const fn name(self) -> &'static str {
                 match self {$(Self::$fault => $name),*}
             }
 
-            /// The class in plain words, with `the registry` for any server of images; `None` if the texts say it themselves.
+            /// The class in plain words, with `the registry` for any server of images; `None` if the error texts are plain enough.
             const fn plain(self) -> Option<&'static str> {
                 match self {$(Self::$fault => $words),*}
             }
         }
 
         /// The rows, the most specific first. Lower case; `*` stands for any text.
-        const TABLE: &[(Fault, Scope, &[&str])] = &[$((Fault::$fault, $scope, &[$($wording),*])),*];
+        const FAULT_TABLE: &[(FaultClass, FaultScope, &[&str])] = &[$((FaultClass::$fault, $scope, &[$($wording),*])),*];
     };
 }
 
@@ -55,7 +59,7 @@ faults! {
         ["backend *at unix://*: connection lost"];
     RuntimeAway = "runtime_away", Some("the runtime cannot be reached"), Any:
         ["backend *at unix://"];
-    // What a plugin, a verifier or a key provider says may read like the fault of a disk or of the registry.
+    // The message of a plugin, a verifier or a key provider may read like the fault of a disk or of the registry.
     Nri = "nri_plugin", None, Any: ["nri plugin ", "nri plugins ", "nri runpodsandbox failed", "nri container *failed"];
     Verifier = "image_verifier", Some("an image verifier of this node rejects it"), Image:
         ["signaturevalidationfailed: *verifier * rejected it", "image verifier * blocked pull of "];
@@ -79,7 +83,7 @@ faults! {
          "/dev/ptmx: no space left on device"];
     KeyQuota = "key_quota", Some("the kernel's quota of keys is used up"), Any:
         ["session key*disk quota exceeded", "keyctl*disk quota exceeded", "keyring*disk quota exceeded"];
-    // It answers over a socket, whose errors read like those of a file system.
+    // systemd answers over a socket, whose errors read like those of a file system.
     Systemd = "systemd_fails", Some("systemd did not make its cgroup"), Node:
         ["sd-bus", "unable to start unit", "error creating systemd unit", "/run/systemd/private", "message bus",
          "org.freedesktop.systemd1", "d-bus connection"];
@@ -139,12 +143,17 @@ faults! {
         ["connection refused"];
     Unreachable = "registry_unreachable", Some("no route to the registry"), Image:
         ["no route to host", "network is unreachable", "host is unreachable", "network unreachable", "host unreachable"];
+    PlainRedirect = "registry_redirects_without_tls",
+        Some("the registry redirects to a server without TLS, which this node does not allow"), Image:
+        ["unusable answer: a redirect from https://"];
     PlainHttp = "registry_plain_http", Some("the registry speaks HTTP without TLS"), Image:
         ["server gave http response to https client", "does not look like a tls handshake",
          "received corrupt message of type invalidcontenttype"];
     NoAnswer = "registry_timeout", Some("the registry did not answer in time"), Image:
         ["tls handshake timeout", "dial tcp *i/o timeout", "client.timeout exceeded", "awaiting headers", "connection timed out",
-         "i/o timeout", "operation timed out", "no answer within"];
+         "i/o timeout", "operation timed out", "no answer within", "no connection within"];
+    Stalled = "registry_stalled", Some("the registry stopped sending, or sends too slowly"), Image:
+        [" bytes in * s, less than ", "no whole answer within"];
     Certificate = "registry_certificate", Some("the registry's certificate is not accepted"), Image:
         ["x509:", "certificate signed by unknown", "invalid peer certificate", "certificate verify failed",
          "certificate has expired"];
@@ -208,7 +217,7 @@ faults! {
         ["fork/exec *no such file or directory", "unable to retrieve oci runtime error *executable file *not found",
          "exec: \"runc\": executable file not found", "exec: \"crun\": executable file not found",
          "exec: \"containerd-shim*executable file not found", "binary not installed"];
-    // Of containerd itself, which leaves a container's command to the OCI runtime.
+    // Programs of containerd itself, which leaves a container's command to the OCI runtime.
     HelperOfContainer = "program_missing", Some("a program of the node is missing"), Container:
         ["failed to create containerd container*exec: \"*executable file not found", "apparmor_parser*executable file not found"];
     Helper = "program_missing", Some("a program of the node is missing"), NoContainer: ["exec: \"*executable file not found"];
@@ -220,7 +229,7 @@ faults! {
     Hook = "oci_hook_failed", Some("an OCI hook failed"), Container: ["error running *hook", "error executing hook"];
     MemoryLimit = "memory_limit_too_low", Some("its memory limit is too low to start"), Container:
         ["container init was oom-killed", "oom-killed (memory limit too low", "unable to set memory limit to"];
-    // They end in words that a missing command has as well.
+    // The AppArmor texts end in words that a missing command has as well.
     AppArmorGone = "apparmor_profile", Some("its AppArmor profile is not loaded"), Container:
         ["apparmor failed to apply profile*no such file"];
     AppArmorFails = "apparmor_fails", Some("its AppArmor profile cannot be applied"), Container:
@@ -242,7 +251,8 @@ faults! {
     InitDied = "init_died", Some("it ended before its command ran, as when memory runs out or a seccomp profile forbids too much"), Node:
         ["read init-p: connection reset", "final child's pid from pipe: eof", "cannot start a stopped process",
          "cannot start a container that has stopped", "init preliminary setup: eof"];
-    WorkingDir = "working_dir", Some("its working directory cannot be entered"), Container: ["chdir to "];
+    WorkingDir = "working_dir", Some("its working directory cannot be entered"), Container:
+        ["chdir to ", "working directory \"*is not a directory"];
     CommandPath = "command_or_interpreter_not_found", Some("its command is not in the image"), Container:
         ["executable file `/*` not found"];
     CommandMissing = "command_not_found", Some("the image's PATH has no executable of that name"), Container:
@@ -257,7 +267,8 @@ faults! {
     CommandFormat = "command_format", Some("its command is made for another architecture, or is no program"), Container:
         ["exec format error"];
     User = "unknown_user", Some("the image does not have its user or group"), Container:
-        ["unable to find user", "unable to find group", "no matching entries in passwd", "no users found"];
+        ["unable to find user", "unable to find group", "no matching entries in passwd", "no users found",
+         "is not in the passwd of image", "is not in the group file of image"];
     AppArmor = "apparmor_profile", Some("its AppArmor profile is not loaded"), Container:
         ["apparmor*not loaded", "apparmor profile not found", "no profile of this name is loaded", "apparmor*not found"];
     Device = "cdi_device", Some("its CDI device is not known"), Container: ["unresolvable cdi device", "cdi device * does not exist on this node"];
@@ -277,44 +288,84 @@ faults! {
     PermissionDenied = "permission_denied", None, Any: ["permission denied", "operation not permitted"];
 }
 
-impl Fault {
-    /// The class of this failed call in plain words; `None` if the text says it itself.
+impl FaultClass {
+    /// The class of this failed call in plain words; `None` if the error text is plain enough. Each of several servers that were asked has
+    /// a class of its own.
     pub(super) fn words(self, call: &EpisodeCall) -> Option<Cow<'static, str>> {
-        self.plain().map(|words| server::named(words, call))
+        let (text, image) = (error_message(call), call.image.as_deref());
+        let answers = server::answers(text);
+        if answers.is_empty() {
+            return self.plain().map(|words| server::named(words, text, image));
+        }
+        let mut all: Vec<Cow<'static, str>> = Vec::new();
+        for answer in answers {
+            let class = Self::in_text(&answer.to_ascii_lowercase(), call);
+            let class = class.or_else(|| missing(answer, text));
+            let words = class.and_then(Self::plain);
+            let words = words.map(|words| server::named_in(words, answer, image));
+            all.extend(words.filter(|words| !all.contains(words)));
+        }
+        if all.is_empty() {
+            return self.plain().map(Cow::Borrowed);
+        }
+        Some(Cow::Owned(all.join(", ")))
     }
 
     /// The class that code and text of a failed call prove.
-    pub(super) fn of(call: &EpisodeCall) -> Option<Self> {
+    pub(super) fn from_call(call: &EpisodeCall) -> Option<Self> {
         let text = lower(call);
+        let answers = server::answers(&text);
+        let code = call.outcome().map(|outcome| outcome.code);
+        let telling = code.and_then(|code| server::telling(&answers, code));
+        let found = Self::in_text(telling.unwrap_or(&text), call);
+        found.or_else(|| by_code(call))
+    }
+
+    /// The class that a text in lower case proves. What a server says counts only if nothing else does.
+    fn in_text(text: &str, call: &EpisodeCall) -> Option<Self> {
+        let own = server::without_words(text);
+        Self::in_table(&own, call).or_else(|| Self::in_table(text, call))
+    }
+
+    /// The class of the first row with a wording that the text has.
+    fn in_table(text: &str, call: &EpisodeCall) -> Option<Self> {
         let pulls = call.method == Method::PullImage || is_of_sandbox_image(call);
         let creates = matches!(
             call.method,
             Method::CreateContainer | Method::StartContainer
         );
-        let counts = |scope: Scope| match scope {
+        let mut rows = FAULT_TABLE.iter().filter(|(_, scope, _)| match scope {
             Any => true,
             Image => pulls,
             Container => creates,
             Node => !pulls,
             Network => !pulls && is_of_network(call),
             NoContainer => !creates && call.method != Method::ExecSync,
-        };
-        let mut rows = TABLE.iter().filter(|(_, scope, _)| counts(*scope));
-        let row = rows.find(|(.., wordings)| wordings.iter().any(|it| has(&text, it)));
-        row.map(|(fault, ..)| *fault).or_else(|| by_code(call))
+        });
+        let row = rows.find(|(.., wordings)| wordings.iter().any(|wording| has(text, wording)));
+        row.map(|(fault, ..)| *fault)
     }
 }
 
-/// What the code of a pull proves, whatever the text.
-fn by_code(call: &EpisodeCall) -> Option<Fault> {
+/// The class that one of several servers does not have.
+fn missing(answer: &str, text: &str) -> Option<FaultClass> {
+    let is_missing = answer.ends_with(": not found");
+    let is_part = text.starts_with("blob ");
+    let whole = (!is_part).then_some(FaultClass::ImageMissing);
+    let what = whole.unwrap_or(FaultClass::PartMissing);
+    is_missing.then_some(what)
+}
+
+/// What the code of a pull proves without its text.
+fn by_code(call: &EpisodeCall) -> Option<FaultClass> {
     let code = call.outcome()?.code;
     // Layers and snapshots can be missing as well.
     let text = lower(call);
     let parts = ["snapshot", "extract", "content digest", "layer", "blob"];
-    let whole = !parts.iter().any(|it| text.contains(it));
+    let whole = !parts.iter().any(|part| text.contains(part));
     match (call.method, code) {
-        (Method::PullImage, Code::NotFound) if whole => Some(Fault::ImageMissing),
-        (Method::PullImage, Code::Unauthenticated) => Some(Fault::Unauthorized),
+        (Method::PullImage, Code::NotFound) if whole => Some(FaultClass::ImageMissing),
+        (Method::PullImage, Code::Unauthenticated) => Some(FaultClass::Unauthorized),
         _ => None,
     }
 }
@@ -341,7 +392,7 @@ pub(super) fn is_of_sandbox_image(call: &EpisodeCall) -> bool {
         "creating pod sandbox*initializing source",
     ];
     let text = lower(call);
-    call.method == Method::RunPodSandbox && wordings.iter().any(|it| has(&text, it))
+    call.method == Method::RunPodSandbox && wordings.iter().any(|wording| has(&text, wording))
 }
 
 /// Returns whether the text of a sandbox's failure is about its network.
@@ -359,56 +410,19 @@ pub(super) fn is_of_network(call: &EpisodeCall) -> bool {
         "network config",
         "hostport",
     ];
-    let text = lower(call);
-    let is_cni = |word: &str| matches!(word, "cni" | "ipam");
-    let sandbox = matches!(call.method, Method::RunPodSandbox | Method::StopPodSandbox);
-    // The names of handlers and of NRI plugins may be any words, and an OCI runtime with a network stack of its own (gVisor) has its
-    // own troubles with it.
-    sandbox
-        && ![
-            "runtime handler",
-            "oci runtime",
-            "nri plugin",
-            "nri runpodsandbox",
-        ]
-        .iter()
-        .any(|it| text.contains(it))
-        && !is_of_sandbox_image(call)
-        && (wordings.iter().any(|it| text.contains(it))
-            || text.split(|c: char| !c.is_ascii_alphanumeric()).any(is_cni))
-}
-
-/// Returns whether the text names a CNI plugin, readable or not.
-pub(super) fn names_plugin(text: &str) -> bool {
-    ["plugin type=", "failed to find plugin ", "CNI plugin "]
-        .iter()
-        .any(|before| text.contains(before))
-}
-
-/// The CNI plugin that failed, if the text names it: of plugins that call each other, the innermost.
-pub(super) fn plugin(text: &str) -> Option<String> {
-    // The first error is the cause; what the rollback says comes after it.
-    let cause = text.split("; the rollback failed").next()?;
-    let named = [
-        // libcni: containerd and CRI-O.
-        ("plugin type=", &[" failed", " name="][..]),
-        ("failed to find plugin ", &[" in path"]),
-        // The built-in runtime.
-        (
-            "CNI plugin ",
-            &[" ADD", " DEL", " CHECK", " STATUS", " GC", " was not found"],
-        ),
-        ("cannot run CNI plugin ", &[":"]),
+    // The names of handlers and of NRI plugins may be any words, and an OCI runtime with a network stack of its own (gVisor) has
+    // faults of its own.
+    let other_parts = [
+        "runtime handler",
+        "oci runtime",
+        "nri plugin",
+        "nri runpodsandbox",
     ];
-    let found = named.iter().flat_map(|(before, after)| {
-        cause.match_indices(before).filter_map(move |(at, _)| {
-            let rest = cause[at + before.len()..].trim_start_matches(['"', '\\', '\'']);
-            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)))?;
-            let (name, rest) = rest.split_at(end);
-            let rest = rest.trim_start_matches(['"', '\\', '\'']);
-            let is_name = !name.is_empty() && after.iter().any(|it| rest.starts_with(it));
-            is_name.then(|| (at, name.to_owned()))
-        })
-    });
-    found.max_by_key(|(at, _)| *at).map(|(_, name)| name)
+    let text = lower(call);
+    let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    matches!(call.method, Method::RunPodSandbox | Method::StopPodSandbox)
+        && !other_parts.iter().any(|part| text.contains(part))
+        && !is_of_sandbox_image(call)
+        && (wordings.iter().any(|wording| text.contains(wording))
+            || words.any(|word| matches!(word, "cni" | "ipam")))
 }

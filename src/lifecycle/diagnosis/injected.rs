@@ -1,43 +1,52 @@
 //! Faults that were injected on purpose: no headline leaves them out.
 
-use super::cause::{Cause, Failure, How, InFlight, Progress, What};
+use super::cause::{CallFailure, CallInFlight, Cause, FailureKind, SlowDetail, WorkProgress};
 use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::process_scanner::WorkKind;
 
-/// Adds to a cause that calls were held or failed on purpose, unless it says so itself.
-pub(super) fn with<'a>(cause: Cause<'a>, episode: &'a Episode) -> Cause<'a> {
-    let calls = || episode.calls.iter().filter(|call| call.fault.is_some());
-    match calls().max_by_key(|call| call.fault.map(|fault| fault.held_ms())) {
-        Some(call) if !says(&cause) => Cause::Injected {
+/// Adds to a cause that calls were held or failed on purpose, unless its sentence says so already.
+pub(super) fn with_injected_fault<'a>(cause: Cause<'a>, episode: &'a Episode) -> Cause<'a> {
+    let calls = episode.calls.iter().filter(|call| call.fault.is_some());
+    let count = calls.clone().count();
+    match calls.max_by_key(|call| call.fault.map(|fault| fault.held_ms())) {
+        Some(call) if !names_fault(&cause) => Cause::WithInjectedFault {
             cause: Box::new(cause),
             call,
-            more: calls().count() - 1,
+            more: count - 1,
         },
         _ => cause,
     }
 }
 
-/// Returns whether the sentence names the injected fault.
-fn says(cause: &Cause<'_>) -> bool {
-    let is_one = |work: &Progress<'_>| match work {
-        Progress::Now(worker) | Progress::SoFar(worker) => worker.kind == WorkKind::Injected,
-        Progress::Unseen { .. } => false,
-    };
-    match cause {
-        Cause::InFlight(InFlight { work, .. }) => is_one(work),
-        Cause::Failing(failure) | Cause::Recovered { failure, .. } => {
-            let Failure { how, work, .. } = failure;
-            let with_work = matches!(how, How::Late { .. } | How::Cancelled { .. });
-            matches!(how, How::Injected) || with_work && is_one(work)
+fn is_injected(work: &WorkProgress<'_>) -> bool {
+    match work {
+        WorkProgress::Current(worker) | WorkProgress::SoFar(worker) => {
+            worker.kind == WorkKind::Injected
         }
-        Cause::Slow(slow) => match &slow.what {
-            What::Calls { worker, .. } => worker
+        WorkProgress::Unseen { .. } => false,
+    }
+}
+
+/// Returns whether the sentence names the injected fault.
+fn names_fault(cause: &Cause<'_>) -> bool {
+    match cause {
+        Cause::CallInFlight(CallInFlight { work, .. }) => is_injected(work),
+        Cause::CallFails(failure) | Cause::Recovered { failure, .. } => {
+            let CallFailure { kind, work, .. } = failure;
+            let with_work = matches!(
+                kind,
+                FailureKind::DeadlinePassed { .. } | FailureKind::CallerCancelled { .. }
+            );
+            matches!(kind, FailureKind::Injected) || with_work && is_injected(work)
+        }
+        Cause::SlowPhase(slow) => match &slow.detail {
+            SlowDetail::Calls { worker, .. } => worker
                 .as_ref()
                 .is_some_and(|worker| worker.kind == WorkKind::Injected),
             _ => false,
         },
-        Cause::Exited { then, .. } => says(then),
-        Cause::Beside { cause, .. } => says(cause),
+        Cause::ContainerExited { then, .. } => names_fault(then),
+        Cause::WithNodeConditions { cause, .. } => names_fault(cause),
         _ => false,
     }
 }

@@ -1,7 +1,7 @@
-//! What the kubelet itself did, or waited for: rules that are functions of episodes. `words::kubelet` makes the sentences.
+//! Rules on the kubelet's own work and waits. `words::kubelet` makes the sentences.
 
-use super::kills::{self, KeepsKilling, KillReason};
-use super::syncs::{self, BeforeCalls, SyncFails};
+use super::kills::{self, KillLoop, KillReason};
+use super::syncs::{self, FailingSync, WorkBeforeCalls};
 use crate::call::CallFacts;
 use crate::call::episode::Kind;
 use crate::cri::Method;
@@ -13,64 +13,64 @@ use crate::lifecycle::kubelet::pulls::PullQueue;
 use crate::lifecycle::node::NodeFact;
 use crate::lifecycle::timeline::EpisodePhase;
 
-/// What took less is not slow. In microseconds.
-const SLOW: u64 = 2_000_000;
+/// Work of the kubelet from this duration on is slow, in microseconds.
+const SLOW_KUBELET_WORK: u64 = 2_000_000;
 /// The kubelet runs a postStart hook this soon after the start, in microseconds, unless the node is very busy. A hook that
-/// begins later may be that of a pod that is deleted.
-const FOLLOWS: u64 = 300_000;
-/// A stop that took its grace period, less this for clocks, ended in a kill. In microseconds.
-const TOLERANCE: u64 = 50_000;
+/// begins later may be a preStop hook of a deleted pod.
+const POST_START_FOLLOWS_WITHIN: u64 = 300_000;
+/// A stop may seem shorter than its grace period by this much, in microseconds, because of clocks.
+const GRACE_PERIOD_TOLERANCE: u64 = 50_000;
 
-/// A cause that lies with the kubelet, or with what it was asked to do. Times in microseconds.
+/// A cause that lies with the kubelet, or with the work that it was asked to do. Times in microseconds.
 #[derive(Clone, Debug)]
-pub(in crate::lifecycle) enum KubeletCause<'a> {
+pub(crate) enum KubeletCause<'a> {
     /// Most of a start passed before the first call.
     BeforeFirstCall {
         /// From the moment at which the kubelet saw the pod to its first call.
         waited: u64,
-        /// The last part of it, if the calls before were not observed.
+        /// The last part of the wait, if the calls before were not observed.
         watched: Option<u64>,
-        /// From the first call to the end of the last.
+        /// From the first call to the end of the last call.
         then: u64,
-        /// Whether a container was started.
+        /// True if a container was started.
         up: bool,
-        /// What the kubelet's spans say of it.
-        work: BeforeCalls<'a>,
+        /// The kubelet's work in this time, if its spans show it.
+        work: WorkBeforeCalls<'a>,
     },
     /// Most of a stop passed before its first call.
     BeforeStop {
-        /// Since its begin, if a span of the kubelet shows that.
+        /// Since the begin of the stop, if a span of the kubelet shows it.
         waited: Option<u64>,
         /// The downtime of criscope that explains the wait, and when the wait ended.
         fact: Option<(&'a NodeFact, u64)>,
         then: u64,
     },
     /// The kubelet cannot sync the pod, for a reason that no call shows.
-    SyncFails(SyncFails<'a>),
+    FailingSync(FailingSync<'a>),
     /// Most of a start passed while other images were pulled.
-    PullQueue { queue: &'a PullQueue, of: u64 },
-    /// A hook runs; the exec probe that had failed before, if the kubelet kills the container for it.
-    HookRuns {
-        hook: Hook<'a>,
-        kills_for: Option<FailedProbe>,
+    PullQueue { queue: &'a PullQueue, total: u64 },
+    /// A hook runs. `failed_probe`: the exec probe for which the kubelet kills the container.
+    HookInFlight {
+        hook: ContainerHook<'a>,
+        failed_probe: Option<FailedProbe>,
     },
     /// A postStart hook took most of a start.
-    PostStart { hook: Hook<'a>, of: u64 },
+    PostStart { hook: ContainerHook<'a>, total: u64 },
     /// A container was stopped, with all that is known about it.
-    Stopped { stop: Stop<'a>, of: u64 },
+    ContainerStopped { stop: ContainerStop<'a>, total: u64 },
     /// A container was killed and started again.
-    Killed {
+    ContainerKilled {
         reason: KillReason,
-        stop: Stop<'a>,
-        of: u64,
+        stop: ContainerStop<'a>,
+        total: u64,
     },
     /// A container is killed again and again.
-    KeepsKilling(KeepsKilling<'a>),
+    KillLoop(KillLoop<'a>),
 }
 
 /// A hook of a container.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) struct Hook<'a> {
+pub(crate) struct ContainerHook<'a> {
     pub(super) container: &'a str,
     pub(super) kind: HookKind,
     pub(super) took: u64,
@@ -78,52 +78,57 @@ pub(in crate::lifecycle) struct Hook<'a> {
     pub(super) result: Option<ExecResult>,
 }
 
-/// Which hook it is. The CRI does not say.
+/// The kind of a hook. The CRI does not say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) enum HookKind {
-    /// It began when its container had just started.
+pub(crate) enum HookKind {
+    /// The hook began when its container had just started.
     PostStart,
-    /// A stop of its container followed, or nothing was started before.
+    /// A stop of the container followed, or nothing was started before.
     PreStop,
-    /// It may be either.
+    /// Either kind is possible.
     Unknown,
 }
 
 /// The stop of a container.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) struct Stop<'a> {
+pub(crate) struct ContainerStop<'a> {
     pub(super) container: &'a str,
-    pub(super) pre_stop: Option<Hook<'a>>,
-    /// From StopContainer to its end.
+    pub(super) pre_stop: Option<ContainerHook<'a>>,
+    /// Duration of StopContainer.
     pub(super) took: u64,
-    /// Its grace period in seconds, after which it is killed; `None` if it ended before.
+    /// The grace period in seconds after which the container was killed; `None` if it ended before.
     pub(super) killed_after: Option<u32>,
 }
 
 impl KubeletCause<'_> {
-    /// A stable name of its kind.
+    /// The stable name of this kind of cause.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::BeforeFirstCall { .. } => "before_first_call",
             Self::BeforeStop { .. } => "before_stop",
-            Self::SyncFails(_) => "kubelet_sync_failed",
+            Self::FailingSync(_) => "kubelet_sync_failed",
             Self::PullQueue { .. } => "pull_queue",
-            Self::HookRuns { .. } => "hook_in_flight",
+            Self::HookInFlight { .. } => "hook_in_flight",
             Self::PostStart { .. } => "slow_post_start_hook",
-            Self::Stopped { .. } => "slow_container_stop",
-            Self::Killed { .. } => "container_killed",
-            Self::KeepsKilling(_) => "kill_loop",
+            Self::ContainerStopped { .. } => "slow_container_stop",
+            Self::ContainerKilled { .. } => "container_killed",
+            Self::KillLoop(_) => "kill_loop",
         }
     }
 }
 
 /// The kubelet's part in an episode, if it is the largest.
-pub(super) fn of<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<KubeletCause<'a>> {
-    let before = || before_first_call(episode).or_else(|| before_stop(episode));
-    if let Some(cause) = killed(episode, pod).or_else(before) {
-        return Some(cause);
+pub(super) fn kubelet_cause<'a>(
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+) -> Option<KubeletCause<'a>> {
+    let cause = killed(episode, pod)
+        .or_else(|| before_first_call(episode))
+        .or_else(|| before_stop(episode));
+    if cause.is_some() {
+        return cause;
     }
-    let of = Some(episode.duration()).filter(|of| *of >= SLOW)?;
+    let total = Some(episode.duration()).filter(|total| *total >= SLOW_KUBELET_WORK)?;
     let shares = episode.shares();
     let phases = EpisodePhase::ALL.into_iter();
     let longest = phases.max_by_key(|phase| shares[*phase as usize])?;
@@ -132,31 +137,30 @@ pub(super) fn of<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<Kubele
             let queues = episode.calls.iter().filter_map(|c| c.queue.as_deref());
             let queue = queues.max_by_key(|queue| queue.waited)?;
             let is_most = queue.waited >= shares[longest as usize] / 2;
-            is_most.then_some(KubeletCause::PullQueue { queue, of })
+            is_most.then_some(KubeletCause::PullQueue { queue, total })
         }
         (EpisodePhase::Hook | EpisodePhase::ContainerStop, Kind::Stop) => {
             let stop = slowest_stop(episode)?;
             let is_more = stop.pre_stop.is_some() || stop.killed_after.is_some();
-            is_more.then_some(KubeletCause::Stopped { stop, of })
+            is_more.then_some(KubeletCause::ContainerStopped { stop, total })
         }
         (EpisodePhase::Hook, _) => {
             let hooks = episode.calls.iter().filter(|c| is_hook(c));
-            let hook = hook(episode, hooks.max_by_key(|c| c.elapsed())?);
-            Some(KubeletCause::PostStart { hook, of })
+            let hook = container_hook(episode, hooks.max_by_key(|c| c.elapsed())?);
+            Some(KubeletCause::PostStart { hook, total })
         }
         _ => None,
     }
 }
 
 /// A hook in flight.
-pub(super) fn in_flight<'a>(
+pub(super) fn hook_in_flight<'a>(
     episode: &'a Episode,
     call: &'a EpisodeCall,
 ) -> Option<KubeletCause<'a>> {
-    let hook = is_hook(call).then(|| hook(episode, call))?;
-    Some(KubeletCause::HookRuns {
-        hook,
-        kills_for: call.probe,
+    is_hook(call).then(|| KubeletCause::HookInFlight {
+        hook: container_hook(episode, call),
+        failed_probe: call.probe,
     })
 }
 
@@ -168,67 +172,68 @@ pub(super) fn is_same_container(one: &EpisodeCall, other: &EpisodeCall) -> bool 
     one.container_id.is_some() && one.container_id == other.container_id
 }
 
-fn hook<'a>(episode: &Episode, call: &'a EpisodeCall) -> Hook<'a> {
-    Hook {
+fn container_hook<'a>(episode: &Episode, call: &'a EpisodeCall) -> ContainerHook<'a> {
+    ContainerHook {
         container: call.container_name().unwrap_or("a container"),
-        kind: kind(episode, call),
+        kind: hook_kind(episode, call),
         took: call.elapsed_us(),
-        result: (!call.is_in_flight()).then(|| ExecResult::of(call)),
+        result: (!call.is_in_flight()).then(|| ExecResult::from_record(call)),
     }
 }
 
-/// A hook that follows the start of its container in this episode is a postStart hook, unless the container is stopped then.
-fn kind(episode: &Episode, call: &EpisodeCall) -> HookKind {
-    let same = |c: &&EpisodeCall| is_same_container(c, call);
-    let starts =
-        |c: &&EpisodeCall| c.method == Method::StartContainer && c.end_us() <= call.began_us();
-    let start = episode.calls.iter().filter(same).rfind(starts);
-    let stops = |c: &EpisodeCall| c.method == Method::StopContainer && c.end() <= call.end();
+/// A hook that follows the start of its container in this episode is a postStart hook, unless a stop of the container follows.
+fn hook_kind(episode: &Episode, call: &EpisodeCall) -> HookKind {
+    let calls = episode.calls.iter();
+    let mut same = calls.filter(|other| is_same_container(other, call));
+    let start = same
+        .clone()
+        .rfind(|other| other.method == Method::StartContainer && other.end_us() <= call.began_us());
     let Some(start) = start.filter(|_| call.probe.is_none()) else {
         return HookKind::PreStop;
     };
-    if episode.calls.iter().filter(same).any(stops) {
-        return HookKind::PreStop;
-    }
-    let is_soon = call.began_us() - start.end_us() <= FOLLOWS;
-    match is_soon || !call.is_in_flight() {
-        true => HookKind::PostStart,
-        false => HookKind::Unknown,
+    let is_soon = call.began_us() - start.end_us() <= POST_START_FOLLOWS_WITHIN;
+    if same.any(|other| other.method == Method::StopContainer && other.end() <= call.end()) {
+        HookKind::PreStop
+    } else if is_soon || !call.is_in_flight() {
+        HookKind::PostStart
+    } else {
+        HookKind::Unknown
     }
 }
 
-/// A wait before the first call that took longer than every phase after it. Of one that began before anybody watched, the
-/// part that was watched counts.
+/// A wait before the first call that took longer than every phase after it. If criscope was not running from the begin of the
+/// wait, only the part that it watched counts.
 fn before_first_call(episode: &Episode) -> Option<KubeletCause<'_>> {
     let seen = episode.seen_before()?;
     let watched = seen.before.saturating_sub(seen.unwatched);
     let longest = episode.shares().into_iter().max().unwrap_or_default();
-    (watched >= SLOW && watched >= longest).then(|| KubeletCause::BeforeFirstCall {
+    (watched >= SLOW_KUBELET_WORK && watched >= longest).then(|| KubeletCause::BeforeFirstCall {
         waited: seen.before,
         watched: (seen.unwatched > 0).then_some(watched),
         then: episode.duration(),
         up: episode.started > 0,
-        work: syncs::before_calls(episode, seen.before),
+        work: syncs::work_before_calls(episode, seen.before),
     })
 }
 
-/// The same of a stop: from its begin, if a span of the kubelet shows that, or else while criscope did not run and accepted no call.
+/// A wait before the first call of a stop that took longer than every phase after it: since the begin of the stop, if a span of
+/// the kubelet shows it, else the time in which criscope did not run and accepted no call.
 fn before_stop(episode: &Episode) -> Option<KubeletCause<'_>> {
     if episode.kind != Kind::Stop {
         return None;
     }
     let (began, then) = (episode.began, episode.duration());
     let longest = episode.shares().into_iter().max().unwrap_or_default();
-    let is_most = |waited: u64| waited >= SLOW && waited >= longest;
-    if let Some(waited) = syncs::before_stop(episode).filter(|waited| is_most(*waited)) {
-        // Other facts do not delay a preStop hook that is no exec: it needs no runtime.
+    let shortest = longest.max(SLOW_KUBELET_WORK);
+    if let Some(waited) = syncs::before_stop(episode).filter(|waited| *waited >= shortest) {
+        // Other facts do not delay a preStop hook other than exec, which needs no runtime.
         let mut own = episode.node.iter().filter(|fact| fact.is_of_criscope());
         let fact = own.find(|fact| 2 * fact.within(began - waited, began) >= waited);
         let (waited, fact) = (Some(waited), fact.map(|fact| (fact, began)));
         return Some(KubeletCause::BeforeStop { waited, fact, then });
     }
     let mut facts = episode.node.iter();
-    let stalled = facts.find(|fact| fact.held_up(began) && is_most(began - fact.from))?;
+    let stalled = facts.find(|fact| fact.held_up(began) && began - fact.from >= shortest)?;
     Some(KubeletCause::BeforeStop {
         waited: None,
         fact: Some((stalled, began)),
@@ -237,43 +242,45 @@ fn before_stop(episode: &Episode) -> Option<KubeletCause<'_>> {
 }
 
 /// The stop of a container by this call.
-pub(super) fn stop<'a>(episode: &'a Episode, call: &'a EpisodeCall) -> Stop<'a> {
-    let precedes =
-        |c: &&EpisodeCall| is_hook(c) && is_same_container(c, call) && c.began <= call.began;
-    let hook = episode.calls.iter().rev().find(precedes);
+pub(super) fn container_stop<'a>(episode: &'a Episode, call: &'a EpisodeCall) -> ContainerStop<'a> {
+    let mut newest_first = episode.calls.iter().rev();
+    let hook = newest_first.find(|other| {
+        is_hook(other) && is_same_container(other, call) && other.began <= call.began
+    });
     let took = call.elapsed_us();
     let grace = match call.facts {
         CallFacts::Stop { grace } => Some(grace),
         _ => None,
     };
-    Stop {
+    ContainerStop {
         container: call.container_name().unwrap_or("a container"),
         // A hook that takes longer than the grace period goes on while the container is stopped.
-        pre_stop: hook.map(|it| Hook {
-            container: it.container_name().unwrap_or("a container"),
+        pre_stop: hook.map(|hook| ContainerHook {
+            container: hook.container_name().unwrap_or("a container"),
             kind: HookKind::PreStop,
             took: call
                 .began_us()
-                .min(it.end_us())
-                .saturating_sub(it.began_us()),
-            result: (it.end_us() <= call.began_us()).then(|| ExecResult::of(it)),
+                .min(hook.end_us())
+                .saturating_sub(hook.began_us()),
+            result: (hook.end_us() <= call.began_us()).then(|| ExecResult::from_record(hook)),
         }),
         took,
         killed_after: grace.filter(|grace| {
-            call.is_good() && took.saturating_add(TOLERANCE) >= u64::from(*grace) * 1_000_000
+            call.is_good()
+                && took.saturating_add(GRACE_PERIOD_TOLERANCE) >= u64::from(*grace) * 1_000_000
         }),
     }
 }
 
 /// The stop that took longest, its hook included.
-fn slowest_stop(episode: &Episode) -> Option<Stop<'_>> {
+fn slowest_stop(episode: &Episode) -> Option<ContainerStop<'_>> {
     let calls = episode.calls.iter();
     let stops = calls.filter(|c| c.method == Method::StopContainer && !c.is_in_flight());
-    let stops = stops.map(|call| stop(episode, call));
+    let stops = stops.map(|call| container_stop(episode, call));
     stops.max_by_key(|stop| stop.took + stop.pre_stop.map_or(0, |hook| hook.took))
 }
 
-/// The kill in a restart. If it is not known why, a slow one is told by its parts.
+/// The kill in a restart. A slow kill without a known reason is left to the rules on its parts.
 fn killed<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<KubeletCause<'a>> {
     let restarted = episode
         .container
@@ -287,11 +294,11 @@ fn killed<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<KubeletCause<
                 .as_deref()
                 .is_some_and(|c| c.name == restarted.name)
     })?;
-    let reason = kills::reason(pod, call);
+    let reason = kills::kill_reason(pod, call);
     let is_known = reason != KillReason::Unknown;
-    (is_known || episode.duration() < SLOW).then(|| KubeletCause::Killed {
+    (is_known || episode.duration() < SLOW_KUBELET_WORK).then(|| KubeletCause::ContainerKilled {
         reason,
-        stop: stop(episode, call),
-        of: episode.duration(),
+        stop: container_stop(episode, call),
+        total: episode.duration(),
     })
 }

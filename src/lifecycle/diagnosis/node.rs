@@ -1,99 +1,100 @@
-//! What the node has to do with an episode: a backend that does not answer or is not ready, a kubelet that is gone, times in
-//! which criscope was down, and pressure.
+//! Rules on the node: a backend that does not answer or is not ready, a kubelet that is gone, times in which criscope was down,
+//! and pressure.
 
-use super::cause::{Beside, Cause};
+use super::cause::{Cause, NodeConditions};
 use super::kubelet::KubeletCause;
-use super::{SILENCE, WORTH, failure, fault, longest_in_flight, work};
+use super::{LONG_CALL_MS, LONG_SILENCE_MS, failure, fault, longest_in_flight, work};
 use crate::call::Ending;
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::status::Code;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::episode_store::Episode;
-use crate::lifecycle::node::{FactKind, NodeFact};
-use crate::lifecycle::usual::{CROWD, Node};
-use crate::lifecycle::view::State;
+use crate::lifecycle::node::{NodeFact, NodeFactKind};
+use crate::lifecycle::usual::{MANY_STARTS, NodeContext};
+use crate::lifecycle::view::EpisodeState;
 
-/// How far a call may lie beside the time for which a backend is known to be down, in microseconds: calls notice first.
-const SLACK: u64 = 2_000_000;
+/// A call may fail this long before or after the known downtime of its backend, in microseconds: calls notice first.
+const BACKEND_DOWN_MARGIN: u64 = 2_000_000;
 
-/// What an episode waits for.
+/// The event that an episode waits for.
 #[derive(Debug)]
-pub(in crate::lifecycle) enum Waits<'a> {
-    /// For the end of this call.
-    Call(&'a EpisodeCall),
-    /// For another try of this call, which has failed so often.
+pub(crate) enum EpisodeWait<'a> {
+    /// The end of this call.
+    EndOfCall(&'a EpisodeCall),
+    /// Another try of this call, which has failed this many times.
     Retry(&'a EpisodeCall, usize),
-    /// For the call after this one.
-    Next(&'a EpisodeCall),
+    /// The call after this one.
+    NextCall(&'a EpisodeCall),
 }
 
 /// The fact that an unfinished episode waits for.
-pub(super) fn blocks(episode: &Episode, now: u64) -> Option<Cause<'_>> {
-    if episode.state == State::Ok {
+pub(super) fn blocking_fact(episode: &Episode, now: u64) -> Option<Cause<'_>> {
+    if episode.state == EpisodeState::Ok {
         return None;
     }
-    let waits = waits(episode, now)?;
-    if let Waits::Call(call) | Waits::Retry(call, _) = &waits
+    let waits = episode_wait(episode, now)?;
+    if let EpisodeWait::EndOfCall(call) | EpisodeWait::Retry(call, _) = &waits
         && call.fault.is_some()
     {
         return None;
     }
     let holding = episode.node.iter().filter(|fact| fact.holds());
-    // Of two facts about one hang the first tells since when it lasts.
+    // If two facts are about one hang, the first has its begin.
     let causes = holding.filter(|fact| is_cause(fact, &waits));
     let fact = causes.min_by_key(|fact| fact.from)?;
-    Some(Cause::NodeBlocks { fact, waits, now })
+    Some(Cause::WaitsForNode { fact, waits, now })
 }
 
-fn waits(episode: &Episode, now: u64) -> Option<Waits<'_>> {
+fn episode_wait(episode: &Episode, now: u64) -> Option<EpisodeWait<'_>> {
     if let Some(call) = longest_in_flight(episode) {
-        return (call.duration_ms() >= WORTH).then_some(Waits::Call(call));
+        return (call.duration_ms() >= LONG_CALL_MS).then_some(EpisodeWait::EndOfCall(call));
     }
-    if let Some(call) = failure::unresolved(episode) {
-        return Some(Waits::Retry(call, failure::tries(episode, call)));
+    if let Some(call) = failure::newest_unresolved(episode) {
+        return Some(EpisodeWait::Retry(call, failure::tries(episode, call)));
     }
     let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
     let last = episode.calls.back()?;
-    let is_silent = millis(now.saturating_sub(episode.ended)) >= SILENCE;
-    let is_open = episode.state == State::Open && episode.kind == Kind::Start;
-    (is_open && !started && is_silent).then_some(Waits::Next(last))
+    let is_silent = millis(now.saturating_sub(episode.ended)) >= LONG_SILENCE_MS;
+    let is_open = episode.state == EpisodeState::Open && episode.kind == Kind::Start;
+    (is_open && !started && is_silent).then_some(EpisodeWait::NextCall(last))
 }
 
-fn is_cause(fact: &NodeFact, waits: &Waits<'_>) -> bool {
-    let (Waits::Call(call) | Waits::Retry(call, _) | Waits::Next(call)) = waits;
+fn is_cause(fact: &NodeFact, waits: &EpisodeWait<'_>) -> bool {
+    let (EpisodeWait::EndOfCall(call) | EpisodeWait::Retry(call, _) | EpisodeWait::NextCall(call)) =
+        waits;
     match &fact.kind {
-        FactKind::BackendDown { backend }
-        | FactKind::BackendHangs { backend }
-        | FactKind::NotReady { backend, .. }
+        NodeFactKind::BackendDown { backend }
+        | NodeFactKind::BackendHangs { backend }
+        | NodeFactKind::NotReady { backend, .. }
             if !is_on(call, backend) =>
         {
             false
         }
-        FactKind::BackendDown { .. } => match waits {
-            Waits::Retry(call, _) => is_unavailable(call),
-            Waits::Call(_) | Waits::Next(_) => true,
+        NodeFactKind::BackendDown { .. } => match waits {
+            EpisodeWait::Retry(call, _) => is_unavailable(call),
+            EpisodeWait::EndOfCall(_) | EpisodeWait::NextCall(_) => true,
         },
         // A call that others are seen at work for does not wait for the runtime alone.
-        FactKind::BackendHangs { .. } => match waits {
-            Waits::Call(call) => work::at_work(call).is_none(),
-            Waits::Retry(..) => false,
-            Waits::Next(_) => true,
+        NodeFactKind::BackendHangs { .. } => match waits {
+            EpisodeWait::EndOfCall(call) => work::at_work(call).is_none(),
+            EpisodeWait::Retry(..) => false,
+            EpisodeWait::NextCall(_) => true,
         },
-        FactKind::NotReady { condition, .. } => match waits {
+        NodeFactKind::NotReady { condition, .. } => match waits {
             // CRI-O waits for the network within the call.
-            Waits::Call(call) => call.method == Method::RunPodSandbox,
-            Waits::Retry(call, _) => {
+            EpisodeWait::EndOfCall(call) => call.method == Method::RunPodSandbox,
+            EpisodeWait::Retry(call, _) => {
                 call.method == Method::RunPodSandbox
                     && (condition != "NetworkReady" || fault::is_of_network(call))
             }
-            Waits::Next(_) => true,
+            EpisodeWait::NextCall(_) => true,
         },
-        FactKind::NoKubelet => matches!(waits, Waits::Next(_)),
-        FactKind::CriscopeDown
-        | FactKind::NodeRestarted { .. }
-        | FactKind::CriscopeStalled
-        | FactKind::ImageFsFull { .. } => false,
+        NodeFactKind::NoKubelet => matches!(waits, EpisodeWait::NextCall(_)),
+        NodeFactKind::CriscopeDown
+        | NodeFactKind::NodeRestarted { .. }
+        | NodeFactKind::CriscopeStalled
+        | NodeFactKind::ImageFsFull { .. } => false,
     }
 }
 
@@ -107,65 +108,67 @@ fn is_unavailable(call: &EpisodeCall) -> bool {
     call.fault.is_none() && outcome.is_some_and(|outcome| outcome.code == Code::Unavailable)
 }
 
-/// Why a call that was repeated with success had failed: its backend was away.
-pub(super) fn away<'a>(episode: &'a Episode, call: &EpisodeCall) -> Option<&'a NodeFact> {
+/// The downtime of its backend for which a call failed that was later repeated with success.
+pub(super) fn backend_downtime<'a>(
+    episode: &'a Episode,
+    call: &EpisodeCall,
+) -> Option<&'a NodeFact> {
     let (from, to) = (
-        call.began_us().saturating_sub(SLACK),
-        call.end_us().saturating_add(SLACK),
+        call.began_us().saturating_sub(BACKEND_DOWN_MARGIN),
+        call.end_us().saturating_add(BACKEND_DOWN_MARGIN),
     );
-    let is_it = |fact: &&NodeFact| {
-        let of = matches!(&fact.kind, FactKind::BackendDown { backend } if is_on(call, backend));
-        of && fact.within(from, to) > 0
-    };
     let mut facts = episode.node.iter().filter(|_| is_unavailable(call));
-    facts.find(is_it)
+    facts.find(|fact| {
+        let is_down =
+            matches!(&fact.kind, NodeFactKind::BackendDown { backend } if is_on(call, backend));
+        is_down && fact.within(from, to) > 0
+    })
 }
 
-/// The fact that explains a gap between calls, from and to in microseconds since 1970: one that held for at least half of it.
+/// The fact that explains a gap between calls: it held for at least half of the gap. Times in microseconds since 1970.
 pub(super) fn in_gap(episode: &Episode, from: u64, to: u64) -> Option<&NodeFact> {
     let facts = episode.node.iter();
-    let facts = facts.filter(|fact| !matches!(fact.kind, FactKind::ImageFsFull { .. }));
+    let facts = facts.filter(|fact| !matches!(fact.kind, NodeFactKind::ImageFsFull { .. }));
     let longest = facts.max_by_key(|fact| fact.within(from, to))?;
     (2 * longest.within(from, to) >= to.saturating_sub(from)).then_some(longest)
 }
 
-/// The call in which most of an episode passed while its runtime did not answer, and that fact.
+/// The call in which most of an episode passed while its runtime did not answer, and the fact that shows it.
 pub(super) fn in_call(episode: &Episode) -> Option<(&EpisodeCall, &NodeFact)> {
     let done = episode.calls.iter().filter(|call| !call.is_in_flight());
     let call = done.max_by_key(|call| call.elapsed())?;
     let ms = call.duration_ms();
-    if ms < WORTH || 2.0 * ms < episode.duration_ms() {
+    if ms < LONG_CALL_MS || 2.0 * ms < episode.duration_ms() {
         return None;
     }
     let fact = in_gap(episode, call.began_us(), call.end_us())?;
-    let is_of = match &fact.kind {
-        FactKind::BackendDown { backend } | FactKind::BackendHangs { backend } => {
+    let is_of_call = match &fact.kind {
+        NodeFactKind::BackendDown { backend } | NodeFactKind::BackendHangs { backend } => {
             is_on(call, backend)
         }
-        FactKind::CriscopeStalled => true,
+        NodeFactKind::CriscopeStalled => true,
         _ => false,
     };
-    is_of.then_some((call, fact))
+    is_of_call.then_some((call, fact))
 }
 
-/// Returns whether a cause is an error that was not a matter of time.
+/// Returns whether a cause is an error other than a passed deadline.
 fn is_error(cause: &Cause<'_>) -> bool {
     match cause {
-        Cause::Failing(failure) => {
-            let outcome = failure.last.outcome();
-            let is_late = |code| code == Code::DeadlineExceeded;
-            failure.last.has_ended(Ending::Error) && !outcome.is_some_and(|it| is_late(it.code))
+        Cause::CallFails(failure) => {
+            let code = failure.last.outcome().map(|outcome| outcome.code);
+            failure.last.has_ended(Ending::Error) && code != Some(Code::DeadlineExceeded)
         }
-        Cause::Kubelet(KubeletCause::SyncFails(_)) => true,
+        Cause::Kubelet(KubeletCause::FailingSync(_)) => true,
         _ => false,
     }
 }
 
-/// Adds what the node was like: a start that began unseen, and scarcity if the episode was slow.
-pub(super) fn with<'a>(
+/// Adds the conditions of the node: a downtime in which a start may have begun, and scarcity if the episode was slow.
+pub(super) fn with_node_conditions<'a>(
     cause: Cause<'a>,
     episode: &'a Episode,
-    node: &Node<'_>,
+    node: &NodeContext<'_>,
     is_slow: bool,
     now: u64,
 ) -> Cause<'a> {
@@ -173,30 +176,31 @@ pub(super) fn with<'a>(
     // Nothing precedes a RunPodSandbox.
     let first = episode.calls.front();
     let is_cut = first.is_none_or(|call| call.method != Method::RunPodSandbox);
-    let before = |fact: &&NodeFact| {
-        is_cut && fact.is_downtime() && fact.to.is_some_and(|to| to <= episode.began)
-    };
-    let unseen = facts.clone().find(before);
-    // An error has its own cause; only a call that ran out of time may lack what the node was short of.
+    let unseen_downtime = facts
+        .clone()
+        .find(|fact| is_cut && fact.is_downtime() && fact.to.is_some_and(|to| to <= episode.began));
+    // An error has its own cause. Only a call that ran out of time may have waited for a scarce resource.
     let is_slow = is_slow && !is_error(&cause);
-    let is_full = |fact: &&NodeFact| matches!(fact.kind, FactKind::ImageFsFull { .. });
-    let full = facts.find(is_full).filter(|_| is_slow);
+    let full_disk = facts
+        .find(|fact| matches!(fact.kind, NodeFactKind::ImageFsFull { .. }))
+        .filter(|_| is_slow);
     let pressure = episode.pressure.as_ref().filter(|_| is_slow);
     let counts = is_slow && episode.kind == Kind::Start && !cause.counts_starts();
-    let starts = || node.most_starts(episode.began, episode.ended);
-    let starts = counts.then(starts).filter(|starts| *starts >= CROWD);
-    let beside = Beside {
-        unseen,
-        starts,
-        short: pressure.and_then(|it| it.short_of()),
-        full,
+    let concurrent_starts = counts
+        .then(|| node.most_starts(episode.began, episode.ended))
+        .filter(|starts| *starts >= MANY_STARTS);
+    let conditions = NodeConditions {
+        unseen_downtime,
+        concurrent_starts,
+        short_of: pressure.and_then(|pressure| pressure.short_of()),
+        full_disk,
         now,
     };
-    match beside.is_nothing() {
-        true => cause,
-        false => Cause::Beside {
-            cause: Box::new(cause),
-            beside,
-        },
+    if conditions.is_nothing() {
+        return cause;
+    }
+    Cause::WithNodeConditions {
+        cause: Box::new(cause),
+        conditions,
     }
 }

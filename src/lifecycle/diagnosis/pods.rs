@@ -1,114 +1,140 @@
-//! The episodes in which causes are looked for, by pod: what one of them shows can explain another.
+//! Diagnosis of pods: episodes grouped by pod, since one episode of a pod can explain another.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::cause::Cause;
 use super::crash::{self, CrashLoop};
-use super::kills::{self, KeepsKilling};
+use super::kills::{self, KillLoop};
 use super::kubelet::KubeletCause;
-use super::{ephemeral, failure, hanging, of_episode, oom, reboot, sandbox, stopped, syncs};
+use super::{ephemeral, episode_cause, failure, hanging, oom, reboot, sandbox, stopped, syncs};
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::episode_store::Episode;
-use crate::lifecycle::usual::Node;
-use crate::lifecycle::view::{Probe, SandboxDeath, State};
+use crate::lifecycle::usual::NodeContext;
+use crate::lifecycle::view::{EpisodeState, ProbeView, SandboxDeathView};
 
-/// A probe that has not run for so long says nothing any more, in microseconds.
-const FORGOTTEN: u64 = 5 * 60 * 1_000_000;
+/// A probe that has not run for this long says nothing any more, in microseconds.
+const PROBE_RESULT_EXPIRES_AFTER: u64 = 5 * 60 * 1_000_000;
 
 /// How long a slow stop that has ended remains the headline, in microseconds.
-const JUST_GONE: u64 = 10_000_000;
+const SLOW_STOP_SHOWN_FOR: u64 = 10_000_000;
 
 /// Another kill of a container this soon after the last, in microseconds, is one of the same series.
-const RECENT: u64 = 10 * 60 * 1_000_000;
+const NEXT_KILL_WITHIN: u64 = 10 * 60 * 1_000_000;
 
-/// See the module documentation.
+/// Finds the causes of episodes, and the cause that matters most for a pod.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct Pods<'a> {
+pub(crate) struct Diagnoser<'a> {
     /// By uid and name, in order of time: a static pod that is taken away and comes back has the same uid.
-    pods: HashMap<Key<'a>, Vec<Pod<'a>>>,
+    pods: HashMap<PodKey<'a>, Vec<PodLifetime<'a>>>,
     /// The newest episode.
     newest: Option<&'a Episode>,
-    /// The exec probes of its pod.
-    probes: Vec<Probe>,
-    node: Node<'a>,
+    /// The exec probes of the pod with the newest episode.
+    probes: Vec<ProbeView>,
+    node: NodeContext<'a>,
     /// In microseconds since 1970.
     now: u64,
 }
 
 /// Uid, namespace and name.
-type Key<'a> = (&'a str, &'a str, &'a str);
+type PodKey<'a> = (&'a str, &'a str, &'a str);
 
 /// A pod from its first sandbox until it is stopped.
 #[derive(Debug)]
-struct Pod<'a> {
+struct PodLifetime<'a> {
     episodes: Vec<&'a Episode>,
     loops: BTreeMap<&'a str, CrashLoop<'a>>,
     /// The newest series of kills by the kubelet.
-    kills: Option<KeepsKilling<'a>>,
+    kills: Option<KillLoop<'a>>,
 }
 
-fn key(episode: &Episode) -> Key<'_> {
+fn key(episode: &Episode) -> PodKey<'_> {
     (&episode.pod.uid, &episode.pod.namespace, &episode.pod.name)
 }
 
-/// Splits the episodes of pods with the same key where one of them begins after the one before was stopped.
-fn split<'a>(episodes: &[&'a Episode], now: u64) -> Vec<Pod<'a>> {
-    let is_stopped = |time: u64| {
-        let mut stops = episodes.iter().filter(|e| e.kind == Kind::Stop);
-        stops.any(|stop| stop.state == State::Ok && stop.ended <= time)
-    };
-    let begins = |e: &&&Episode| {
-        let makes = e.calls.iter().any(|call| call.is_new_sandbox());
-        let is_first = e.pod.attempt == 0 || e.comes_back();
-        e.kind == Kind::Start && makes && is_first && is_stopped(e.began)
-    };
-    let begins = episodes.iter().filter(begins).map(|e| e.began);
+/// Splits the episodes of pods with the same key: a pod begins with a first sandbox after the pod before was stopped.
+fn split<'a>(episodes: &[&'a Episode], now: u64) -> Vec<PodLifetime<'a>> {
+    let stops = episodes
+        .iter()
+        .filter(|e| e.kind == Kind::Stop && e.state == EpisodeState::Ok);
+    let first_stop = stops.map(|stop| stop.ended).min().unwrap_or(u64::MAX);
+    let starts = episodes.iter().filter(|e| e.kind == Kind::Start);
+    let begins = starts.filter(|start| {
+        let makes = start.calls.iter().any(|call| call.is_new_sandbox());
+        let is_first = start.pod.attempt == 0 || start.comes_back();
+        makes && is_first && first_stop <= start.began
+    });
+    let begins = begins.map(|start| start.began);
     let begins = BTreeSet::from_iter(begins.chain([0]));
     let ends = begins.iter().copied().skip(1).chain([u64::MAX]);
-    let parts = begins.iter().copied().zip(ends).map(|(begin, end)| {
-        let of_it = |e: &&'a Episode| (begin..end).contains(&e.began);
-        episodes.iter().copied().filter(of_it).collect()
+    let lifetimes = begins.iter().copied().zip(ends).map(|(begin, end)| {
+        let own = episodes.iter().copied();
+        let own = own.filter(|episode| (begin..end).contains(&episode.began));
+        PodLifetime::new(own.collect(), now)
     });
-    parts.map(|episodes| Pod::new(episodes, now)).collect()
+    lifetimes.collect()
 }
 
-impl<'a> Pod<'a> {
+impl<'a> PodLifetime<'a> {
     fn new(episodes: Vec<&'a Episode>, now: u64) -> Self {
         Self {
             loops: crash::loops(&episodes, now),
-            kills: kills::keeps_killing(&episodes, now),
+            kills: kills::newest_kill_loop(&episodes, now),
             episodes,
         }
     }
 
-    /// The start whose sandbox could not be made, for a stop that fails after it: the kubelet cleans up after a failed
-    /// RunPodSandbox, and what broke it mostly breaks that too.
-    fn behind(&self, stop: &Episode) -> Option<&'a Episode> {
+    /// The start that failed before a failing stop: the kubelet cleans up after a failed RunPodSandbox, and the fault that broke
+    /// the one mostly breaks the other.
+    fn failed_start_before(&self, stop: &Episode) -> Option<&'a Episode> {
         let before =
             self.episodes.iter().copied().filter(|e| {
                 stop.kind == Kind::Stop && e.kind != Kind::Stop && e.began <= stop.began
             });
         before.max_by_key(|e| e.began).filter(|e| {
-            let failed = failure::unresolved(e);
+            let failed = failure::newest_unresolved(e);
             failed.is_some_and(|call| call.method == Method::RunPodSandbox)
         })
     }
 
-    /// The stop that ended well and after which nothing was started; not that of a sandbox that was replaced.
+    /// The newest of the `wanted` episodes.
+    fn newest(&self, wanted: impl Fn(&Episode) -> bool) -> Option<&'a Episode> {
+        let episodes = self.episodes.iter().copied();
+        let wanted = episodes.filter(|episode| wanted(episode));
+        wanted.max_by_key(|episode| episode.began)
+    }
+
+    /// The kill loop or crash loop of a container, if it went on after the `failing` episode.
+    fn loop_cause(&self, failing: Option<&Episode>) -> Option<Cause<'a>> {
+        let failed = failing.map(|episode| episode.ended);
+        let crash_loop = self.loops.values().max_by_key(|crash_loop| crash_loop.at());
+        let crashed = crash_loop.map_or(0, CrashLoop::at);
+        let kills = self.kills.as_ref();
+        let kills = kills
+            .filter(|kills| kills.at > crashed && failed.is_none_or(|failed| kills.at > failed));
+        if let Some(kills) = kills {
+            return Some(Cause::Kubelet(KubeletCause::KillLoop(kills.clone())));
+        }
+        let crash_loop =
+            crash_loop.filter(|crash_loop| failed.is_none_or(|failed| crash_loop.at() > failed));
+        Some(Cause::CrashLoop(crash_loop?.clone()))
+    }
+
+    /// The newest stop, if it ended well and nothing was started after it. The stop of a replaced sandbox does not count.
     fn last_stop(&self) -> Option<&'a Episode> {
-        let episodes = || self.episodes.iter().copied();
-        let last = episodes()
+        let episodes = self.episodes.iter().copied();
+        let last = episodes
+            .clone()
             .filter(|e| !e.only_cleans)
             .max_by_key(|e| e.began)?;
-        let is_newest = !episodes().any(|e| e.pod.attempt > last.pod.attempt);
-        (last.kind == Kind::Stop && last.state == State::Ok && is_newest).then_some(last)
+        let is_newest = !episodes.clone().any(|e| e.pod.attempt > last.pod.attempt);
+        (last.kind == Kind::Stop && last.state == EpisodeState::Ok && is_newest).then_some(last)
     }
 }
 
-impl<'a> Pods<'a> {
-    /// These episodes of a node; `now` in microseconds since 1970.
-    pub(in crate::lifecycle) fn new(episodes: &[&'a Episode], node: Node<'a>, now: u64) -> Self {
+impl<'a> Diagnoser<'a> {
+    /// A diagnosis of these episodes of a node. `now` in microseconds since 1970.
+    pub(crate) fn new(episodes: &[&'a Episode], node: NodeContext<'a>, now: u64) -> Self {
         let mut pods = HashMap::<_, Vec<_>>::new();
         for episode in episodes {
             pods.entry(key(episode)).or_default().push(*episode);
@@ -126,102 +152,90 @@ impl<'a> Pods<'a> {
         }
     }
 
-    /// With the exec probes of the newest pod.
-    pub(in crate::lifecycle) fn with_probes(mut self, probes: Vec<Probe>) -> Self {
+    /// Adds the exec probes of the newest pod.
+    pub(crate) fn with_probes(mut self, probes: Vec<ProbeView>) -> Self {
         self.probes = probes;
         self
     }
 
     /// The pod of one of the episodes.
-    fn pod<'b>(&'b self, episode: &'b Episode) -> Option<&'b Pod<'a>> {
+    fn pod<'b>(&'b self, episode: &'b Episode) -> Option<&'b PodLifetime<'a>> {
         let pods = self.pods.get(&key(episode))?;
-        let has_it = |pod: &&Pod<'_>| pod.episodes.iter().any(|e| e.number == episode.number);
-        pods.iter().find(has_it)
+        pods.iter().find(|pod| {
+            let mut episodes = pod.episodes.iter();
+            episodes.any(|other| other.number == episode.number)
+        })
     }
 
     /// The cause of one of the episodes.
-    pub(in crate::lifecycle) fn cause(&self, episode: &'a Episode) -> Cause<'a> {
+    pub(crate) fn cause(&self, episode: &'a Episode) -> Cause<'a> {
         let pod = self.pod(episode).map_or(&[][..], |pod| &pod.episodes);
-        of_episode(episode, pod, &self.node, self.now)
+        episode_cause(episode, pod, &self.node, self.now)
     }
 
-    /// For a start or restart the sentence on the crash loop of a container that it started, or on that of one that the kubelet
-    /// keeps killing.
-    pub(in crate::lifecycle) fn crash_loop(&self, episode: &Episode) -> Option<String> {
+    /// The sentence on the crash loop, or the kill loop, of a container of a start or restart.
+    pub(crate) fn crash_loop(&self, episode: &Episode) -> Option<String> {
         let pod = self.pod(episode)?;
         if episode.kind == Kind::Stop {
             return None;
         }
-        let of_it = containers(episode).filter_map(|name| pod.loops.get(name));
-        let goes_on = of_it.filter(|it| !it.is_over);
-        let crashes = goes_on.max_by_key(|it| it.at());
-        let is_its = |it: &&KeepsKilling<'_>| containers(episode).any(|name| name == it.container);
-        let kills = pod.kills.as_ref().filter(|it| !it.is_over).filter(is_its);
+        let crash_loops = containers(episode).filter_map(|name| pod.loops.get(name));
+        let crash_loops = crash_loops.filter(|crash_loop| !crash_loop.is_over);
+        let crashes = crash_loops.max_by_key(|crash_loop| crash_loop.at());
+        let kills = pod.kills.as_ref().filter(|kills| {
+            let mut names = containers(episode);
+            !kills.is_over && names.any(|name| name == kills.container)
+        });
         match (crashes, kills) {
             (Some(crashes), Some(kills)) if crashes.at() >= kills.at => Some(crashes.to_string()),
             (_, Some(kills)) => {
-                let cause = KubeletCause::KeepsKilling(kills.clone());
+                let cause = KubeletCause::KillLoop(kills.clone());
                 Some(Cause::Kubelet(cause).to_string())
             }
             (crashes, None) => Some(crashes?.to_string()),
         }
     }
 
-    /// Of a start, the end of its sandbox, if no call stopped it.
-    pub(in crate::lifecycle) fn sandbox_death(&self, episode: &Episode) -> Option<SandboxDeath> {
+    /// The end of the sandbox of a start, if no call stopped it.
+    pub(crate) fn sandbox_death(&self, episode: &Episode) -> Option<SandboxDeathView> {
         episode.sandbox_end.as_ref()?;
         let death = sandbox::death(&self.pod(episode)?.episodes, episode.pod.attempt)?;
         Some(death.view())
     }
 
     /// Returns whether an episode is about a container that was added to the running pod.
-    pub(in crate::lifecycle) fn is_ephemeral(&self, episode: &Episode) -> bool {
+    pub(crate) fn is_ephemeral(&self, episode: &Episode) -> bool {
         let pod = self.pod(episode).map_or(&[][..], |pod| &pod.episodes);
         ephemeral::is_ephemeral(episode, pod)
     }
 
-    /// The time for which the causes hold, in microseconds since 1970.
-    pub(in crate::lifecycle) fn now(&self) -> u64 {
+    /// The time of the diagnosis, in microseconds since 1970.
+    pub(crate) fn now(&self) -> u64 {
         self.now
     }
 
-    /// The cause that matters most now for the pod with the newest episode: of several pods of one name the newest counts.
+    /// The cause that matters most now for the pod with the newest episode. Of several pods of one name the newest counts.
     /// `None` without episodes.
-    pub(in crate::lifecycle) fn newest(&self) -> Option<Cause<'a>> {
+    pub(crate) fn newest_cause(&self) -> Option<Cause<'a>> {
         let pod = self.pod(self.newest?)?;
-        // What is the matter with a container that was added says less than what is the matter with the others.
-        let is_own = |e: &&'a Episode| !ephemeral::is_ephemeral(e, &pod.episodes);
-        let own: Vec<_> = pod.episodes.iter().copied().filter(is_own).collect();
+        // A problem of the pod's own containers matters more than one of an ephemeral container.
+        let own = pod.episodes.iter().copied();
+        let own = own.filter(|episode| !ephemeral::is_ephemeral(episode, &pod.episodes));
+        let own: Vec<_> = own.collect();
         if own.len() < pod.episodes.len() {
-            let cause = self.newest_of(&Pod::new(own, self.now));
+            let cause = self.cause_that_matters(&PodLifetime::new(own, self.now));
             if let Some(problem) = cause.filter(Cause::is_problem) {
                 return Some(problem);
             }
         }
-        self.newest_of(pod)
+        self.cause_that_matters(pod)
     }
 
-    fn newest_of(&self, pod: &Pod<'a>) -> Option<Cause<'a>> {
-        let last = |wanted: &dyn Fn(&Episode) -> bool| {
-            let wanted = pod.episodes.iter().copied().filter(|e| wanted(e));
-            wanted.max_by_key(|e| e.began)
-        };
-        if let Some(episode) = last(&|e| hanging(e).is_some()) {
-            let kills = pod.kills.as_ref().filter(|it| !it.is_over);
-            let is_kill = |it: &&KeepsKilling<'_>| {
-                hanging(episode).is_some_and(|call| {
-                    let is_stop = call.method == Method::StopContainer && !kills::is_overdue(call);
-                    (is_stop || call.method == Method::ExecSync && call.probe.is_some())
-                        && call.container_name() == Some(it.container)
-                        && self.now.saturating_sub(it.at) < RECENT
-                })
-            };
-            if let Some(kills) = kills.filter(is_kill) {
-                return Some(Cause::Kubelet(KubeletCause::KeepsKilling(kills.clone())));
-            }
-            return Some(self.cause(episode));
+    fn cause_that_matters(&self, pod: &PodLifetime<'a>) -> Option<Cause<'a>> {
+        if let Some(cause) = self.cause_of_hanging_call(pod) {
+            return Some(cause);
         }
-        if let Some((death, is_stopped)) = sandbox::died(&pod.episodes) {
+        if let Some((death, is_stopped)) = sandbox::newest_death(&pod.episodes) {
             let ago = self.now.saturating_sub(death.end.at);
             return Some(Cause::SandboxDied {
                 death,
@@ -229,65 +243,19 @@ impl<'a> Pods<'a> {
                 is_stopped,
             });
         }
-        let fails = |e: &Episode| failure::unresolved(e).is_some() && e.state != State::Ok;
-        let failing = last(&|e| e.state == State::Open && fails(e));
-        let failing = failing.map(|e| pod.behind(e).unwrap_or(e));
-        let with_node = reboot::ended(&pod.episodes).filter(|_| failing.is_none());
+        let failing = pod
+            .newest(|e| e.state == EpisodeState::Open && failure::newest_unresolved(e).is_some());
+        let failing = failing.map(|e| pod.failed_start_before(e).unwrap_or(e));
+        let with_node = reboot::ended_with_node(&pod.episodes).filter(|_| failing.is_none());
         if with_node.is_some() {
             return with_node;
         }
-        let crash_loop = pod.loops.values().max_by_key(|it| it.at());
-        let crashed = crash_loop.map_or(0, CrashLoop::at);
-        let kills = pod.kills.as_ref();
-        let kills = kills.filter(|it| it.at > crashed && failing.is_none_or(|e| it.at > e.ended));
-        if let Some(kills) = kills {
-            return Some(Cause::Kubelet(KubeletCause::KeepsKilling(kills.clone())));
+        if let Some(cause) = pod.loop_cause(failing) {
+            return Some(cause);
         }
-        if let Some(crash_loop) = crash_loop
-            && failing.is_none_or(|e| crash_loop.at() > e.ended)
-        {
-            return Some(Cause::CrashLoop(crash_loop.clone()));
-        }
-        // A quick stop is told below, if nothing else was the matter with the pod.
-        let is_slow = |e: &Episode| self.node.usual.is_slow(e.duration_ms());
-        let is_current = |e: &Episode| match e.kind {
-            Kind::Stop if e.state == State::Ok => {
-                let just = self.now.saturating_sub(e.ended) < JUST_GONE;
-                just && is_slow(e) && !e.only_cleans
-            }
-            Kind::Stop => e.state == State::Open && is_slow(e) && !e.only_cleans,
-            _ => e.state == State::Open,
-        };
-        let open = || last(&is_current);
-        // A failure counts until a newer episode succeeded.
-        let newest = || last(&|e| e.state != State::Open);
-        let failed = || newest().filter(|e| e.state == State::Failed);
-        let slowest = || {
-            pod.episodes.iter().copied().max_by(|a, b| {
-                let up = |e: &Episode| e.kind != Kind::Stop;
-                up(a).cmp(&up(b)).then(a.duration().cmp(&b.duration()))
-            })
-        };
-        let of_kubelet = || last(&|e| syncs::failing(e, self.now).is_some());
-        // How the last run ended matters more than how long a start took.
-        let again = || {
-            let newest =
-                last(&|e| e.kind != Kind::Stop && e.attempt() > 0 && e.state == State::Ok)?;
-            // An init container that had to run again is done once others follow.
-            let calls = pod.episodes.iter().flat_map(|e| &e.calls);
-            let mut later = calls.filter(|c| c.began_us() >= newest.ended);
-            let is_followed = later.any(|c| c.method == Method::StartContainer && c.is_good());
-            let tells = !is_followed && self.cause(newest).tells_of_an_end();
-            tells.then_some(newest)
-        };
-        let matters = failing
-            .or_else(of_kubelet)
-            .or_else(open)
-            .or_else(failed)
-            .or_else(again)
-            .or_else(slowest)?;
-        let cause = self.cause(matters);
-        let cause = match oom::newest(&pod.episodes).filter(|_| failing.is_none()) {
+        let episode = failing.or_else(|| self.episode_that_matters(pod))?;
+        let cause = self.cause(episode);
+        let cause = match oom::newest_oom_kills(&pod.episodes).filter(|_| failing.is_none()) {
             Some(kills) => Cause::OomKills {
                 kills,
                 ago: self.now.saturating_sub(kills.last),
@@ -305,30 +273,91 @@ impl<'a> Pods<'a> {
         let Some(stop) = pod.last_stop() else {
             return Some(cause);
         };
-        let is_past = stop.number == matters.number || cause.is_past_when_stopped();
+        let is_past = stop.number == episode.number || cause.is_past_when_stopped();
         let then = self.cause(stop);
-        match stopped::of(stop, &pod.episodes, self.now).filter(|_| is_past) {
-            Some(told) if then.is_fine_stop() => Some(Cause::PodStopped(told.with(then))),
+        match stopped::pod_stop(stop, &pod.episodes, self.now).filter(|_| is_past) {
+            Some(pod_stop) if then.is_fine_stop() => Some(Cause::PodStopped(pod_stop.with(then))),
             Some(_) => Some(then),
             None if cause.is_past_when_gone() => Some(then),
             None => Some(cause),
         }
     }
 
+    /// The cause of the newest episode with a call that hangs, or the kill loop that this call is part of.
+    fn cause_of_hanging_call(&self, pod: &PodLifetime<'a>) -> Option<Cause<'a>> {
+        let episode = pod.newest(|e| hanging(e).is_some())?;
+        let call = hanging(episode)?;
+        let kills = pod.kills.as_ref().filter(|kills| {
+            let is_stop = call.method == Method::StopContainer && !kills::is_overdue(call);
+            (is_stop || call.method == Method::ExecSync && call.probe.is_some())
+                && call.container_name() == Some(kills.container)
+                && !kills.is_over
+                && self.now.saturating_sub(kills.at) < NEXT_KILL_WITHIN
+        });
+        Some(match kills {
+            Some(kills) => Cause::Kubelet(KubeletCause::KillLoop(kills.clone())),
+            None => self.cause(episode),
+        })
+    }
+
+    /// The episode that matters most if nothing fails now.
+    fn episode_that_matters(&self, pod: &PodLifetime<'a>) -> Option<&'a Episode> {
+        pod.newest(|e| syncs::failing_sync(e, self.now).is_some())
+            .or_else(|| pod.newest(|e| self.is_current(e)))
+            .or_else(|| {
+                // A failure counts until a newer episode succeeded.
+                let newest = pod.newest(|e| e.state != EpisodeState::Open);
+                newest.filter(|e| e.state == EpisodeState::Failed)
+            })
+            .or_else(|| self.restart_that_matters(pod))
+            .or_else(|| {
+                let episodes = pod.episodes.iter().copied();
+                episodes.max_by_key(|e| (e.kind != Kind::Stop, e.duration()))
+            })
+    }
+
+    /// Returns whether an episode goes on, or is a slow stop that has just ended. A quick stop is told only if nothing else was
+    /// the matter with the pod.
+    fn is_current(&self, episode: &Episode) -> bool {
+        let is_slow = self.node.usual.is_slow(episode.duration_ms());
+        match episode.kind {
+            Kind::Stop if episode.state == EpisodeState::Ok => {
+                let has_just_ended = self.now.saturating_sub(episode.ended) < SLOW_STOP_SHOWN_FOR;
+                has_just_ended && is_slow && !episode.only_cleans
+            }
+            Kind::Stop => episode.state == EpisodeState::Open && is_slow && !episode.only_cleans,
+            Kind::Start | Kind::Restart => episode.state == EpisodeState::Open,
+        }
+    }
+
+    /// The newest restart, if its cause says how the last run ended: that matters more than how long a start took.
+    fn restart_that_matters(&self, pod: &PodLifetime<'a>) -> Option<&'a Episode> {
+        let restart =
+            pod.newest(|e| e.kind != Kind::Stop && e.attempt() > 0 && e.state == EpisodeState::Ok)?;
+        // An init container that had to run again is done once others follow.
+        let calls = pod.episodes.iter().flat_map(|e| &e.calls);
+        let mut later = calls.filter(|call| call.began_us() >= restart.ended);
+        let is_followed = later.any(|call| call.method == Method::StartContainer && call.is_good());
+        let matters = !is_followed && self.cause(restart).says_how_a_run_ended();
+        matters.then_some(restart)
+    }
+
     /// An exec probe that keeps failing in a container that is up.
-    fn failing_probe(&self, pod: &Pod<'_>, cause: &Cause<'_>) -> Option<&Probe> {
+    fn failing_probe(&self, pod: &PodLifetime<'_>, cause: &Cause<'_>) -> Option<&ProbeView> {
         let up = cause.up();
-        let fails = |it: &&Probe| {
-            let is_recent = self.now.saturating_sub(it.last_unix_us) < FORGOTTEN;
-            it.failed_in_a_row >= 2 && is_recent && up.contains(&&*it.container)
-        };
         let calls = pod.episodes.iter().flat_map(|episode| &episode.calls);
         let stops = calls
             .filter(|call| matches!(call.method, Method::StopContainer | Method::StopPodSandbox));
         let stopped = stops.map(|call| call.began_us()).max().unwrap_or(0);
-        let failing = self.probes.iter().filter(fails);
-        let failing = failing.filter(|it| it.last_unix_us > stopped);
-        failing.max_by_key(|it| it.failed_in_a_row)
+        let failing = self.probes.iter().filter(|probe| {
+            let last = probe.last_unix_us;
+            let is_recent = self.now.saturating_sub(last) < PROBE_RESULT_EXPIRES_AFTER;
+            probe.failed_in_a_row >= 2
+                && is_recent
+                && last > stopped
+                && up.contains(&&*probe.container)
+        });
+        failing.max_by_key(|probe| probe.failed_in_a_row)
     }
 }
 

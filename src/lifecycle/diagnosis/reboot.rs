@@ -7,9 +7,10 @@ use crate::cri::Method;
 use crate::lifecycle::episode_store::Episode;
 
 /// The containers of a pod that ended with the node, if nothing of the pod was made since.
-pub(super) fn ended<'a>(pod: &[&'a Episode]) -> Option<Cause<'a>> {
-    let exits = || pod.iter().flat_map(|episode| &episode.exits);
-    let booted = exits().filter_map(|exit| exit.node_restarted).max()?;
+pub(super) fn ended_with_node<'a>(pod: &[&'a Episode]) -> Option<Cause<'a>> {
+    let exits = pod.iter().flat_map(|episode| &episode.exits);
+    let boots = exits.clone().filter_map(|exit| exit.node_restarted);
+    let booted = boots.max()?;
     let mut calls = pod.iter().flat_map(|episode| &episode.calls);
     let is_made_again = calls.any(|call| {
         let makes = matches!(
@@ -18,8 +19,8 @@ pub(super) fn ended<'a>(pod: &[&'a Episode]) -> Option<Cause<'a>> {
         );
         makes && call.began_us() >= booted
     });
-    let of_it = exits().filter(|exit| exit.node_restarted == Some(booted));
-    let names: BTreeSet<_> = of_it.map(|exit| &*exit.container).collect();
+    let ended = exits.filter(|exit| exit.node_restarted == Some(booted));
+    let names: BTreeSet<_> = ended.map(|exit| &*exit.container).collect();
     let containers = names.into_iter().collect();
     (!is_made_again).then_some(Cause::EndedWithNode { containers, booted })
 }

@@ -1,30 +1,30 @@
-//! Where the time went in an episode without failures.
+//! Rules on the time of an episode without failures.
 
-use super::cause::{Cause, End, Quick, Slow, What};
+use super::cause::{Cause, EpisodeOutcome, NotSlow, SlowDetail, SlowPhase};
 use super::syncs;
-use super::work::{self, Worker};
+use super::work;
 use super::{before, node};
 use crate::call::Ending;
 use crate::call::episode::Kind;
 use crate::cri::Method;
-use crate::lifecycle::episode_call::{EpisodeCall, Work, millis};
-use crate::lifecycle::episode_store::{Episode, Exit};
+use crate::lifecycle::episode_call::{EpisodeCall, ObservedWork, millis};
+use crate::lifecycle::episode_store::{Episode, ExitRecord};
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::timeline::EpisodePhase;
-use crate::lifecycle::usual::{Compared, Node};
+use crate::lifecycle::usual::{ComparedDuration, NodeContext};
 
-/// A single container of a start that is still open may be an init container. One that ends at once, and the next call for a
-/// container that does not wait for it, need less than this, in microseconds.
-const ALONE: u64 = 2_000_000;
+/// A single container that runs for longer than this, in microseconds, without a further call may be an init container: an init
+/// container that ends at once, and the next call after a container that nothing waits for, take less.
+const NEXT_CONTAINER_WITHIN: u64 = 2_000_000;
 
 /// How far the times of exits may be off, in microseconds.
-const CLOCKS: u64 = 1_000_000;
+const EXIT_CLOCK_TOLERANCE: u64 = 1_000_000;
 
 /// The largest part of an episode's duration.
-pub(super) fn of<'a>(
+pub(super) fn duration_cause<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
-    node: &Node<'_>,
+    node: &NodeContext<'_>,
     now: u64,
 ) -> Cause<'a> {
     let shares = episode.shares();
@@ -32,10 +32,10 @@ pub(super) fn of<'a>(
     let longest = phases.max_by_key(|phase| shares[*phase as usize]);
     let is_slow = node.usual.is_slow(episode.duration_ms());
     let Some(phase) = longest.filter(|_| is_slow) else {
-        let end = quick(episode, pod, now);
+        let end = not_slow(episode, pod, now);
         return match unusual(episode, node) {
-            Some((call, usual)) => Cause::Unusual { call, usual, end },
-            None => Cause::Quick(end),
+            Some((call, usual)) => Cause::UnusualCall { call, usual, end },
+            None => Cause::NotSlow(end),
         };
     };
     let took = millis(shares[phase as usize]);
@@ -43,25 +43,28 @@ pub(super) fn of<'a>(
         && let Some((gap, call)) = widest_gap(episode)
         && let Some(fact) = node::in_gap(episode, call.began_us() - gap, call.began_us())
     {
-        let of = episode.duration_ms();
+        let total = episode.duration_ms();
         return Cause::NodeInGap {
             fact,
             took,
-            of,
+            total,
             now,
         };
     }
-    Cause::Slow(Slow {
+    Cause::SlowPhase(SlowPhase {
         took,
-        of: episode.duration_ms(),
+        total: episode.duration_ms(),
         phase,
-        what: what(episode, pod, phase, took),
+        detail: slow_detail(episode, pod, phase, took),
         usual: compared(episode, phase, node),
     })
 }
 
-/// The call that took longest of those that took unusually long.
-fn unusual<'a>(episode: &'a Episode, node: &Node<'_>) -> Option<(&'a EpisodeCall, Compared)> {
+/// The longest of the calls that took unusually long.
+fn unusual<'a>(
+    episode: &'a Episode,
+    node: &NodeContext<'_>,
+) -> Option<(&'a EpisodeCall, ComparedDuration)> {
     let calls = episode.calls.iter();
     let calls = calls.filter(|call| call.is_good() && call.fault.is_none());
     let compared = calls.filter_map(|call| Some((call, node.compare(episode, call)?)));
@@ -69,68 +72,81 @@ fn unusual<'a>(episode: &'a Episode, node: &Node<'_>) -> Option<(&'a EpisodeCall
     unusual.max_by_key(|(call, _)| call.elapsed())
 }
 
-/// The longest call of a phase beside what is usual.
+/// The longest call of a phase, compared with the usual duration.
 fn compared<'a>(
     episode: &'a Episode,
     phase: EpisodePhase,
-    node: &Node<'_>,
-) -> Option<(&'a EpisodeCall, Compared)> {
-    let is_of = |call: &&EpisodeCall| match phase {
-        EpisodePhase::Network => call.work.iter().any(Work::is_network),
+    node: &NodeContext<'_>,
+) -> Option<(&'a EpisodeCall, ComparedDuration)> {
+    let calls = episode.calls.iter().filter(|call| match phase {
+        EpisodePhase::Network => call.work.iter().any(ObservedWork::is_network),
         EpisodePhase::OutsideCri => false,
-        phase => EpisodePhase::of(call.method) == phase,
-    };
-    let longest = longest_call(episode.calls.iter().filter(is_of))?;
+        phase => EpisodePhase::from_method(call.method) == phase,
+    });
+    let longest = longest_call(calls)?;
     Some((longest, node.compare(episode, longest)?))
 }
 
-fn what<'a>(episode: &'a Episode, pod: &[&'a Episode], phase: EpisodePhase, ms: f64) -> What<'a> {
-    let within = |method| within(episode, method, ms);
-    match phase {
-        EpisodePhase::Network => network(episode, ms),
+fn slow_detail<'a>(
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+    phase: EpisodePhase,
+    ms: f64,
+) -> SlowDetail<'a> {
+    let method = match phase {
+        EpisodePhase::Network => return network(episode, ms),
         EpisodePhase::ImagePull => {
-            held_up(episode, Method::PullImage, ms).unwrap_or_else(|| pull(episode, ms))
+            return held_up(episode, Method::PullImage, ms).unwrap_or_else(|| pull(episode, ms));
         }
-        EpisodePhase::OutsideCri => outside(episode),
-        EpisodePhase::InitContainer => init(episode),
+        EpisodePhase::OutsideCri => return outside(episode),
+        EpisodePhase::InitContainer => return init(episode),
         EpisodePhase::ContainerStop => {
-            held_up(episode, Method::StopContainer, ms).unwrap_or_else(|| stop(episode, pod))
+            return held_up(episode, Method::StopContainer, ms)
+                .unwrap_or_else(|| stop(episode, pod));
         }
-        EpisodePhase::Sandbox => within(Method::RunPodSandbox),
-        EpisodePhase::ContainerCreate => within(Method::CreateContainer),
-        EpisodePhase::ContainerStart => within(Method::StartContainer),
-        EpisodePhase::Hook => within(Method::ExecSync),
-        EpisodePhase::SandboxStop => within(Method::StopPodSandbox),
-        EpisodePhase::ContainerRemove => within(Method::RemoveContainer),
-        EpisodePhase::SandboxRemove => within(Method::RemovePodSandbox),
-    }
+        EpisodePhase::Sandbox => Method::RunPodSandbox,
+        EpisodePhase::ContainerCreate => Method::CreateContainer,
+        EpisodePhase::ContainerStart => Method::StartContainer,
+        EpisodePhase::Hook => Method::ExecSync,
+        EpisodePhase::SandboxStop => Method::StopPodSandbox,
+        EpisodePhase::ContainerRemove => Method::RemoveContainer,
+        EpisodePhase::SandboxRemove => Method::RemovePodSandbox,
+    };
+    calls_of_method(episode, method, ms)
 }
 
 /// An episode that was not slow.
-fn quick<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> Quick<'a> {
+fn not_slow<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> NotSlow<'a> {
     let container = episode.container.as_deref().map(|c| &*c.name);
     let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
     let end = match episode.kind {
-        Kind::Start if started => up(episode, pod, now),
-        Kind::Restart if started => restarted(episode, pod, container),
-        Kind::Restart if container.is_none() => End::Pulled,
+        Kind::Start if started => outcome_of_start(episode, pod, now),
+        Kind::Restart if started => outcome_of_restart(episode, pod, container),
+        Kind::Restart if container.is_none() => EpisodeOutcome::ImagePulled,
         Kind::Stop => match only_stopped(episode) {
-            Some(name) => End::ContainerStopped(name),
-            None => End::Gone,
+            Some(name) => EpisodeOutcome::ContainerStopped(name),
+            None => EpisodeOutcome::PodStopped,
         },
-        _ => End::Begun,
+        _ => EpisodeOutcome::Incomplete,
     };
     let took = episode.duration_ms();
-    Quick { took, end }
+    NotSlow { took, end }
 }
 
-/// What came of the container that a restart started.
-fn restarted<'a>(episode: &'a Episode, pod: &[&'a Episode], container: Option<&'a str>) -> End<'a> {
+/// Outcome of a restart: the container that it started has done its work, or is up.
+fn outcome_of_restart<'a>(
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+    container: Option<&'a str>,
+) -> EpisodeOutcome<'a> {
     let exits = episode.exits.iter().rev();
     let mut done = exits.filter(|exit| Some(&*exit.container) == container && exit.code == 0);
-    match done.find(|exit| !exit.ordered && before::again(exit, pod, exit.at).is_none()) {
-        Some(exit) => End::Done(exit),
-        None => End::ContainerUp(container),
+    let done = done.find(|exit| {
+        !exit.stop_requested && before::run_before_restart(exit, pod, exit.at).is_none()
+    });
+    match done {
+        Some(exit) => EpisodeOutcome::ContainerDone(exit),
+        None => EpisodeOutcome::ContainerUp(container),
     }
 }
 
@@ -144,55 +160,59 @@ fn only_stopped(episode: &Episode) -> Option<&str> {
     last.container_name()
 }
 
-/// What came of the containers that the start of a pod started.
-fn up<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> End<'a> {
-    let exit_of = |call: &EpisodeCall| {
-        let container = call.container.as_deref()?;
-        let mut exits = episode.exits.iter().rev();
-        exits.find(|exit| *exit.container == *container.name && exit.attempt == container.attempt)
-    };
-    let started = || {
-        let calls = work::calls_of(episode, Method::StartContainer);
-        calls.filter(|call| call.has_ended(Ending::Ok))
-    };
-    let up = started().filter(|call| exit_of(call).is_none());
+/// The exit of the container that a call of this episode started.
+fn exit_of<'a>(call: &EpisodeCall, episode: &'a Episode) -> Option<&'a ExitRecord> {
+    let container = call.container.as_deref()?;
+    let mut exits = episode.exits.iter().rev();
+    exits.find(|exit| exit.is_of_run(container))
+}
+
+/// Outcome of a start: the containers that are up, or the last one if all have done their work.
+fn outcome_of_start<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> EpisodeOutcome<'a> {
+    let calls = work::calls_of(episode, Method::StartContainer);
+    let starts = calls.filter(|call| call.has_ended(Ending::Ok));
+    let up = starts
+        .clone()
+        .filter(|call| exit_of(call, episode).is_none());
     let mut up: Vec<_> = up.filter_map(|call| call.container_name()).collect();
     up.dedup();
-    let done = started().last().and_then(exit_of);
-    let calls = || pod.iter().flat_map(|episode| &episode.calls);
-    let is_last = |exit: &&Exit| {
-        let later = |call: &EpisodeCall| {
+    let last_exit = starts.last().and_then(|call| exit_of(call, episode));
+    let done = last_exit.filter(|exit| {
+        let mut calls = pod.iter().flat_map(|episode| &episode.calls);
+        let is_followed = calls.any(|call| {
             call.method == Method::StartContainer && call.is_good() && call.end_us() > exit.at
-        };
-        exit.code == 0 && !exit.ordered && up.is_empty() && !calls().any(later)
-    };
-    if let Some(exit) = done.filter(is_last) {
-        return End::Done(exit);
+        });
+        exit.code == 0 && !exit.stop_requested && up.is_empty() && !is_followed
+    });
+    if let Some(exit) = done {
+        return EpisodeOutcome::ContainerDone(exit);
     }
     let since = now.saturating_sub(episode.ended);
     match &up[..] {
-        [name] if episode.is_open() && since >= ALONE => End::Alone {
-            container: name,
-            since: millis(since),
-        },
-        _ => End::Up(up),
+        [name] if episode.is_open() && since >= NEXT_CONTAINER_WITHIN => {
+            EpisodeOutcome::OneContainerUp {
+                container: name,
+                since: millis(since),
+            }
+        }
+        _ => EpisodeOutcome::ContainersUp(up),
     }
 }
 
-fn network(episode: &Episode, ms: f64) -> What<'_> {
+fn network(episode: &Episode, ms: f64) -> SlowDetail<'_> {
     let worker = work::longest(WorkKind::Cni, &episode.calls.iter());
-    let whole = worker.as_ref().is_some_and(|it| it.ms >= 0.8 * ms);
-    What::Network { worker, whole }
+    let whole = worker.as_ref().is_some_and(|worker| worker.ms >= 0.8 * ms);
+    SlowDetail::Network { worker, whole }
 }
 
-fn pull(episode: &Episode, ms: f64) -> What<'_> {
+fn pull(episode: &Episode, ms: f64) -> SlowDetail<'_> {
     let pulls = work::calls_of(episode, Method::PullImage);
     let mut images: Vec<_> = pulls.clone().filter_map(|c| c.image.as_deref()).collect();
     images.sort_unstable();
     images.dedup();
     let own = work::longest(WorkKind::Runtime, &pulls).filter(|worker| worker.own);
     let layer = work::longest(WorkKind::Layers, &pulls).or(own);
-    What::Pull {
+    SlowDetail::Pull {
         images: images.len(),
         longest: longest_call(pulls),
         layer: layer.filter(|worker| worker.ms >= 0.5 * ms),
@@ -203,10 +223,9 @@ fn longest_call<'a>(calls: impl Iterator<Item = &'a EpisodeCall>) -> Option<&'a 
     calls.max_by_key(|call| call.elapsed())
 }
 
-/// Time in calls of one method: of the OCI runtime, of the runtime itself, or of the call.
-fn within(episode: &Episode, method: Method, ms: f64) -> What<'_> {
+/// Time in calls of one method, with the worker that accounts for most of it.
+fn calls_of_method(episode: &Episode, method: Method, ms: f64) -> SlowDetail<'_> {
     let calls = work::calls_of(episode, method);
-    let counts = |worker: &Worker<'_>| worker.ms >= 0.5 * ms;
     let kinds = [
         WorkKind::Injected,
         WorkKind::Blocked,
@@ -215,8 +234,9 @@ fn within(episode: &Episode, method: Method, ms: f64) -> What<'_> {
         WorkKind::Runtime,
     ];
     let kinds = kinds.into_iter();
-    let mut workers = kinds.filter_map(|kind| work::longest(kind, &calls).filter(counts));
-    What::Calls {
+    let workers = kinds.filter_map(|kind| work::longest(kind, &calls));
+    let mut workers = workers.filter(|worker| worker.ms >= 0.5 * ms);
+    SlowDetail::Calls {
         name: method.name(),
         longest: longest_call(calls.clone()),
         count: calls.clone().count(),
@@ -226,27 +246,27 @@ fn within(episode: &Episode, method: Method, ms: f64) -> What<'_> {
 }
 
 /// Calls of one method that were held up for most of the time by an injected fault or a process that could not go on.
-fn held_up(episode: &Episode, method: Method, ms: f64) -> Option<What<'_>> {
+fn held_up(episode: &Episode, method: Method, ms: f64) -> Option<SlowDetail<'_>> {
     let calls = work::calls_of(episode, method);
     let kinds = [WorkKind::Injected, WorkKind::Blocked].into_iter();
     let mut held = kinds.filter_map(|kind| work::longest(kind, &calls));
     held.any(|held| held.ms >= 0.5 * ms)
-        .then(|| within(episode, method, ms))
+        .then(|| calls_of_method(episode, method, ms))
 }
 
-fn stop<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> What<'a> {
+fn stop<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> SlowDetail<'a> {
     let longest = longest_call(work::calls_of(episode, Method::StopContainer));
-    What::Stop {
+    SlowDetail::Stop {
         container: longest.and_then(|c| c.container_name()),
         exit: longest.and_then(|call| exit_within(call, pod)),
         again: episode.kind == Kind::Restart,
     }
 }
 
-/// The exit that the StopContainer waited for. Runtimes report the time of an exit by another clock.
-fn exit_within<'a>(call: &EpisodeCall, pod: &[&'a Episode]) -> Option<&'a Exit> {
+/// The exit that a StopContainer waited for. Runtimes report the time of an exit by another clock.
+fn exit_within<'a>(call: &EpisodeCall, pod: &[&'a Episode]) -> Option<&'a ExitRecord> {
     let container = call.container.as_deref()?;
-    let window = call.began_us()..=call.end_us().saturating_add(CLOCKS);
+    let window = call.began_us()..=call.end_us().saturating_add(EXIT_CLOCK_TOLERANCE);
     let mut exits = pod.iter().flat_map(|episode| &episode.exits);
     exits.find(|exit| {
         *exit.container == *container.name
@@ -256,24 +276,24 @@ fn exit_within<'a>(call: &EpisodeCall, pod: &[&'a Episode]) -> Option<&'a Exit> 
 }
 
 /// Time in init containers.
-fn init(episode: &Episode) -> What<'_> {
+fn init(episode: &Episode) -> SlowDetail<'_> {
     let waits = episode.waits();
     let longest = waits.iter().max_by_key(|wait| wait.took);
-    What::Init {
+    SlowDetail::Init {
         waits: waits.len(),
         longest: longest.map(|wait| (wait.container, millis(wait.took))),
     }
 }
 
 /// Time without a call.
-fn outside(episode: &Episode) -> What<'_> {
+fn outside(episode: &Episode) -> SlowDetail<'_> {
     let widest = widest_gap(episode);
     let work = widest.and_then(|(gap, call)| {
         let to = call.began_us();
-        syncs::in_gap(episode, to - gap, to)
+        syncs::work_in_gap(episode, to - gap, to)
     });
     let longest = widest.map(|(gap, call)| (millis(gap), call));
-    What::Outside { longest, work }
+    SlowDetail::Outside { longest, work }
 }
 
 /// The longest time without a call, in microseconds, and the call after it.

@@ -1,78 +1,79 @@
 //! Pods that were stopped while containers ran. The CRI carries no reason for a stop; its calls show who asked for it, with which
 //! grace period, and how the containers ended. `words::stopped` makes the sentence.
 
-use super::cause::{Cause, End, What};
+use super::cause::{Cause, EpisodeOutcome, SlowDetail};
 use super::kills::{self, KillReason};
-use super::kubelet::{self, KubeletCause, Stop};
+use super::kubelet::{self, ContainerStop, KubeletCause};
 use super::syncs;
 use crate::call::{CallFacts, Client};
 use crate::cri::Method;
 use crate::cri::subject::ContainerIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::episode_store::{Episode, Exit};
+use crate::lifecycle::episode_store::{Episode, ExitRecord};
 
 /// When the kubelet ends a pod, StopPodSandbox follows the last StopContainer within this time, in microseconds. After a probe has ended a
 /// single container it takes longer.
-const FOLLOWS: u64 = 1_000_000;
+const SANDBOX_STOP_FOLLOWS_WITHIN: u64 = 1_000_000;
 /// The kubelet stops the sidecars of a pod that has done its work this soon after its last container, in microseconds.
-const DONE: u64 = 10_000_000;
+const SIDECARS_STOPPED_WITHIN: u64 = 10_000_000;
 
 /// The stop of a pod. Times in microseconds.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct PodStop<'a> {
+pub(crate) struct PodStop<'a> {
     /// The clients that stopped containers or the sandbox, in this order.
     pub(super) by: Vec<Client>,
     pub(super) ago: u64,
-    /// From its first call to its last.
+    /// From the first call of the stop to the last.
     pub(super) took: u64,
-    /// What had happened just before, if that is why the kubelet stops a container.
+    /// Why the kubelet stopped a container, if an event just before shows it.
     pub(super) reason: Option<KillReason>,
-    pub(super) shortened: Option<Shortened>,
-    /// The containers that it ended, the one that took longest first; none if it is not known which ran.
+    pub(super) shortened: Option<ShortenedGracePeriod>,
+    /// The containers that the stop ended, the slowest first; empty if the running containers are not known.
     pub(super) ends: Vec<ContainerEnd<'a>>,
-    /// The last container that ended by itself after these were started.
-    pub(super) before: Option<&'a Exit>,
-    /// What is known of the stop besides.
+    /// The exit of the last container that ended by itself while the stopped ones ran.
+    pub(super) before: Option<&'a ExitRecord>,
+    /// The cause of the stop's duration.
     pub(super) then: Option<Box<Cause<'a>>>,
 }
 
 /// The end of a container in the stop of its pod.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct ContainerEnd<'a> {
+pub(crate) struct ContainerEnd<'a> {
     pub(super) name: &'a str,
     /// `None` if it ended with the sandbox.
-    pub(super) stop: Option<Stop<'a>>,
-    pub(super) exit: Option<&'a Exit>,
+    pub(super) stop: Option<ContainerStop<'a>>,
+    pub(super) exit: Option<&'a ExitRecord>,
 }
 
 /// A grace period that is shorter than the pod's own, both in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct Shortened {
+pub(crate) struct ShortenedGracePeriod {
     pub(super) given: u32,
     pub(super) own: u32,
-    /// Whether the kubelet asked for it.
+    /// True if the kubelet asked for it.
     pub(super) by_kubelet: bool,
-    /// Whether a preStop hook that is no exec, and so no call, may have taken the rest.
+    /// True if a preStop hook other than exec, which makes no CRI call, may have taken the rest.
     pub(super) may_be_hook: bool,
 }
 
 /// A container that was stopped.
 #[derive(Clone, Copy)]
-struct Stopped<'a> {
+struct StoppedContainer<'a> {
     container: &'a ContainerIdentity,
-    /// The call that ended it.
+    /// The call that ended the container.
     by: &'a EpisodeCall,
-    exit: Option<&'a Exit>,
+    exit: Option<&'a ExitRecord>,
 }
 
-impl Stopped<'_> {
-    fn is_alone(&self) -> bool {
-        self.by.method == Method::StopContainer
+impl<'a> StoppedContainer<'a> {
+    /// The StopContainer that ended it; `None` if it ended with the sandbox.
+    fn stop_container(&self) -> Option<&'a EpisodeCall> {
+        Some(self.by).filter(|call| call.method == Method::StopContainer)
     }
 }
 
 impl<'a> PodStop<'a> {
-    /// With the cause of its episode.
+    /// Adds the cause of the stop's duration.
     pub(super) fn with(self, then: Cause<'a>) -> Self {
         let then = Some(Box::new(then));
         Self { then, ..self }
@@ -80,7 +81,11 @@ impl<'a> PodStop<'a> {
 }
 
 /// The stop of a pod; `None` unless it ended containers, and the pod had not just done its work. `now` in microseconds since 1970.
-pub(super) fn of<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> Option<PodStop<'a>> {
+pub(super) fn pod_stop<'a>(
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+    now: u64,
+) -> Option<PodStop<'a>> {
     let mut calls = episode.calls.iter();
     let sandbox = calls.find(|call| call.is_good() && is_of_sandbox(call))?;
     let alone = stopped_alone(episode, pod);
@@ -90,24 +95,31 @@ pub(super) fn of<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> Opt
         return None;
     }
     let before = ended_before(&stopped, episode, pod);
-    let shortened = shortened(&stopped, sandbox, episode, pod);
-    let is_done = |exit: &Exit| exit.code == 0 && episode.began.saturating_sub(exit.at) <= DONE;
-    if before.is_some_and(is_done) && shortened.is_none() {
+    let shortened = shortened_grace_period(&stopped, sandbox, episode, pod);
+    let is_done = before.is_some_and(|exit| {
+        exit.code == 0 && episode.began.saturating_sub(exit.at) <= SIDECARS_STOPPED_WITHIN
+    });
+    if is_done && shortened.is_none() {
         return None;
     }
     let mut by = Vec::new();
-    for call in stopped.iter().map(|it| it.by).chain([sandbox]) {
+    for call in stopped.iter().map(|stopped| stopped.by).chain([sandbox]) {
         if !by.contains(&call.peer.client) {
             by.push(call.peer.client);
         }
     }
-    let mut ends: Vec<_> = stopped.iter().map(|it| end(it, episode)).collect();
+    let ends = stopped
+        .iter()
+        .map(|stopped| container_end(stopped, episode));
+    let mut ends: Vec<_> = ends.collect();
     ends.sort_by_key(|end| std::cmp::Reverse(end.stop.map(|stop| stop.took)));
     Some(PodStop {
         by,
         ago: now.saturating_sub(sandbox.end_us()),
         took: episode.duration(),
-        reason: stopped.iter().find_map(|it| kills::kills_for(pod, it.by)),
+        reason: stopped
+            .iter()
+            .find_map(|stopped| kills::known_kill_reason(pod, stopped.by)),
         shortened,
         ends,
         before,
@@ -122,24 +134,24 @@ fn is_of_sandbox(call: &EpisodeCall) -> bool {
     )
 }
 
-fn exit_of<'a>(container: &ContainerIdentity, pod: &[&'a Episode]) -> Option<&'a Exit> {
+fn exit_of<'a>(container: &ContainerIdentity, pod: &[&'a Episode]) -> Option<&'a ExitRecord> {
     let mut exits = pod.iter().flat_map(|episode| &episode.exits);
-    exits.find(|exit| exit.container == container.name && exit.attempt == container.attempt)
+    exits.find(|exit| exit.is_of_run(container))
 }
 
-/// The containers that StopContainer ended; not those that had ended before.
-fn stopped_alone<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Vec<Stopped<'a>> {
-    let mut stopped = Vec::<Stopped<'_>>::new();
+/// The containers that StopContainer ended. Containers that had ended before do not count.
+fn stopped_alone<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Vec<StoppedContainer<'a>> {
+    let mut stopped = Vec::<StoppedContainer<'_>>::new();
     for call in &episode.calls {
         let is_stop = call.method == Method::StopContainer && call.is_good();
         let Some(container) = call.container.as_deref().filter(|_| is_stop) else {
             continue;
         };
         let exit = exit_of(container, pod);
-        let is_late = exit.is_some_and(|exit| !exit.ordered && exit.at <= call.began_us());
-        if !is_late && !stopped.iter().any(|it| it.container == container) {
+        let is_late = exit.is_some_and(|exit| !exit.stop_requested && exit.at <= call.began_us());
+        if !is_late && !stopped.iter().any(|other| other.container == container) {
             let by = call;
-            stopped.push(Stopped {
+            stopped.push(StoppedContainer {
                 container,
                 by,
                 exit,
@@ -149,27 +161,23 @@ fn stopped_alone<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Vec<Stopped<'
     stopped
 }
 
-/// The last run of each container that was started in the sandbox of this stop.
-fn started<'a>(
+/// The last run of each container that was started in the sandbox of this stop, with its StartContainer.
+fn last_runs<'a>(
     episode: &Episode,
     pod: &[&'a Episode],
 ) -> impl Iterator<Item = (&'a ContainerIdentity, &'a EpisodeCall)> {
     let attempt = episode.pod.attempt;
-    let of_it = pod.iter().filter(move |it| it.pod.attempt == attempt);
-    let starts = of_it.flat_map(|it| &it.calls);
+    let own = pod.iter().filter(move |other| other.pod.attempt == attempt);
+    let starts = own.flat_map(|other| &other.calls);
     let starts = starts.filter(|call| call.method == Method::StartContainer && call.is_good());
     let starts: Vec<_> = starts
         .filter_map(|call| Some((call.container.as_deref()?, call)))
         .collect();
-    let is_last = |it: &ContainerIdentity| {
-        let mut others = starts.iter().map(|(container, _)| container);
-        !others.any(|other| other.name == it.name && other.attempt > it.attempt)
-    };
-    let last: Vec<_> = starts
-        .iter()
-        .copied()
-        .filter(|(it, _)| is_last(it))
-        .collect();
+    let mut last = starts.clone();
+    last.retain(|(container, _)| {
+        let mut others = starts.iter().map(|(other, _)| other);
+        !others.any(|other| other.name == container.name && other.attempt > container.attempt)
+    });
     last.into_iter()
 }
 
@@ -178,14 +186,14 @@ fn ended_with<'a>(
     sandbox: &'a EpisodeCall,
     episode: &Episode,
     pod: &[&'a Episode],
-    alone: &[Stopped<'_>],
-) -> Vec<Stopped<'a>> {
-    let others = started(episode, pod)
-        .filter(|(container, _)| !alone.iter().any(|it| it.container == *container));
+    alone: &[StoppedContainer<'_>],
+) -> Vec<StoppedContainer<'a>> {
+    let others = last_runs(episode, pod)
+        .filter(|(container, _)| !alone.iter().any(|other| other.container == *container));
     let ended = others.filter_map(|(container, _)| {
         let exit = exit_of(container, pod)?;
-        let is_its = exit.ordered && exit.at >= sandbox.began_us();
-        is_its.then_some(Stopped {
+        let is_with_sandbox = exit.stop_requested && exit.at >= sandbox.began_us();
+        is_with_sandbox.then_some(StoppedContainer {
             container,
             by: sandbox,
             exit: Some(exit),
@@ -194,71 +202,83 @@ fn ended_with<'a>(
     ended.collect()
 }
 
-/// Returns whether a client other than the kubelet stopped the sandbox, and a container of it has no known exit. The kubelet stops the
-/// containers before the sandbox.
+/// Returns whether the sandbox may have ended a container whose exit is not known: a client other than the kubelet stopped it. The
+/// kubelet stops the containers before the sandbox.
 fn may_have_ended(sandbox: &EpisodeCall, episode: &Episode, pod: &[&Episode]) -> bool {
-    let mut started = started(episode, pod);
-    sandbox.peer.client != Client::Kubelet && started.any(|(it, _)| exit_of(it, pod).is_none())
+    let mut runs = last_runs(episode, pod);
+    sandbox.peer.client != Client::Kubelet
+        && runs.any(|(container, _)| exit_of(container, pod).is_none())
 }
 
-/// The last container that ended by itself before the stop. Init containers do not count: they ended before the stopped ones were started.
+/// The exit of the last container that ended by itself before the stop. Init containers do not count: they ended before the
+/// stopped ones were started.
 fn ended_before<'a>(
-    stopped: &[Stopped<'_>],
+    stopped: &[StoppedContainer<'_>],
     episode: &Episode,
     pod: &[&'a Episode],
-) -> Option<&'a Exit> {
-    let is_stopped = |it: &ContainerIdentity| stopped.iter().any(|other| other.container == it);
-    let since = started(episode, pod).filter(|(it, _)| is_stopped(it));
-    let since = since.map(|(_, start)| start.end_us()).max()?;
-    let exits = started(episode, pod).filter_map(|(it, _)| exit_of(it, pod));
-    let own = exits.filter(|exit| !exit.ordered && (since..=episode.ended).contains(&exit.at));
+) -> Option<&'a ExitRecord> {
+    let runs = last_runs(episode, pod);
+    let stopped_runs = runs.filter(|(container, _)| {
+        let mut others = stopped.iter();
+        others.any(|other| other.container == *container)
+    });
+    let since = stopped_runs.map(|(_, start)| start.end_us()).max()?;
+    let exits = last_runs(episode, pod).filter_map(|(container, _)| exit_of(container, pod));
+    let own =
+        exits.filter(|exit| !exit.stop_requested && (since..=episode.ended).contains(&exit.at));
     own.max_by_key(|exit| exit.at)
 }
 
-fn end<'a>(stopped: &Stopped<'a>, episode: &'a Episode) -> ContainerEnd<'a> {
-    let is_alone = stopped.is_alone();
+fn container_end<'a>(stopped: &StoppedContainer<'a>, episode: &'a Episode) -> ContainerEnd<'a> {
+    let stop = stopped.stop_container();
     ContainerEnd {
         name: &stopped.container.name,
-        stop: is_alone.then(|| kubelet::stop(episode, stopped.by)),
+        stop: stop.map(|call| kubelet::container_stop(episode, call)),
         exit: stopped.exit,
     }
 }
 
 /// The longest grace period that a container had, if it is shorter than the pod's own and no call or span explains the difference: the
 /// kubelet subtracts the time of preStop hooks and of the wait for other containers.
-fn shortened(
-    stopped: &[Stopped<'_>],
+fn shortened_grace_period(
+    stopped: &[StoppedContainer<'_>],
     sandbox: &EpisodeCall,
     episode: &Episode,
     pod: &[&Episode],
-) -> Option<Shortened> {
-    let own = own_grace(pod)?;
+) -> Option<ShortenedGracePeriod> {
+    let own = own_grace_period(pod)?;
     let before = syncs::before_stop(episode);
     let began = episode.began - before.unwrap_or_default();
-    let stops = || stopped.iter().filter(|it| it.is_alone()).map(|it| it.by);
-    let grace = |call: &EpisodeCall| match call.facts {
-        CallFacts::Stop { grace } => Some(grace),
-        _ => None,
-    };
-    let given = stops().filter_map(grace).max()?;
-    let is_whole = |call: &EpisodeCall| {
+    let stops = stopped.iter().filter_map(StoppedContainer::stop_container);
+    let given = stops.clone().filter_map(grace_period).max()?;
+    let has_whole = stops.clone().any(|call| {
         let used = call.began_us().saturating_sub(began) / 1_000_000;
-        grace(call).is_none_or(|grace| u64::from(grace) + used >= u64::from(own))
-    };
-    let last = stops().map(|call| call.end_us()).max()?;
-    let is_of_pod = sandbox.began_us().saturating_sub(last) <= FOLLOWS;
-    let is_shorter = is_of_pod && !stops().any(is_whole);
-    is_shorter.then_some(Shortened {
+        grace_period(call).is_none_or(|grace| u64::from(grace) + used >= u64::from(own))
+    });
+    let last = stops.clone().map(|call| call.end_us()).max()?;
+    let is_of_pod = sandbox.began_us().saturating_sub(last) <= SANDBOX_STOP_FOLLOWS_WITHIN;
+    (is_of_pod && !has_whole).then_some(ShortenedGracePeriod {
         given,
         own,
-        by_kubelet: stops().all(|call| call.peer.client == Client::Kubelet),
+        by_kubelet: stops
+            .clone()
+            .all(|call| call.peer.client == Client::Kubelet),
         may_be_hook: before.is_none(),
     })
 }
 
-/// The pod's own grace period.
-fn own_grace(pod: &[&Episode]) -> Option<u32> {
-    let mut calls = pod.iter().rev().flat_map(|it| it.calls.iter().rev());
+/// The grace period of a StopContainer, in seconds.
+fn grace_period(call: &EpisodeCall) -> Option<u32> {
+    match call.facts {
+        CallFacts::Stop { grace } => Some(grace),
+        _ => None,
+    }
+}
+
+/// The pod's own grace period, in seconds.
+fn own_grace_period(pod: &[&Episode]) -> Option<u32> {
+    let newest_first = pod.iter().rev();
+    let mut calls = newest_first.flat_map(|episode| episode.calls.iter().rev());
     calls.find_map(|call| match call.facts {
         CallFacts::Create { pod_grace } => Some(pod_grace),
         _ => None,
@@ -266,23 +286,23 @@ fn own_grace(pod: &[&Episode]) -> Option<u32> {
 }
 
 impl Cause<'_> {
-    /// Returns whether it is about containers that run, or ran well: nothing that matters once the pod is gone.
+    /// Returns whether the cause is about containers that run, or ran well. Such a cause does not matter once the pod is gone.
     pub(super) fn is_past_when_gone(&self) -> bool {
         match self {
-            Self::Beside { cause, .. } => cause.is_past_when_gone(),
-            Self::Again { .. }
+            Self::WithNodeConditions { cause, .. } => cause.is_past_when_gone(),
+            Self::StartedAgain { .. }
             | Self::ProbeFails { .. }
             | Self::OomKills { .. }
-            | Self::Kubelet(KubeletCause::Killed { .. }) => true,
-            Self::Quick(quick) => !matches!(quick.end, End::Done(_)),
+            | Self::Kubelet(KubeletCause::ContainerKilled { .. }) => true,
+            Self::NotSlow(quick) => !matches!(quick.end, EpisodeOutcome::ContainerDone(_)),
             _ => false,
         }
     }
 
-    /// Returns whether it no longer matters once the pod was stopped while its containers ran. A slow start does not.
+    /// Returns whether the cause no longer matters once the pod was stopped while its containers ran. An example is a slow start.
     pub(super) fn is_past_when_stopped(&self) -> bool {
         match self {
-            Self::Beside { cause, .. } | Self::Injected { cause, .. } => {
+            Self::WithNodeConditions { cause, .. } | Self::WithInjectedFault { cause, .. } => {
                 cause.is_past_when_stopped()
             }
             Self::Kubelet(KubeletCause::PostStart { hook, .. }) => {
@@ -293,32 +313,32 @@ impl Cause<'_> {
             )
             | Self::NodeInGap { .. }
             | Self::NodeInCall { .. }
-            | Self::Slow(_)
-            | Self::Unusual { .. }
-            | Self::Quick(_) => true,
+            | Self::SlowPhase(_)
+            | Self::UnusualCall { .. }
+            | Self::NotSlow(_) => true,
             _ => self.is_past_when_gone(),
         }
     }
 
-    /// Returns whether it says where the time of a stop went, and of no failure and no runtime that did not answer.
+    /// Returns whether the cause explains the time of a stop that had neither a failure nor a runtime that did not answer.
     pub(super) fn is_fine_stop(&self) -> bool {
         match self {
-            Self::Beside { cause, .. } => cause.is_fine_stop(),
+            Self::WithNodeConditions { cause, .. } => cause.is_fine_stop(),
             Self::Kubelet(cause) => matches!(
                 cause,
-                KubeletCause::Stopped { .. } | KubeletCause::BeforeStop { .. }
+                KubeletCause::ContainerStopped { .. } | KubeletCause::BeforeStop { .. }
             ),
-            Self::Slow(_) | Self::Unusual { .. } | Self::Quick(_) => true,
+            Self::SlowPhase(_) | Self::UnusualCall { .. } | Self::NotSlow(_) => true,
             _ => false,
         }
     }
 
-    /// Returns whether it says nothing of a stop but how the containers ended.
-    pub(super) fn is_of_containers(&self) -> bool {
+    /// Returns whether the sentence on a stop only says how the containers ended.
+    pub(super) fn only_says_how_containers_ended(&self) -> bool {
         match self {
-            Self::Kubelet(cause) => matches!(cause, KubeletCause::Stopped { .. }),
-            Self::Slow(slow) => matches!(slow.what, What::Stop { .. }),
-            Self::Quick(_) => true,
+            Self::Kubelet(cause) => matches!(cause, KubeletCause::ContainerStopped { .. }),
+            Self::SlowPhase(slow) => matches!(slow.detail, SlowDetail::Stop { .. }),
+            Self::NotSlow(_) => true,
             _ => false,
         }
     }

@@ -1,5 +1,5 @@
-//! What the kubelet's own spans say: rules that are functions of episodes. `words::syncs` makes the sentences. Spans that were
-//! not exported, or not sampled, say nothing, and no rule concludes from their absence.
+//! Rules on the kubelet's own spans. `words::syncs` makes the sentences. No rule concludes from the absence of a span, since spans
+//! may be neither exported nor sampled.
 
 use super::node;
 use crate::call::episode::Kind;
@@ -9,44 +9,44 @@ use crate::lifecycle::kubelet::syncs::{PodSync, SyncKind};
 use crate::lifecycle::node::NodeFact;
 
 /// A pause of an incomplete start is worth a word after this time, in microseconds.
-const SILENCE: u64 = 5_000_000;
+const LONG_SILENCE: u64 = 5_000_000;
 /// A span that ended this long before a gap began, in microseconds, ended with the call before the gap.
-const SLACK: u64 = 1_000_000;
+const SPAN_END_TOLERANCE: u64 = 1_000_000;
 
-/// What the kubelet did between the moment at which it saw a pod and its first call.
+/// Work of the kubelet between the moment at which it saw a pod and its first call.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) enum BeforeCalls<'a> {
-    /// No span tells.
+pub(crate) enum WorkBeforeCalls<'a> {
+    /// No span shows it.
     Unknown,
-    /// Something else held it up for most of the time.
+    /// A fact about the node held the kubelet up for most of the time.
     Node { fact: &'a NodeFact, until: u64 },
-    /// It tried and failed. The last error, and the number of failures.
+    /// The kubelet tried and failed. `sync` has the last error, `tries` is the number of failures.
     Failed { sync: &'a PodSync, tries: u32 },
-    /// Most of the time passed in syncPod: so long, in microseconds.
+    /// Most of the time passed in syncPod: this duration, in microseconds.
     InSync(u64),
-    /// Most of the time passed before syncPod: so long, in microseconds.
+    /// Most of the time passed before syncPod: this duration, in microseconds.
     Before(u64),
 }
 
-/// What the kubelet did between two calls.
+/// Work of the kubelet between two calls.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) enum InGap<'a> {
+pub(crate) enum WorkInGap<'a> {
     /// Most of the gap is part of one span.
     Inside(SyncKind),
-    /// Most of it lies between two spans; how the first of them failed.
+    /// Most of the gap lies between two spans. Has the first span if it failed.
     Between(Option<&'a PodSync>),
 }
 
 /// The kubelet cannot sync a pod. Times in microseconds since 1970.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) struct SyncFails<'a> {
-    pub(in crate::lifecycle) sync: &'a PodSync,
-    pub(in crate::lifecycle) now: u64,
+pub(crate) struct FailingSync<'a> {
+    pub(crate) sync: &'a PodSync,
+    pub(crate) now: u64,
 }
 
-impl<'a> SyncFails<'a> {
-    /// Of these spans of a pod without calls, the oldest first: the last, if it failed.
-    pub(in crate::lifecycle) fn of_unknown(
+impl<'a> FailingSync<'a> {
+    /// The last span of a pod without calls, if it failed. `syncs`: all spans of the pod, the oldest first.
+    pub(crate) fn from_spans(
         mut syncs: impl DoubleEndedIterator<Item = &'a PodSync>,
         now: u64,
     ) -> Option<Self> {
@@ -55,60 +55,59 @@ impl<'a> SyncFails<'a> {
     }
 }
 
-/// The failure of the last sync, if the calls do not show it, and none made it good.
-pub(super) fn failing(episode: &Episode, now: u64) -> Option<SyncFails<'_>> {
+/// The failure of the last sync, unless calls show it or resolved it.
+pub(super) fn failing_sync(episode: &Episode, now: u64) -> Option<FailingSync<'_>> {
     let sync = episode
         .syncs
         .last()
         .filter(|_| episode.kind != Kind::Stop)?;
     let error = sync.error.as_ref()?;
-    let is_silent = || {
-        let waits = episode.is_open() && episode.kind == Kind::Start && episode.started == 0;
-        waits && now.saturating_sub(episode.ended) >= SILENCE
-    };
-    let is_new = !error.is_seen() || is_silent();
-    let is_of = |name: Option<&str>| match error.container() {
-        Some(container) => name == Some(container),
-        None => true,
-    };
-    let is_good_since = episode.calls.iter().any(|call| {
+    let awaits_call = episode.is_open() && episode.kind == Kind::Start && episode.started == 0;
+    let is_silent = awaits_call && now.saturating_sub(episode.ended) >= LONG_SILENCE;
+    let is_news = !error.is_shown_by_calls() || is_silent;
+    let container = error.container();
+    let is_resolved = episode.calls.iter().any(|call| {
         call.method == Method::StartContainer
             && call.is_good()
             && call.end_us() >= sync.ended
-            && is_of(call.container_name())
+            && (container.is_none() || call.container_name() == container)
     });
     let in_flight = episode.calls.iter().any(|call| call.is_in_flight());
-    (is_new && !is_good_since && !in_flight).then_some(SyncFails { sync, now })
+    (is_news && !is_resolved && !in_flight).then_some(FailingSync { sync, now })
 }
 
-/// What passed in the `waited` microseconds before the first call of a start.
-pub(super) fn before_calls(episode: &Episode, waited: u64) -> BeforeCalls<'_> {
+/// The kubelet's work in the `waited` microseconds before the first call of a start.
+pub(super) fn work_before_calls(episode: &Episode, waited: u64) -> WorkBeforeCalls<'_> {
     let (from, to) = (episode.began.saturating_sub(waited), episode.began);
     if let Some(fact) = node::in_gap(episode, from, to) {
-        return BeforeCalls::Node { fact, until: to };
+        return WorkBeforeCalls::Node { fact, until: to };
     }
-    let syncs = || episode.syncs.iter().filter(|sync| sync.first < to);
-    let mut failed = syncs().filter(|sync| sync.error.is_some() && sync.ended <= to);
+    let mut syncs = episode.syncs.iter().filter(|sync| sync.first < to);
+    let mut failed = syncs
+        .clone()
+        .filter(|sync| sync.error.is_some() && sync.ended <= to);
     if let Some(sync) = failed.next_back() {
         let tries = failed.map(|sync| sync.tries).sum::<u32>();
-        return BeforeCalls::Failed {
+        return WorkBeforeCalls::Failed {
             sync,
             tries: tries.saturating_add(sync.tries),
         };
     }
-    let Some(sync) = syncs().find(|sync| sync.ended > to) else {
-        return BeforeCalls::Unknown;
+    let Some(sync) = syncs.find(|sync| sync.ended > to) else {
+        return WorkBeforeCalls::Unknown;
     };
     let inside = sync.within(from, to);
     let before = waited.saturating_sub(inside);
-    match (most(inside, waited), most(before, waited)) {
-        (true, _) => BeforeCalls::InSync(inside),
-        (_, true) => BeforeCalls::Before(before),
-        _ => BeforeCalls::Unknown,
+    if is_most(inside, waited) {
+        WorkBeforeCalls::InSync(inside)
+    } else if is_most(before, waited) {
+        WorkBeforeCalls::Before(before)
+    } else {
+        WorkBeforeCalls::Unknown
     }
 }
 
-/// How long the kubelet was at a stop before its first call, in microseconds.
+/// How long before its first call the kubelet had begun a stop, in microseconds.
 pub(super) fn before_stop(episode: &Episode) -> Option<u64> {
     let mut syncs = episode.syncs.iter();
     let terminating = syncs.find(|sync| {
@@ -119,26 +118,28 @@ pub(super) fn before_stop(episode: &Episode) -> Option<u64> {
     Some(episode.began - terminating?.began)
 }
 
-/// What the kubelet did between two calls.
-pub(super) fn in_gap(episode: &Episode, from: u64, to: u64) -> Option<InGap<'_>> {
+/// The kubelet's work between two calls.
+pub(super) fn work_in_gap(episode: &Episode, from: u64, to: u64) -> Option<WorkInGap<'_>> {
     let gap = to.saturating_sub(from);
     let mut syncs = episode.syncs.iter();
-    if let Some(sync) = syncs.find(|sync| most(sync.within(from, to), gap)) {
-        return Some(InGap::Inside(sync.kind));
+    if let Some(sync) = syncs.find(|sync| is_most(sync.within(from, to), gap)) {
+        return Some(WorkInGap::Inside(sync.kind));
     }
-    let syncs = || episode.syncs.iter().map(|sync| &**sync);
-    let mut before = syncs().filter(|sync| {
+    let syncs = episode.syncs.iter().map(|sync| &**sync);
+    let mut before = syncs.clone().filter(|sync| {
         sync.began <= from
-            && sync.ended.saturating_add(SLACK) >= from
+            && sync.ended.saturating_add(SPAN_END_TOLERANCE) >= from
             && sync.within(from, to) <= gap / 10
     });
-    let mut after = syncs()
+    let mut after = syncs
         .filter(|sync| sync.began < to && sync.ended > to && sync.within(from, to) <= gap / 10);
     let (before, _) = (before.next_back()?, after.next()?);
-    Some(InGap::Between(Some(before).filter(|it| it.error.is_some())))
+    Some(WorkInGap::Between(
+        Some(before).filter(|sync| sync.error.is_some()),
+    ))
 }
 
 /// Returns whether a part is most of a whole.
-const fn most(part: u64, whole: u64) -> bool {
+const fn is_most(part: u64, whole: u64) -> bool {
     part >= whole / 10 * 8
 }

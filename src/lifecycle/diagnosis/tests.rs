@@ -29,18 +29,18 @@ mod usual;
 use super::*;
 use crate::cri::status::Code;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::episode_store::{EpisodeStore, Exit, Limits};
+use crate::lifecycle::episode_store::{EpisodeStore, ExitRecord, StoreLimits};
 use crate::lifecycle::process_scanner::WorkKind;
-use crate::lifecycle::script::{Pod, at, pod};
-use crate::lifecycle::usual::Usual;
+use crate::lifecycle::script::{ScriptedPod, at, pod};
+use crate::lifecycle::usual::UsualDurations;
 
 fn store(calls: impl IntoIterator<Item = EpisodeCall>) -> EpisodeStore {
-    let limits = Limits {
+    let limits = StoreLimits {
         episodes: 100,
         quiet: 10_000_000,
         give_up: 1_800_000_000,
     };
-    let mut store = EpisodeStore::new(limits, Usual::default());
+    let mut store = EpisodeStore::new(limits, UsualDurations::default());
     for call in calls {
         let now = call.end_us();
         store.tick(now, &[]);
@@ -56,20 +56,20 @@ fn episodes(store: &EpisodeStore) -> Vec<&Episode> {
 fn headline(episode: &Episode, now: u64) -> String {
     let store = store([]);
     let node = store.node();
-    super::of_episode(episode, &[episode], &node, now).to_string()
+    super::episode_cause(episode, &[episode], &node, now).to_string()
 }
 
-fn of_pod(episodes: &[&Episode], now: u64) -> String {
+fn pod_headline(episodes: &[&Episode], now: u64) -> String {
     let store = store([]);
     let node = store.node();
-    let cause = Pods::new(episodes, node, now).newest();
+    let cause = Diagnoser::new(episodes, node, now).newest_cause();
     cause.expect("episodes").to_string()
 }
 
 fn crash_loops(episodes: &[&Episode], now: u64) -> Vec<Option<String>> {
     let store = store([]);
     let node = store.node();
-    let pods = Pods::new(episodes, node, now);
+    let pods = Diagnoser::new(episodes, node, now);
     episodes.iter().map(|e| pods.crash_loop(e)).collect()
 }
 
@@ -77,10 +77,10 @@ fn crash_loops(episodes: &[&Episode], now: u64) -> Vec<Option<String>> {
 fn says(calls: impl IntoIterator<Item = EpisodeCall>, now: u64) -> String {
     let mut store = store(calls);
     store.tick(at(now), &[]);
-    of_pod(&episodes(&store), at(now))
+    pod_headline(&episodes(&store), at(now))
 }
 
-fn up(pod: &Pod, from: u64) -> [EpisodeCall; 2] {
+fn up(pod: &ScriptedPod, from: u64) -> [EpisodeCall; 2] {
     [
         pod.create(("app", 0), from, 100),
         pod.start(("app", 0), from + 100, 100),
@@ -423,7 +423,7 @@ fn what_the_built_in_runtime_tells_is_named() {
     );
     let mut store = store([]);
     store.apply(running);
-    let now = of_pod(&episodes(&store), at(4000));
+    let now = pod_headline(&episodes(&store), at(4000));
     assert_eq!(
         now,
         "RunPodSandbox has taken 4.00 s of its 4m 00s; now in freeing namespaces"

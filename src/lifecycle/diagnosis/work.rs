@@ -1,21 +1,21 @@
-//! Observed work of CNI plugins, OCI runtime and runtime within calls.
+//! Observed work of CNI plugins, the OCI runtime and the runtime itself within calls.
 
 use crate::cri::Method;
-use crate::lifecycle::episode_call::{EpisodeCall, Work, millis};
+use crate::lifecycle::episode_call::{EpisodeCall, ObservedWork, millis};
 use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::process_scanner::WorkKind;
 
 /// The longest worker of a kind over several calls.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct Worker<'a> {
+pub(crate) struct LongestWorker<'a> {
     pub(super) kind: WorkKind,
     pub(super) name: &'a str,
-    /// Whether it is a step of the built-in runtime.
+    /// True if the work is a step of the built-in runtime.
     pub(super) own: bool,
     pub(super) activity: Option<&'a str>,
     /// Milliseconds; concurrent work counts once.
     pub(super) ms: f64,
-    /// The part of it that no span within it explains. The longest counts: of spans within each other the innermost.
+    /// The part of the time that no span within explains, so that of nested spans the innermost counts as the longest.
     alone: f64,
     /// The call during which it worked longest.
     pub(super) call: &'a EpisodeCall,
@@ -25,26 +25,26 @@ pub(in crate::lifecycle) struct Worker<'a> {
 pub(super) fn longest<'a>(
     kind: WorkKind,
     calls: &(impl Iterator<Item = &'a EpisodeCall> + Clone),
-) -> Option<Worker<'a>> {
-    let all = || {
-        let calls = calls.clone();
-        calls.flat_map(|call| call.work.iter().map(move |work| (call, work)))
-    };
-    let of_kind = || all().filter(|(_, work)| work.kind == kind);
-    let mut names: Vec<&str> = of_kind().map(|(_, work)| &*work.name).collect();
+) -> Option<LongestWorker<'a>> {
+    let of_kind: Vec<_> = calls
+        .clone()
+        .flat_map(|call| call.work.iter().map(move |work| (call, work)))
+        .filter(|(_, work)| work.kind == kind)
+        .collect();
+    let mut names: Vec<&str> = of_kind.iter().map(|(_, work)| &*work.name).collect();
     names.sort_unstable();
     names.dedup();
     let workers = names.into_iter().filter_map(|name| {
-        let own = || of_kind().filter(|(_, work)| *work.name == *name);
-        let ms = millis(covered(own().map(|(_, work)| work)));
-        let alone = millis(own().map(|(call, work)| alone(call, work)).sum());
-        let (call, _) = own().max_by_key(|(_, work)| work.took())?;
-        let active = own().filter(|(_, work)| work.activity.is_some());
+        let own = of_kind.iter().filter(|(_, work)| *work.name == *name);
+        let ms = millis(covered(own.clone().map(|(_, work)| *work)));
+        let alone = millis(own.clone().map(|(call, work)| alone(call, work)).sum());
+        let (call, _) = own.clone().max_by_key(|(_, work)| work.took())?;
+        let active = own.clone().filter(|(_, work)| work.activity.is_some());
         let active = active.max_by_key(|(_, work)| work.took());
-        Some(Worker {
+        Some(LongestWorker {
             kind,
             name,
-            own: own().any(|(_, work)| work.own),
+            own: own.clone().any(|(_, work)| work.own),
             activity: active.and_then(|(_, work)| work.activity.as_deref()),
             ms,
             alone: ms.min(alone),
@@ -54,8 +54,8 @@ pub(super) fn longest<'a>(
     workers.max_by(|a, b| a.alone.total_cmp(&b.alone))
 }
 
-/// The part of a span in which none of the spans within it ran, in microseconds; other work has none within it.
-fn alone(call: &EpisodeCall, span: &Work) -> u64 {
+/// The part of a span without the spans within it, in microseconds. Other work has no spans within it.
+fn alone(call: &EpisodeCall, span: &ObservedWork) -> u64 {
     let within = call.work.iter().filter(|work| {
         let is_below = work.kind == span.kind && work.depth > span.depth;
         is_below && work.began >= span.began && work.ended <= span.ended
@@ -63,8 +63,8 @@ fn alone(call: &EpisodeCall, span: &Work) -> u64 {
     span.took().saturating_sub(covered(within))
 }
 
-/// Total time that these cover, in microseconds.
-fn covered<'a>(work: impl Iterator<Item = &'a Work>) -> u64 {
+/// Total time that this work covers, in microseconds.
+fn covered<'a>(work: impl Iterator<Item = &'a ObservedWork>) -> u64 {
     let mut spans: Vec<_> = work.map(|work| (work.began, work.ended)).collect();
     spans.sort_unstable();
     let (mut sum, mut end) = (0, 0);
@@ -76,12 +76,12 @@ fn covered<'a>(work: impl Iterator<Item = &'a Work>) -> u64 {
 }
 
 /// The longest worker of all kinds in these calls.
-pub(super) fn most<'a>(
+pub(super) fn longest_of_all_kinds<'a>(
     calls: &(impl Iterator<Item = &'a EpisodeCall> + Clone),
-) -> Option<Worker<'a>> {
+) -> Option<LongestWorker<'a>> {
     let kinds = WorkKind::ALL.into_iter();
     let workers = kinds.filter_map(|kind| longest(kind, calls));
-    // Of two with the same time the first is more specific. What holds a call up explains the work of others.
+    // If two workers have the same time, the first is more specific. A worker that holds a call up explains the work of others.
     workers.reduce(|a, b| {
         let holds = matches!(a.kind, WorkKind::Injected | WorkKind::Blocked);
         let explains = holds && a.ms >= 0.5 * b.ms;
@@ -90,31 +90,33 @@ pub(super) fn most<'a>(
 }
 
 /// Work observed last within this time counts as current, in microseconds: scans are periodic.
-const NOW: u64 = 2_000_000;
+const SCANNED_WORK_CURRENT_FOR: u64 = 2_000_000;
 
-/// The same for steps of the built-in runtime, which are exact.
-const JUST_NOW: u64 = 5_000;
+/// Steps of the built-in runtime that ended within this time count as current, in microseconds: their times are exact.
+const STEP_CURRENT_FOR: u64 = 5_000;
 
 /// The current work for a call in flight.
-pub(super) fn at_work(call: &EpisodeCall) -> Option<Worker<'_>> {
+pub(super) fn at_work(call: &EpisodeCall) -> Option<LongestWorker<'_>> {
     let now = call.end_us();
-    let goes_on = |work: &Work| {
-        let since = now.saturating_sub(work.ended);
-        match work.own {
-            true => since <= JUST_NOW,
-            false => work.is_process() && since <= NOW,
-        }
-    };
     WorkKind::ALL.into_iter().find_map(|kind| {
         let mut newest_first = call.work.iter().rev();
-        let work = newest_first.find(|work| work.kind == kind && goes_on(work))?;
-        Some(Worker {
+        let work = newest_first.find(|work| work.kind == kind && is_current(work, now))?;
+        Some(LongestWorker {
             name: &work.name,
             own: work.own,
             activity: work.activity.as_deref(),
             ..longest(kind, &std::iter::once(call))?
         })
     })
+}
+
+fn is_current(work: &ObservedWork, now: u64) -> bool {
+    let since = now.saturating_sub(work.ended);
+    if work.own {
+        since <= STEP_CURRENT_FOR
+    } else {
+        work.is_process() && since <= SCANNED_WORK_CURRENT_FOR
+    }
 }
 
 /// The calls of an episode with this method.

@@ -8,22 +8,29 @@ use crate::lifecycle::episode_call::EpisodeCall;
 
 /// A stop or removal shorter than this, in microseconds, opens no episode: the kubelet's garbage collector repeats the stop
 /// of stopped sandboxes, and removes them a minute later.
-const TRIVIAL: u64 = 1_000_000;
+const TRIVIAL_STOP: u64 = 1_000_000;
 
 /// The episode of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Assignment {
-    /// In the episode with this number. If that is closed, the call continues it.
+    /// The episode with this number. If it is closed, the call continues it.
     In(u64),
-    /// In a new one.
+    /// A new episode of this kind.
     New(Kind),
-    /// In none.
+    /// No episode.
     Nowhere,
 }
 
 impl Assignment {
     fn in_or_new(found: Option<&Episode>, kind: Kind) -> Self {
         found.map_or(Self::New(kind), |episode| Self::In(episode.number))
+    }
+}
+
+impl Episode {
+    /// Returns whether it may go on and its pull of this image had failed.
+    fn lacks_image(&self, image: &str) -> bool {
+        self.may_continue() && self.is_unresolved(image)
     }
 }
 
@@ -35,7 +42,7 @@ impl EpisodeStore {
         };
         match call.method {
             Method::RunPodSandbox => {
-                let start = self.of_pod(pod).find(|t| t.kind == Kind::Start);
+                let start = self.episodes_of(pod).find(|t| t.kind == Kind::Start);
                 Assignment::in_or_new(start.filter(|t| is_tried_again(t, pod)), Kind::Start)
             }
             Method::PullImage => self.assign_pull(pod, call),
@@ -51,25 +58,29 @@ impl EpisodeStore {
 
     /// Returns whether a start or restart of this sandbox is known.
     fn was_up(&self, pod: &PodIdentity, call: &EpisodeCall) -> bool {
-        let mut episodes = self.of_pod(pod);
+        let mut episodes = self.episodes_of(pod);
         episodes.any(|t| t.kind != Kind::Stop && t.is_of_sandbox(pod, call.sandbox_id.as_deref()))
     }
 
     /// A pull names no container. It belongs to the pod's open start or restart, or to the one that lacks this image.
     fn assign_pull(&self, pod: &PodIdentity, call: &EpisodeCall) -> Assignment {
-        let of_kind = |kind| {
-            let episodes = self.of_pod(pod);
-            episodes.filter(move |t| t.kind == kind && t.pod.attempt == pod.attempt)
-        };
-        let open = |kind| of_kind(kind).find(|t| t.is_open());
-        let lacks_it = |t: &&Episode| t.may_continue() && t.is_unresolved(call.target());
-        let lacking = |kind| of_kind(kind).find(lacks_it);
-        // What was started needs no image: it is that of another container.
-        let restart = || open(Kind::Restart).filter(|t| t.started == 0);
-        let found = open(Kind::Start)
-            .or_else(|| lacking(Kind::Start))
-            .or_else(restart)
-            .or_else(|| lacking(Kind::Restart));
+        let own: Vec<_> = self
+            .episodes_of(pod)
+            .filter(|episode| episode.pod.attempt == pod.attempt)
+            .collect();
+        let starts = own.iter().filter(|episode| episode.kind == Kind::Start);
+        let restarts = own.iter().filter(|episode| episode.kind == Kind::Restart);
+        let image = call.target();
+        let found = starts
+            .clone()
+            .find(|start| start.is_open())
+            .or_else(|| starts.clone().find(|start| start.lacks_image(image)))
+            .or_else(|| {
+                let open = restarts.clone().find(|restart| restart.is_open());
+                // A container that was started needs no image: the pull is for another one.
+                open.filter(|restart| restart.started == 0)
+            })
+            .or_else(|| restarts.clone().find(|restart| restart.lacks_image(image)));
         match found
             .map(|t| t.number)
             .or_else(|| self.start_before_init(pod, call))
@@ -82,27 +93,27 @@ impl EpisodeStore {
 
     fn assign_container(&self, pod: &PodIdentity, call: &EpisodeCall) -> Assignment {
         let sandbox = call.sandbox_id.as_deref();
-        let able = || {
-            let episodes = self.of_pod(pod).filter(|t| t.kind != Kind::Stop);
-            episodes.filter(|t| (t.is_open() || t.may_continue()) && t.is_of_sandbox(pod, sandbox))
-        };
+        let ups = self.episodes_of(pod).filter(|t| t.kind != Kind::Stop);
+        let mut candidates =
+            ups.filter(|t| (t.is_open() || t.may_continue()) && t.is_of_sandbox(pod, sandbox));
         // A container is started in the episode that created it.
         let id = call.container_id.as_deref();
-        if let Some(episode) =
-            able().find(|t| id.is_some_and(|id| t.call_of_container(id).is_some()))
+        if let Some(episode) = candidates
+            .clone()
+            .find(|t| id.is_some_and(|id| t.call_of_container(id).is_some()))
         {
             return Assignment::In(episode.number);
         }
         let unnamed = ContainerIdentity::default();
         let container = call.container.as_deref().unwrap_or(&unnamed);
         // The attempt does not matter: it counts runs in earlier sandboxes and starts that failed, too.
-        let start = able().find(|t| t.kind == Kind::Start);
+        let start = candidates.clone().find(|t| t.kind == Kind::Start);
         let start = start.filter(|start| !start.has_run(&container.name));
         let start = start.map(|t| t.number);
         if let Some(number) = start.or_else(|| self.start_before_init(pod, call)) {
             return Assignment::In(number);
         }
-        let restart = able().find(|t| t.kind == Kind::Restart && continues(t, container));
+        let restart = candidates.find(|t| t.kind == Kind::Restart && continues(t, container));
         match restart {
             Some(episode) => Assignment::In(episode.number),
             None if container.attempt > 0 || self.was_up(pod, call) => {
@@ -115,7 +126,7 @@ impl EpisodeStore {
     fn assign_end(&self, pod: &PodIdentity, call: &EpisodeCall) -> Assignment {
         let sandbox = call.sandbox_id.as_deref();
         let mut stops = self
-            .of_pod(pod)
+            .episodes_of(pod)
             .filter(|t| t.kind == Kind::Stop && t.is_of_sandbox(pod, sandbox));
         let newest = stops.next();
         if let Some(stop) = newest.filter(|t| t.is_open()) {
@@ -126,7 +137,7 @@ impl EpisodeStore {
             };
         }
         let stopped = self.is_stopped(pod, call);
-        let trivial = call.elapsed_us() < TRIVIAL && !call.is_bad();
+        let trivial = call.elapsed_us() < TRIVIAL_STOP && !call.is_bad();
         match call.method {
             Method::RemoveContainer if !stopped || trivial => Assignment::Nowhere,
             Method::RemovePodSandbox if trivial => Assignment::Nowhere,
@@ -136,8 +147,8 @@ impl EpisodeStore {
     }
 }
 
-/// Returns whether a RunPodSandbox of this pod is another try of that start. What a failed try left behind may have counted
-/// as a sandbox, so the attempt may be higher.
+/// Returns whether a RunPodSandbox of this pod is another try of that start. A sandbox that a failed try left behind may have
+/// counted, so the attempt may be higher.
 fn is_tried_again(start: &Episode, pod: &PodIdentity) -> bool {
     let same = start.pod.attempt == pod.attempt;
     (start.is_open() && same)
@@ -147,7 +158,7 @@ fn is_tried_again(start: &Episode, pod: &PodIdentity) -> bool {
 /// Returns whether a start of this container belongs to that restart.
 fn continues(restart: &Episode, container: &ContainerIdentity) -> bool {
     match &restart.container {
-        // So far it has only a pull.
+        // So far the restart has only a pull.
         None => restart.is_resolved() && restart.is_open(),
         Some(ours) if ours.name != container.name => false,
         Some(ours) => ours.attempt == container.attempt || restart.is_unresolved(&container.name),

@@ -1,35 +1,35 @@
-//! What is known of the time before the boot of the node without a journal, which may be lost with `/run`: after a restart of the node the
-//! kubelet asks for the containers of before, and their times are older than the boot.
+//! Runs of pods before the boot of the node, for a node whose journal was lost with `/run`: after a restart of the node the kubelet
+//! asks for the containers of before, and their times are older than the boot.
 
 use std::collections::VecDeque;
 
-use super::exits::Exit;
+use super::exits::ExitRecord;
 use super::{Episode, EpisodeStore};
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::node::{FactKind, NodeFact, note};
+use crate::lifecycle::node::{NodeFact, NodeFactKind, note};
 
 /// Most pods that are remembered; a node has some hundred.
-const PODS: usize = 1024;
+const MAX_PODS_BEFORE_BOOT: usize = 1024;
 
 /// Clocks are set while a node boots; in microseconds.
-const SLACK: u64 = 2_000_000;
+const BOOT_CLOCK_TOLERANCE: u64 = 2_000_000;
 
-/// When the newest run of an unknown pod began, and the boot.
+/// The boot of the node, and the begin of the newest run of each pod that has no calls.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Booted {
-    /// In microseconds since 1970; 0 if it is not known.
+pub(super) struct RunsBeforeBoot {
+    /// The boot in microseconds since 1970; 0 if it is not known.
     at: u64,
-    /// By pod uid.
+    /// Begin of the newest run, by pod uid.
     runs: VecDeque<(Box<str>, u64)>,
 }
 
-impl Booted {
-    /// What is known of this pod.
-    pub(super) fn of(&self, uid: &str) -> Self {
-        let runs = self.runs.iter().filter(|(of, _)| **of == *uid);
+impl RunsBeforeBoot {
+    /// A copy with the run of this pod only.
+    pub(super) fn for_pod(&self, uid: &str) -> Self {
+        let runs = self.runs.iter().filter(|(known, _)| **known == *uid);
         Self {
             at: self.at,
             runs: runs.cloned().collect(),
@@ -39,12 +39,12 @@ impl Booted {
 
 impl EpisodeStore {
     /// Notes when the node booted, in microseconds since 1970.
-    pub(in crate::lifecycle) fn booted(&mut self, at: u64) {
+    pub(crate) fn set_boot(&mut self, at: u64) {
         self.booted.at = at;
     }
 
-    /// Remembers the exit of a container of a pod of which no call is known.
-    pub(super) fn note_early_run(&mut self, pod: &PodIdentity, exit: &Exit) {
+    /// Remembers the exit of a container whose pod has no known call.
+    pub(super) fn note_early_run(&mut self, pod: &PodIdentity, exit: &ExitRecord) {
         let began = exit.at.saturating_sub(exit.ran);
         let is_known = self.has_started(pod);
         if self.booted.at == 0 || exit.ran == 0 || is_known {
@@ -55,7 +55,7 @@ impl EpisodeStore {
             *newest = began.max(*newest);
             return;
         }
-        if runs.len() >= PODS {
+        if runs.len() >= MAX_PODS_BEFORE_BOOT {
             runs.pop_front();
         }
         runs.push_back((pod.uid.clone(), began));
@@ -64,12 +64,13 @@ impl EpisodeStore {
     /// Returns whether a start or restart of this pod is known. A stop does not count: the kubelet cleans up sandboxes from before
     /// the boot.
     fn has_started(&self, pod: &PodIdentity) -> bool {
-        self.of_pod(pod).any(|episode| episode.kind != Kind::Stop)
+        self.episodes_of(pod)
+            .any(|episode| episode.kind != Kind::Stop)
     }
 
-    /// Tells the first start of a pod that the node was restarted, if the pod has run before the boot and not since.
-    pub(super) fn tell_of_boot(&self, episode: &mut Episode, first: &EpisodeCall) {
-        let Booted { at, runs } = &self.booted;
+    /// Adds the restart of the node to the first start of a pod that ran before the boot and not since.
+    pub(super) fn add_boot_fact(&self, episode: &mut Episode, first: &EpisodeCall) {
+        let RunsBeforeBoot { at, runs } = &self.booted;
         let is_replaced = first.method == Method::RunPodSandbox && episode.pod.attempt > 0;
         // The journal may hold starts from before the boot.
         let is_first = *at <= episode.began && !self.has_started(&episode.pod);
@@ -77,8 +78,8 @@ impl EpisodeStore {
             return;
         }
         let mut runs = runs.iter().filter(|(uid, _)| *uid == episode.pod.uid);
-        if runs.any(|(_, began)| began.saturating_add(SLACK) < *at) {
-            let kind = FactKind::NodeRestarted { booted: *at };
+        if runs.any(|(_, began)| began.saturating_add(BOOT_CLOCK_TOLERANCE) < *at) {
+            let kind = NodeFactKind::NodeRestarted { booted: *at };
             let fact = NodeFact {
                 to: Some(*at),
                 ..NodeFact::new(kind, *at, "")

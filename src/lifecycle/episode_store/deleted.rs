@@ -1,43 +1,45 @@
-//! Pods that are deleted before they have a sandbox. No call tells of that; the kubelet removes the directory of the pod, and a span of it
-//! says that it ended the pod.
+//! Pods that are deleted before they have a sandbox. The kubelet makes no call for that; it removes the directory of the pod, and one
+//! of its spans shows that it ended the pod.
 
 use std::sync::Arc;
 
 use super::{Episode, EpisodeStore};
 use crate::call::episode::Kind;
 use crate::cri::subject::PodIdentity;
-use crate::lifecycle::view::State;
+use crate::lifecycle::view::EpisodeState;
 
 /// The kubelet repeats a failed RunPodSandbox after 10 to 15 seconds, in microseconds; twice that is late.
-const RETRY: u64 = 30_000_000;
+const SANDBOX_RETRY_OVERDUE: u64 = 30_000_000;
 
 impl Episode {
     /// Returns whether it waits for another try of RunPodSandbox, or waited for it in vain.
     fn awaits_sandbox(&self) -> bool {
-        let waits = matches!(self.state, State::Open | State::Failed) && self.deleted.is_none();
+        let waits = matches!(self.state, EpisodeState::Open | EpisodeState::Failed)
+            && self.deleted.is_none();
         let last = self.calls.back();
-        waits && self.failures > 0 && self.lacks_sandbox() && last.is_some_and(|it| it.is_bad())
+        waits && self.failures > 0 && self.lacks_sandbox() && last.is_some_and(|call| call.is_bad())
     }
 
-    /// Returns whether the kubelet should have tried again to make the sandbox by `now`, and has not. It tries for as long as there is the
-    /// pod.
-    pub(in crate::lifecycle) fn is_not_tried_again(&self, now: u64) -> bool {
-        self.awaits_sandbox() && now >= self.ended.saturating_add(RETRY)
+    /// Returns whether the kubelet should have tried again to make the sandbox by `now`, and has not. It tries until the pod is
+    /// deleted.
+    pub(crate) fn is_not_tried_again(&self, now: u64) -> bool {
+        self.awaits_sandbox() && now >= self.ended.saturating_add(SANDBOX_RETRY_OVERDUE)
     }
 }
 
 impl EpisodeStore {
-    /// The pods of which no sandbox could be made so far.
-    pub(in crate::lifecycle) fn without_sandbox(&self) -> Vec<Arc<PodIdentity>> {
-        let waiting = self.open_episodes().filter(|it| it.awaits_sandbox());
-        waiting.map(|it| Arc::clone(&it.pod)).collect()
+    /// The pods whose sandbox could not be made so far.
+    pub(crate) fn without_sandbox(&self) -> Vec<Arc<PodIdentity>> {
+        let waiting = self.open_episodes().filter(|start| start.awaits_sandbox());
+        waiting.map(|start| Arc::clone(&start.pod)).collect()
     }
 
-    /// A pod without a sandbox was deleted, as was found at `at`, in microseconds since 1970: nothing of it will be tried again. Returns
-    /// whether that is new.
-    pub(in crate::lifecycle) fn note_deleted(&mut self, pod: &PodIdentity, at: u64) -> bool {
-        let is_it = |it: &&Episode| it.kind == Kind::Start && it.awaits_sandbox();
-        let number = self.of_pod(pod).find(is_it).map(|it| it.number);
+    /// Notes that a pod without a sandbox was found to be deleted at `at`, in microseconds since 1970. Returns whether this is new.
+    pub(crate) fn note_deleted(&mut self, pod: &PodIdentity, at: u64) -> bool {
+        let number = self
+            .episodes_of(pod)
+            .find(|episode| episode.kind == Kind::Start && episode.awaits_sandbox())
+            .map(|start| start.number);
         let Some(episode) = number.and_then(|number| self.get_mut(number)) else {
             return false;
         };

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use opentelemetry::trace::SpanId;
 
-use super::exits::Exit;
-use super::init::Expects;
-use super::oom::OomKills;
+use super::exits::ExitRecord;
+use super::init::ExpectedContainers;
+use super::oom::ContainerOomKills;
 use super::sandbox::SandboxEnd;
-use super::verdict::Unresolved;
+use super::verdict::UnresolvedFailure;
 use crate::call::CallState;
 use crate::call::episode::{Ids, Kind};
 use crate::cri::Method;
@@ -18,81 +18,82 @@ use crate::lifecycle::diagnosis;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::kubelet::syncs::PodSync;
 use crate::lifecycle::node::{NodeFact, PressureSpan};
-use crate::lifecycle::timeline::Shares;
-use crate::lifecycle::view::State;
+use crate::lifecycle::timeline::PhaseShares;
+use crate::lifecycle::view::EpisodeState;
 
 /// Most calls kept of an episode: the first ones, and the newest.
-pub(super) const MOST_CALLS: usize = 128;
-const FIRST_CALLS: usize = 32;
+pub(super) const MAX_CALLS: usize = 128;
+const KEPT_FIRST_CALLS: usize = 32;
 /// Most container exits per episode.
-const MOST_EXITS: usize = 16;
+const MAX_EXITS: usize = 16;
 /// Most names of started containers per episode.
-const MOST_RAN: usize = 64;
+const MAX_STARTED_CONTAINERS: usize = 64;
 
 /// An episode.
 #[derive(Clone, Debug)]
-pub(in crate::lifecycle) struct Episode {
+pub(crate) struct Episode {
     /// Counts episodes as they are opened.
-    pub(in crate::lifecycle) number: u64,
-    pub(in crate::lifecycle) kind: Kind,
+    pub(crate) number: u64,
+    pub(crate) kind: Kind,
     /// The pod, with the attempt of the sandbox.
-    pub(in crate::lifecycle) pod: Arc<PodIdentity>,
+    pub(crate) pod: Arc<PodIdentity>,
     /// The container of a restart; not known while only its image is pulled.
-    pub(in crate::lifecycle) container: Option<Arc<ContainerIdentity>>,
-    pub(in crate::lifecycle) sandbox_id: Option<Arc<str>>,
-    pub(in crate::lifecycle) handler: Option<Arc<str>>,
-    pub(in crate::lifecycle) state: State,
-    pub(in crate::lifecycle) began: u64,
-    pub(in crate::lifecycle) ended: u64,
-    pub(in crate::lifecycle) calls: VecDeque<EpisodeCall>,
-    pub(in crate::lifecycle) calls_forgotten: u32,
-    pub(super) forgotten: Shares,
-    pub(in crate::lifecycle) retries: u32,
-    pub(in crate::lifecycle) failures: u32,
-    /// Whether an image was pulled, successfully.
-    pub(in crate::lifecycle) pulled: bool,
+    pub(crate) container: Option<Arc<ContainerIdentity>>,
+    pub(crate) sandbox_id: Option<Arc<str>>,
+    pub(crate) handler: Option<Arc<str>>,
+    pub(crate) state: EpisodeState,
+    pub(crate) began: u64,
+    pub(crate) ended: u64,
+    pub(crate) calls: VecDeque<EpisodeCall>,
+    pub(crate) calls_forgotten: u32,
+    pub(super) forgotten: PhaseShares,
+    pub(crate) retries: u32,
+    pub(crate) failures: u32,
+    /// True if an image was pulled, successfully.
+    pub(crate) pulled: bool,
     /// Successful StartContainer calls.
-    pub(in crate::lifecycle) started: u32,
+    pub(crate) started: u32,
     /// The names of the containers that were started, in the order of their first start.
-    pub(super) ran: Vec<Box<str>>,
+    pub(super) started_containers: Vec<Box<str>>,
     /// Failures that no later call has made good.
-    pub(super) unresolved: Vec<Unresolved>,
+    pub(super) unresolved: Vec<UnresolvedFailure>,
     /// When the oldest of them became known.
     pub(super) failing_since: Option<u64>,
-    pub(in crate::lifecycle) exits: Vec<Exit>,
+    pub(crate) exits: Vec<ExitRecord>,
     /// OOM kills in its containers.
-    pub(in crate::lifecycle) oom_kills: Vec<OomKills>,
-    /// For a start: the end of its sandbox, if an event of the runtime told it.
-    pub(in crate::lifecycle) sandbox_end: Option<SandboxEnd>,
-    /// What the node was like meanwhile.
-    pub(in crate::lifecycle) node: Vec<NodeFact>,
-    pub(in crate::lifecycle) pressure: Option<PressureSpan>,
-    /// How often it was closed; more than once if it was continued.
-    pub(in crate::lifecycle) closings: u32,
-    /// How often it was reported as failing.
-    pub(super) told: u32,
-    /// The root span that was exported before it is over, and up to when its other spans were, in microseconds since 1970.
+    pub(crate) oom_kills: Vec<ContainerOomKills>,
+    /// For a start: the end of its sandbox, if the runtime reported it by an event.
+    pub(crate) sandbox_end: Option<SandboxEnd>,
+    /// Facts about the node at that time.
+    pub(crate) node: Vec<NodeFact>,
+    pub(crate) pressure: Option<PressureSpan>,
+    /// How often the episode was closed; more than once if it was continued.
+    pub(crate) closings: u32,
+    /// How often the episode was reported as failing.
+    pub(super) failure_reports: u32,
+    /// The root span if it was exported before the end of the episode, and the time up to which other spans were exported, in
+    /// microseconds since 1970.
     pub(super) exported: Option<(SpanId, u64)>,
-    /// The time from which giving up counts: its begin, or that of the call that continued it.
-    pub(super) patience_from: u64,
+    /// Begin of the time after which the episode is given up: its own begin, or the begin of the call that continued it.
+    pub(super) give_up_from: u64,
     /// The end of the last call that stopped or removed what an attempt without a sandbox had left behind.
-    pub(super) tidied: Option<u64>,
-    /// When its pod was found to be deleted, before there was a sandbox, in microseconds since 1970.
-    pub(in crate::lifecycle) deleted: Option<u64>,
-    /// Whether a call of another episode ended it; then it cannot be continued.
-    pub(super) is_cut: bool,
-    /// Whether more containers are expected.
-    pub(super) expects: Expects,
+    pub(super) last_cleanup_end: Option<u64>,
+    /// The time at which its pod was found to be deleted without a sandbox, in microseconds since 1970.
+    pub(crate) deleted: Option<u64>,
+    /// True if a call of another episode ended it; then it cannot be continued.
+    pub(super) ended_by_other: bool,
+    /// True if more containers are expected.
+    pub(super) expected: ExpectedContainers,
     /// For a stop: whether the sandbox is stopped or removed.
-    pub(super) is_gone: bool,
+    pub(super) sandbox_stopped: bool,
     /// For a stop: whether it only cleans up after an earlier stop of the same sandbox.
-    pub(in crate::lifecycle) only_cleans: bool,
+    pub(crate) only_cleans: bool,
     /// The kubelet's spans of its time, the oldest first.
-    pub(in crate::lifecycle) syncs: Vec<Arc<PodSync>>,
+    pub(crate) syncs: Vec<Arc<PodSync>>,
 }
 
 impl Episode {
-    /// An episode of which this is the first call.
+    /// Opens an episode with its first call.
     pub(super) fn open(
         number: u64,
         kind: Kind,
@@ -107,17 +108,17 @@ impl Episode {
             container,
             sandbox_id: None,
             handler: None,
-            state: State::Open,
+            state: EpisodeState::Open,
             began: first.began_us(),
             ended: first.began_us(),
             calls: VecDeque::new(),
             calls_forgotten: 0,
-            forgotten: Shares::default(),
+            forgotten: PhaseShares::default(),
             retries: 0,
             failures: 0,
             pulled: false,
             started: 0,
-            ran: Vec::new(),
+            started_containers: Vec::new(),
             unresolved: Vec::new(),
             failing_since: None,
             exits: Vec::new(),
@@ -126,42 +127,41 @@ impl Episode {
             node: Vec::new(),
             pressure: None,
             closings: 0,
-            told: 0,
+            failure_reports: 0,
             exported: None,
-            patience_from: first.began_us(),
-            tidied: None,
+            give_up_from: first.began_us(),
+            last_cleanup_end: None,
             deleted: None,
-            is_cut: false,
-            expects: Expects::default(),
-            is_gone: false,
+            ended_by_other: false,
+            expected: ExpectedContainers::default(),
+            sandbox_stopped: false,
             only_cleans: false,
             syncs: Vec::new(),
         }
     }
 
-    /// From the begin of its first call to the end of its last, in microseconds.
-    pub(in crate::lifecycle) fn duration(&self) -> u64 {
+    /// From the begin of the first call to the end of the last, in microseconds.
+    pub(crate) fn duration(&self) -> u64 {
         self.ended.saturating_sub(self.began)
     }
 
-    /// The same in milliseconds.
-    pub(in crate::lifecycle) fn duration_ms(&self) -> f64 {
+    /// From the begin of the first call to the end of the last, in milliseconds.
+    pub(crate) fn duration_ms(&self) -> f64 {
         millis(self.duration())
     }
 
     /// Returns whether calls may still follow.
-    pub(in crate::lifecycle) fn is_open(&self) -> bool {
-        self.state == State::Open
+    pub(crate) fn is_open(&self) -> bool {
+        self.state == EpisodeState::Open
     }
 
-    /// Its trace. The first start of a container in a running pod is part of the trace of the pod's start, as are its calls,
-    /// with a root span of its own.
-    pub(in crate::lifecycle) fn ids(&self) -> Ids {
+    /// The ids of its trace. The first start of a container in a running pod has a root span of its own in the trace of the pod's
+    /// start.
+    pub(crate) fn ids(&self) -> Ids {
         let attempt = self.pod.attempt;
         // A pod created with crictl may have no uid; then its name identifies it.
-        let name = || format!("{}/{}", self.pod.namespace, self.pod.name);
         let uid = match &*self.pod.uid {
-            "" => &name(),
+            "" => &format!("{}/{}", self.pod.namespace, self.pod.name),
             uid => uid,
         };
         match (self.kind, self.container.as_deref()) {
@@ -185,14 +185,14 @@ impl Episode {
     }
 
     /// Sandbox attempt; for a restart the container's restart count.
-    pub(in crate::lifecycle) fn attempt(&self) -> u32 {
+    pub(crate) fn attempt(&self) -> u32 {
         match (&self.kind, &self.container) {
             (Kind::Restart, Some(container)) => container.attempt,
             _ => self.pod.attempt,
         }
     }
 
-    /// Returns whether it is about this sandbox, as far as both are known.
+    /// Returns whether the episode is about this sandbox. If one of the ids is not known, the attempt decides.
     pub(super) fn is_of_sandbox(&self, pod: &PodIdentity, sandbox_id: Option<&str>) -> bool {
         match (&self.sandbox_id, sandbox_id) {
             (Some(own), Some(other)) => **own == *other,
@@ -206,17 +206,17 @@ impl Episode {
         calls.find(|call| call.container_id.as_deref() == Some(id))
     }
 
-    /// Returns whether it has the call already: one that ended between two reads of the calls in flight.
+    /// Returns whether the episode has the call already: the call may have ended between two reads of the calls in flight.
     pub(super) fn has(&self, call: &EpisodeCall) -> bool {
         let mut calls = self.calls.iter().rev();
         calls.any(|c| c.seq == call.seq && c.began == call.began)
     }
 
-    /// Returns whether it only stopped containers, perhaps to restart them.
-    pub(in crate::lifecycle) fn is_tentative(&self) -> bool {
-        let stops =
-            |call: &EpisodeCall| matches!(call.method, Method::StopContainer | Method::ExecSync);
-        self.kind == Kind::Stop && self.calls.iter().all(stops)
+    /// Returns whether the stop only stopped containers, perhaps to restart them.
+    pub(crate) fn is_tentative(&self) -> bool {
+        let mut methods = self.calls.iter().map(|call| call.method);
+        self.kind == Kind::Stop
+            && methods.all(|method| matches!(method, Method::StopContainer | Method::ExecSync))
     }
 
     /// Adds a call.
@@ -249,7 +249,7 @@ impl Episode {
         }
         let (given, kept): (Vec<_>, Vec<_>) = self.calls.drain(..).partition(|c| wanted(c));
         (self.retries, self.failures, self.started) = (0, 0, 0);
-        self.ran.clear();
+        self.started_containers.clear();
         self.unresolved.clear();
         self.failing_since = None;
         self.pulled = false;
@@ -262,8 +262,8 @@ impl Episode {
         given
     }
 
-    /// Shares equal texts: after a replay, and for repeated error messages. A record is copied if it is to be changed, so those
-    /// that are shared already stay as they are.
+    /// Shares equal texts: after a replay, and for repeated error messages. An assignment copies the record, so texts that are
+    /// shared already stay as they are.
     fn share_texts(&mut self, call: &mut EpisodeCall) {
         if call.sandbox_id.is_some() && (self.sandbox_id.is_none() || call.is_new_sandbox()) {
             self.sandbox_id.clone_from(&call.sandbox_id);
@@ -283,9 +283,9 @@ impl Episode {
         let Some(last) = self.calls.back() else {
             return;
         };
-        let backend =
-            |call: &EpisodeCall| call.route.as_ref().map(|route| Arc::clone(&route.backend));
-        if call.route == last.route && is_copy(backend(call).as_ref(), backend(last).as_ref()) {
+        let backend = call.route.as_ref().map(|route| &route.backend);
+        let last_backend = last.route.as_ref().map(|route| &route.backend);
+        if call.route == last.route && is_copy(backend, last_backend) {
             call.route.clone_from(&last.route);
         }
         if is_copy(Some(&call.peer), Some(&last.peer)) {
@@ -304,19 +304,19 @@ impl Episode {
             Method::StartContainer => {
                 self.started += 1;
                 let name = call.container_name().unwrap_or_default();
-                if self.ran.len() < MOST_RAN && !self.has_run(name) {
-                    self.ran.push(name.into());
+                if self.started_containers.len() < MAX_STARTED_CONTAINERS && !self.has_run(name) {
+                    self.started_containers.push(name.into());
                 }
             }
-            Method::StopPodSandbox | Method::RemovePodSandbox => self.is_gone = true,
+            Method::StopPodSandbox | Method::RemovePodSandbox => self.sandbox_stopped = true,
             _ => {}
         }
         self.resolve(call);
     }
 
     fn forget(&mut self) {
-        while self.calls.len() > MOST_CALLS {
-            if let Some(call) = self.calls.remove(FIRST_CALLS) {
+        while self.calls.len() > MAX_CALLS {
+            if let Some(call) = self.calls.remove(KEPT_FIRST_CALLS) {
                 self.calls_forgotten += 1;
                 self.forgotten[diagnosis::phase(&call) as usize] += call.elapsed_us();
             }
@@ -324,16 +324,18 @@ impl Episode {
     }
 
     /// Adds the exit of a container; the first and the newest are kept.
-    pub(super) fn note_exit(&mut self, exit: Exit) {
-        if self.exits.len() >= MOST_EXITS {
+    pub(super) fn note_exit(&mut self, exit: ExitRecord) {
+        if self.exits.len() >= MAX_EXITS {
             self.exits.remove(1);
         }
         self.exits.push(exit);
     }
 
     /// Returns whether a container of this name was started in it.
-    pub(in crate::lifecycle) fn has_run(&self, name: &str) -> bool {
-        self.ran.iter().any(|ran| **ran == *name)
+    pub(crate) fn has_run(&self, name: &str) -> bool {
+        self.started_containers
+            .iter()
+            .any(|started| **started == *name)
     }
 
     /// Returns whether a container of this name and attempt was started in it.

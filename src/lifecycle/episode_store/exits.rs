@@ -13,89 +13,94 @@ use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::node::NodeFact;
 use crate::lifecycle::view;
 
-/// The times of an exit in an event and in ContainerStatus are the same, or, if its shim died, about the same; in microseconds.
-const SAME_EXIT: u64 = 1_000_000;
+/// The times of an exit in an event and in ContainerStatus differ by less than this, in microseconds. They are equal unless the shim
+/// died.
+const SAME_EXIT_WITHIN: u64 = 1_000_000;
 
 /// The exit code of a process that SIGKILL ended.
-const SIGKILLED: i32 = 137;
+pub(crate) const SIGKILL_EXIT_CODE: i32 = 137;
 
 /// The exit code of a process that SIGTERM ended.
-const SIGTERMED: i32 = 143;
+const SIGTERM_EXIT_CODE: i32 = 143;
 
-/// Containers may end so long before criscope when a node goes down, and so long after it, in microseconds.
-const GOING_DOWN: u64 = 2_000_000;
-const SHUTDOWN: u64 = 120_000_000;
-/// A node that is restarted boots so soon, in microseconds. Of one that was off for longer, or whose criscope ended long before, it is not
-/// known what ended its containers.
-const OFF: u64 = 600_000_000;
+/// How long before criscope's own end an exit counts as part of the node's shutdown, in microseconds.
+const SHUTDOWN_EXIT_BEFORE: u64 = 2_000_000;
+/// How long after criscope's own end an exit counts as part of the node's shutdown, in microseconds.
+const SHUTDOWN_EXIT_AFTER: u64 = 120_000_000;
+/// Longest time from the end of a container to the boot of a restarted node, in microseconds. If a node was off for longer, or its
+/// criscope ended long before, the restart need not have ended its containers.
+const MAX_REBOOT_TIME: u64 = 600_000_000;
 
 /// The exit code in ContainerStatus of a container whose exit the runtime, containerd or the built-in one, did not see.
-pub(in crate::lifecycle) const UNSEEN: i32 = 255;
+pub(crate) const UNSEEN_EXIT_CODE: i32 = 255;
 
 /// Exits known to be counted. A node has some hundred containers, and the kubelet removes exited ones.
-const KNOWN: usize = 2048;
+const MAX_KNOWN_EXITS: usize = 2048;
 
 /// The exit of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Exit {
-    pub(in crate::lifecycle) container: Box<str>,
-    pub(in crate::lifecycle) attempt: u32,
-    pub(in crate::lifecycle) code: i32,
-    pub(in crate::lifecycle) reason: ExitReason,
-    /// How long it had run, in microseconds; 0 if that is not known.
-    pub(in crate::lifecycle) ran: u64,
-    /// When it ended, in microseconds since 1970.
-    pub(in crate::lifecycle) at: u64,
-    /// Whether a StopContainer, or a StopPodSandbox of its sandbox, was received while it ran: then its exit code, mostly 137
-    /// or 143, is no fault.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(in crate::lifecycle) ordered: bool,
-    /// Processes of this node that the kernel killed for lack of memory within the seconds before it, if it failed.
+pub(crate) struct ExitRecord {
+    pub(crate) container: Box<str>,
+    pub(crate) attempt: u32,
+    pub(crate) code: i32,
+    pub(crate) reason: ExitReason,
+    /// Duration of the run, in microseconds; 0 if it is not known.
+    pub(crate) ran: u64,
+    /// The end of the run, in microseconds since 1970.
+    pub(crate) at: u64,
+    /// True if a StopContainer, or a StopPodSandbox of its sandbox, was received during the run: then the exit code, mostly 137 or
+    /// 143, shows no fault.
+    #[serde(
+        rename = "ordered",
+        default,
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub(crate) stop_requested: bool,
+    /// Number of processes of this node that the kernel killed for lack of memory in the seconds before a failed exit.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub(in crate::lifecycle) oom_kills: u32,
-    /// When the kernel last killed a process of the container for lack of memory, in microseconds since 1970, if the runtime's
-    /// events tell.
+    pub(crate) oom_kills: u32,
+    /// The last OOM kill in the container that the runtime reported by an event, in microseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::lifecycle) oom_at: Option<u64>,
+    pub(crate) oom_at: Option<u64>,
     /// Who evicted it and why, if the runtime's event says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::lifecycle) evicted: Option<Box<str>>,
-    /// When the node was started again, if that is why it ended, in microseconds since 1970.
+    pub(crate) evicted: Option<Box<str>>,
+    /// The boot of the node, if its restart ended the container, in microseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::lifecycle) node_restarted: Option<u64>,
-    /// Whether only an event of the runtime has told of it so far, and no ContainerStatus.
+    pub(crate) node_restarted: Option<u64>,
+    /// True if the exit is known only from an event of the runtime so far, and from no ContainerStatus.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(in crate::lifecycle) by_event: bool,
+    pub(crate) by_event: bool,
 }
 
-/// What a report of an exit has changed.
+/// Effect of the report of an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) enum Noted {
+pub(crate) enum ExitChange {
     /// The exit is new.
     New,
-    /// It was known from an event, and is now as ContainerStatus says.
+    /// The exit was known from an event, and now has the values of ContainerStatus.
     Completed,
-    /// Nothing.
+    /// Nothing has changed.
     Nothing,
 }
 
-/// An exit follows an OOM kill if it comes within this time, in microseconds: that of a container, or of the shell around the
-/// process that was killed.
-pub(in crate::lifecycle) const AT_ONCE: u64 = 10_000_000;
+/// An exit follows an OOM kill if it comes within this time, in microseconds: the kill ended the first process of the container, or a
+/// process of the shell that is it.
+pub(crate) const EXIT_FOLLOWS_OOM_WITHIN: u64 = 10_000_000;
 
 fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-impl Exit {
+impl ExitRecord {
     /// From a runtime's response, whose times are nanoseconds; 0 means never.
-    pub(in crate::lifecycle) fn new(
+    pub(crate) fn new(
         container: &ContainerIdentity,
         started_at: i64,
         exit: &ContainerExit,
     ) -> Self {
-        let micros = |nanos: i64| u64::try_from(nanos / 1000).unwrap_or(0);
-        let (began, at) = (micros(started_at), micros(exit.at));
+        let began = u64::try_from(started_at / 1000).unwrap_or(0);
+        let at = u64::try_from(exit.at / 1000).unwrap_or(0);
         Self {
             container: container.name.clone(),
             attempt: container.attempt,
@@ -103,12 +108,12 @@ impl Exit {
             reason: exit.reason,
             ran: match began {
                 0 => 0,
-                // The start of one that ends at once may be recorded after its end.
+                // The start of a container that ends at once may be recorded after its end.
                 _ if began > at => 1,
                 _ => at - began,
             },
             at,
-            ordered: false,
+            stop_requested: false,
             oom_kills: 0,
             oom_at: None,
             evicted: None,
@@ -117,16 +122,17 @@ impl Exit {
         }
     }
 
-    /// Returns whether the kernel ended it for lack of memory. containerd says so of every container in which a process was
-    /// ever killed for that reason, however it ended.
-    pub(in crate::lifecycle) fn is_out_of_memory(&self) -> bool {
-        let follows = |oom_at| self.at.saturating_sub(oom_at) <= AT_ONCE;
-        let is_kill = self.code == SIGKILLED && self.oom_at.is_none_or(follows);
-        self.reason == ExitReason::OomKilled && is_kill
+    /// Returns whether the kernel ended it for lack of memory. containerd gives that reason for every container in which the kernel
+    /// ever killed a process, even if the container ended in another way.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        let follows_kill = self
+            .oom_at
+            .is_none_or(|oom_at| self.at.saturating_sub(oom_at) <= EXIT_FOLLOWS_OOM_WITHIN);
+        self.reason == ExitReason::OomKilled && self.code == SIGKILL_EXIT_CODE && follows_kill
     }
 
-    /// The same exit, of a container that was evicted.
-    pub(in crate::lifecycle) fn evicted_by(self, by: Option<Box<str>>) -> Self {
+    /// This exit, as that of an evicted container if `by` says who evicted it.
+    pub(crate) fn evicted_by(self, by: Option<Box<str>>) -> Self {
         match by {
             None => self,
             by => Self {
@@ -137,9 +143,9 @@ impl Exit {
         }
     }
 
-    /// Keeps what only its event has told.
+    /// Keeps the values that only the event has.
     fn complete(&mut self, event: &Self) {
-        self.ordered |= event.ordered;
+        self.stop_requested |= event.stop_requested;
         if self.ran == 0 {
             self.ran = event.ran;
         }
@@ -150,9 +156,9 @@ impl Exit {
         }
     }
 
-    /// Takes in that the kernel killed a process of the container just before.
+    /// Notes that the kernel killed a process of the container just before.
     fn note_oom(&mut self, oom_at: u64) {
-        if self.at.abs_diff(oom_at) <= AT_ONCE && self.code == SIGKILLED {
+        if self.at.abs_diff(oom_at) <= EXIT_FOLLOWS_OOM_WITHIN && self.code == SIGKILL_EXIT_CODE {
             self.oom_at = self.oom_at.max(Some(oom_at));
             if self.reason == ExitReason::Error {
                 self.reason = ExitReason::OomKilled;
@@ -160,28 +166,39 @@ impl Exit {
         }
     }
 
-    /// When the node was started again, if this restart of it ended the container. The runtime did not see how, and says so after the boot;
-    /// or it ended by a signal that no call had asked for while the node went down.
+    /// The boot of the node, if this restart ended the container: either the runtime did not see the exit and reports it after the boot,
+    /// or the container ended by a signal that no call had asked for while the node went down.
     fn ended_by(&self, restart: &NodeFact) -> Option<u64> {
         let booted = restart.booted()?;
         let began = self.at.saturating_sub(self.ran);
         let is_lost = self.reason == ExitReason::Unknown;
-        let is_killed =
-            self.reason == ExitReason::Error && matches!(self.code, SIGKILLED | SIGTERMED);
-        let down = restart.from.saturating_sub(GOING_DOWN)..=restart.from.saturating_add(SHUTDOWN);
-        let is_of_shutdown = (is_lost || is_killed && !self.ordered)
+        let is_killed = self.reason == ExitReason::Error
+            && matches!(self.code, SIGKILL_EXIT_CODE | SIGTERM_EXIT_CODE);
+        let down = restart.from.saturating_sub(SHUTDOWN_EXIT_BEFORE)
+            ..=restart.from.saturating_add(SHUTDOWN_EXIT_AFTER);
+        let is_of_shutdown = (is_lost || is_killed && !self.stop_requested)
             && began < restart.from
             && down.contains(&self.at)
             && self.at <= booted
-            && booted - self.at <= OFF;
-        let is_unseen = is_lost && began < booted && self.at.saturating_add(GOING_DOWN) >= booted;
+            && booted - self.at <= MAX_REBOOT_TIME;
+        let is_unseen =
+            is_lost && began < booted && self.at.saturating_add(SHUTDOWN_EXIT_BEFORE) >= booted;
         (self.ran > 0 && (is_unseen || is_of_shutdown)).then_some(booted)
     }
 
-    /// Returns whether the times say that the container ran. After a failed StartContainer, containerd reports an exit with code
+    /// Returns whether the times show that the container ran. After a failed StartContainer, containerd reports an exit with code
     /// 128 of a container without a begin, and CRI-O one that began and ended when the container was created.
     pub(super) fn has_run(&self) -> bool {
         self.ran > 0
+    }
+
+    /// Returns whether this run of a container ended with this exit.
+    pub(crate) fn is_of_run(&self, container: &ContainerIdentity) -> bool {
+        self.is_run(&container.name, container.attempt)
+    }
+
+    fn is_run(&self, container: &str, attempt: u32) -> bool {
+        *self.container == *container && self.attempt == attempt
     }
 
     /// Returns whether the call is about the same container.
@@ -194,71 +211,74 @@ impl Exit {
         self.code == 0
     }
 
-    /// Its view.
-    pub(in crate::lifecycle) fn view(&self) -> view::Exit {
-        view::Exit {
+    /// The view of this exit.
+    pub(crate) fn view(&self) -> view::ExitView {
+        view::ExitView {
             container: self.container.to_string(),
             attempt: self.attempt,
             code: self.code,
             reason: self.reason.name().to_owned(),
             ran_ms: millis(self.ran),
             at_unix_us: self.at,
-            ordered: self.ordered,
+            ordered: self.stop_requested,
             evicted: self.evicted.as_deref().map(str::to_owned),
         }
     }
 }
 
 /// Returns whether containerd made up the code of an exit: if a shim dies, its event says SIGKILL, and ContainerStatus 255.
-fn is_made_up(event: &Exit, status: &Exit) -> bool {
-    (event.code, status.code) == (SIGKILLED, UNSEEN) && event.at.abs_diff(status.at) < SAME_EXIT
+fn is_made_up(event: &ExitRecord, status: &ExitRecord) -> bool {
+    (event.code, status.code) == (SIGKILL_EXIT_CODE, UNSEEN_EXIT_CODE)
+        && event.at.abs_diff(status.at) < SAME_EXIT_WITHIN
 }
 
 impl EpisodeStore {
-    /// Records the exit of a container, unless it is known, or the container never ran. Of one that was known from an event only,
-    /// ContainerStatus has the last word: it is what the kubelet acts on.
-    pub(in crate::lifecycle) fn note_exit(
+    /// Records the exit of a container, unless it is known, or the container never ran. ContainerStatus replaces the values of an
+    /// event, since the kubelet acts on ContainerStatus.
+    pub(crate) fn note_exit(
         &mut self,
         pod: &PodIdentity,
         container_id: Option<&str>,
-        mut exit: Exit,
-    ) -> Noted {
+        mut exit: ExitRecord,
+    ) -> ExitChange {
         if exit.by_event && exit.ran == 0 {
-            // Started before there was a subscription.
+            // The container was started before the subscription to events.
             let started = self.started(pod, &exit);
             exit.ran = started.map_or(0, |at| exit.at.saturating_sub(at).max(1));
         }
         let has_run = exit.has_run() || self.started(pod, &exit).is_some();
         if !has_run {
-            return Noted::Nothing;
+            return ExitChange::Nothing;
         }
-        exit.ordered |= self.orders.have_ended(pod, &exit);
+        exit.stop_requested |= self.stop_requests.have_ended(pod, &exit);
         if exit.node_restarted.is_none() {
             let mut restarts = self.node.restarts();
             exit.node_restarted = restarts.find_map(|restart| exit.ended_by(restart));
         }
         self.note_early_run(pod, &exit);
-        // The id in a request may be the beginning of one.
-        let is_told = self
-            .exit_of(pod, &exit)
-            .is_some_and(|it| it.by_event && !exit.by_event && it.at.abs_diff(exit.at) < SAME_EXIT);
-        if !self.exits.note(&pod.uid, container_id, &exit) || is_told {
+        // The id in a request may be only the beginning of the container's id.
+        let is_known_from_event = self.exit_of(pod, &exit).is_some_and(|known| {
+            let is_same = known.at.abs_diff(exit.at) < SAME_EXIT_WITHIN;
+            known.by_event && !exit.by_event && is_same
+        });
+        if !self.exits.note(&pod.uid, container_id, &exit) || is_known_from_event {
             return self.complete_exit(pod, exit);
         }
         if let Some(episode) = self.episode_of(pod, &exit.container, exit.attempt) {
             episode.note_exit(exit);
         }
-        Noted::New
+        ExitChange::New
     }
 
-    /// Replaces an exit that is known from an event only by what ContainerStatus says.
-    fn complete_exit(&mut self, pod: &PodIdentity, exit: Exit) -> Noted {
+    /// Replaces an exit that is known only from an event by that of ContainerStatus.
+    fn complete_exit(&mut self, pod: &PodIdentity, exit: ExitRecord) -> ExitChange {
         let Some(known) = self.exit_mut(pod, &exit.container, exit.attempt) else {
-            return Noted::Nothing;
+            return ExitChange::Nothing;
         };
-        let is_made_up = match exit.by_event {
-            true => is_made_up(&exit, known),
-            false => is_made_up(known, &exit),
+        let is_made_up = if exit.by_event {
+            is_made_up(&exit, known)
+        } else {
+            is_made_up(known, &exit)
         };
         let is_completed = known.by_event && !exit.by_event;
         if is_completed {
@@ -268,38 +288,43 @@ impl EpisodeStore {
         if is_made_up {
             known.reason = ExitReason::Unknown;
         }
-        match is_completed {
-            true => Noted::Completed,
-            false => Noted::Nothing,
+        if is_completed {
+            ExitChange::Completed
+        } else {
+            ExitChange::Nothing
         }
     }
 
     /// The known exit of a container.
-    pub(in crate::lifecycle) fn exit_of(&self, pod: &PodIdentity, of: &Exit) -> Option<Exit> {
-        let mut exits = self.of_pod(pod).flat_map(|episode| &episode.exits);
-        let known = exits.find(|it| it.container == of.container && it.attempt == of.attempt);
+    pub(crate) fn exit_of(&self, pod: &PodIdentity, of: &ExitRecord) -> Option<ExitRecord> {
+        let mut exits = self.episodes_of(pod).flat_map(|episode| &episode.exits);
+        let known = exits.find(|exit| exit.is_run(&of.container, of.attempt));
         known.cloned()
     }
 
-    fn exit_mut(&mut self, pod: &PodIdentity, name: &str, attempt: u32) -> Option<&mut Exit> {
-        let is_it = |exit: &Exit| *exit.container == *name && exit.attempt == attempt;
-        let has_it = |episode: &&Episode| episode.exits.iter().any(is_it);
-        let number = self.of_pod(pod).find(has_it)?.number;
-        let episode = self.episodes.get_mut(&number)?;
-        episode.exits.iter_mut().find(|exit| is_it(exit))
+    fn exit_mut(&mut self, pod: &PodIdentity, name: &str, attempt: u32) -> Option<&mut ExitRecord> {
+        let number = self
+            .episodes_of(pod)
+            .find(|episode| episode.exits.iter().any(|exit| exit.is_run(name, attempt)))?
+            .number;
+        let mut exits = self.episodes.get_mut(&number)?.exits.iter_mut();
+        exits.find(|exit| exit.is_run(name, attempt))
     }
 
-    /// The start or restart in which a container runs or ran, as far as it is known, or else the newest.
+    /// The start or restart in which a container runs or ran, if it is known, or else the newest.
     fn episode_of(&mut self, pod: &PodIdentity, name: &str, attempt: u32) -> Option<&mut Episode> {
-        let up = || self.of_pod(pod).filter(|t| t.kind != Kind::Stop);
-        let started = |episode: &&Episode| episode.has_started(name, attempt);
-        let number = up().find(started).or_else(|| up().next())?.number;
+        let number = {
+            let mut ups = self.episodes_of(pod).filter(|t| t.kind != Kind::Stop);
+            let mut others = ups.clone();
+            let started = others.find(|episode| episode.has_started(name, attempt));
+            started.or_else(|| ups.next())?.number
+        };
         self.get_mut(number)
     }
 
-    /// Takes in that the kernel killed a process of a container for lack of memory, at this time in microseconds since 1970, and
-    /// how many so far, if known. Returns how many of them are new.
-    pub(in crate::lifecycle) fn note_oom(
+    /// Notes that the kernel killed a process of a container for lack of memory at this time, in microseconds since 1970. `kills`: the
+    /// number of kills so far, if it is known. Returns the number of new kills.
+    pub(crate) fn note_oom(
         &mut self,
         pod: &PodIdentity,
         container: &ContainerIdentity,
@@ -307,7 +332,7 @@ impl EpisodeStore {
         kills: Option<u32>,
     ) -> u32 {
         let ContainerIdentity { name, attempt } = container;
-        // The exit may be told first.
+        // The exit may be reported first.
         if let Some(exit) = self.exit_mut(pod, name, *attempt) {
             exit.note_oom(at);
         }
@@ -315,10 +340,10 @@ impl EpisodeStore {
         episode.map_or(0, |episode| episode.note_oom(container, at, kills))
     }
 
-    /// When the container was started, if it was, successfully, in microseconds since 1970. One that ended at once may have begun
-    /// and ended at the same time, by the clock of its runtime.
-    fn started(&self, pod: &PodIdentity, exit: &Exit) -> Option<u64> {
-        let mut calls = self.of_pod(pod).flat_map(|episode| &episode.calls);
+    /// The end of the container's successful StartContainer, in microseconds since 1970. By the clock of the runtime a container that
+    /// ends at once may begin and end at the same time.
+    fn started(&self, pod: &PodIdentity, exit: &ExitRecord) -> Option<u64> {
+        let mut calls = self.episodes_of(pod).flat_map(|episode| &episode.calls);
         let start = calls.find(|call| {
             let container = call.container.as_deref();
             call.method == Method::StartContainer
@@ -338,7 +363,12 @@ pub(super) struct KnownExits {
 
 impl KnownExits {
     /// Adds an exit. Returns false if it is known.
-    pub(super) fn note(&mut self, uid: &str, container_id: Option<&str>, exit: &Exit) -> bool {
+    pub(super) fn note(
+        &mut self,
+        uid: &str,
+        container_id: Option<&str>,
+        exit: &ExitRecord,
+    ) -> bool {
         let mut hash = DefaultHasher::new();
         (uid, container_id, &exit.container, exit.attempt).hash(&mut hash);
         let hash = hash.finish();
@@ -346,7 +376,7 @@ impl KnownExits {
             return false;
         }
         self.order.push_back(hash);
-        if self.order.len() > KNOWN
+        if self.order.len() > MAX_KNOWN_EXITS
             && let Some(oldest) = self.order.pop_front()
         {
             self.hashes.remove(&oldest);

@@ -5,41 +5,41 @@ use opentelemetry::trace::SpanId;
 use super::{Episode, EpisodeStore};
 
 /// The interval between the first two reports, in microseconds. Each next one is twice as long.
-const INTERVAL: u64 = 60_000_000;
+const FIRST_REPORT_INTERVAL: u64 = 60_000_000;
 
 /// A report that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct Due {
+pub(crate) struct DueReport {
     /// The episode.
-    pub(in crate::lifecycle) number: u64,
-    /// Whether its root span is due: it has failed for a while, and will have failed for good or for long.
-    pub(in crate::lifecycle) root: bool,
+    pub(crate) number: u64,
+    /// True if its root span is due: the episode has failed for a while, and will go on or end as a failure.
+    pub(crate) root: bool,
 }
 
 impl Episode {
-    /// Number of reports due by `now`, the first included.
+    /// Number of reports due by `now`, including the first.
     fn reports_due(&self, now: u64) -> u32 {
         let since = self.failing_since.filter(|_| self.is_failing());
         since.map_or(0, |since| {
-            1 + (1 + now.saturating_sub(since) / INTERVAL).ilog2()
+            1 + (1 + now.saturating_sub(since) / FIRST_REPORT_INTERVAL).ilog2()
         })
     }
 
     /// Counts the reports that are due by `now`; `None` if none is.
-    fn take_due(&mut self, now: u64) -> Option<Due> {
+    fn take_due(&mut self, now: u64) -> Option<DueReport> {
         let due = self.reports_due(now);
-        if due <= self.told {
+        if due <= self.failure_reports {
             return None;
         }
-        self.told = due;
+        self.failure_reports = due;
         let root = due > 1 && self.exported.is_none();
         let number = self.number;
-        Some(Due { number, root })
+        Some(DueReport { number, root })
     }
 
-    /// The time from which its spans have to be exported, in microseconds since 1970, and `None` if all have to be, with the
-    /// root. `root` is the id of that.
-    pub(in crate::lifecycle) fn exported(&self, root: SpanId) -> Option<u64> {
+    /// The time from which its spans have to be exported, in microseconds since 1970; `None` if all spans have to be, including the
+    /// root span with the id `root`.
+    pub(crate) fn exported(&self, root: SpanId) -> Option<u64> {
         let (known, until) = self.exported?;
         (known == root).then_some(until)
     }
@@ -47,14 +47,14 @@ impl Episode {
 
 impl EpisodeStore {
     /// The reports of failing episodes that are due by `now`.
-    pub(in crate::lifecycle) fn take_due(&mut self, now: u64) -> Vec<Due> {
+    pub(crate) fn take_due(&mut self, now: u64) -> Vec<DueReport> {
         let open = self.open.iter();
         open.filter_map(|number| self.episodes.get_mut(number)?.take_due(now))
             .collect()
     }
 
     /// Remembers that the root span of an episode was exported, and its other spans up to this time.
-    pub(in crate::lifecycle) fn note_exported(&mut self, number: u64, root: SpanId, until: u64) {
+    pub(crate) fn note_exported(&mut self, number: u64, root: SpanId, until: u64) {
         if let Some(episode) = self.episodes.get_mut(&number) {
             episode.exported = Some((root, until));
         }

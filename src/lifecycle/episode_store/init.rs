@@ -1,5 +1,5 @@
-//! Init containers. The CRI does not mark them: what tells one is that it exited successfully and the kubelet then created a
-//! container which had not run in this sandbox.
+//! Init containers. The CRI does not mark them. A container counts as one if it exited successfully and the kubelet then created
+//! a container that had not run in this sandbox.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,33 +10,33 @@ use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::view::State;
+use crate::lifecycle::view::EpisodeState;
 
 /// Longest time from the exit of an init container to the kubelet's next call for its pod, in microseconds. It notices an
 /// exit within a second or two.
-const PROMPT: u64 = 60_000_000;
-/// How long a container that was an init container in other pods is taken for one, in microseconds.
-const BELIEVED: u64 = 300_000_000;
+const NEXT_CALL_AFTER_INIT_WITHIN: u64 = 60_000_000;
+/// A container that was an init container in other pods is taken for one for this long, in microseconds.
+const EXPECTED_AFTER_INIT_FOR: u64 = 300_000_000;
 /// Containers that are remembered as init containers.
-const KNOWN: usize = 256;
+const MAX_KNOWN_INIT_CONTAINERS: usize = 256;
 
 /// The containers that a start still expects.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Expects {
+pub(super) struct ExpectedContainers {
     /// The names of the pod's containers without its ordinary init containers, if the kubelet has written them down.
     pub(super) containers: Option<Arc<[Box<str>]>>,
-    /// Whether they were asked for.
-    asked: bool,
-    /// Until when another container is expected because the last one is taken for an init container, in microseconds since
+    /// True once the kubelet's file was read for them.
+    is_read: bool,
+    /// Another container is expected until this time, because the last one is taken for an init container, in microseconds since
     /// 1970.
     until: Option<u64>,
 }
 
 /// Init containers of other pods, by a hash of namespace and name.
 #[derive(Clone, Debug, Default)]
-pub(super) struct KnownInits(VecDeque<u64>);
+pub(super) struct KnownInitContainers(VecDeque<u64>);
 
-impl KnownInits {
+impl KnownInitContainers {
     fn hash(pod: &PodIdentity, name: &str) -> u64 {
         let mut hash = DefaultHasher::new();
         (&pod.namespace, name).hash(&mut hash);
@@ -49,7 +49,7 @@ impl KnownInits {
 
     pub(super) fn learn(&mut self, pod: &PodIdentity, name: &str) {
         self.unlearn(pod, name);
-        if self.0.len() >= KNOWN {
+        if self.0.len() >= MAX_KNOWN_INIT_CONTAINERS {
             self.0.pop_front();
         }
         self.0.push_back(Self::hash(pod, name));
@@ -63,9 +63,9 @@ impl KnownInits {
 
 impl Episode {
     /// Returns whether the kubelet has written down that this container is one of the pod's.
-    pub(in crate::lifecycle) fn expects_container(&self, name: &str) -> bool {
-        let containers = self.expects.containers.as_deref();
-        containers.is_some_and(|names| names.iter().any(|it| **it == *name))
+    pub(crate) fn expects_container(&self, name: &str) -> bool {
+        let containers = self.expected.containers.as_deref();
+        containers.is_some_and(|names| names.iter().any(|known| **known == *name))
     }
 
     fn last_start(&self) -> Option<&EpisodeCall> {
@@ -73,35 +73,40 @@ impl Episode {
         calls.find(|c| c.method == Method::StartContainer && c.is_good())
     }
 
-    /// Returns whether the container of this start was started here and has exited successfully without being asked to.
-    fn has_done(&self, start: &EpisodeCall, by: u64) -> Option<u64> {
+    /// The time at which the container of this StartContainer exited successfully and without a stop request, if it was not after
+    /// `by`.
+    fn done_at(&self, start: &EpisodeCall, by: u64) -> Option<u64> {
         let attempt = start.container.as_ref().map(|c| c.attempt);
         let mut exits = self.exits.iter().rev();
-        let is_it = |exit: &super::Exit| exit.is_of(start) && Some(exit.attempt) == attempt;
-        let exit =
-            exits.find(|exit| is_it(exit) && exit.is_good() && !exit.ordered && exit.at <= by)?;
+        let exit = exits.find(|exit| {
+            let is_of_run = exit.is_of(start) && Some(exit.attempt) == attempt;
+            is_of_run && exit.is_good() && !exit.stop_requested && exit.at <= by
+        })?;
         Some(exit.at)
     }
 
     /// The container of this start that runs, or ran last, and the containers that have yet to be started after it; `None` if
     /// none is known to be missing at `now`.
-    pub(in crate::lifecycle) fn awaited(&self, now: u64) -> Option<Awaited<'_>> {
+    pub(crate) fn awaited(&self, now: u64) -> Option<AwaitedContainers<'_>> {
         let last = self.last_start().filter(|_| self.kind == Kind::Start)?;
         let name = last.container_name()?;
-        let Some(containers) = &self.expects.containers else {
-            let until = self.expects.until.filter(|until| now < *until);
-            return until.map(|_| Awaited {
+        let Some(containers) = &self.expected.containers else {
+            let until = self.expected.until.filter(|until| now < *until);
+            return until.map(|_| AwaitedContainers {
                 last: name,
                 since: last.end_us(),
                 is_init: false,
                 missing: Vec::new(),
             });
         };
-        let missing: Vec<_> = containers.iter().filter(|it| !self.has_run(it)).collect();
+        let missing: Vec<_> = containers
+            .iter()
+            .filter(|name| !self.has_run(name))
+            .collect();
         // In a replaced sandbox the kubelet may leave out containers that are done.
-        let is_init = !containers.iter().any(|it| **it == *name);
+        let is_init = !containers.iter().any(|known| **known == *name);
         let waits = is_init || self.pod.attempt == 0;
-        (waits && !missing.is_empty()).then(|| Awaited {
+        (waits && !missing.is_empty()).then(|| AwaitedContainers {
             last: name,
             since: last.end_us(),
             is_init,
@@ -112,45 +117,46 @@ impl Episode {
 
 /// The containers that a start waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct Awaited<'a> {
+pub(crate) struct AwaitedContainers<'a> {
     /// The container that was started last.
-    pub(in crate::lifecycle) last: &'a str,
-    /// When it was started, in microseconds since 1970.
-    pub(in crate::lifecycle) since: u64,
-    /// Whether it is known to be an init container.
-    pub(in crate::lifecycle) is_init: bool,
-    /// The containers that were not started yet, as far as they are known.
-    pub(in crate::lifecycle) missing: Vec<&'a str>,
+    pub(crate) last: &'a str,
+    /// The end of its StartContainer, in microseconds since 1970.
+    pub(crate) since: u64,
+    /// True if that container is known to be an init container.
+    pub(crate) is_init: bool,
+    /// The known containers that were not started yet.
+    pub(crate) missing: Vec<&'a str>,
 }
 
 impl EpisodeStore {
     /// The number of the complete start that this call continues: the first call after an init container that ran for longer
     /// than the quiet period. An ephemeral container in a running pod has no such exit before it.
     pub(super) fn start_before_init(&self, pod: &PodIdentity, call: &EpisodeCall) -> Option<u64> {
-        let of_sandbox = || {
-            let sandbox = call.sandbox_id.as_deref();
-            self.of_pod(pod)
-                .filter(move |t| t.kind != Kind::Stop && t.is_of_sandbox(pod, sandbox))
-        };
-        let start = of_sandbox().find(|t| t.kind == Kind::Start)?;
-        if start.state != State::Ok || start.is_cut || !self.is_new_here(pod, call) {
+        let sandbox = call.sandbox_id.as_deref();
+        let own = self
+            .episodes_of(pod)
+            .filter(move |t| t.kind != Kind::Stop && t.is_of_sandbox(pod, sandbox));
+        let start = own.clone().find(|t| t.kind == Kind::Start)?;
+        if start.state != EpisodeState::Ok || start.ended_by_other || !self.is_new_here(pod, call) {
             return None;
         }
         // A pull may have come before it, which names no container.
-        let pulls = |t: &&Episode| t.is_open() && t.kind == Kind::Restart && t.container.is_none();
-        let pull = of_sandbox().find(pulls).map(|t| t.began);
+        let pull = own
+            .clone()
+            .find(|t| t.is_open() && t.kind == Kind::Restart && t.container.is_none())
+            .map(|pull| pull.began);
         let began = pull.unwrap_or(call.began_us()).min(call.began_us());
-        let last = of_sandbox().filter_map(Episode::last_start);
+        let last = own.clone().filter_map(Episode::last_start);
         let last = last.max_by_key(|c| c.began)?;
-        let done = start.has_done(last, began)?;
-        (began - done <= PROMPT).then_some(start.number)
+        let done = start.done_at(last, began)?;
+        (began - done <= NEXT_CALL_AFTER_INIT_WITHIN).then_some(start.number)
     }
 
     /// Returns whether the container, or the image, of this call was not seen in its sandbox before.
     fn is_new_here(&self, pod: &PodIdentity, call: &EpisodeCall) -> bool {
         let sandbox = call.sandbox_id.as_deref();
         let mut others = self
-            .of_pod(pod)
+            .episodes_of(pod)
             .filter(|t| t.kind != Kind::Stop && t.is_of_sandbox(pod, sandbox));
         match call.container_name() {
             Some(name) => !others.any(|t| t.has_run(name)),
@@ -161,29 +167,38 @@ impl EpisodeStore {
         }
     }
 
-    /// The pods whose containers are worth knowing: those with the first container started, once for each start.
-    pub(in crate::lifecycle) fn take_unasked(&mut self) -> Vec<Arc<PodIdentity>> {
+    /// The pods whose containers are to be read from the kubelet's file: each start once, when its first container was started.
+    pub(crate) fn take_pods_to_read(&mut self) -> Vec<Arc<PodIdentity>> {
         let mut pods = Vec::new();
         for number in &self.open {
             let start = self.episodes.get_mut(number);
-            let wanted = |t: &Episode| {
-                t.kind == Kind::Start && t.started > 0 && !t.expects.asked && !t.pod.uid.is_empty()
-            };
-            if let Some(start) = start.filter(|start| wanted(start)) {
-                start.expects.asked = true;
+            if let Some(start) = start.filter(|start| {
+                start.kind == Kind::Start
+                    && start.started > 0
+                    && !start.expected.is_read
+                    && !start.pod.uid.is_empty()
+            }) {
+                start.expected.is_read = true;
                 pods.push(Arc::clone(&start.pod));
             }
         }
         pods
     }
 
+    /// The start of this sandbox.
+    pub(super) fn start_mut(&mut self, pod: &PodIdentity) -> Option<&mut Episode> {
+        let number = self
+            .episodes_of(pod)
+            .find(|t| t.kind == Kind::Start && t.pod.attempt == pod.attempt)
+            .map(|start| start.number)?;
+        self.get_mut(number)
+    }
+
     /// Notes the containers of a pod that starts, without ordinary init containers.
-    pub(in crate::lifecycle) fn expect(&mut self, pod: &PodIdentity, containers: Arc<[Box<str>]>) {
-        let is_it = |t: &&Episode| t.kind == Kind::Start && t.pod.attempt == pod.attempt;
-        let number = self.of_pod(pod).find(is_it).map(|t| t.number);
-        if let Some(start) = number.and_then(|n| self.episodes.get_mut(&n)) {
-            start.expects.asked = true;
-            start.expects.containers = Some(containers);
+    pub(crate) fn expect(&mut self, pod: &PodIdentity, containers: Arc<[Box<str>]>) {
+        if let Some(start) = self.start_mut(pod) {
+            start.expected.is_read = true;
+            start.expected.containers = Some(containers);
         }
     }
 
@@ -204,16 +219,16 @@ impl EpisodeStore {
                     return;
                 };
                 let before = last.container_name().unwrap_or_default();
-                match start.has_done(last, call.began_us()) {
-                    Some(_) => self.inits.learn(pod, before),
-                    None => self.inits.unlearn(pod, before),
+                match start.done_at(last, call.began_us()) {
+                    Some(_) => self.init_containers.learn(pod, before),
+                    None => self.init_containers.unlearn(pod, before),
                 }
-                start.expects.until = None;
+                start.expected.until = None;
             }
-            Method::StartContainer if self.inits.has(pod, name) => {
-                start.expects.until = Some(call.end_us().saturating_add(BELIEVED));
+            Method::StartContainer if self.init_containers.has(pod, name) => {
+                start.expected.until = Some(call.end_us().saturating_add(EXPECTED_AFTER_INIT_FOR));
             }
-            Method::StartContainer => start.expects.until = None,
+            Method::StartContainer => start.expected.until = None,
             _ => {}
         }
     }

@@ -1,43 +1,44 @@
-//! What the kubelet does besides starting and stopping: hooks and probes in containers, and pulls that wait for their turn.
+//! Work of the kubelet other than starting and stopping: hooks and probes in containers, and pulls that wait for their turn.
 
 use std::collections::VecDeque;
 
 use super::assign::Assignment;
-use super::{Applied, Episode, EpisodeStore};
+use super::{CallEffect, Episode, EpisodeStore};
 use crate::call::CallRecord;
 use crate::call::episode::Kind;
 use crate::cri::Method;
-use crate::cri::subject::PodIdentity;
+use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::kubelet::execs::ExecResult;
-use crate::lifecycle::kubelet::images::{self, Absent, AbsentImages, NoImage};
-use crate::lifecycle::kubelet::probes::{Evidence, Probes};
+use crate::lifecycle::kubelet::images::{self, FailedImageLookup, MissingImage, MissingImages};
+use crate::lifecycle::kubelet::probes::{ContainerProbes, KillEvidence};
 use crate::lifecycle::kubelet::pulls::RecentPulls;
 use crate::lifecycle::view;
 
 /// Most hooks that wait for the stop they precede.
-const HOOKS: usize = 64;
-/// The kubelet makes a hook this soon after its StartContainer, and StopContainer this soon after a hook, in microseconds.
-const AT_ONCE: u64 = 2_000_000;
+const MAX_WAITING_HOOKS: usize = 64;
+/// The kubelet runs a postStart hook this soon after StartContainer, and calls StopContainer this soon after a preStop hook, in
+/// microseconds.
+const HOOK_ADJOINS_WITHIN: u64 = 2_000_000;
 
-/// What is remembered of the kubelet's own work.
+/// The kubelet's own work: the parts that later calls need.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KubeletWork {
-    probes: Probes,
+    probes: ContainerProbes,
     pulls: RecentPulls,
-    images: AbsentImages,
+    images: MissingImages,
     /// Hooks that have ended and followed no start: preStop hooks, most probably.
     hooks: VecDeque<EpisodeCall>,
 }
 
 impl EpisodeStore {
-    /// Adds to a call what only this process knows: who it is about, and what preceded it.
-    pub(in crate::lifecycle) fn observe(&self, call: &mut EpisodeCall) {
+    /// Adds to a call the facts that only this process knows: its pod and container, and the events before it.
+    pub(crate) fn observe(&self, call: &mut EpisodeCall) {
         self.observe_in(self, call);
     }
 
-    /// The same of a hook or stop in flight; `excerpt` has the other calls in flight of its pod.
-    pub(in crate::lifecycle) fn observe_in(&self, excerpt: &Self, call: &mut EpisodeCall) {
+    /// Adds to a hook or stop in flight the facts that only this process knows. `excerpt` has the other calls in flight of its pod.
+    pub(crate) fn observe_in(&self, excerpt: &Self, call: &mut EpisodeCall) {
         self.identify(call);
         self.judge_origin(call);
         match (call.method, call.container_id.as_deref()) {
@@ -46,11 +47,11 @@ impl EpisodeStore {
                 let at = hook.unwrap_or(call.began_us());
                 call.probe = self.work.probes.failed_before(id, at, call.end_us());
             }
-            // Of a postStart hook there is none.
+            // No probe has failed before a postStart hook.
             (Method::ExecSync, Some(id)) => {
                 let at = call.began_us();
                 let failed = self.work.probes.failed_before(id, at, at);
-                call.probe = failed.filter(|it| it.evidence == Evidence::AtOnce);
+                call.probe = failed.filter(|probe| probe.evidence == KillEvidence::AtOnce);
             }
             (Method::PullImage, _) => {
                 let queue = self.end_before(call);
@@ -61,12 +62,12 @@ impl EpisodeStore {
         }
     }
 
-    /// When the hook before this stop began, one in flight included. One that came soon after the start of its container was taken for a
+    /// The begin of the hook before this stop, which may be in flight. A hook soon after the start of its container was taken for a
     /// postStart hook.
     fn hook_before(&self, excerpt: &Self, stop: &EpisodeCall) -> Option<u64> {
-        let of_pod = excerpt.of_pod(stop.pod.as_deref()?);
-        let of_pod = of_pod.flat_map(|episode| &episode.calls);
-        let hooks = of_pod.filter(|call| call.method == Method::ExecSync);
+        let episodes_of = excerpt.episodes_of(stop.pod.as_deref()?);
+        let episodes_of = episodes_of.flat_map(|episode| &episode.calls);
+        let hooks = episodes_of.filter(|call| call.method == Method::ExecSync);
         let hooks = hooks.chain(&self.work.hooks);
         let before = hooks.filter(|hook| precedes(hook, stop));
         before.map(|hook| hook.began_us()).max()
@@ -75,39 +76,42 @@ impl EpisodeStore {
     /// The end of the pod's call before this one.
     fn end_before(&self, call: &EpisodeCall) -> Option<u64> {
         let began = call.began_us();
-        let open = self.of_pod(call.pod.as_deref()?).find(|it| it.is_open())?;
+        let open = self
+            .episodes_of(call.pod.as_deref()?)
+            .find(|episode| episode.is_open())?;
         let ends = open.calls.iter().map(|call| call.end_us());
         ends.filter(|end| *end <= began).max()
     }
 
-    /// The kubelet looked for an image and got none.
-    pub(in crate::lifecycle) fn note_no_image(&mut self, found: NoImage) {
-        let waits = |episode: &&Episode| {
-            let has_sandbox = episode.calls.back().is_some_and(|it| it.is_new_sandbox());
-            let end = episode.ended;
+    /// Notes that the kubelet looked for an image and got none.
+    pub(crate) fn note_no_image(&mut self, found: FailedImageLookup) {
+        let waiting = self.open_episodes().filter(|episode| {
+            let last = episode.calls.back();
+            let from = episode.ended;
+            let to = from.saturating_add(images::LOOKUP_FOLLOWS_SANDBOX_WITHIN);
             episode.kind == Kind::Start
-                && has_sandbox
-                && (end..=end.saturating_add(images::AT_ONCE)).contains(&found.at)
-        };
-        let number = {
-            let mut waiting = self.open_episodes().filter(waits);
-            let one = waiting.next().filter(|_| waiting.next().is_none());
-            one.map(|episode| episode.number)
+                && last.is_some_and(|call| call.is_new_sandbox())
+                && (from..=to).contains(&found.at)
+        });
+        let numbers: Vec<_> = waiting.map(|episode| episode.number).take(2).collect();
+        let number = match numbers[..] {
+            [number] => Some(number),
+            _ => None,
         };
         self.work.images.note(found, number);
     }
 
     /// Images that the kubelet did not find and has not pulled.
-    pub(in crate::lifecycle) fn absent_images(&self) -> Vec<Absent> {
+    pub(crate) fn missing_images(&self) -> Vec<MissingImage> {
         self.work.images.all()
     }
 
-    /// A probe has ended.
-    pub(in crate::lifecycle) fn note_probe(&mut self, record: &CallRecord) {
+    /// Notes that a probe has ended.
+    pub(crate) fn note_probe(&mut self, record: &CallRecord) {
         self.work.probes.note(record);
     }
 
-    /// Remembers what later calls need to know of this one.
+    /// Remembers the facts about this call that later calls need.
     pub(super) fn note_work(&mut self, call: &EpisodeCall) {
         if call.is_in_flight() {
             return;
@@ -125,26 +129,26 @@ impl EpisodeStore {
     }
 
     /// Applies a hook. One that follows no start is kept for the stop that it precedes.
-    pub(super) fn apply_hook(&mut self, call: EpisodeCall) -> Applied {
+    pub(super) fn apply_hook(&mut self, call: EpisodeCall) -> CallEffect {
         let Some(pod) = call.pod.clone() else {
-            return Applied::Nothing;
+            return CallEffect::Nothing;
         };
         let number = match self.assign(&call) {
             Assignment::In(number) => number,
             _ if call.is_in_flight() => self.open(Kind::Stop, &pod, &call),
             _ => {
-                if self.work.hooks.len() >= HOOKS {
+                if self.work.hooks.len() >= MAX_WAITING_HOOKS {
                     self.work.hooks.pop_front();
                 }
                 self.work.hooks.push_back(call);
-                return Applied::Noticed;
+                return CallEffect::Noticed;
             }
         };
         if let Some(episode) = self.episodes.get_mut(&number)
             && !episode.has(&call)
         {
             let stops = episode.calls.iter_mut();
-            // It outlasted the stop, which was observed without it.
+            // The hook outlasted the stop, which was observed without it.
             for stop in stops.filter(|stop| stop.method == Method::StopContainer) {
                 if let Some(id) = call
                     .container_id
@@ -157,30 +161,27 @@ impl EpisodeStore {
             }
             episode.add(call);
         }
-        Applied::Part(number)
+        CallEffect::PartOf(number)
     }
 
     /// The episode of a hook: the one that started its container just before, or that stops it.
     pub(super) fn assign_hook(&self, pod: &PodIdentity, call: &EpisodeCall) -> Assignment {
         let began = call.began_us();
-        let same = |other: &&EpisodeCall| {
-            other.container_id.is_some() && other.container_id == call.container_id
-        };
-        let is_of = |episode: &&Episode| {
-            episode
-                .calls
-                .iter()
-                .filter(same)
-                .any(|other| match other.method {
-                    Method::StartContainer => {
-                        let end = other.end_us();
-                        other.is_good() && (end..=end + AT_ONCE).contains(&began)
-                    }
-                    Method::StopContainer => other.began_us() >= began,
-                    _ => false,
-                })
-        };
-        match self.of_pod(pod).find(is_of) {
+        let episode = self.episodes_of(pod).find(|episode| {
+            let calls = episode.calls.iter();
+            let mut same = calls.filter(|other| {
+                other.container_id.is_some() && other.container_id == call.container_id
+            });
+            same.any(|other| match other.method {
+                Method::StartContainer => {
+                    let end = other.end_us();
+                    other.is_good() && (end..=end + HOOK_ADJOINS_WITHIN).contains(&began)
+                }
+                Method::StopContainer => other.began_us() >= began,
+                _ => false,
+            })
+        });
+        match episode {
             Some(episode) => Assignment::In(episode.number),
             None => Assignment::Nowhere,
         }
@@ -201,26 +202,27 @@ impl EpisodeStore {
         }
     }
 
-    /// The preStop hooks of a container that had just started: they were taken for postStart hooks. Of those only one that
-    /// fails is followed by a stop.
+    /// The preStop hooks of a container that had just started, which were taken for postStart hooks. A stop follows a postStart hook
+    /// only if the hook failed.
     fn take_early_hooks(&mut self, number: u64, stop: &EpisodeCall) -> Vec<EpisodeCall> {
-        let is_it = |hook: &EpisodeCall| {
-            hook.method == Method::ExecSync
-                && ExecResult::of(hook).is_good()
-                && precedes(hook, stop)
-        };
         let Some(pod) = stop.pod.as_deref() else {
             return Vec::new();
         };
-        let has_it =
-            |episode: &&Episode| episode.number != number && episode.calls.iter().any(is_it);
-        let started = self.of_pod(pod).find(has_it).map(|episode| episode.number);
+        let started = self
+            .episodes_of(pod)
+            .find(|episode| {
+                let mut calls = episode.calls.iter();
+                episode.number != number && calls.any(|hook| is_good_hook_before(hook, stop))
+            })
+            .map(|episode| episode.number);
         let episode = started.and_then(|number| self.episodes.get_mut(&number));
-        episode.map_or_else(Vec::new, |episode| episode.take_calls(is_it))
+        episode.map_or_else(Vec::new, |episode| {
+            episode.take_calls(|hook| is_good_hook_before(hook, stop))
+        })
     }
 
     /// The exec probes of the newest container of each name in these episodes.
-    pub(in crate::lifecycle) fn probes_of(&self, episodes: &[&Episode]) -> Vec<view::Probe> {
+    pub(crate) fn probes_of(&self, episodes: &[&Episode]) -> Vec<view::ProbeView> {
         let calls = episodes.iter().flat_map(|episode| &episode.calls);
         let mut newest = std::collections::BTreeMap::new();
         for call in calls.filter(|call| call.method == Method::StartContainer) {
@@ -234,17 +236,27 @@ impl EpisodeStore {
             }
         }
         let all = newest.into_values();
-        all.flat_map(|(_, it, id)| self.work.probes.of(id, &it.name, it.attempt))
-            .collect()
+        all.flat_map(|(_, container, id)| {
+            let ContainerIdentity { name, attempt } = &**container;
+            self.work.probes.views_of(id, name, *attempt)
+        })
+        .collect()
     }
 }
 
-/// Returns whether the hook is one that the kubelet waited for before it stopped the container. A hook that takes longer than
-/// the grace period goes on during the stop.
+/// Returns whether a call is a successful hook that the kubelet waited for before it stopped the container.
+fn is_good_hook_before(call: &EpisodeCall, stop: &EpisodeCall) -> bool {
+    call.method == Method::ExecSync
+        && ExecResult::from_record(call).is_good()
+        && precedes(call, stop)
+}
+
+/// Returns whether the kubelet waited for the hook before it stopped the container. A hook that takes longer than the grace period
+/// goes on during the stop.
 fn precedes(hook: &EpisodeCall, stop: &EpisodeCall) -> bool {
     let (began, end) = (hook.began_us(), hook.end_us());
     hook.container_id.is_some()
         && hook.container_id == stop.container_id
         && began <= stop.began_us()
-        && end.saturating_add(AT_ONCE) >= stop.began_us()
+        && end.saturating_add(HOOK_ADJOINS_WITHIN) >= stop.began_us()
 }

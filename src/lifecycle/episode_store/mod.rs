@@ -1,4 +1,4 @@
-//! The episodes in memory, and the rules that form them from calls. Reads no clock: time is that of the calls and the given
+//! The episodes in memory, and the rules that form them from calls. Reads no clock: all times come from the calls and the given
 //! `now`, so a replay of the journal yields the same episodes.
 
 mod assign;
@@ -28,41 +28,43 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::assign::Assignment;
-use self::boot::Booted;
+use self::boot::RunsBeforeBoot;
 pub(super) use self::episode::Episode;
 use self::exits::KnownExits;
-pub(super) use self::exits::{AT_ONCE, Exit, Noted, UNSEEN};
-pub(super) use self::failing::Due;
-pub(super) use self::init::Awaited;
-use self::init::KnownInits;
+pub(super) use self::exits::{
+    EXIT_FOLLOWS_OOM_WITHIN, ExitChange, ExitRecord, SIGKILL_EXIT_CODE, UNSEEN_EXIT_CODE,
+};
+pub(super) use self::failing::DueReport;
+pub(super) use self::init::AwaitedContainers;
+use self::init::KnownInitContainers;
 use self::kubelet::KubeletWork;
-pub(super) use self::oom::OomKills;
+pub(super) use self::oom::ContainerOomKills;
 pub use self::sandbox::ReachedLimit;
 pub(super) use self::sandbox::SandboxEnd;
 use self::spans::PendingSpans;
-use self::stops::Orders;
+use self::stops::StopRequestLog;
 use super::episode_call::EpisodeCall;
 use super::kubelet::syncs::KubeletSyncs;
 use super::node::NodeHistory;
 use super::texts::SharedTexts;
-use super::usual::Usual;
-use super::view::State;
+use super::usual::UsualDurations;
+use super::view::EpisodeState;
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 
-/// Capacity, and when an episode is over. Times in microseconds.
+/// Capacity of the store, and the times after which an episode is over, in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct StoreLimits {
     pub(super) episodes: usize,
     pub(super) quiet: u64,
     pub(super) give_up: u64,
 }
 
-/// See the module documentation.
+/// The episodes in memory, and the state from which calls are assigned to them.
 #[derive(Clone, Debug)]
 pub(super) struct EpisodeStore {
-    limits: Limits,
+    limits: StoreLimits,
     /// Boxed: the leaves of a map that only grows at its end stay half empty.
     episodes: BTreeMap<u64, Box<Episode>>,
     /// The numbers of the episodes of each pod uid, in order.
@@ -74,40 +76,40 @@ pub(super) struct EpisodeStore {
     work: KubeletWork,
     /// Calls before this time may have been missed, in microseconds since 1970.
     watches_since: u64,
-    orders: Orders,
-    inits: KnownInits,
+    stop_requests: StopRequestLog,
+    init_containers: KnownInitContainers,
     pending: PendingSpans,
     texts: SharedTexts,
     syncs: KubeletSyncs,
     node: NodeHistory,
-    booted: Booted,
+    booted: RunsBeforeBoot,
     /// Episodes closed since the last [`EpisodeStore::take_closed`].
     closed: Vec<u64>,
     /// Episodes evicted since the last [`EpisodeStore::take_unreported`] without being reported.
     unreported: usize,
-    /// What is usual on this node.
-    pub(super) usual: Usual,
+    /// Usual durations on this node.
+    pub(super) usual: UsualDurations,
 }
 
 /// The effect of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Applied {
-    /// It is part of the episode with this number.
-    Part(u64),
-    /// It is part of none, but closed one, or told something about it.
+pub(super) enum CallEffect {
+    /// The call is part of the episode with this number.
+    PartOf(u64),
+    /// The call is part of no episode, but closed one or added a fact to it.
     Noticed,
-    /// It is part of none.
+    /// The call is part of no episode.
     Nothing,
 }
 
 impl EpisodeStore {
-    /// An empty store.
-    /// Its capacity, when episodes are over, and what takes so long is slow.
-    pub(super) fn settings(&self) -> (Limits, Duration) {
+    /// The limits of the store, and the duration from which an episode is slow.
+    pub(super) fn settings(&self) -> (StoreLimits, Duration) {
         (self.limits, self.usual.slow())
     }
 
-    pub(super) fn new(limits: Limits, usual: Usual) -> Self {
+    /// An empty store.
+    pub(super) fn new(limits: StoreLimits, usual: UsualDurations) -> Self {
         Self {
             limits,
             episodes: BTreeMap::new(),
@@ -118,13 +120,13 @@ impl EpisodeStore {
             exits: KnownExits::default(),
             work: KubeletWork::default(),
             watches_since: 0,
-            orders: Orders::default(),
-            inits: KnownInits::default(),
+            stop_requests: StopRequestLog::default(),
+            init_containers: KnownInitContainers::default(),
             pending: PendingSpans::default(),
             texts: SharedTexts::default(),
             syncs: KubeletSyncs::default(),
             node: NodeHistory::default(),
-            booted: Booted::default(),
+            booted: RunsBeforeBoot::default(),
             closed: Vec::new(),
             unreported: 0,
             usual,
@@ -132,7 +134,7 @@ impl EpisodeStore {
     }
 
     /// Applies a call. Calls must be applied in the order in which they ended.
-    pub(super) fn apply(&mut self, mut call: EpisodeCall) -> Applied {
+    pub(super) fn apply(&mut self, mut call: EpisodeCall) -> CallEffect {
         self.identify(&mut call);
         self.judge_origin(&mut call);
         self.pending.attach_to(&mut call);
@@ -142,19 +144,19 @@ impl EpisodeStore {
             return self.apply_hook(call);
         }
         let Some(pod) = call.pod.clone() else {
-            return Applied::Nothing;
+            return CallEffect::Nothing;
         };
-        self.note_order(&pod, &call);
+        self.note_stop_request(&pod, &call);
         let pull = self.pull_before(&pod, &call);
-        let noticed = self.close_what_it_ends(&pod, &call);
+        let noticed = self.close_ended_by(&pod, &call);
         let number = match self.assign(&call) {
             Assignment::In(number) => {
                 self.resume(number, &call);
                 number
             }
             Assignment::New(kind) => self.open(kind, &pod, &call),
-            Assignment::Nowhere if noticed => return Applied::Noticed,
-            Assignment::Nowhere => return Applied::Nothing,
+            Assignment::Nowhere if noticed => return CallEffect::Noticed,
+            Assignment::Nowhere => return CallEffect::Nothing,
         };
         if let (Some(pull), Some(episode)) = (pull, self.episodes.get_mut(&number)) {
             episode.add(pull);
@@ -172,17 +174,17 @@ impl EpisodeStore {
             self.resolve_in_start(&pod, &call);
         }
         let Some(episode) = self.episodes.get_mut(&number) else {
-            return Applied::Nothing;
+            return CallEffect::Nothing;
         };
         let is_end = call.method == Method::StopPodSandbox && call.is_good();
         if !episode.has(&call) {
             episode.add(call);
         }
-        // What follows is the kubelet's routine clean-up, minutes later.
+        // Later calls are the kubelet's routine clean-up, minutes later.
         if is_end && episode.kind == Kind::Stop && !episode.only_cleans {
-            self.close(number, State::Ok);
+            self.close(number, EpisodeState::Ok);
         }
-        Applied::Part(number)
+        CallEffect::PartOf(number)
     }
 
     /// Completes the identity of a call from earlier calls, where the pod index lacked it.
@@ -208,25 +210,11 @@ impl EpisodeStore {
         }
     }
 
-    /// Closes the episodes that cannot continue after this call. Returns whether it mattered to one.
-    fn close_what_it_ends(&mut self, pod: &PodIdentity, call: &EpisodeCall) -> bool {
-        let ends = |episode: &Episode| {
-            let is_up = episode.kind != Kind::Stop;
-            match call.method {
-                Method::RunPodSandbox => {
-                    let is_other = episode.pod.attempt != pod.attempt || episode.started > 0;
-                    is_up && is_other && !episode.lacks_sandbox()
-                }
-                Method::StopPodSandbox | Method::RemovePodSandbox => {
-                    is_up && episode.is_of_sandbox(pod, call.sandbox_id.as_deref())
-                }
-                Method::CreateContainer => self.is_followed_by(episode, call),
-                _ => false,
-            }
-        };
+    /// Closes the episodes that cannot continue after this call. Returns whether there was one.
+    fn close_ended_by(&mut self, pod: &PodIdentity, call: &EpisodeCall) -> bool {
         let ended: Vec<_> = self
-            .of_pod(pod)
-            .filter(|episode| episode.is_open() && ends(episode))
+            .episodes_of(pod)
+            .filter(|episode| episode.is_open() && is_ended_by(episode, pod, call))
             .map(|episode| (episode.number, episode.cut_short()))
             .collect();
         let noticed = !ended.is_empty();
@@ -234,26 +222,15 @@ impl EpisodeStore {
             let episode = self.episodes.get_mut(&number);
             if let Some(start) = episode.filter(|t| t.lacks_sandbox() && t.failures > 0) {
                 // The kubelet also stops what a failed try left behind, before the next one.
-                start.tidied = Some(call.end_us());
+                start.last_cleanup_end = Some(call.end_us());
                 continue;
             }
             self.close(number, state);
             if let Some(episode) = self.episodes.get_mut(&number) {
-                episode.is_cut = true;
+                episode.ended_by_other = true;
             }
         }
         noticed
-    }
-
-    /// Returns whether the call creates the next attempt of this restart's container.
-    fn is_followed_by(&self, episode: &Episode, call: &EpisodeCall) -> bool {
-        let (Some(ours), Some(new)) = (&episode.container, &call.container) else {
-            return false;
-        };
-        episode.kind == Kind::Restart
-            && ours.name == new.name
-            && ours.attempt < new.attempt
-            && !episode.is_unresolved(&new.name)
     }
 
     fn open(&mut self, kind: Kind, pod: &Arc<PodIdentity>, first: &EpisodeCall) -> u64 {
@@ -261,10 +238,10 @@ impl EpisodeStore {
         let number = self.next;
         self.next += 1;
         let mut episode = Episode::open(number, kind, Arc::clone(pod), first);
-        self.tell_of_node(&mut episode, first);
-        self.tell_of_boot(&mut episode, first);
+        self.add_node_facts(&mut episode, first);
+        self.add_boot_fact(&mut episode, first);
         episode.only_cleans = kind == Kind::Stop && self.is_stopped(pod, first);
-        self.tell_of_syncs(&mut episode, first);
+        self.add_syncs(&mut episode, first);
         self.episodes.insert(number, Box::new(episode));
         self.pods.entry(pod.uid.clone()).or_default().push(number);
         self.open.insert(number);
@@ -274,18 +251,20 @@ impl EpisodeStore {
     /// Returns whether the sandbox of this call was stopped before, or never made.
     pub(super) fn is_stopped(&self, pod: &PodIdentity, call: &EpisodeCall) -> bool {
         let sandbox = call.sandbox_id.as_deref();
-        let mut episodes = self.of_pod(pod);
-        episodes.any(|t| (t.is_gone || t.tidied.is_some()) && t.is_of_sandbox(pod, sandbox))
+        let mut episodes = self.episodes_of(pod);
+        episodes.any(|t| {
+            (t.sandbox_stopped || t.last_cleanup_end.is_some()) && t.is_of_sandbox(pod, sandbox)
+        })
     }
 
-    /// Opens an episode again that this call continues, and follows the attempt of its sandbox.
+    /// Opens an episode again if this call continues it, and takes over the attempt of a new sandbox.
     fn resume(&mut self, number: u64, call: &EpisodeCall) {
         if let Some(episode) = self.episodes.get_mut(&number)
             && !episode.is_open()
         {
-            episode.state = State::Open;
+            episode.state = EpisodeState::Open;
             episode.deleted = None;
-            episode.patience_from = call.began_us();
+            episode.give_up_from = call.began_us();
             self.open.insert(number);
         }
         // A start whose sandbox is made with a later attempt is that sandbox's.
@@ -294,7 +273,7 @@ impl EpisodeStore {
             && episode.pod.attempt != pod.attempt
         {
             episode.pod = Arc::clone(pod);
-            episode.tidied = None;
+            episode.last_cleanup_end = None;
         }
     }
 
@@ -318,14 +297,14 @@ impl EpisodeStore {
             .map(|(n, episode)| (n, episode.verdict(now, busy.contains(&n), &self.limits)))
             .collect();
         for (number, state) in verdicts {
-            if state != State::Open {
+            if state != EpisodeState::Open {
                 self.close(number, state);
             }
         }
     }
 
     /// Closes an open episode.
-    pub(super) fn close(&mut self, number: u64, state: State) {
+    pub(super) fn close(&mut self, number: u64, state: EpisodeState) {
         if let Some(episode) = self.episodes.get_mut(&number)
             && self.open.remove(&number)
         {
@@ -366,10 +345,10 @@ impl EpisodeStore {
     }
 
     /// The episodes of a pod, the newest first.
-    pub(super) fn of_pod<'a>(
+    pub(super) fn episodes_of<'a>(
         &'a self,
         pod: &'a PodIdentity,
-    ) -> impl Iterator<Item = &'a Episode> + use<'a> {
+    ) -> impl Iterator<Item = &'a Episode> + Clone + use<'a> {
         let numbers = self.pods.get(&pod.uid).into_iter().flatten().rev();
         numbers
             .filter_map(|number| self.get(*number))
@@ -389,4 +368,31 @@ impl EpisodeStore {
     pub(super) fn forgotten(&self) -> u64 {
         self.forgotten
     }
+}
+
+/// Returns whether an episode of this pod cannot continue after the call.
+fn is_ended_by(episode: &Episode, pod: &PodIdentity, call: &EpisodeCall) -> bool {
+    let is_up = episode.kind != Kind::Stop;
+    match call.method {
+        Method::RunPodSandbox => {
+            let is_other = episode.pod.attempt != pod.attempt || episode.started > 0;
+            is_up && is_other && !episode.lacks_sandbox()
+        }
+        Method::StopPodSandbox | Method::RemovePodSandbox => {
+            is_up && episode.is_of_sandbox(pod, call.sandbox_id.as_deref())
+        }
+        Method::CreateContainer => is_followed_by(episode, call),
+        _ => false,
+    }
+}
+
+/// Returns whether the call creates the next attempt of a restart's container.
+fn is_followed_by(restart: &Episode, call: &EpisodeCall) -> bool {
+    let (Some(ours), Some(new)) = (&restart.container, &call.container) else {
+        return false;
+    };
+    restart.kind == Kind::Restart
+        && ours.name == new.name
+        && ours.attempt < new.attempt
+        && !restart.is_unresolved(&new.name)
 }

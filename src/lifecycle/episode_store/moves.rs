@@ -1,7 +1,7 @@
 //! Calls that turn out to belong to another episode than the one they were first counted to.
 
+use super::EpisodeStore;
 use super::assign::Assignment;
-use super::{Episode, EpisodeStore};
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
@@ -12,14 +12,16 @@ impl EpisodeStore {
     /// episode then begins with that container's run.
     pub(super) fn count_wait(&mut self, number: u64, pod: &PodIdentity, call: &EpisodeCall) {
         let is_first = call.container.as_ref().is_some_and(|c| c.attempt == 0);
-        let is_late = |t: &&Episode| t.kind == Kind::Restart && t.exits.is_empty();
-        let episode = self.get(number).filter(is_late);
+        let episode = self
+            .get(number)
+            .filter(|episode| episode.kind == Kind::Restart && episode.exits.is_empty());
         let Some(episode) = episode.filter(|_| is_first && call.method == Method::CreateContainer)
         else {
             return;
         };
-        let before = |t: &&Episode| t.kind != Kind::Stop && t.number < number;
-        let before = self.of_pod(pod).find(before);
+        let before = self
+            .episodes_of(pod)
+            .find(|other| other.kind != Kind::Stop && other.number < number);
         let done = before.and_then(|before| Some((before.last_done(episode.began)?, before.ended)));
         let Some((exit, since)) = done.filter(|(exit, _)| !exit.is_of(call)) else {
             return;
@@ -41,12 +43,12 @@ impl EpisodeStore {
         if !creates || self.assign(call) != Assignment::New(Kind::Restart) {
             return None;
         }
-        let ends_with_pull = |episode: &&Episode| {
+        let ends_with_pull = self.episodes_of(pod).find(|episode| {
             let last = episode.calls.back();
             let pulled = last.is_some_and(|c| c.method == Method::PullImage && c.is_good());
             episode.is_open() && episode.kind != Kind::Stop && episode.calls.len() > 1 && pulled
-        };
-        let number = self.of_pod(pod).find(ends_with_pull)?.number;
+        });
+        let number = ends_with_pull?.number;
         let episode = self.episodes.get_mut(&number)?;
         let (seq, began) = episode.calls.back().map(|c| (c.seq, c.began))?;
         let mut pulls = episode.take_calls(|c| c.seq == seq && c.began == began);
@@ -68,10 +70,12 @@ impl EpisodeStore {
         if !is_restart || call.method != Method::CreateContainer {
             return;
         }
-        let is_kill = |t: &Episode| {
-            t.is_open() && t.is_tentative() && t.is_of_sandbox(pod, call.sandbox_id.as_deref())
-        };
-        let Some(stop) = self.of_pod(pod).find(|t| is_kill(t)).map(|t| t.number) else {
+        let sandbox = call.sandbox_id.as_deref();
+        let Some(stop) = self
+            .episodes_of(pod)
+            .find(|t| t.is_open() && t.is_tentative() && t.is_of_sandbox(pod, sandbox))
+            .map(|stop| stop.number)
+        else {
             return;
         };
         let Some(episode) = self.episodes.get_mut(&stop) else {
@@ -95,11 +99,14 @@ impl EpisodeStore {
             return;
         }
         let sandbox = call.sandbox_id.as_deref();
-        let only_pulls = |t: &Episode| {
-            let unnamed = t.kind == Kind::Restart && t.container.is_none();
-            t.is_open() && unnamed && t.is_of_sandbox(pod, sandbox)
-        };
-        let Some(pull) = self.of_pod(pod).find(|t| only_pulls(t)).map(|t| t.number) else {
+        let Some(pull) = self
+            .episodes_of(pod)
+            .find(|t| {
+                let only_pulls = t.kind == Kind::Restart && t.container.is_none();
+                t.is_open() && only_pulls && t.is_of_sandbox(pod, sandbox)
+            })
+            .map(|restart| restart.number)
+        else {
             return;
         };
         let pulls = self.episodes.get_mut(&pull).map(|t| t.take_calls(|_| true));
@@ -113,7 +120,7 @@ impl EpisodeStore {
     /// A restart resolves failures of the start.
     pub(super) fn resolve_in_start(&mut self, pod: &PodIdentity, call: &EpisodeCall) {
         let start = self
-            .of_pod(pod)
+            .episodes_of(pod)
             .find(|t| t.is_open() && t.kind == Kind::Start);
         let Some(number) = start.map(|t| t.number) else {
             return;

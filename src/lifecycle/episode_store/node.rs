@@ -1,40 +1,38 @@
-//! What episodes know of the node.
+//! Facts about the node in episodes.
 
-use super::syncs::before;
+use super::syncs::seen_before;
 use super::{Episode, EpisodeStore};
 use crate::call::Client;
 use crate::call::episode::Kind;
 use crate::cri::Method;
-use crate::lifecycle::diagnosis::LOST;
+use crate::lifecycle::diagnosis::REPLACED_AFTER_DOWNTIME_WITHIN;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::node::{NodeFact, PressureSample, is_same, note};
 
 /// The first container of a pod that is created this long after a downtime, in microseconds, was perhaps preceded by calls
 /// that criscope did not see.
-const AFTER_DOWNTIME: u64 = 300_000_000;
+const CREATED_AFTER_DOWNTIME_WITHIN: u64 = 300_000_000;
 
 impl EpisodeStore {
-    /// Takes in a fact that began or ended. Open episodes of its time learn it; others that knew of its begin learn its end, or that
-    /// their first call had waited for criscope.
-    pub(in crate::lifecycle) fn note_fact(&mut self, fact: NodeFact) {
+    /// Notes a fact that began or ended. Open episodes of its time get it. Closed episodes get it if they have its begin, or if their
+    /// first call had waited for criscope.
+    pub(crate) fn note_fact(&mut self, fact: NodeFact) {
         for (number, episode) in &mut self.episodes {
-            let is_of_its_time = || fact.to.is_none_or(|to| to > episode.began);
-            let learns = match self.open.contains(number) {
-                true => is_of_its_time(),
-                false => {
-                    fact.held_up(episode.began)
-                        || episode.node.iter().any(|known| is_same(known, &fact))
-                }
+            let concerns = if self.open.contains(number) {
+                fact.to.is_none_or(|to| to > episode.began)
+            } else {
+                fact.held_up(episode.began)
+                    || episode.node.iter().any(|known| is_same(known, &fact))
             };
-            if learns {
+            if concerns {
                 note(&mut episode.node, &fact);
             }
         }
         self.node.put(fact);
     }
 
-    /// Takes in a sample of pressure, for the open episodes.
-    pub(in crate::lifecycle) fn note_pressure(&mut self, sample: PressureSample) {
+    /// Adds a sample of pressure to the open episodes.
+    pub(crate) fn note_pressure(&mut self, sample: PressureSample) {
         for number in &self.open {
             let episode = self.episodes.get_mut(number);
             if let Some(pressure) = episode.and_then(|episode| episode.pressure.as_mut()) {
@@ -45,24 +43,24 @@ impl EpisodeStore {
     }
 
     /// The facts about the node that hold.
-    pub(in crate::lifecycle) fn facts(&self) -> Vec<NodeFact> {
+    pub(crate) fn facts(&self) -> Vec<NodeFact> {
         self.node.holding().cloned().collect()
     }
 
     /// The facts that held at some time since then.
-    pub(in crate::lifecycle) fn node_since(&self, from: u64) -> Vec<NodeFact> {
+    pub(crate) fn node_since(&self, from: u64) -> Vec<NodeFact> {
         self.node.since(from).cloned().collect()
     }
 
     /// Returns whether a kubelet made one of the calls.
-    pub(in crate::lifecycle) fn has_seen_kubelet(&self) -> bool {
+    pub(crate) fn has_seen_kubelet(&self) -> bool {
         let mut calls = self.episodes.values().flat_map(|episode| &episode.calls);
         calls.any(|call| call.peer.client == Client::Kubelet)
     }
 
-    /// Tells a new episode what the node was like since it began, or since the kubelet saw its pod.
-    pub(super) fn tell_of_node(&self, episode: &mut Episode, first: &EpisodeCall) {
-        let seen = episode.began.saturating_sub(before(Some(first)));
+    /// Adds to a new episode the facts since its begin, or since the kubelet saw its pod.
+    pub(super) fn add_node_facts(&self, episode: &mut Episode, first: &EpisodeCall) {
+        let seen = episode.began.saturating_sub(seen_before(Some(first)));
         for fact in self.node.since(seen) {
             note(&mut episode.node, fact);
         }
@@ -71,7 +69,9 @@ impl EpisodeStore {
             note(&mut episode.node, fact);
         }
         if first.method == Method::RunPodSandbox && episode.pod.attempt > 0 {
-            let before = self.node.since(seen.saturating_sub(LOST));
+            let before = self
+                .node
+                .since(seen.saturating_sub(REPLACED_AFTER_DOWNTIME_WITHIN));
             for fact in before.filter(|fact| fact.to.is_some_and(|to| to <= seen)) {
                 note(&mut episode.node, fact);
             }
@@ -86,8 +86,10 @@ impl EpisodeStore {
         if episode.kind != Kind::Stop
             && first.method != Method::RunPodSandbox
             && is_first
-            && self.of_pod(&episode.pod).next().is_none()
-            && let Some(down) = self.node.downtime(episode.began, AFTER_DOWNTIME)
+            && self.episodes_of(&episode.pod).next().is_none()
+            && let Some(down) = self
+                .node
+                .downtime(episode.began, CREATED_AFTER_DOWNTIME_WITHIN)
         {
             note(&mut episode.node, down);
         }

@@ -4,28 +4,29 @@ use super::Episode;
 use crate::cri::subject::ContainerIdentity;
 use crate::lifecycle::view;
 
-/// Most containers of an episode of which they are kept.
-const MOST: usize = 16;
+/// Number of containers of an episode whose OOM kills are kept.
+const MAX_OOM_CONTAINERS: usize = 16;
 
-/// Reports without a count within this many microseconds are of one kill: with cgroup v1 the kernel notifies each time that a limit is hit until
-/// the killed process has gone.
-const TOGETHER: u64 = 1_000_000;
+/// Reports without a count within this time are about one kill, in microseconds: with cgroup v1 the kernel notifies each time that a
+/// limit is hit, until the killed process has gone.
+const SAME_OOM_KILL_WITHIN: u64 = 1_000_000;
 
 /// The OOM kills in a run of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct OomKills {
-    pub(in crate::lifecycle) container: ContainerIdentity,
-    /// Processes that were killed, if the runtime counts them; or else kills as far as reports tell them apart.
-    pub(in crate::lifecycle) times: u32,
-    /// The first and the last, in microseconds since 1970.
-    pub(in crate::lifecycle) first: u64,
-    pub(in crate::lifecycle) last: u64,
+pub(crate) struct ContainerOomKills {
+    pub(crate) container: ContainerIdentity,
+    /// Killed processes, if the runtime counts them; else the number of kills that reports can tell apart.
+    pub(crate) times: u32,
+    /// The first kill, in microseconds since 1970.
+    pub(crate) first: u64,
+    /// The last kill, in microseconds since 1970.
+    pub(crate) last: u64,
 }
 
-impl OomKills {
-    /// Its view.
-    pub(in crate::lifecycle) fn view(&self) -> view::OomKills {
-        view::OomKills {
+impl ContainerOomKills {
+    /// The view of these kills.
+    pub(crate) fn view(&self) -> view::OomKillsView {
+        view::OomKillsView {
             container: self.container.name.to_string(),
             attempt: self.container.attempt,
             kills: self.times,
@@ -36,8 +37,8 @@ impl OomKills {
 }
 
 impl Episode {
-    /// Counts an OOM kill in a container at this time, in microseconds since 1970. `total`: those in its run so far, if the runtime
-    /// counts them. Returns how many of them are new.
+    /// Counts an OOM kill in a container at this time, in microseconds since 1970. `total`: the number of kills in its run so far, if
+    /// the runtime counts them. Returns the number of new kills.
     pub(super) fn note_oom(
         &mut self,
         container: &ContainerIdentity,
@@ -47,23 +48,23 @@ impl Episode {
         let known = self
             .oom_kills
             .iter_mut()
-            .find(|it| it.container == *container);
+            .find(|kills| kills.container == *container);
         if let Some(kills) = known {
             let before = kills.times;
             match total {
                 Some(total) => kills.times = kills.times.max(total),
-                None if at.abs_diff(kills.last) < TOGETHER => return 0,
+                None if at.abs_diff(kills.last) < SAME_OOM_KILL_WITHIN => return 0,
                 None => kills.times = kills.times.saturating_add(1),
             }
             kills.first = kills.first.min(at);
             kills.last = kills.last.max(at);
             return kills.times - before;
         }
-        if self.oom_kills.len() >= MOST {
+        if self.oom_kills.len() >= MAX_OOM_CONTAINERS {
             self.oom_kills.remove(0);
         }
         let times = total.unwrap_or(1).max(1);
-        self.oom_kills.push(OomKills {
+        self.oom_kills.push(ContainerOomKills {
             container: container.clone(),
             times,
             first: at,

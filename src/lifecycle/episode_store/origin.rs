@@ -1,27 +1,27 @@
-//! Whether the time at which the kubelet saw a pod says how long it waited before its first call.
+//! The time at which the kubelet saw a pod, kept only where it shows how long the kubelet waited before its first call.
 
-use super::{Episode, EpisodeStore};
+use super::EpisodeStore;
 use crate::call::CallFacts;
 use crate::call::episode::Kind;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::view::State;
+use crate::lifecycle::view::EpisodeState;
 
 impl EpisodeStore {
-    /// Calls before this time, in microseconds since 1970, may have been missed.
-    pub(in crate::lifecycle) fn watch_since(&mut self, time: u64) {
+    /// Sets the time before which calls may have been missed, in microseconds since 1970.
+    pub(crate) fn watch_since(&mut self, time: u64) {
         self.watches_since = time;
     }
 
-    /// Removes the time at which the kubelet saw the pod from all calls but the first of a pod that is new to this node, or
-    /// comes back. A replaced sandbox has the time of the first one, or that of the kubelet's last start. Of the first one it
-    /// notes for how much of the time criscope was not running.
-    pub(in crate::lifecycle) fn judge_origin(&self, call: &mut EpisodeCall) {
+    /// Removes the time at which the kubelet saw the pod from all calls but the first of a pod that is new to this node, or comes back:
+    /// a replaced sandbox has the time of the first one, or of the kubelet's last start. Adds to the first call for how long
+    /// criscope was not running.
+    pub(crate) fn judge_origin(&self, call: &mut EpisodeCall) {
         if !matches!(call.facts, CallFacts::Seen { .. }) {
             return;
         }
         let began = call.began_us();
         let is_first = call.pod.as_deref().is_some_and(|pod| {
-            pod.attempt == 0 && self.of_pod(pod).all(|episode| episode.has(call))
+            pod.attempt == 0 && self.episodes_of(pod).all(|episode| episode.has(call))
         });
         // An evicted episode may have been the pod's first.
         let oldest = self.episodes.values().next().filter(|_| self.forgotten > 0);
@@ -60,17 +60,22 @@ impl EpisodeStore {
         let Some(pod) = call.pod.as_deref() else {
             return false;
         };
-        let earlier = || self.of_pod(pod).filter(|episode| !episode.has(call));
-        // Attempts begin anew once the stopped sandboxes are removed.
-        let starts = earlier().filter(|episode| episode.kind == Kind::Start);
-        let last = starts.max_by_key(|start| start.began);
-        let is_end = |e: &Episode| {
-            let is_over = e.state == State::Ok && e.ended <= seen;
-            let is_of =
-                |start: &Episode| e.pod.attempt == start.pod.attempt && e.began >= start.began;
-            let is_newest = pod.attempt == 0 || e.pod.attempt + 1 >= pod.attempt;
-            e.kind == Kind::Stop && is_over && is_newest && last.is_none_or(is_of)
-        };
-        earlier().any(is_end) && earlier().all(|e| e.kind == Kind::Stop || e.began < seen)
+        let earlier = self.episodes_of(pod).filter(|episode| !episode.has(call));
+        let starts = earlier
+            .clone()
+            .filter(|episode| episode.kind == Kind::Start);
+        let last_start = starts.max_by_key(|start| start.began);
+        let mut stops = earlier.clone().filter(|episode| episode.kind == Kind::Stop);
+        let was_stopped = stops.any(|stop| {
+            let is_over = stop.state == EpisodeState::Ok && stop.ended <= seen;
+            let is_of_last_start = last_start.is_none_or(|start| {
+                stop.pod.attempt == start.pod.attempt && stop.began >= start.began
+            });
+            // Attempts begin anew once the stopped sandboxes are removed.
+            let is_newest = pod.attempt == 0 || stop.pod.attempt + 1 >= pod.attempt;
+            is_over && is_newest && is_of_last_start
+        });
+        let mut others = earlier.filter(|episode| episode.kind != Kind::Stop);
+        was_stopped && others.all(|episode| episode.began < seen)
     }
 }

@@ -1,8 +1,8 @@
 //! Bounds of the store, and copies of a part of it.
 
-use super::{Episode, EpisodeStore, Limits};
+use super::{EpisodeStore, StoreLimits};
 use crate::cri::subject::PodIdentity;
-use crate::lifecycle::usual::Usual;
+use crate::lifecycle::usual::UsualDurations;
 
 impl EpisodeStore {
     /// Evicts the oldest closed episode, else the oldest.
@@ -37,19 +37,21 @@ impl EpisodeStore {
     }
 
     /// A store with this pod only, to which calls in flight can be applied.
-    pub(in crate::lifecycle) fn excerpt(&self, pod: &PodIdentity) -> Self {
-        let limits = Limits {
+    pub(crate) fn excerpt(&self, pod: &PodIdentity) -> Self {
+        let limits = StoreLimits {
             episodes: usize::MAX,
             ..self.limits
         };
-        // Its episodes are shown with what the whole store knows.
-        let mut store = Self::new(limits, Usual::default());
+        // Views of its episodes get the usual durations from the whole store.
+        let mut store = Self::new(limits, UsualDurations::default());
         store.next = self.next;
-        store.inits = self.inits.clone();
+        store.init_containers = self.init_containers.clone();
         store.node = self.node.clone();
-        store.booted = self.booted.of(&pod.uid);
+        store.booted = self.booted.for_pod(&pod.uid);
         store.watches_since = self.watches_since;
-        for episode in self.episodes_of(pod) {
+        let mut newest_first: Vec<_> = self.episodes_of(pod).collect();
+        newest_first.reverse();
+        for episode in newest_first {
             let number = episode.number;
             if episode.is_open() {
                 store.open.insert(number);
@@ -58,11 +60,5 @@ impl EpisodeStore {
             store.episodes.insert(number, Box::new(episode.clone()));
         }
         store
-    }
-
-    fn episodes_of<'a>(&'a self, pod: &'a PodIdentity) -> Vec<&'a Episode> {
-        let mut episodes: Vec<_> = self.of_pod(pod).collect();
-        episodes.reverse();
-        episodes
     }
 }

@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::EpisodeStore;
-use crate::call::episode::Kind;
 use crate::cri::subject::PodIdentity;
 
 /// A limit of a cgroup that was reached before a sandbox ended.
@@ -19,35 +18,40 @@ pub enum ReachedLimit {
 /// The end of the first process of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SandboxEnd {
-    /// When, in microseconds since 1970.
-    pub(in crate::lifecycle) at: u64,
+    /// The end of the first process, in microseconds since 1970.
+    pub(crate) at: u64,
     /// Exit code of pause; 128 plus the number of the signal that killed it. A sandbox of the built-in runtime has no pause: it
     /// ends with the init of its shared PID namespace, which has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::lifecycle) code: Option<i32>,
-    /// Whether it was a sandbox container, which a sandbox of the built-in runtime has with a shim of containerd.
+    pub(crate) code: Option<i32>,
+    /// True if the first process belonged to a sandbox container, which a sandbox of the built-in runtime has with a shim of
+    /// containerd.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(in crate::lifecycle) is_container: bool,
+    pub(crate) is_container: bool,
     /// The limit that the cgroup of that container, or of the pod, had reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::lifecycle) limit: Option<ReachedLimit>,
-    /// Whether a StopPodSandbox or RemovePodSandbox was received before it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(in crate::lifecycle) ordered: bool,
+    pub(crate) limit: Option<ReachedLimit>,
+    /// True if a StopPodSandbox or RemovePodSandbox was received before it.
+    #[serde(
+        rename = "ordered",
+        default,
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub(crate) stop_requested: bool,
 }
 
 impl SandboxEnd {
-    pub(in crate::lifecycle) fn new(at: u64, code: Option<i32>) -> Self {
+    pub(crate) fn new(at: u64, code: Option<i32>) -> Self {
         Self {
             at,
             code,
             is_container: false,
             limit: None,
-            ordered: false,
+            stop_requested: false,
         }
     }
 
-    pub(in crate::lifecycle) fn of_container(at: u64, limit: Option<ReachedLimit>) -> Self {
+    pub(crate) fn from_container(at: u64, limit: Option<ReachedLimit>) -> Self {
         Self {
             is_container: true,
             limit,
@@ -58,16 +62,12 @@ impl SandboxEnd {
 
 impl EpisodeStore {
     /// Records the end of a sandbox, if its start is known.
-    pub(in crate::lifecycle) fn note_sandbox_end(
-        &mut self,
-        pod: &PodIdentity,
-        mut end: SandboxEnd,
-    ) {
-        let is_it = |t: &&super::Episode| t.kind == Kind::Start && t.pod.attempt == pod.attempt;
-        let number = self.of_pod(pod).find(is_it).map(|t| t.number);
-        if let Some(start) = number.and_then(|n| self.episodes.get_mut(&n)) {
-            let began = start.began;
-            end.ordered |= self.orders.have_ended_sandbox(pod, began, &end);
+    pub(crate) fn note_sandbox_end(&mut self, pod: &PodIdentity, mut end: SandboxEnd) {
+        let Some(began) = self.start_mut(pod).map(|start| start.began) else {
+            return;
+        };
+        end.stop_requested |= self.stop_requests.have_ended_sandbox(pod, began, &end);
+        if let Some(start) = self.start_mut(pod) {
             start.sandbox_end = Some(end);
         }
     }

@@ -1,45 +1,45 @@
-//! Requests to stop or remove containers and sandboxes, so that the exits they caused are told from faults.
+//! Requests to stop or remove containers and sandboxes: the exits that they caused are no faults.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::EpisodeStore;
-use super::exits::Exit;
+use super::exits::ExitRecord;
 use super::sandbox::SandboxEnd;
 use crate::cri::Method;
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::episode_call::EpisodeCall;
 
 /// Requests that are remembered. The kubelet reads the exit a second or two after the request was answered.
-const KNOWN: usize = 1024;
+const MAX_STOP_REQUESTS: usize = 1024;
 
 /// A request to stop or remove a container, or the sandbox with all its containers.
 #[derive(Clone, Debug)]
-struct Order {
+struct StopRequest {
     pod: Arc<PodIdentity>,
     container: Option<Arc<ContainerIdentity>>,
-    /// When it was received, in microseconds since 1970.
+    /// The time at which it was received, in microseconds since 1970.
     at: u64,
 }
 
-impl Order {
-    /// Returns whether it was received while that container of that pod ran.
-    fn has_ended(&self, pod: &PodIdentity, exit: &Exit) -> bool {
+impl StopRequest {
+    /// Returns whether the request was received during this run of a container of that pod.
+    fn has_ended(&self, pod: &PodIdentity, exit: &ExitRecord) -> bool {
         let run = exit.at.saturating_sub(exit.ran)..=exit.at;
-        let is_its = self.container.as_deref().map_or_else(
+        let is_of_run = self.container.as_deref().map_or_else(
             || self.pod.attempt == pod.attempt,
-            |container| container.name == exit.container && container.attempt == exit.attempt,
+            |container| exit.is_of_run(container),
         );
-        is_its && run.contains(&self.at) && is_same(&self.pod, pod)
+        is_of_run && run.contains(&self.at) && is_same(&self.pod, pod)
     }
 }
 
-impl Order {
-    /// Returns whether it was received between the start and the end of that sandbox. A static pod that comes back has the uid and
-    /// the attempt of its life before.
+impl StopRequest {
+    /// Returns whether the request was received between the start and the end of that sandbox. A static pod that comes back has the
+    /// uid and the attempt of its life before.
     fn has_ended_sandbox(&self, pod: &PodIdentity, began: u64, end: &SandboxEnd) -> bool {
-        let is_its = self.container.is_none() && self.pod.attempt == pod.attempt;
-        is_its && (began..=end.at).contains(&self.at) && is_same(&self.pod, pod)
+        let is_of_sandbox = self.container.is_none() && self.pod.attempt == pod.attempt;
+        is_of_sandbox && (began..=end.at).contains(&self.at) && is_same(&self.pod, pod)
     }
 }
 
@@ -49,14 +49,14 @@ fn is_same(one: &PodIdentity, other: &PodIdentity) -> bool {
 
 /// The newest requests.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Orders(VecDeque<Order>);
+pub(super) struct StopRequestLog(VecDeque<StopRequest>);
 
-impl Orders {
-    fn add(&mut self, order: Order) {
-        if self.0.len() >= KNOWN {
+impl StopRequestLog {
+    fn add(&mut self, stop_request: StopRequest) {
+        if self.0.len() >= MAX_STOP_REQUESTS {
             self.0.pop_front();
         }
-        self.0.push_back(order);
+        self.0.push_back(stop_request);
     }
 
     /// Returns whether a request ended this sandbox.
@@ -67,27 +67,27 @@ impl Orders {
         end: &SandboxEnd,
     ) -> bool {
         let mut newest = self.0.iter().rev();
-        newest.any(|order| order.has_ended_sandbox(pod, began, end))
+        newest.any(|stop_request| stop_request.has_ended_sandbox(pod, began, end))
     }
 
     /// Returns whether a request ended this run.
-    pub(super) fn have_ended(&self, pod: &PodIdentity, exit: &Exit) -> bool {
+    pub(super) fn have_ended(&self, pod: &PodIdentity, exit: &ExitRecord) -> bool {
         let mut newest = self.0.iter().rev();
-        newest.any(|order| order.has_ended(pod, exit))
+        newest.any(|stop_request| stop_request.has_ended(pod, exit))
     }
 }
 
 impl EpisodeStore {
-    /// Remembers a request to stop or remove, and marks an exit that it caused, if the kubelet read that before the request
-    /// was answered.
-    pub(super) fn note_order(&mut self, pod: &Arc<PodIdentity>, call: &EpisodeCall) {
+    /// Remembers a request to stop or remove, and marks an exit that it caused, in case the kubelet read the exit before the request was
+    /// answered.
+    pub(super) fn note_stop_request(&mut self, pod: &Arc<PodIdentity>, call: &EpisodeCall) {
         // A removal by container id alone would otherwise count for the whole sandbox.
         let is_of_container =
             matches!(call.method, Method::StopContainer | Method::RemoveContainer);
         if !call.method.takes_away() || is_of_container != call.container.is_some() {
             return;
         }
-        let order = Order {
+        let stop_request = StopRequest {
             pod: Arc::clone(pod),
             container: call.container.clone(),
             at: call.began_us(),
@@ -96,14 +96,14 @@ impl EpisodeStore {
             let Some(episode) = self.episodes.get_mut(number) else {
                 continue;
             };
-            let (of, began) = (Arc::clone(&episode.pod), episode.began);
-            for exit in episode.exits.iter_mut().filter(|exit| !exit.ordered) {
-                exit.ordered = order.has_ended(&of, exit);
+            let (pod, began) = (Arc::clone(&episode.pod), episode.began);
+            for exit in episode.exits.iter_mut().filter(|exit| !exit.stop_requested) {
+                exit.stop_requested = stop_request.has_ended(&pod, exit);
             }
             if let Some(end) = &mut episode.sandbox_end {
-                end.ordered |= order.has_ended_sandbox(&of, began, end);
+                end.stop_requested |= stop_request.has_ended_sandbox(&pod, began, end);
             }
         }
-        self.orders.add(order);
+        self.stop_requests.add(stop_request);
     }
 }

@@ -9,17 +9,17 @@ mod tries;
 
 use super::*;
 use crate::cri::status::Code;
-use crate::lifecycle::script::{Pod, at, pod};
+use crate::lifecycle::script::{ScriptedPod, at, pod};
 use crate::lifecycle::timeline::EpisodePhase;
 
-const LIMITS: Limits = Limits {
+const LIMITS: StoreLimits = StoreLimits {
     episodes: 512,
     quiet: 10_000_000,
     give_up: 1_800_000_000,
 };
 
 fn store() -> EpisodeStore {
-    EpisodeStore::new(LIMITS, Usual::default())
+    EpisodeStore::new(LIMITS, UsualDurations::default())
 }
 
 /// Each episode as a line: kind, container and attempt, state, methods.
@@ -45,7 +45,7 @@ fn apply(store: &mut EpisodeStore, calls: impl IntoIterator<Item = EpisodeCall>)
 }
 
 /// A smooth start that takes 900 ms, beginning at `from`.
-fn start(pod: &Pod, from: u64) -> [EpisodeCall; 4] {
+fn start(pod: &ScriptedPod, from: u64) -> [EpisodeCall; 4] {
     [
         pod.run(from, 200),
         pod.pull("app:1", from + 300, 300),
@@ -54,7 +54,7 @@ fn start(pod: &Pod, from: u64) -> [EpisodeCall; 4] {
     ]
 }
 
-fn stop(pod: &Pod, from: u64) -> [EpisodeCall; 5] {
+fn stop(pod: &ScriptedPod, from: u64) -> [EpisodeCall; 5] {
     [
         pod.kill(("app", 0), from, 1000),
         pod.stop(from + 1000, 500),
@@ -77,7 +77,7 @@ fn a_start_is_over_after_silence_that_does_not_count() {
     let episode = store.episodes().next().expect("an episode");
     assert_eq!(
         (episode.state, episode.ended - episode.began),
-        (State::Ok, 900_000)
+        (EpisodeState::Ok, 900_000)
     );
     let shares = episode.shares();
     assert_eq!(shares[EpisodePhase::OutsideCri as usize], 100_000);
@@ -145,13 +145,13 @@ fn ids_alone_are_completed_from_earlier_calls() {
     apply(&mut store, start(&pod, 0).into_iter().take(3));
     let mut call = pod.start(("app", 0), 700, 200);
     (call.pod, call.container, call.sandbox_id) = (None, None, None);
-    assert_eq!(store.apply(call), Applied::Part(0));
+    assert_eq!(store.apply(call), CallEffect::PartOf(0));
     let mut stop = pod.stop(60_000, 3000);
     stop.pod = None;
-    assert_eq!(store.apply(stop), Applied::Part(1));
+    assert_eq!(store.apply(stop), CallEffect::PartOf(1));
     let mut unknown = pod.stop(60_000, 3000);
     (unknown.pod, unknown.sandbox_id) = (None, Some("other".into()));
-    assert_eq!(store.apply(unknown), Applied::Nothing);
+    assert_eq!(store.apply(unknown), CallEffect::Nothing);
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn an_episode_keeps_its_first_and_its_newest_calls() {
         apply(&mut store, [run]);
     }
     let episode = store.episodes().next().expect("an episode");
-    assert_eq!(episode.calls.len(), episode::MOST_CALLS);
+    assert_eq!(episode.calls.len(), episode::MAX_CALLS);
     assert_eq!(
         (episode.calls_forgotten, episode.failures, episode.retries),
         (872, 1000, 999)
@@ -203,11 +203,11 @@ fn an_episode_keeps_its_first_and_its_newest_calls() {
 #[test]
 fn closed_episodes_are_forgotten_first() {
     let mut store = EpisodeStore::new(
-        Limits {
+        StoreLimits {
             episodes: 3,
             ..LIMITS
         },
-        Usual::default(),
+        UsualDurations::default(),
     );
     apply(&mut store, [pod("open").run(0, 10)]);
     apply(&mut store, start(&pod("a"), 0));

@@ -1,42 +1,43 @@
-//! Where the time of an episode went: its phases, and the init containers that calls waited for.
+//! Times of an episode: its phases, and the init containers that calls waited for.
 
 use super::Episode;
-use super::exits::Exit;
+use super::exits::ExitRecord;
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::diagnosis;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::timeline::{self, EpisodePhase, Interval, Shares};
+use crate::lifecycle::timeline::{self, EpisodePhase, PhaseInterval, PhaseShares};
 
 impl Episode {
     /// Containers that exited successfully before the next one was created: init containers, which the CRI does not mark.
-    fn waited_for(&self) -> impl Iterator<Item = &Exit> {
-        let followed = |exit: &&Exit| {
-            let creates =
-                |c: &&EpisodeCall| c.method == Method::CreateContainer && c.began_us() >= exit.at;
-            let mut creates = self.calls.iter().filter(creates);
-            creates.any(|c| !exit.is_of(c) && self.is_first(c, exit.at))
-        };
+    fn waited_for(&self) -> impl Iterator<Item = &ExitRecord> {
         let exits = self.exits.iter().filter(|exit| exit.is_good());
-        exits
-            .filter(move |_| self.kind != Kind::Stop)
-            .filter(followed)
+        exits.filter(|exit| {
+            let mut calls = self.calls.iter();
+            let is_followed = calls.any(|call| {
+                call.method == Method::CreateContainer
+                    && call.began_us() >= exit.at
+                    && !exit.is_of(call)
+                    && self.is_first(call, exit.at)
+            });
+            self.kind != Kind::Stop && is_followed
+        })
     }
 
     /// Returns whether the call creates a container that had not run in this sandbox before that time.
     fn is_first(&self, call: &EpisodeCall, by: u64) -> bool {
-        let earlier = |c: &EpisodeCall| {
-            let starts = c.method == Method::StartContainer && c.is_good();
-            starts && c.end_us() <= by && c.container_name() == call.container_name()
-        };
-        match self.kind {
-            Kind::Start => !self.calls.iter().any(earlier),
-            _ => call.container.as_ref().is_some_and(|c| c.attempt == 0),
+        if self.kind != Kind::Start {
+            return call.container.as_ref().is_some_and(|c| c.attempt == 0);
         }
+        let mut calls = self.calls.iter();
+        !calls.any(|earlier| {
+            let starts = earlier.method == Method::StartContainer && earlier.is_good();
+            starts && earlier.end_us() <= by && earlier.container_name() == call.container_name()
+        })
     }
 
     /// The exit of the last started container, if it had succeeded by then.
-    pub(super) fn last_done(&self, by: u64) -> Option<&Exit> {
+    pub(super) fn last_done(&self, by: u64) -> Option<&ExitRecord> {
         let mut starts = self.calls.iter().rev();
         let last = starts.find(|c| c.method == Method::StartContainer)?;
         let name = last.container_name()?;
@@ -45,31 +46,31 @@ impl Episode {
     }
 
     /// Counts the time since then as waiting for this container.
-    pub(super) fn wait_for(&mut self, exit: Exit, since: u64) {
+    pub(super) fn wait_for(&mut self, exit: ExitRecord, since: u64) {
         self.began = self.began.min(since);
         self.note_exit(exit);
     }
 
     /// Time per phase, up to the end of the last call.
-    pub(in crate::lifecycle) fn shares(&self) -> Shares {
+    pub(crate) fn shares(&self) -> PhaseShares {
         self.shares_to(self.ended)
     }
 
     /// Time per phase, up to this time, in microseconds since 1970.
-    pub(in crate::lifecycle) fn shares_to(&self, end: u64) -> Shares {
+    pub(crate) fn shares_to(&self, end: u64) -> PhaseShares {
         let mut intervals = Vec::with_capacity(self.calls.len());
         for call in &self.calls {
             let (begin, end) = (call.began_us(), call.end_us());
             let phase = diagnosis::phase(call);
-            intervals.push(Interval { begin, end, phase });
+            intervals.push(PhaseInterval { begin, end, phase });
             let network = call.work.iter().filter(|s| s.is_network());
-            intervals.extend(network.map(|seen| Interval {
+            intervals.extend(network.map(|seen| PhaseInterval {
                 begin: seen.began.max(begin),
                 end: seen.ended.min(end),
                 phase: EpisodePhase::Network,
             }));
         }
-        intervals.extend(self.waited_for().map(|exit| Interval {
+        intervals.extend(self.waited_for().map(|exit| PhaseInterval {
             begin: exit.at.saturating_sub(exit.ran),
             end: exit.at,
             phase: EpisodePhase::InitContainer,
@@ -80,13 +81,13 @@ impl Episode {
     }
 
     /// The containers that calls waited for, in order.
-    pub(in crate::lifecycle) fn waits(&self) -> Vec<Wait<'_>> {
+    pub(crate) fn waits(&self) -> Vec<InitContainerWait<'_>> {
         let mut end = self.began;
         let mut waits = Vec::new();
         for (before, call) in self.calls.iter().enumerate() {
             if let Some(exit) = self.waited_in_gap(end, call) {
                 let began = end.max(exit.at.saturating_sub(exit.ran));
-                waits.push(Wait {
+                waits.push(InitContainerWait {
                     before,
                     began,
                     took: exit.at - began,
@@ -100,7 +101,7 @@ impl Episode {
 
     /// The init container that the call waited for, in a gap that begins at `from`: one that ran for at least half of the gap
     /// and exited successfully in it.
-    fn waited_in_gap(&self, from: u64, call: &EpisodeCall) -> Option<&Exit> {
+    fn waited_in_gap(&self, from: u64, call: &EpisodeCall) -> Option<&ExitRecord> {
         let to = call.began_us();
         self.exits
             .iter()
@@ -117,12 +118,12 @@ impl Episode {
 
 /// An init container that a call waited for.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) struct Wait<'a> {
+pub(crate) struct InitContainerWait<'a> {
     /// The index of the call in the episode.
-    pub(in crate::lifecycle) before: usize,
+    pub(crate) before: usize,
     /// Begin of the wait, in microseconds since 1970.
-    pub(in crate::lifecycle) began: u64,
-    /// How long, in microseconds.
-    pub(in crate::lifecycle) took: u64,
-    pub(in crate::lifecycle) container: &'a str,
+    pub(crate) began: u64,
+    /// Length of the wait, in microseconds.
+    pub(crate) took: u64,
+    pub(crate) container: &'a str,
 }

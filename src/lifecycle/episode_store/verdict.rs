@@ -1,84 +1,91 @@
-//! What is unresolved in an episode, when it is over, and how.
+//! The verdict on an episode: its unresolved failures, when it is over, and its final state.
 
-use super::{Episode, Limits};
+use super::{Episode, StoreLimits};
 use crate::call::Ending;
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::timeline::EpisodePhase;
-use crate::lifecycle::view::State;
+use crate::lifecycle::view::EpisodeState;
 
 /// Most unresolved failures.
-const MOST_UNRESOLVED: usize = 16;
-/// How long after a RunPodSandbox that its caller broke off the next one is awaited, in microseconds. The kubelet breaks a
-/// call off when its pod is deleted, and when it stops itself.
-const AFTER_CANCEL: u64 = 30_000_000;
-/// How long after a failed RunPodSandbox the next one is awaited, in microseconds. The kubelet repeats it after 10 to 15
-/// seconds as long as there is the pod. Another try continues the episode.
-const AFTER_FAILURE: u64 = 60_000_000;
+const MAX_UNRESOLVED_FAILURES: usize = 16;
+/// The next RunPodSandbox is awaited this long after one that its caller broke off, in microseconds. The kubelet breaks a call off when
+/// its pod is deleted, and when it stops itself.
+const RETRY_AFTER_CANCEL: u64 = 30_000_000;
+/// The next RunPodSandbox is awaited this long after a failed one, in microseconds. The kubelet repeats it after 10 to 15 seconds until
+/// the pod is deleted. Another try continues the episode.
+const RETRY_AFTER_FAILURE: u64 = 60_000_000;
 
-/// A call of these methods that took longer is worth a warning, in microseconds: nothing in the request makes it long.
-const LONG: u64 = 30_000_000;
-/// The same for PullImage, which depends on the size of the image, and StopContainer, on the grace period.
-const VERY_LONG: u64 = 300_000_000;
+/// Calls from this duration on are worth a warning, in microseconds, if nothing in their request makes them long.
+const LONG_CALL: u64 = 30_000_000;
+/// PullImage and StopContainer from this duration on are worth a warning, in microseconds: they depend on the size of the image and on
+/// the grace period.
+const LONG_PULL_OR_STOP: u64 = 300_000_000;
 
 /// A failure that no later call has made good.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Unresolved {
+pub(super) struct UnresolvedFailure {
     phase: EpisodePhase,
     target: Box<str>,
-    /// Whether the caller broke off every such call: then nothing has failed.
+    /// True if the caller broke off every such call: then nothing has failed.
     cancelled: bool,
 }
 
 impl Episode {
     /// Returns whether a failure of this container or image is unresolved.
-    pub(in crate::lifecycle) fn is_unresolved(&self, target: &str) -> bool {
-        self.unresolved.iter().any(|it| *it.target == *target)
+    pub(crate) fn is_unresolved(&self, target: &str) -> bool {
+        self.unresolved
+            .iter()
+            .any(|failure| *failure.target == *target)
     }
 
     /// Returns whether no failure is unresolved.
-    pub(in crate::lifecycle) fn is_resolved(&self) -> bool {
+    pub(crate) fn is_resolved(&self) -> bool {
         self.unresolved.is_empty()
     }
 
-    /// Returns whether it is open with an unresolved failure. A call that its caller broke off is none.
-    pub(in crate::lifecycle) fn is_failing(&self) -> bool {
+    /// Returns whether it is open with an unresolved failure. A call that its caller broke off is no failure.
+    pub(crate) fn is_failing(&self) -> bool {
         self.is_open() && self.has_failed()
     }
 
     fn has_failed(&self) -> bool {
-        self.unresolved.iter().any(|it| !it.cancelled)
+        self.unresolved.iter().any(|failure| !failure.cancelled)
     }
 
-    /// Its state as it is shown.
-    pub(in crate::lifecycle) fn shown_state(&self) -> State {
-        match self.is_failing() {
-            true => State::Failing,
-            false => self.state,
+    /// The state that people see.
+    pub(crate) fn shown_state(&self) -> EpisodeState {
+        if self.is_failing() {
+            EpisodeState::Failing
+        } else {
+            self.state
         }
     }
 
-    /// Its duration as it is shown, in microseconds: up to `now` while something is still missing. The silence after which
-    /// a complete start counts as over is no part of it.
-    pub(in crate::lifecycle) fn shown_duration(&self, now: u64) -> u64 {
+    /// The duration that people see, in microseconds: up to `now` while the episode is incomplete. The silence after which a complete
+    /// start counts as over is not included.
+    pub(crate) fn shown_duration(&self, now: u64) -> u64 {
         let is_done = self.is_resolved() && self.is_complete() && self.awaited(now).is_none();
         let is_missing = self.is_open() && !is_done;
-        match is_missing {
-            true => self.duration().max(now.saturating_sub(self.began)),
-            false => self.duration(),
+        if is_missing {
+            self.duration().max(now.saturating_sub(self.began))
+        } else {
+            self.duration()
         }
     }
 
     pub(super) fn note_failure(&mut self, call: &EpisodeCall) {
-        let phase = EpisodePhase::of(call.method);
+        let phase = EpisodePhase::from_method(call.method);
         let cancelled = call.has_ended(Ending::Cancelled);
-        let same = |it: &&mut Unresolved| it.phase == phase && *it.target == *call.target();
-        if let Some(known) = self.unresolved.iter_mut().find(same) {
+        let mut failures = self.unresolved.iter_mut();
+        let known =
+            failures.find(|failure| failure.phase == phase && *failure.target == *call.target());
+        if let Some(known) = known {
             known.cancelled &= cancelled;
-        } else if self.unresolved.len() < MOST_UNRESOLVED {
+        } else if self.unresolved.len() < MAX_UNRESOLVED_FAILURES {
             let target = call.target().into();
-            self.unresolved.push(Unresolved {
+            self.unresolved.push(UnresolvedFailure {
                 phase,
                 target,
                 cancelled,
@@ -92,14 +99,15 @@ impl Episode {
     /// A success resolves failures of the same call; a StartContainer also those of its CreateContainer, and a
     /// StopPodSandbox, which ends all containers, those of StopContainer.
     pub(super) fn resolve(&mut self, call: &EpisodeCall) {
-        let phase = EpisodePhase::of(call.method);
-        self.unresolved.retain(|it| {
-            let is_same = it.phase == phase && *it.target == *call.target();
+        let phase = EpisodePhase::from_method(call.method);
+        self.unresolved.retain(|failure| {
+            let is_same_target = *failure.target == *call.target();
+            let is_same = failure.phase == phase && is_same_target;
             let is_included = match phase {
                 EpisodePhase::ContainerStart => {
-                    it.phase == EpisodePhase::ContainerCreate && *it.target == *call.target()
+                    failure.phase == EpisodePhase::ContainerCreate && is_same_target
                 }
-                EpisodePhase::SandboxStop => it.phase == EpisodePhase::ContainerStop,
+                EpisodePhase::SandboxStop => failure.phase == EpisodePhase::ContainerStop,
                 EpisodePhase::SandboxRemove => true,
                 _ => false,
             };
@@ -108,14 +116,14 @@ impl Episode {
         self.forget_failing();
     }
 
-    /// Another episode resolved the failures of a container.
+    /// Notes that another episode resolved the failures of a container.
     pub(super) fn resolve_container(&mut self, name: &str) {
-        self.unresolved.retain(|it| {
-            let of_container = matches!(
-                it.phase,
+        self.unresolved.retain(|failure| {
+            let is_of_container = matches!(
+                failure.phase,
                 EpisodePhase::ContainerCreate | EpisodePhase::ContainerStart
             );
-            !(of_container && *it.target == *name)
+            !(is_of_container && *failure.target == *name)
         });
         self.forget_failing();
     }
@@ -126,38 +134,44 @@ impl Episode {
         }
     }
 
-    /// Its state at `now`; `in_flight` if a call of it has not ended.
-    pub(super) fn verdict(&self, now: u64, in_flight: bool, limits: &Limits) -> State {
+    /// The state at `now`. `in_flight`: whether one of its calls has not ended.
+    pub(super) fn verdict(&self, now: u64, in_flight: bool, limits: &StoreLimits) -> EpisodeState {
         let quiet = !in_flight && now >= self.ended.saturating_add(limits.quiet);
         if quiet && self.is_resolved() && self.is_complete() && self.awaited(now).is_none() {
-            return State::Ok;
+            return EpisodeState::Ok;
         }
         if !in_flight && self.is_abandoned(now) {
             return self.cut_short();
         }
-        let given_up = now >= self.patience_from.saturating_add(limits.give_up);
-        if given_up { State::Failed } else { State::Open }
+        let given_up = now >= self.give_up_from.saturating_add(limits.give_up);
+        if given_up {
+            EpisodeState::Failed
+        } else {
+            EpisodeState::Open
+        }
     }
 
     /// Returns whether it is a start whose sandbox was never made.
     pub(super) fn lacks_sandbox(&self) -> bool {
-        let made = |call: &EpisodeCall| call.method != Method::RunPodSandbox || call.is_good();
-        self.kind == Kind::Start && self.started == 0 && !self.calls.iter().any(made)
+        let mut calls = self.calls.iter();
+        self.kind == Kind::Start
+            && self.started == 0
+            && calls.all(|call| call.method == Method::RunPodSandbox && !call.is_good())
     }
 
-    /// Returns whether the kubelet no longer tries to make the sandbox of a start. It does not say so: the deletion of a pod
-    /// without a sandbox takes no call.
+    /// Returns whether the kubelet no longer tries to make the sandbox of a start. No call shows this: the deletion of a pod without a
+    /// sandbox takes none.
     fn is_abandoned(&self, now: u64) -> bool {
         let Some(last) = self.calls.back().filter(|_| self.lacks_sandbox()) else {
             return false;
         };
-        let was_told = last.has_ended(Ending::Cancelled) || self.tidied.is_some();
+        let was_told = last.has_ended(Ending::Cancelled) || self.last_cleanup_end.is_some();
         let wait = if was_told {
-            AFTER_CANCEL
+            RETRY_AFTER_CANCEL
         } else {
-            AFTER_FAILURE
+            RETRY_AFTER_FAILURE
         };
-        let since = self.tidied.unwrap_or_default().max(self.ended);
+        let since = self.last_cleanup_end.unwrap_or_default().max(self.ended);
         last.is_bad() && now >= since.saturating_add(wait)
     }
 
@@ -174,31 +188,31 @@ impl Episode {
 
     /// Returns whether a later call may continue it although it is closed: it was given up, and the kubelet had not.
     pub(super) fn may_continue(&self) -> bool {
-        !self.is_cut && matches!(self.state, State::Failed | State::Cancelled)
+        !self.ended_by_other && matches!(self.state, EpisodeState::Failed | EpisodeState::Cancelled)
     }
 
     /// Returns whether one of its calls took so long that the log warns of it.
-    pub(in crate::lifecycle) fn is_long(&self) -> bool {
+    pub(crate) fn is_long(&self) -> bool {
         self.calls.iter().any(|call| {
             let most = match call.method {
-                Method::PullImage | Method::StopContainer => VERY_LONG,
-                _ => LONG,
+                Method::PullImage | Method::StopContainer => LONG_PULL_OR_STOP,
+                _ => LONG_CALL,
             };
             call.elapsed_us() >= most
         })
     }
 
-    /// Its final state if it ends now.
-    pub(super) fn cut_short(&self) -> State {
+    /// The final state if the episode ends now.
+    pub(super) fn cut_short(&self) -> EpisodeState {
         if self.is_complete() && self.is_resolved() {
             match self.awaited(self.ended) {
-                Some(_) => State::Cancelled,
-                None => State::Ok,
+                Some(_) => EpisodeState::Cancelled,
+                None => EpisodeState::Ok,
             }
         } else if self.is_resolved() || self.has_failed() {
-            State::Failed
+            EpisodeState::Failed
         } else {
-            State::Cancelled
+            EpisodeState::Cancelled
         }
     }
 }

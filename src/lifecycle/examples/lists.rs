@@ -4,10 +4,12 @@ use super::{
     NOW, crash_loop, failed_image, hostile, in_flight, many_tries, phases, retries, slow_cni,
     slow_init, slow_pull, start,
 };
-use crate::lifecycle::view::{Episode, Pod, PodStory, Pods, Recent, sort};
+use crate::lifecycle::view::{
+    EpisodeView, PodList, PodStory, PodSummary, RecentEpisodes, sort_pods,
+};
 
 /// One of each.
-pub(crate) fn all() -> Vec<Episode> {
+pub(crate) fn all() -> Vec<EpisodeView> {
     vec![
         hostile(),
         crash_loop(),
@@ -23,12 +25,12 @@ pub(crate) fn all() -> Vec<Episode> {
 }
 
 /// As in `/debug/pods`.
-pub(crate) fn recent() -> Recent {
-    let episodes = all().into_iter().map(|episode| Episode {
+pub(crate) fn recent() -> RecentEpisodes {
+    let episodes = all().into_iter().map(|episode| EpisodeView {
         calls: Vec::new(),
         ..episode
     });
-    Recent {
+    RecentEpisodes {
         now_unix_us: NOW,
         episodes: episodes.collect(),
         forgotten: 0,
@@ -36,7 +38,7 @@ pub(crate) fn recent() -> Recent {
 }
 
 /// As in `/debug/pods?by=pod`.
-pub(crate) fn pods() -> Pods {
+pub(crate) fn pods() -> PodList {
     let recent = recent();
     let mut pods: Vec<_> = recent
         .episodes
@@ -44,11 +46,11 @@ pub(crate) fn pods() -> Pods {
         .filter_map(|episode| {
             let reason = episode.crash_loop.clone();
             let reason = reason.unwrap_or_else(|| episode.headline.clone());
-            Pod::of(vec![episode], reason, NOW)
+            PodSummary::from_episodes(vec![episode], reason, NOW)
         })
         .collect();
-    sort(&mut pods, false);
-    Pods {
+    sort_pods(&mut pods, false);
+    PodList {
         now_unix_us: NOW,
         known: pods.len(),
         pods,
@@ -57,8 +59,8 @@ pub(crate) fn pods() -> Pods {
 }
 
 /// A pod whose sandbox was stopped.
-pub(crate) fn gone() -> Episode {
-    Episode {
+pub(crate) fn gone() -> EpisodeView {
+    EpisodeView {
         kind: "stop".to_owned(),
         phases: phases(&[("container_stop", 30.0), ("sandbox_stop", 90.0)]),
         ..start(
@@ -71,7 +73,7 @@ pub(crate) fn gone() -> Episode {
 }
 
 /// As in `/debug/pods/NAMESPACE/NAME`.
-pub(crate) fn story(episode: Episode) -> PodStory {
+pub(crate) fn story(episode: EpisodeView) -> PodStory {
     PodStory {
         now_unix_us: NOW,
         namespace: episode.namespace.clone(),
@@ -97,5 +99,8 @@ fn what_is_written_is_read_back() {
     );
     let recent = recent();
     let json = serde_json::to_string(&recent).expect("json");
-    assert_eq!(serde_json::from_str::<Recent>(&json).expect("read"), recent);
+    assert_eq!(
+        serde_json::from_str::<RecentEpisodes>(&json).expect("read"),
+        recent
+    );
 }

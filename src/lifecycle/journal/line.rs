@@ -7,29 +7,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::episode_store::{Exit, SandboxEnd};
+use crate::lifecycle::episode_store::{ExitRecord, SandboxEnd};
 use crate::lifecycle::kubelet::syncs::PodSync;
 use crate::lifecycle::node::NodeFact;
-use crate::lifecycle::view::State;
+use crate::lifecycle::view::EpisodeState;
 
-/// A line.
+/// A line of the journal.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum JournalLine<'a> {
     /// A call has ended.
     Call(Cow<'a, EpisodeCall>),
     /// A container has ended.
-    Exit(ExitLine<'a>),
+    Exit(ContainerExitLine<'a>),
     /// The kernel killed a process of a container for lack of memory.
-    Oom(OomLine<'a>),
+    Oom(OomKillLine<'a>),
     /// A sandbox has ended.
     SandboxEnd(SandboxEndLine<'a>),
     /// The containers of a pod that starts, without ordinary init containers.
     Containers(ContainersLine<'a>),
     /// The kubelet failed at a pod, or no longer does.
-    Sync(SyncLine<'a>),
+    Sync(PodSyncLine<'a>),
     /// An episode is over and was reported.
-    Closed(ClosedLine),
+    Closed(ClosedEpisodeLine),
     /// A fact about the node began or ended.
     Node(Cow<'a, NodeFact>),
 }
@@ -41,19 +41,18 @@ pub(crate) struct ContainersLine<'a> {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ExitLine<'a> {
+pub(crate) struct ContainerExitLine<'a> {
     pub(super) pod: Cow<'a, PodIdentity>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) container_id: Option<Cow<'a, str>>,
     #[serde(flatten)]
-    pub(super) exit: Cow<'a, Exit>,
+    pub(super) exit: Cow<'a, ExitRecord>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct OomLine<'a> {
+pub(crate) struct OomKillLine<'a> {
     pub(super) pod: Cow<'a, PodIdentity>,
     pub(super) container: Cow<'a, ContainerIdentity>,
-    /// Time, in microseconds since 1970.
     pub(super) at: u64,
     /// Processes that were killed so far, if the runtime counts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,20 +67,19 @@ pub(crate) struct SandboxEndLine<'a> {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct SyncLine<'a> {
+pub(crate) struct PodSyncLine<'a> {
     pub(super) pod: Cow<'a, PodIdentity>,
     #[serde(flatten)]
     pub(super) sync: Cow<'a, PodSync>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ClosedLine {
+pub(crate) struct ClosedEpisodeLine {
     /// The root span, which identifies the episode.
     root: String,
-    pub(super) state: State,
-    /// Time, in microseconds since 1970.
+    pub(super) state: EpisodeState,
     pub(super) at: u64,
-    /// When its pod was found to be deleted, before there was a sandbox.
+    /// Time at which the pod was found to be deleted before it had a sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) deleted: Option<u64>,
 }
@@ -97,9 +95,9 @@ impl<'a> JournalLine<'a> {
     pub(crate) fn exit(
         pod: &'a PodIdentity,
         container_id: Option<&'a str>,
-        exit: &'a Exit,
+        exit: &'a ExitRecord,
     ) -> Self {
-        Self::Exit(ExitLine {
+        Self::Exit(ContainerExitLine {
             pod: Cow::Borrowed(pod),
             container_id: container_id.map(Cow::Borrowed),
             exit: Cow::Borrowed(exit),
@@ -113,7 +111,7 @@ impl<'a> JournalLine<'a> {
         at: u64,
         kills: Option<u32>,
     ) -> Self {
-        Self::Oom(OomLine {
+        Self::Oom(OomKillLine {
             pod: Cow::Borrowed(pod),
             container: Cow::Borrowed(container),
             at,
@@ -130,7 +128,7 @@ impl<'a> JournalLine<'a> {
     /// The line of the kubelet's work on a pod.
     pub(crate) fn sync(pod: &'a PodIdentity, sync: &'a PodSync) -> Self {
         let (pod, sync) = (Cow::Borrowed(pod), Cow::Borrowed(sync));
-        Self::Sync(SyncLine { pod, sync })
+        Self::Sync(PodSyncLine { pod, sync })
     }
 
     /// The line of a fact about the node.
@@ -145,9 +143,9 @@ impl<'a> JournalLine<'a> {
     }
 
     /// The line of a closed and reported episode.
-    pub(crate) fn closed(root: SpanId, state: State, at: u64, deleted: Option<u64>) -> Self {
+    pub(crate) fn closed(root: SpanId, state: EpisodeState, at: u64, deleted: Option<u64>) -> Self {
         let root = root.to_string();
-        Self::Closed(ClosedLine {
+        Self::Closed(ClosedEpisodeLine {
             root,
             state,
             at,
@@ -156,7 +154,7 @@ impl<'a> JournalLine<'a> {
     }
 }
 
-impl ClosedLine {
+impl ClosedEpisodeLine {
     /// The root span; `None` if the id is invalid.
     pub(super) fn root(&self) -> Option<SpanId> {
         SpanId::from_hex(&self.root).ok()
@@ -173,6 +171,7 @@ mod tests {
         let lines = [
             r#"{"call":{"seq":7,"method":"PullImage","began":1750000000000000,"elapsed":1500,"deadline":240000000,"client":"kubelet","pod":{"namespace":"shop","name":"a","uid":"u","attempt":1},"sandbox":"s","container":["app",2],"container_id":"c","image":"i","handler":"","backend":"main","ending":"error","code":5,"error":"no such image","seen":[{"work":"cni","name":"bridge","doing":"iptables","began":1,"ended":2},{"work":"runtime","name":"making namespaces","began":1,"ended":2,"own":true}]}}"#,
             r#"{"call":{"seq":8,"method":"RunPodSandbox","began":1,"elapsed":2,"client":"other","pod":{"namespace":"","name":"","uid":"","attempt":0},"ending":"ok","code":0}}"#,
+            r#"{"call":{"seq":8,"method":"PullImage","began":1,"elapsed":2,"client":"kubelet","pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"ending":"ok","code":0,"remarks":["the image is old"]}}"#,
             r#"{"call":{"seq":9,"method":"CreateContainer","began":1,"elapsed":2,"client":"kubelet","pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"facts":{"create":{"pod_grace":30}},"ending":"ok","code":0}}"#,
             r#"{"exit":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"container_id":"c1","container":"app","attempt":1,"code":137,"reason":"oom_killed","ran":5,"at":1750000000900000}}"#,
             r#"{"containers":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"names":["proxy","web"]}}"#,

@@ -5,24 +5,24 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use super::line::{ClosedLine, ExitLine};
+use super::line::{ClosedEpisodeLine, ContainerExitLine};
 use super::{JournalFiles, JournalLine};
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::EpisodeStore;
 
-/// Longest line, in bytes, far above the lines that are written.
-const MAX_LINE: u64 = 256 << 10;
+/// Longest line that is read, in bytes. Lines are written far shorter.
+const MAX_LINE_LEN: u64 = 256 << 10;
 
 /// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Replayed {
+pub(crate) struct ReplayResult {
     /// Episodes that were closed but not reported.
     pub(crate) unreported: Vec<u64>,
     /// Valid lines.
     pub(crate) lines: usize,
     /// Damaged lines.
     pub(crate) damaged: usize,
-    /// The newest time in a line, in microseconds since 1970; 0 if there is none.
+    /// The newest time in a line; 0 if there is none.
     pub(crate) last: u64,
 }
 
@@ -33,8 +33,8 @@ pub(crate) struct Replayed {
 pub(crate) fn replay(
     files: &JournalFiles,
     store: &Mutex<EpisodeStore>,
-) -> (Replayed, io::Result<()>) {
-    let mut replayed = Replayed::default();
+) -> (ReplayResult, io::Result<()>) {
+    let mut replayed = ReplayResult::default();
     let mut result = Ok(());
     for file in [files.older(), files.newer()] {
         if let Err(error) = read(&file, files.max_bytes, &mut replayed, store) {
@@ -47,7 +47,7 @@ pub(crate) fn replay(
 fn read(
     path: &Path,
     max_bytes: u64,
-    replayed: &mut Replayed,
+    replayed: &mut ReplayResult,
     store: &Mutex<EpisodeStore>,
 ) -> io::Result<()> {
     let file = match File::open(path) {
@@ -59,13 +59,13 @@ fn read(
     read_lines(file, replayed, store, &|call| call)
 }
 
-/// Replays lines that were read before, the older first. `known` may know more of a call than its line.
+/// Replays lines that were read before, the older first. `known` completes a call that is known better than its line.
 pub(crate) fn replay_lines(
     lines: [&[u8]; 2],
     store: &Mutex<EpisodeStore>,
     known: impl Fn(EpisodeCall) -> EpisodeCall,
-) -> Replayed {
-    let mut replayed = Replayed::default();
+) -> ReplayResult {
+    let mut replayed = ReplayResult::default();
     for lines in lines {
         // Reading memory does not fail.
         let _ = read_lines(lines, &mut replayed, store, &known);
@@ -75,14 +75,16 @@ pub(crate) fn replay_lines(
 
 fn read_lines(
     mut file: impl BufRead,
-    replayed: &mut Replayed,
+    replayed: &mut ReplayResult,
     store: &Mutex<EpisodeStore>,
     known: &impl Fn(EpisodeCall) -> EpisodeCall,
 ) -> io::Result<()> {
     let mut line = Vec::new();
     loop {
         line.clear();
-        let n = (&mut file).take(MAX_LINE).read_until(b'\n', &mut line)?;
+        let n = (&mut file)
+            .take(MAX_LINE_LEN)
+            .read_until(b'\n', &mut line)?;
         if n == 0 {
             return Ok(());
         }
@@ -92,7 +94,7 @@ fn read_lines(
         }
         match serde_json::from_slice(text) {
             Ok(line) => {
-                replayed.take_in(line, store, known);
+                replayed.replay_line(line, store, known);
                 replayed.lines += 1;
             }
             Err(_) => replayed.damaged += 1,
@@ -100,69 +102,71 @@ fn read_lines(
     }
 }
 
-impl Replayed {
-    fn take_in(
+impl ReplayResult {
+    fn replay_line(
         &mut self,
         line: JournalLine<'_>,
         store: &Mutex<EpisodeStore>,
         known: &impl Fn(EpisodeCall) -> EpisodeCall,
     ) {
-        let store = || store.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
         match line {
             JournalLine::Call(call) => {
-                self.last = self.last.max(call.end_us());
-                let mut locked = store();
                 let end = call.end_us();
-                locked.apply(known(call.into_owned()));
-                // What was reported before the restart is not reported again.
-                for due in locked.take_due(end).into_iter().filter(|due| due.root) {
-                    let root = locked.get(due.number).map(|t| (t.ids().root, t.began));
+                self.last = self.last.max(end);
+                store.apply(known(call.into_owned()));
+                // An episode that was reported before the restart is not reported again.
+                for due in store.take_due(end).into_iter().filter(|due| due.root) {
+                    let root = store.get(due.number).map(|t| (t.ids().root, t.began));
                     if let Some((root, began)) = root {
-                        locked.note_exported(due.number, root, began);
+                        store.note_exported(due.number, root, began);
                     }
                 }
-                self.unreported.extend(locked.take_closed());
+                self.unreported.extend(store.take_closed());
             }
             JournalLine::Exit(line) => {
-                let ExitLine {
+                let ContainerExitLine {
                     pod,
                     container_id,
                     exit,
                 } = line;
                 self.last = self.last.max(exit.at);
-                store().note_exit(&pod, container_id.as_deref(), exit.into_owned());
+                store.note_exit(&pod, container_id.as_deref(), exit.into_owned());
             }
             JournalLine::Oom(line) => {
                 self.last = self.last.max(line.at);
-                store().note_oom(&line.pod, &line.container, line.at, line.kills);
+                store.note_oom(&line.pod, &line.container, line.at, line.kills);
             }
             JournalLine::SandboxEnd(line) => {
                 self.last = self.last.max(line.end.at);
-                store().note_sandbox_end(&line.pod, line.end.into_owned());
+                store.note_sandbox_end(&line.pod, line.end.into_owned());
             }
             JournalLine::Node(fact) => {
                 self.last = self.last.max(fact.to.unwrap_or(fact.from));
-                store().note_fact(fact.into_owned());
+                store.note_fact(fact.into_owned());
             }
             JournalLine::Containers(line) => {
-                store().expect(&line.pod, line.names.into_owned().into());
+                store.expect(&line.pod, line.names.into_owned().into());
             }
             JournalLine::Sync(line) => {
                 self.last = self.last.max(line.sync.ended);
-                store().note_earlier_sync(&line.pod, line.sync.into_owned());
+                store.note_earlier_sync(&line.pod, line.sync.into_owned());
             }
             JournalLine::Closed(closed) => {
                 self.last = self.last.max(closed.at);
-                self.closed(&mut store(), &closed);
+                self.closed(&mut store, &closed);
             }
         }
     }
 
     /// Closes an episode that was reported before the restart.
-    fn closed(&mut self, store: &mut EpisodeStore, line: &ClosedLine) {
+    fn closed(&mut self, store: &mut EpisodeStore, line: &ClosedEpisodeLine) {
         let Some(root) = line.root() else { return };
-        let is_it = |number: &u64| store.get(*number).is_some_and(|t| t.ids().root == root);
-        if let Some(at) = self.unreported.iter().position(is_it) {
+        let unreported = self.unreported.iter().position(|number| {
+            let episode = store.get(*number);
+            episode.is_some_and(|episode| episode.ids().root == root)
+        });
+        if let Some(at) = unreported {
             let number = self.unreported.remove(at);
             let pod = store.get(number).map(|t| t.pod.clone());
             if let (Some(at), Some(pod)) = (line.deleted, pod) {

@@ -10,23 +10,25 @@ use super::*;
 use crate::cri::status::Code;
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::episode_store::{EpisodeStore, Exit, Limits, Noted, SandboxEnd};
+use crate::lifecycle::episode_store::{
+    EpisodeStore, ExitChange, ExitRecord, SandboxEnd, StoreLimits,
+};
 use crate::lifecycle::kubelet::syncs::PodSync;
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::script::{at, pod};
-use crate::lifecycle::usual::Usual;
-use crate::lifecycle::view::State;
+use crate::lifecycle::usual::UsualDurations;
+use crate::lifecycle::view::EpisodeState;
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 
 fn store() -> EpisodeStore {
     EpisodeStore::new(
-        Limits {
+        StoreLimits {
             episodes: 100,
             quiet: 10_000_000,
             give_up: 1_800_000_000,
         },
-        Usual::default(),
+        UsualDurations::default(),
     )
 }
 
@@ -51,14 +53,14 @@ fn state(max_bytes: u64) -> Dir {
 
 impl Dir {
     fn write(&self, lines: &[JournalLine<'_>]) {
-        let journal = Journal::start(self.files.clone(), &self.drops).expect("thread");
+        let journal = JournalWriter::start(self.files.clone(), &self.drops).expect("thread");
         for line in lines {
             journal.write(line);
         }
         journal.close();
     }
 
-    fn replay(&self) -> (EpisodeStore, Replayed) {
+    fn replay(&self) -> (EpisodeStore, ReplayResult) {
         let store = Mutex::new(store());
         let (replayed, result) = replay(&self.files, &store);
         result.expect("readable");
@@ -87,7 +89,7 @@ fn lines(calls: &[EpisodeCall]) -> Vec<JournalLine<'_>> {
 
 #[test]
 fn a_story_goes_on_where_it_was() {
-    let state = state(MAX_BYTES);
+    let state = state(MAX_FILE_LEN);
     let calls = calls();
     state.write(&lines(&calls));
     let (mut again, replayed) = state.replay();
@@ -109,7 +111,7 @@ fn a_story_goes_on_where_it_was() {
             .collect::<Vec<_>>()
     };
     assert_eq!(view(&again), view(&whole));
-    assert_eq!(view(&again)[0].state, State::Ok);
+    assert_eq!(view(&again)[0].state, EpisodeState::Ok);
     let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
     assert_eq!(mode(&state.files.dir), 0o700);
     assert_eq!(mode(&state.files.newer()), 0o600);
@@ -118,7 +120,7 @@ fn a_story_goes_on_where_it_was() {
 
 #[test]
 fn what_was_told_is_not_told_again() {
-    let (state, pod) = (state(MAX_BYTES), pod("a"));
+    let (state, pod) = (state(MAX_FILE_LEN), pod("a"));
     let mut calls = calls();
     calls.push(pod.start(("app", 0), 14_000, 100));
     let mut before = store();
@@ -127,7 +129,7 @@ fn what_was_told_is_not_told_again() {
     });
     let root = before.get(0).expect("an episode").ids().root;
     // Reported after the quiet period; then the pod is stopped, and the process is killed before that episode is reported.
-    let closed = JournalLine::closed(root, State::Ok, at(30_000), None);
+    let closed = JournalLine::closed(root, EpisodeState::Ok, at(30_000), None);
     let stop = [pod.stop(60_000, 2000)];
     let all = lines(&calls)
         .into_iter()
@@ -136,14 +138,14 @@ fn what_was_told_is_not_told_again() {
     state.write(&all.collect::<Vec<_>>());
     let (mut store, replayed) = state.replay();
     assert_eq!(replayed.unreported, [1]);
-    assert_eq!(store.get(0).map(|t| t.state), Some(State::Ok));
+    assert_eq!(store.get(0).map(|t| t.state), Some(EpisodeState::Ok));
     store.tick(at(100_000), &[]);
     assert_eq!(store.take_closed(), [0; 0]);
 }
 
 #[test]
 fn what_a_call_ended_is_told_if_it_was_not() {
-    let (state, pod) = (state(MAX_BYTES), pod("a"));
+    let (state, pod) = (state(MAX_FILE_LEN), pod("a"));
     let calls = [pod.run(0, 100), pod.stop(5000, 100)];
     state.write(&lines(&calls));
     let (_, replayed) = state.replay();
@@ -155,25 +157,25 @@ fn what_a_call_ended_is_told_if_it_was_not() {
     });
     let root = |number| before.get(number).expect("an episode").ids().root;
     state.write(&[
-        JournalLine::closed(root(0), State::Failed, at(5100), None),
-        JournalLine::closed(root(1), State::Ok, at(5100), None),
+        JournalLine::closed(root(0), EpisodeState::Failed, at(5100), None),
+        JournalLine::closed(root(1), EpisodeState::Ok, at(5100), None),
     ]);
     let (store, replayed) = state.replay();
     assert_eq!(replayed.unreported, [0; 0]);
-    assert_eq!(store.get(0).map(|t| t.state), Some(State::Failed));
+    assert_eq!(store.get(0).map(|t| t.state), Some(EpisodeState::Failed));
 }
 
 #[test]
 fn ends_of_containers_are_known_again() {
-    let (state, pod) = (state(MAX_BYTES), pod("a"));
-    let exit = Exit {
+    let (state, pod) = (state(MAX_FILE_LEN), pod("a"));
+    let exit = ExitRecord {
         container: "app".into(),
         attempt: 1,
         code: 137,
         reason: ExitReason::OomKilled,
         ran: 5,
         at: at(900),
-        ordered: false,
+        stop_requested: false,
         oom_kills: 0,
         oom_at: None,
         evicted: None,
@@ -191,19 +193,22 @@ fn ends_of_containers_are_known_again() {
         store.get(0).map(|t| t.exits.clone()),
         Some(vec![exit.clone()])
     );
-    assert_eq!(store.note_exit(&pod.0, Some("c1"), exit), Noted::Nothing);
+    assert_eq!(
+        store.note_exit(&pod.0, Some("c1"), exit),
+        ExitChange::Nothing
+    );
 }
 
 #[test]
 fn what_events_told_is_known_again() {
-    let (state, pod) = (state(MAX_BYTES), pod("a"));
+    let (state, pod) = (state(MAX_FILE_LEN), pod("a"));
     let calls = [
         pod.run(0, 100),
         pod.create(("app", 0), 200, 10),
         pod.start(("app", 0), 300, 10),
     ];
     let app = calls[2].container.clone().expect("a container");
-    let exit = Exit {
+    let exit = ExitRecord {
         node_restarted: None,
         by_event: true,
         ran: 0,
@@ -234,7 +239,7 @@ fn what_events_told_is_known_again() {
 
 #[test]
 fn a_crash_loop_is_known_again() {
-    let (state, pod) = (state(MAX_BYTES), pod("a"));
+    let (state, pod) = (state(MAX_FILE_LEN), pod("a"));
     let (mut before, mut calls) = (store(), vec![pod.run(0, 100)]);
     for n in 0..3 {
         let from = 200 + u64::from(n) * 20_000;
@@ -246,14 +251,14 @@ fn a_crash_loop_is_known_again() {
     for call in &calls {
         before.apply(call.clone());
     }
-    let exit = |attempt, ended| Exit {
+    let exit = |attempt, ended| ExitRecord {
         container: "app".into(),
         attempt,
         code: 1,
         reason: ExitReason::Error,
         ran: 100_000,
         at: at(ended),
-        ordered: false,
+        stop_requested: false,
         oom_kills: 0,
         oom_at: None,
         evicted: None,
@@ -285,7 +290,7 @@ fn a_crash_loop_is_known_again() {
 /// For instance a missing Secret, which no CRI call shows.
 #[test]
 fn failures_of_the_kubelet_are_known_again() {
-    let (state, pod) = (state(MAX_BYTES), pod("a"));
+    let (state, pod) = (state(MAX_FILE_LEN), pod("a"));
     let calls = [pod.run(0, 100)];
     let mut before = store();
     before.apply(calls[0].clone());
@@ -325,7 +330,7 @@ fn failures_of_the_kubelet_are_known_again() {
 
 #[test]
 fn damage_costs_the_damaged_lines_only() {
-    let state = state(MAX_BYTES);
+    let state = state(MAX_FILE_LEN);
     state.write(&lines(&calls()));
     let file = state.files.newer();
     let text = fs::read(&file).expect("there");
@@ -381,7 +386,7 @@ fn it_does_not_grow() {
 fn a_disk_that_takes_nothing_costs_lines_only() {
     let drops = Arc::new(Drops::default());
     // Every write to `/dev/full` fails with ENOSPC.
-    let full = Journal::start_in(Path::new("/dev/full"), &drops).expect("thread");
+    let full = JournalWriter::start_in(Path::new("/dev/full"), &drops).expect("thread");
     for line in lines(&calls()) {
         full.write(&line);
     }
@@ -391,11 +396,11 @@ fn a_disk_that_takes_nothing_costs_lines_only() {
 
 #[test]
 fn a_directory_that_cannot_be_made_costs_lines_only() {
-    let state = state(MAX_BYTES);
+    let state = state(MAX_FILE_LEN);
     fs::write(&state.files.dir, "a file").expect("write");
     state.write(&lines(&calls()));
     assert_eq!(state.drops.count(DropReason::JournalFailed), 5);
     let (replayed, result) = replay(&state.files, &Mutex::new(store()));
-    assert_eq!(replayed, Replayed::default());
+    assert_eq!(replayed, ReplayResult::default());
     assert!(result.is_err());
 }

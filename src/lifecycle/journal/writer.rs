@@ -1,4 +1,4 @@
-//! Writes the journal, on a thread of its own: a hanging disk blocks no other thread.
+//! Writes the journal on a separate thread: a hanging disk blocks no other thread.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -15,37 +15,38 @@ use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 
 /// Length of the queue, in lines.
-const WAITING: usize = 1024;
-/// Most bytes per write.
-const BATCH: usize = 64 << 10;
-/// Minimum interval between two warnings about a failing disk, and between two attempts to open the file.
-const AGAIN: Duration = Duration::from_secs(60);
-const REOPEN: Duration = Duration::from_secs(1);
-/// The thread needs little stack.
-const STACK: usize = 128 << 10;
+const QUEUE_LEN: usize = 1024;
+/// Upper bound of bytes per write.
+const MAX_BATCH_LEN: usize = 64 << 10;
+/// Minimum interval between two warnings about a failing disk.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
+/// Minimum interval between two attempts to open the file.
+const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
+/// Stack of the thread, in bytes.
+const STACK_LEN: usize = 128 << 10;
 
 /// The queue of the writing thread.
 #[derive(Debug)]
-pub(crate) struct Journal {
+pub(crate) struct JournalWriter {
     lines: SyncSender<Vec<u8>>,
     thread: JoinHandle<()>,
     drops: Arc<Drops>,
 }
 
-impl Journal {
+impl JournalWriter {
     /// Starts the thread, which creates the directory (mode 0700) and the file if they are missing.
     ///
     /// # Errors
     /// If the thread cannot be started.
     pub(crate) fn start(files: JournalFiles, drops: &Arc<Drops>) -> io::Result<Self> {
-        Self::spawn(Disk::new(files, Arc::clone(drops)), drops)
+        Self::spawn(JournalDisk::new(files, Arc::clone(drops)), drops)
     }
 
-    fn spawn(mut disk: Disk, drops: &Arc<Drops>) -> io::Result<Self> {
-        let (lines, waiting) = sync_channel(WAITING);
+    fn spawn(mut disk: JournalDisk, drops: &Arc<Drops>) -> io::Result<Self> {
+        let (lines, waiting) = sync_channel(QUEUE_LEN);
         let thread = thread::Builder::new()
             .name("journal".to_owned())
-            .stack_size(STACK)
+            .stack_size(STACK_LEN)
             .spawn(move || disk.run(&waiting))?;
         Ok(Self {
             lines,
@@ -58,8 +59,8 @@ impl Journal {
     #[cfg(test)]
     pub(crate) fn start_in(file: &std::path::Path, drops: &Arc<Drops>) -> io::Result<Self> {
         let dir = file.parent().unwrap_or(file).to_owned();
-        let max_bytes = super::MAX_BYTES;
-        let mut disk = Disk::new(JournalFiles { dir, max_bytes }, Arc::clone(drops));
+        let max_bytes = super::MAX_FILE_LEN;
+        let mut disk = JournalDisk::new(JournalFiles { dir, max_bytes }, Arc::clone(drops));
         disk.file = Some(OpenOptions::new().append(true).open(file)?);
         disk.opened = Some(Instant::now());
         Self::spawn(disk, drops)
@@ -85,18 +86,19 @@ impl Journal {
 }
 
 /// The current file.
-struct Disk {
+struct JournalDisk {
     files: JournalFiles,
     drops: Arc<Drops>,
     file: Option<File>,
     size: u64,
-    /// Whether the last line may be incomplete.
+    /// Set if the last line may be incomplete.
     torn: bool,
     opened: Option<Instant>,
-    complained: Option<Instant>,
+    /// Time of the last warning.
+    warned: Option<Instant>,
 }
 
-impl Disk {
+impl JournalDisk {
     fn new(files: JournalFiles, drops: Arc<Drops>) -> Self {
         Self {
             files,
@@ -105,13 +107,13 @@ impl Disk {
             size: 0,
             torn: false,
             opened: None,
-            complained: None,
+            warned: None,
         }
     }
 
     fn run(&mut self, lines: &Receiver<Vec<u8>>) {
         while let Ok(mut batch) = lines.recv() {
-            while batch.len() < BATCH
+            while batch.len() < MAX_BATCH_LEN
                 && let Ok(line) = lines.try_recv()
             {
                 batch.extend_from_slice(&line);
@@ -122,18 +124,18 @@ impl Disk {
                 let left = batch.iter().skip(written);
                 let lost = left.filter(|byte| **byte == b'\n').count();
                 self.drops.add(DropReason::JournalFailed, lost);
-                self.complain(&error);
+                self.warn(&error);
             }
         }
     }
 
-    /// Adds the bytes written to `written`, also on errors.
+    /// Writes a batch. Adds the number of bytes written to `written`, also on errors.
     fn write(&mut self, batch: &[u8], written: &mut usize) -> io::Result<()> {
         if self.file.is_none() {
             self.open()?;
         }
         if self.size > 0 && self.size + batch.len() as u64 > self.files.max_bytes {
-            self.turn_over()?;
+            self.rotate()?;
             self.open()?;
         }
         let Some(file) = &mut self.file else {
@@ -153,7 +155,7 @@ impl Disk {
     }
 
     fn open(&mut self) -> io::Result<()> {
-        if self.opened.is_some_and(|at| at.elapsed() < REOPEN) {
+        if self.opened.is_some_and(|at| at.elapsed() < REOPEN_INTERVAL) {
             return Err(io::Error::other("it failed a moment ago"));
         }
         self.opened = Some(Instant::now());
@@ -172,7 +174,7 @@ impl Disk {
         Ok(())
     }
 
-    fn turn_over(&mut self) -> io::Result<()> {
+    fn rotate(&mut self) -> io::Result<()> {
         self.file = None;
         self.opened = None;
         match fs::rename(self.files.newer(), self.files.older()) {
@@ -184,11 +186,14 @@ impl Disk {
         }
     }
 
-    fn complain(&mut self, error: &io::Error) {
-        if self.complained.is_some_and(|at| at.elapsed() < AGAIN) {
+    fn warn(&mut self, error: &io::Error) {
+        if self
+            .warned
+            .is_some_and(|at| at.elapsed() < WARNING_INTERVAL)
+        {
             return;
         }
-        self.complained = Some(Instant::now());
+        self.warned = Some(Instant::now());
         tracing::warn!(
             event = "story.journal",
             file.path = %self.files.newer().display(),
@@ -198,7 +203,7 @@ impl Disk {
     }
 }
 
-/// As `write_all`, and counts the bytes written.
+/// Writes a batch, and counts the bytes written.
 fn write_counted(file: &mut File, batch: &[u8], written: &mut usize) -> io::Result<()> {
     while let Some(rest) = batch.get(*written..).filter(|rest| !rest.is_empty()) {
         match file.write(rest) {

@@ -11,8 +11,8 @@ use crate::cri::status::Code;
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::lifecycle) enum ExecResult {
-    /// With this exit code.
+pub(crate) enum ExecResult {
+    /// It exited with this code.
     Exit(i32),
     /// It was killed at its timeout.
     TimedOut,
@@ -24,7 +24,7 @@ pub(in crate::lifecycle) enum ExecResult {
 
 impl ExecResult {
     /// The result of an ExecSync that has ended.
-    pub(in crate::lifecycle) fn of(record: &CallRecord) -> Self {
+    pub(crate) fn from_record(record: &CallRecord) -> Self {
         let code = record.outcome().map(|outcome| outcome.code);
         match record.facts {
             CallFacts::Exec {
@@ -38,7 +38,7 @@ impl ExecResult {
     }
 
     /// Returns whether it succeeded.
-    pub(in crate::lifecycle) fn is_good(self) -> bool {
+    pub(crate) fn is_good(self) -> bool {
         self == Self::Exit(0)
     }
 }
@@ -63,12 +63,12 @@ pub(super) fn timeout(record: &CallRecord) -> Option<u32> {
 }
 
 /// Returns whether the call runs a hook of a container.
-pub(in crate::lifecycle) fn is_hook(record: &CallRecord) -> bool {
+pub(crate) fn is_hook(record: &CallRecord) -> bool {
     timeout(record) == Some(0)
 }
 
 /// Returns whether the call runs a probe of a container.
-pub(in crate::lifecycle) fn is_probe(record: &CallRecord) -> bool {
+pub(crate) fn is_probe(record: &CallRecord) -> bool {
     timeout(record).is_some_and(|timeout| timeout > 0)
 }
 
@@ -85,13 +85,13 @@ mod tests {
         let late = web
             .probe(("app", 0), 0, 1000)
             .fails(Code::DeadlineExceeded, "command timed out");
-        assert_eq!(ExecResult::of(&late), ExecResult::TimedOut);
+        assert_eq!(ExecResult::from_record(&late), ExecResult::TimedOut);
         let cancelled = web.hook(("app", 0), 0, 3000).cancelled();
-        assert_eq!(ExecResult::of(&cancelled), ExecResult::Cancelled);
+        assert_eq!(ExecResult::from_record(&cancelled), ExecResult::Cancelled);
         let refused = web
             .probe(("app", 0), 0, 10)
             .fails(Code::NotFound, "no such container");
-        assert_eq!(ExecResult::of(&refused), ExecResult::Error);
+        assert_eq!(ExecResult::from_record(&refused), ExecResult::Error);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Images that the kubelet looked for, did not find, and has not pulled: with `imagePullPolicy: Never` it makes no other call.
 //!
-//! ImageStatus names no pod. A pod is told by the time: the kubelet looks for the image right after it has made the sandbox. A
-//! look that could be for either of two pods is for none.
+//! ImageStatus names no pod. The time shows which pod it is for: the kubelet looks for the image right after it has made the sandbox. A
+//! lookup that could be for either of two pods counts for neither.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,68 +10,69 @@ use crate::call::{CallRecord, Client, Ending};
 use crate::cri::Method;
 use crate::cri::status::code_name;
 
-/// Most images that are remembered.
-const MOST: usize = 64;
+/// Number of images that are remembered.
+const MAX_MISSING_IMAGES: usize = 64;
 /// The kubelet looks for the image this soon after the last call for the pod, in microseconds.
-pub(in crate::lifecycle) const AT_ONCE: u64 = 500_000;
+pub(crate) const LOOKUP_FOLLOWS_SANDBOX_WITHIN: u64 = 500_000;
 /// Size of a response without an image, in bytes: the header of its gRPC frame.
-const EMPTY: u64 = 5;
+const EMPTY_RESPONSE_BYTES: u64 = 5;
 
-/// An image that is absent. Times in microseconds since 1970.
+/// An image that the kubelet did not find and has not pulled. Times in microseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct Absent {
-    pub(in crate::lifecycle) image: Arc<str>,
+pub(crate) struct MissingImage {
+    pub(crate) image: Arc<str>,
     /// The number of the episode of the pod that waits for it.
-    pub(in crate::lifecycle) episode: u64,
-    pub(in crate::lifecycle) first: u64,
-    pub(in crate::lifecycle) last: u64,
-    /// How often the kubelet looked for it.
-    pub(in crate::lifecycle) times: u32,
+    pub(crate) episode: u64,
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    /// Number of lookups by the kubelet.
+    pub(crate) times: u32,
     /// The last error, if the runtime could not look it up.
-    pub(in crate::lifecycle) error: Option<Arc<str>>,
+    pub(crate) error: Option<Arc<str>>,
 }
 
-/// What the kubelet found when it looked for an image.
+/// A lookup of the kubelet that found no image.
 #[derive(Clone, Debug)]
-pub struct NoImage {
+pub struct FailedImageLookup {
     image: Arc<str>,
-    /// In microseconds since 1970.
-    pub(in crate::lifecycle) at: u64,
+    /// The end of the lookup, in microseconds since 1970.
+    pub(crate) at: u64,
     error: Option<Arc<str>>,
 }
 
-impl NoImage {
-    /// Of a call that has ended; `None` for other calls, and if the image is there.
-    pub(in crate::lifecycle) fn of(record: &CallRecord) -> Option<Self> {
-        let is_it = record.method == Method::ImageStatus && record.peer.client == Client::Kubelet;
+impl FailedImageLookup {
+    /// The lookup that this ended call made; `None` for other calls, and if the image is there.
+    pub(crate) fn from_record(record: &CallRecord) -> Option<Self> {
+        let is_lookup =
+            record.method == Method::ImageStatus && record.peer.client == Client::Kubelet;
         let failed = record.has_ended(Ending::Error);
-        let is_absent = record.is_good() && record.response_bytes == EMPTY;
+        let is_absent = record.is_good() && record.response_bytes == EMPTY_RESPONSE_BYTES;
         let image = record
             .image
             .clone()
-            .filter(|_| is_it && (failed || is_absent))?;
+            .filter(|_| is_lookup && (failed || is_absent))?;
         let outcome = record.outcome()?;
-        let error = outcome.message.as_deref().unwrap_or_default();
-        let error = || format!("{} {error}", code_name(outcome.code)).into();
+        let message = outcome.message.as_deref().unwrap_or_default();
+        let error = failed.then(|| format!("{} {message}", code_name(outcome.code)).into());
         Some(Self {
             image,
             at: record.end_us(),
-            error: failed.then(error),
+            error,
         })
     }
 }
 
-/// See the module documentation.
+/// The images that the kubelet did not find, by the episode that waits for them.
 #[derive(Clone, Debug, Default)]
-pub(in crate::lifecycle) struct AbsentImages(VecDeque<Absent>);
+pub(crate) struct MissingImages(VecDeque<MissingImage>);
 
-impl AbsentImages {
-    /// The kubelet did not find it; `episode`: right after it had made the sandbox of that start.
-    pub(in crate::lifecycle) fn note(&mut self, found: NoImage, episode: Option<u64>) {
-        let NoImage { image, at, error } = found;
-        let is_known = |it: &Absent| it.image == image && Some(it.episode) == episode;
-        let is_new = !self.0.iter().any(is_known);
-        for known in self.0.iter_mut().filter(|it| it.image == image) {
+impl MissingImages {
+    /// Notes a lookup without an image. `episode`: the start whose sandbox the kubelet had just made.
+    pub(crate) fn note(&mut self, found: FailedImageLookup, episode: Option<u64>) {
+        let FailedImageLookup { image, at, error } = found;
+        let mut is_new = true;
+        for known in self.0.iter_mut().filter(|known| known.image == image) {
+            is_new &= Some(known.episode) != episode;
             known.times += 1;
             known.last = known.last.max(at);
             known.error.clone_from(&error);
@@ -79,10 +80,10 @@ impl AbsentImages {
         let Some(episode) = episode.filter(|_| is_new) else {
             return;
         };
-        if self.0.len() >= MOST {
+        if self.0.len() >= MAX_MISSING_IMAGES {
             self.0.pop_front();
         }
-        self.0.push_back(Absent {
+        self.0.push_back(MissingImage {
             image,
             episode,
             first: at,
@@ -92,21 +93,21 @@ impl AbsentImages {
         });
     }
 
-    /// It is pulled.
-    pub(in crate::lifecycle) fn forget(&mut self, image: &str) {
-        self.0.retain(|it| *it.image != *image);
+    /// Forgets an image that is pulled.
+    pub(crate) fn forget(&mut self, image: &str) {
+        self.0.retain(|missing| *missing.image != *image);
     }
 
-    /// All of them.
-    pub(in crate::lifecycle) fn all(&self) -> Vec<Absent> {
+    /// All missing images.
+    pub(crate) fn all(&self) -> Vec<MissingImage> {
         self.0.iter().cloned().collect()
     }
 }
 
 #[cfg(test)]
-impl NoImage {
+impl FailedImageLookup {
     /// For tests of other modules.
-    pub(in crate::lifecycle) fn new(image: &str, at: u64, error: Option<&str>) -> Self {
+    pub(crate) fn new(image: &str, at: u64, error: Option<&str>) -> Self {
         Self {
             image: image.into(),
             at,
@@ -121,19 +122,19 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    fn no_image(image: &str, at: u64) -> NoImage {
-        NoImage::new(image, at, None)
+    fn no_image(image: &str, at: u64) -> FailedImageLookup {
+        FailedImageLookup::new(image, at, None)
     }
 
     #[test]
     fn an_image_that_is_pulled_is_not_absent() {
-        let mut images = AbsentImages::default();
+        let mut images = MissingImages::default();
         images.note(no_image("a:1", SECOND), Some(7));
         images.note(no_image("b:1", 2 * SECOND), Some(8));
         images.note(no_image("c:1", 2 * SECOND), None);
         images.note(no_image("a:1", 14 * SECOND), None);
         images.forget("b:1");
-        let expected = Absent {
+        let expected = MissingImage {
             image: "a:1".into(),
             episode: 7,
             first: SECOND,
@@ -142,21 +143,21 @@ mod tests {
             error: None,
         };
         assert_eq!(images.all(), [expected]);
-        for n in 0..2 * MOST {
+        for n in 0..2 * MAX_MISSING_IMAGES {
             images.note(no_image(&n.to_string(), SECOND), Some(9));
         }
-        assert_eq!(images.all().len(), MOST);
+        assert_eq!(images.all().len(), MAX_MISSING_IMAGES);
     }
 
     #[test]
     fn each_pod_that_waits_for_an_image_is_known() {
-        let mut images = AbsentImages::default();
+        let mut images = MissingImages::default();
         images.note(no_image("a:1", SECOND), Some(7));
         images.note(no_image("a:1", 100 * SECOND), Some(8));
         let known: Vec<_> = images
             .all()
             .iter()
-            .map(|it| (it.episode, it.first))
+            .map(|missing| (missing.episode, missing.first))
             .collect();
         assert_eq!(known, [(7, SECOND), (8, 100 * SECOND)]);
     }

@@ -1,5 +1,5 @@
-//! What the kubelet does itself, as far as its calls show it: when it saw a pod, its probes and hooks, the pulls that it
-//! queues, and its relist; and the spans of its work on pods, if it exports them.
+//! The kubelet's own work as its calls show it: the time at which it saw a pod, its probes and hooks, the pulls that it queues, and
+//! its relist; and the spans of its work on pods, if it exports them.
 
 pub(super) mod execs;
 pub(super) mod images;

@@ -8,54 +8,54 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use self::rhythm::TwoSeries;
+use self::rhythm::TwoProbeSeries;
 use super::execs::{ExecResult, timeout};
 use crate::call::CallRecord;
 use crate::lifecycle::view;
 
 /// Most containers whose probes are remembered; a node runs some hundred.
-const CONTAINERS: usize = 1024;
+const MAX_PROBED_CONTAINERS: usize = 1024;
 /// Most probes per container: a liveness, a readiness and a startup probe, and one after a change.
-const PROBES: usize = 4;
+const MAX_PROBES_PER_CONTAINER: usize = 4;
 /// Most results per probe.
-const RESULTS: usize = 8;
-/// The kubelet kills a container this soon after the probe that failed once too often, or begins its preStop hook, in microseconds.
-const REACTION: u64 = 2_000_000;
-/// A preStop hook that is no exec takes up to this time, in microseconds: the grace period by default.
-const HOOK: u64 = 30_000_000;
+const MAX_RESULTS_PER_PROBE: usize = 8;
+/// The kubelet stops a container, or begins its preStop hook, this soon after the probe that failed once too often, in microseconds.
+const STOP_FOLLOWS_PROBE_WITHIN: u64 = 2_000_000;
+/// A preStop hook other than exec takes up to this time, in microseconds: the grace period by default.
+const MAX_PRE_STOP_HOOK: u64 = 30_000_000;
 /// How late the kubelet may run a probe, in microseconds.
-const LATE: u64 = 1_000_000;
+const MAX_PROBE_DELAY: u64 = 1_000_000;
 
 /// An exec probe that had failed before its container was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::lifecycle) struct FailedProbe {
+pub(crate) struct FailedProbe {
     /// The last result.
-    pub(in crate::lifecycle) result: ExecResult,
+    pub(crate) result: ExecResult,
     /// Failures in a row.
-    pub(in crate::lifecycle) in_a_row: u32,
-    /// What shows that it was the reason.
-    #[serde(default, skip_serializing_if = "Evidence::is_at_once")]
-    pub(in crate::lifecycle) evidence: Evidence,
-    /// From its last failure to the stop, or to the preStop hook before it, in microseconds.
+    pub(crate) in_a_row: u32,
+    /// Evidence that it was the reason for the stop.
+    #[serde(default, skip_serializing_if = "KillEvidence::is_at_once")]
+    pub(crate) evidence: KillEvidence,
+    /// From the last failure to the stop, or to the preStop hook before the stop, in microseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub(in crate::lifecycle) before: u64,
+    pub(crate) before: u64,
 }
 
-/// What shows that a failed probe was the reason of a stop, the best first.
+/// Evidence that a failed probe was the reason for a stop, the best first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::lifecycle) enum Evidence {
+pub(crate) enum KillEvidence {
     /// The stop, or a hook before it, followed at once.
     #[default]
     AtOnce,
-    /// It was due and was not run again: the kubelet runs a liveness or startup probe no more once it has led to a kill. That of a pod
-    /// that is deleted it does not run either.
+    /// The probe was due and was not run again: the kubelet no longer runs a liveness or startup probe that has led to a kill, nor one of a
+    /// deleted pod.
     GivenUp,
-    /// Nothing. Another reason is as likely.
+    /// No evidence: another reason is as likely.
     Weak,
 }
 
-impl Evidence {
+impl KillEvidence {
     fn is_at_once(&self) -> bool {
         *self == Self::AtOnce
     }
@@ -67,13 +67,13 @@ fn is_zero(time: &u64) -> bool {
 
 /// A run of a probe. Times in microseconds since 1970.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct ProbeRun {
     began: u64,
     ended: u64,
     result: ExecResult,
 }
 
-impl Run {
+impl ProbeRun {
     /// Returns whether it counts as a failure. The kubelet ignores a probe that could not be run or was broken off.
     fn is_failure(&self) -> bool {
         match self.result {
@@ -91,31 +91,31 @@ impl Run {
 
 /// A probe of a container.
 #[derive(Clone, Debug)]
-struct Probe {
+struct ExecProbe {
     /// The size of its request and its timeout in seconds.
     key: (u64, u32),
-    /// In microseconds, if it is told by it from another one with the same key.
+    /// Period in microseconds; set only when it is needed to tell two probes with the same key apart.
     period: Option<u64>,
     runs: u64,
     failed: u64,
     failed_in_a_row: u32,
     /// The longest series of failures after which it was run once more, since it first succeeded.
     tolerated: u32,
-    /// The same before it first succeeded: it may have been the startup probe until then.
+    /// The longest series of failures before it first succeeded. Until then it may have been the startup probe.
     at_first: u32,
-    /// Whether it is two probes.
+    /// True if these are the runs of two probes that cannot be told apart.
     is_shared: bool,
-    last: VecDeque<Run>,
+    last: VecDeque<ProbeRun>,
 }
 
 /// The probes of containers, by container id.
 #[derive(Clone, Debug, Default)]
-pub(in crate::lifecycle) struct Probes {
-    containers: HashMap<Arc<str>, Vec<Probe>>,
+pub(crate) struct ContainerProbes {
+    containers: HashMap<Arc<str>, Vec<ExecProbe>>,
     order: VecDeque<Arc<str>>,
 }
 
-impl Probe {
+impl ExecProbe {
     fn new(key: (u64, u32)) -> Self {
         Self {
             key,
@@ -130,35 +130,34 @@ impl Probe {
         }
     }
 
-    fn note(&mut self, run: Run) {
+    fn note(&mut self, run: ProbeRun) {
         let is_first = self.runs == u64::from(self.failed_in_a_row);
-        let survived = match is_first {
-            true => &mut self.at_first,
-            false => &mut self.tolerated,
-        };
-        *survived = self.failed_in_a_row.max(*survived);
+        if is_first {
+            self.at_first = self.at_first.max(self.failed_in_a_row);
+        } else {
+            self.tolerated = self.tolerated.max(self.failed_in_a_row);
+        }
         self.runs += 1;
         self.is_shared |= self.last.iter().any(|other| other.overlaps(&run));
-        match run.result.is_good() {
-            true => self.failed_in_a_row = 0,
-            false => {
-                self.failed += 1;
-                self.failed_in_a_row = self.failed_in_a_row.saturating_add(1);
-            }
+        if run.result.is_good() {
+            self.failed_in_a_row = 0
+        } else {
+            self.failed += 1;
+            self.failed_in_a_row = self.failed_in_a_row.saturating_add(1);
         }
-        if self.last.len() >= RESULTS {
+        if self.last.len() >= MAX_RESULTS_PER_PROBE {
             self.last.pop_front();
         }
         self.last.push_back(run);
     }
 
-    /// Divides it, if its runs are those of two probes: it keeps those of one, and returns the other. Runs that are no longer
-    /// remembered are not counted any more, since it is not known whose they were.
+    /// Divides the runs of two probes: keeps those of one, and returns the other. `None` if it is one probe. Runs that are no longer
+    /// remembered are not counted any more, since they may be those of either.
     fn divide(&mut self) -> Option<Self> {
         if self.is_shared || self.period.is_some() {
             return None;
         }
-        let two = TwoSeries::of(self.last.make_contiguous())?;
+        let two = TwoProbeSeries::from_runs(self.last.make_contiguous())?;
         if two.are_close() {
             self.is_shared = true;
             return None;
@@ -173,7 +172,7 @@ impl Probe {
         Some(other)
     }
 
-    /// Adds what was taken for another probe.
+    /// Adds the runs that were taken for those of another probe.
     fn join(&mut self, other: Self) {
         self.period = None;
         self.is_shared = true;
@@ -181,7 +180,8 @@ impl Probe {
         self.failed += other.failed;
         self.last.extend(other.last);
         self.last.make_contiguous().sort_by_key(|run| run.ended);
-        self.last.drain(..self.last.len().saturating_sub(RESULTS));
+        self.last
+            .drain(..self.last.len().saturating_sub(MAX_RESULTS_PER_PROBE));
     }
 
     /// How far a run that began at this time is from the rhythm of the probe, in microseconds.
@@ -193,7 +193,7 @@ impl Probe {
         late.min(period.saturating_sub(late))
     }
 
-    /// Returns whether it can have run at this time again.
+    /// Returns whether it can have run again at this time.
     fn is_due(&self, began: u64) -> bool {
         let (Some(period), Some(last)) = (self.period, self.last.back()) else {
             return true;
@@ -201,34 +201,38 @@ impl Probe {
         began.saturating_sub(last.began) > period / 2
     }
 
-    /// How it had failed before a stop that began at `at`; `None` if it was not the reason. `until`: up to when the container is known to
-    /// have been up.
+    /// Its failure before a stop that began at `at`; `None` if it was not the reason for the stop. `until`: the container is known to have
+    /// been up until then.
     fn failed_before(&self, at: u64, until: u64) -> Option<FailedProbe> {
-        let before = || self.last.iter().rev().filter(|run| run.ended <= at);
-        let last = before().next().filter(|run| run.is_failure())?;
+        let before = self.last.iter().rev().filter(|run| run.ended <= at);
+        let last = before.clone().next().filter(|run| run.is_failure())?;
         let gap = at - last.ended;
         if self.is_shared {
-            let in_a_row = before().take_while(|run| run.is_failure()).count();
+            let in_a_row = before.take_while(|run| run.is_failure()).count();
             let in_a_row = u32::try_from(in_a_row.div_ceil(2)).unwrap_or(u32::MAX);
             let failed = FailedProbe {
                 result: last.result,
                 in_a_row,
-                evidence: Evidence::Weak,
+                evidence: KillEvidence::Weak,
                 before: gap,
             };
-            return (gap <= REACTION).then_some(failed);
+            return (gap <= STOP_FOLLOWS_PROBE_WITHIN).then_some(failed);
         }
-        // A readiness probe, which kills nothing, goes on, and also after as many failures.
+        // A readiness probe kills nothing: it goes on after this stop, or went on after as many failures.
         let goes_on = self.last.back().is_some_and(|run| run.ended > at);
         if goes_on || self.failed_in_a_row <= self.tolerated {
             return None;
         }
-        let is_at_once = gap <= REACTION && self.failed_in_a_row > self.at_first_over();
-        let evidence = match is_at_once {
-            true => Evidence::AtOnce,
-            false if self.is_overdue(last, until) => Evidence::GivenUp,
-            false if gap <= HOOK => Evidence::Weak,
-            false => return None,
+        let is_at_once =
+            gap <= STOP_FOLLOWS_PROBE_WITHIN && self.failed_in_a_row > self.at_first_over();
+        let evidence = if is_at_once {
+            KillEvidence::AtOnce
+        } else if self.is_overdue(last, until) {
+            KillEvidence::GivenUp
+        } else if gap <= MAX_PRE_STOP_HOOK {
+            KillEvidence::Weak
+        } else {
+            return None;
         };
         Some(FailedProbe {
             result: last.result,
@@ -240,28 +244,31 @@ impl Probe {
 
     /// The failures before it first succeeded; 0 if it never did.
     fn at_first_over(&self) -> u32 {
-        match self.runs > u64::from(self.failed_in_a_row) {
-            true => self.at_first,
-            false => 0,
+        if self.runs > u64::from(self.failed_in_a_row) {
+            self.at_first
+        } else {
+            0
         }
     }
 
     /// Returns whether it should have been run again by this time.
-    fn is_overdue(&self, last: &Run, until: u64) -> bool {
-        let runs = || self.last.iter();
-        let periods = runs().zip(runs().skip(1));
+    fn is_overdue(&self, last: &ProbeRun, until: u64) -> bool {
+        let periods = self.last.iter().zip(self.last.iter().skip(1));
         let period = periods
             .map(|(one, next)| next.began.saturating_sub(one.began))
             .max();
         period.is_some_and(|period| {
             let due = last.began.saturating_add(period).max(last.ended);
-            until >= due.saturating_add(period / 2).saturating_add(LATE)
+            until
+                >= due
+                    .saturating_add(period / 2)
+                    .saturating_add(MAX_PROBE_DELAY)
         })
     }
 
-    fn view(&self, container: &str, attempt: u32) -> Option<view::Probe> {
+    fn view(&self, container: &str, attempt: u32) -> Option<view::ProbeView> {
         let last = self.last.back()?;
-        Some(view::Probe {
+        Some(view::ProbeView {
             container: container.to_owned(),
             attempt,
             timeout_s: self.key.1,
@@ -275,17 +282,17 @@ impl Probe {
     }
 }
 
-impl Probes {
+impl ContainerProbes {
     /// Adds the result of a probe.
-    pub(in crate::lifecycle) fn note(&mut self, record: &CallRecord) {
+    pub(crate) fn note(&mut self, record: &CallRecord) {
         let Some(id) = record.container_id.clone() else {
             return;
         };
         let key = (record.request_bytes, timeout(record).unwrap_or_default());
-        let run = Run {
+        let run = ProbeRun {
             began: record.began_us(),
             ended: record.end_us(),
-            result: ExecResult::of(record),
+            result: ExecResult::from_record(record),
         };
         if !self.containers.contains_key(&id) {
             self.make_room();
@@ -296,13 +303,13 @@ impl Probes {
             .filter(|n| probes[*n].key == key)
             .min_by_key(|n| probes[*n].distance(run.began));
         let Some(nearest) = nearest else {
-            let mut probe = Probe::new(key);
+            let mut probe = ExecProbe::new(key);
             probe.note(run);
             return add(probes, probe);
         };
         let mut probe = probes.remove(nearest);
         if !probe.is_due(run.began) {
-            // The rhythms have changed, as when the kubelet was restarted.
+            // The rhythms have changed, for example because the kubelet was restarted.
             let others = probes.extract_if(.., |other| other.key == key);
             others.for_each(|other| probe.join(other));
         }
@@ -315,50 +322,53 @@ impl Probes {
     }
 
     fn make_room(&mut self) {
-        while self.order.len() >= CONTAINERS {
+        while self.order.len() >= MAX_PROBED_CONTAINERS {
             if let Some(oldest) = self.order.pop_front() {
                 self.containers.remove(&oldest);
             }
         }
     }
 
-    /// The container was removed.
-    pub(in crate::lifecycle) fn forget(&mut self, container_id: &str) {
+    /// Forgets the probes of a container that was removed.
+    pub(crate) fn forget(&mut self, container_id: &str) {
         if self.containers.remove(container_id).is_some() {
             self.order.retain(|id| **id != *container_id);
         }
     }
 
-    /// The probe that failed before the container was stopped, with the best evidence. `at`: when the stop began, or the preStop hook
-    /// before it; `until`: up to when the container is known to have been up. Both in microseconds since 1970.
-    pub(in crate::lifecycle) fn failed_before(
+    /// The probe that failed before the container was stopped, with the best evidence. `at`: the begin of the stop, or of the preStop hook
+    /// before it. `until`: the container is known to have been up until then. Both in microseconds since 1970.
+    pub(crate) fn failed_before(
         &self,
         container_id: &str,
         at: u64,
         until: u64,
     ) -> Option<FailedProbe> {
         let probes = self.containers.get(container_id)?;
-        let failed = probes.iter().filter_map(|it| it.failed_before(at, until));
+        let failed = probes
+            .iter()
+            .filter_map(|probe| probe.failed_before(at, until));
         failed.min_by_key(|failed| (failed.evidence, failed.before))
     }
 
-    /// The probes of a container.
-    pub(in crate::lifecycle) fn of(
+    /// The views of the probes of a container.
+    pub(crate) fn views_of(
         &self,
         container_id: &str,
         name: &str,
         attempt: u32,
-    ) -> Vec<view::Probe> {
+    ) -> Vec<view::ProbeView> {
         let probes = self.containers.get(container_id).into_iter().flatten();
-        probes.filter_map(|it| it.view(name, attempt)).collect()
+        probes
+            .filter_map(|probe| probe.view(name, attempt))
+            .collect()
     }
 }
 
-/// Adds a probe, in place of the one that has not run for longest.
-fn add(probes: &mut Vec<Probe>, probe: Probe) {
-    if probes.len() >= PROBES {
-        let oldest = |probe: &Probe| probe.last.back().map_or(0, |run| run.ended);
-        probes.sort_by_key(oldest);
+/// Adds a probe. If there are too many, it replaces the one that has not run for longest.
+fn add(probes: &mut Vec<ExecProbe>, probe: ExecProbe) {
+    if probes.len() >= MAX_PROBES_PER_CONTAINER {
+        probes.sort_by_key(|probe| probe.last.back().map_or(0, |run| run.ended));
         probes.remove(0);
     }
     probes.push(probe);

@@ -12,41 +12,41 @@ use crate::cri::subject::PodIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
 
 /// Pulls that are remembered.
-const REMEMBERED: usize = 64;
-/// A shorter wait, in microseconds, is not looked at.
-const WORTH: u64 = 500_000;
+const MAX_RECENT_PULLS: usize = 64;
+/// Shorter waits are ignored, in microseconds.
+const MIN_QUEUE_WAIT: u64 = 500_000;
 /// The next pull begins this soon after the one before, in microseconds.
-const AT_ONCE: u64 = 500_000;
+const NEXT_PULL_WITHIN: u64 = 500_000;
 
 /// The wait of a pull for others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::lifecycle) struct PullQueue {
-    /// How long, in microseconds.
-    pub(in crate::lifecycle) waited: u64,
-    /// The image whose pull took most of it.
-    pub(in crate::lifecycle) image: Arc<str>,
-    /// The pod that it was pulled for, as `NAMESPACE/NAME`.
-    pub(in crate::lifecycle) pod: Box<str>,
-    /// The number of pulls that it waited for.
-    pub(in crate::lifecycle) pulls: u32,
+pub(crate) struct PullQueue {
+    /// Length of the wait, in microseconds.
+    pub(crate) waited: u64,
+    /// The image whose pull took most of the wait.
+    pub(crate) image: Arc<str>,
+    /// The pod for which that image was pulled, as `NAMESPACE/NAME`.
+    pub(crate) pod: Box<str>,
+    /// Number of pulls before this one in the queue.
+    pub(crate) pulls: u32,
 }
 
 /// A pull of the kubelet that is in flight.
 #[derive(Clone, Debug)]
-pub(in crate::lifecycle) struct Pulling {
-    pub(in crate::lifecycle) image: Arc<str>,
-    pub(in crate::lifecycle) pod: Arc<PodIdentity>,
-    /// So far, in milliseconds.
-    pub(in crate::lifecycle) took: f64,
+pub(crate) struct PullInFlight {
+    pub(crate) image: Arc<str>,
+    pub(crate) pod: Arc<PodIdentity>,
+    /// Duration so far, in milliseconds.
+    pub(crate) took: f64,
 }
 
-impl Pulling {
+impl PullInFlight {
     /// The pull that this call is; `None` for other calls.
-    pub(in crate::lifecycle) fn of(call: &EpisodeCall) -> Option<Self> {
-        let of_kubelet = call.peer.client == Client::Kubelet;
-        let is_it = call.method == Method::PullImage && of_kubelet && call.is_in_flight();
+    pub(crate) fn from_call(call: &EpisodeCall) -> Option<Self> {
+        let is_by_kubelet = call.peer.client == Client::Kubelet;
+        let is_pull = call.method == Method::PullImage && is_by_kubelet && call.is_in_flight();
         Some(Self {
-            image: call.image.clone().filter(|_| is_it)?,
+            image: call.image.clone().filter(|_| is_pull)?,
             pod: call.pod.clone()?,
             took: call.duration_ms(),
         })
@@ -55,7 +55,7 @@ impl Pulling {
 
 /// A pull that has ended. Times in microseconds since 1970.
 #[derive(Clone, Debug)]
-struct Pull {
+struct EndedPull {
     began: u64,
     ended: u64,
     image: Arc<str>,
@@ -65,18 +65,18 @@ struct Pull {
 
 /// The last pulls of all pods.
 #[derive(Clone, Debug, Default)]
-pub(in crate::lifecycle) struct RecentPulls(VecDeque<Pull>);
+pub(crate) struct RecentPulls(VecDeque<EndedPull>);
 
 impl RecentPulls {
     /// Adds a pull that has ended.
-    pub(in crate::lifecycle) fn note(&mut self, call: &EpisodeCall) {
+    pub(crate) fn note(&mut self, call: &EpisodeCall) {
         let (Some(image), Some(pod)) = (&call.image, &call.pod) else {
             return;
         };
-        if self.0.len() >= REMEMBERED {
+        if self.0.len() >= MAX_RECENT_PULLS {
             self.0.pop_front();
         }
-        self.0.push_back(Pull {
+        self.0.push_back(EndedPull {
             began: call.began_us(),
             ended: call.end_us(),
             image: Arc::clone(image),
@@ -85,28 +85,31 @@ impl RecentPulls {
         });
     }
 
-    /// The pulls that this one waited for, if they fill the time since `since`, the end of the pod's call before, and it began
-    /// when the last of them ended. A kubelet that pulls several images at once waits for none.
-    pub(in crate::lifecycle) fn queue_of(
-        &self,
-        call: &EpisodeCall,
-        since: u64,
-    ) -> Option<PullQueue> {
+    /// The pulls that this one waited for: they fill the time from `since`, the end of the pod's call before, to its begin. `None` for a
+    /// kubelet that pulls several images at once.
+    pub(crate) fn queue_of(&self, call: &EpisodeCall, since: u64) -> Option<PullQueue> {
         let (uid, began, ended) = (&call.pod.as_ref()?.uid, call.began_us(), call.end_us());
-        let gap = began.checked_sub(since).filter(|gap| *gap >= WORTH)?;
-        let of_kubelet = |pull: &&Pull| pull.client == call.peer.client;
-        let mut others: Vec<_> = self.0.iter().filter(of_kubelet).collect();
-        others.retain(|pull| pull.ended > since && pull.began < ended);
+        let gap = began
+            .checked_sub(since)
+            .filter(|gap| *gap >= MIN_QUEUE_WAIT)?;
+        let others = self.0.iter().filter(|pull| {
+            pull.client == call.peer.client && pull.ended > since && pull.began < ended
+        });
+        let mut others: Vec<_> = others.collect();
         others.sort_by_key(|pull| pull.began);
-        // Half a second for clocks and for what lies between the end of a call and the begin of the next.
-        let overlaps = |pair: &[&Pull]| pair[0].ended > pair[1].began.saturating_add(AT_ONCE);
-        let at_the_same_time = others.iter().any(|pull| pull.ended > began + AT_ONCE);
-        if at_the_same_time || others.windows(2).any(overlaps) {
+        // Half a second for clocks, and for the time between the end of a call and the begin of the next.
+        let overlaps_own = others
+            .iter()
+            .any(|pull| pull.ended > began + NEXT_PULL_WITHIN);
+        let overlaps_other = others
+            .windows(2)
+            .any(|pair| pair[0].ended > pair[1].began.saturating_add(NEXT_PULL_WITHIN));
+        if overlaps_own || overlaps_other {
             return None;
         }
         let filled: u64 = others.iter().map(|pull| within(pull, since, began)).sum();
         let last = others.last().filter(|last| *last.pod.uid != **uid)?;
-        let follows = began.saturating_sub(last.ended) <= AT_ONCE;
+        let follows = began.saturating_sub(last.ended) <= NEXT_PULL_WITHIN;
         let longest = others
             .iter()
             .max_by_key(|pull| within(pull, since, began))?;
@@ -120,7 +123,7 @@ impl RecentPulls {
 }
 
 /// The time of a pull between these, in microseconds.
-fn within(pull: &Pull, from: u64, to: u64) -> u64 {
+fn within(pull: &EndedPull, from: u64, to: u64) -> u64 {
     pull.ended.min(to).saturating_sub(pull.began.max(from))
 }
 

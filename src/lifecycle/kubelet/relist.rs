@@ -20,28 +20,28 @@ use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::units;
 
 /// Pause between two relists, in microseconds.
-const PERIOD: u64 = 1_000_000;
+const RELIST_PERIOD: u64 = 1_000_000;
 /// The kubelet is not ready when its last relist began longer ago, in microseconds.
-pub(in crate::lifecycle) const LIMIT: u64 = 180_000_000;
+pub(crate) const RELIST_LIMIT: u64 = 180_000_000;
 /// A relist that takes longer is reported, in microseconds.
-const REPORTED: u64 = 60_000_000;
+const SLOW_RELIST: u64 = 60_000_000;
 /// A relist within this time needs no second look, in microseconds.
-const USUAL: u64 = 3 * PERIOD;
-/// Two pairs of lists within this time are of the relist: garbage collection makes one in some minutes. In microseconds.
-const RHYTHM: u64 = 15 * PERIOD;
+const USUAL_RELIST: u64 = 3 * RELIST_PERIOD;
+/// Two pairs of lists within this time belong to relists, in microseconds: garbage collection makes one pair in some minutes.
+const NEXT_LISTS_WITHIN: u64 = 15 * RELIST_PERIOD;
 /// A kubelet that has made no call for this long is not judged, in microseconds: it may be stopped.
-const GONE: u64 = 30_000_000;
+const KUBELET_GONE_AFTER: u64 = 30_000_000;
 /// Size of a request without a field, in bytes, with the header of its gRPC frame.
-const EMPTY: u64 = 5;
-/// The same with an empty filter.
-const EMPTY_FILTER: u64 = 7;
+const EMPTY_REQUEST_BYTES: u64 = 5;
+/// Size of a request with an empty filter, in bytes, with the header of its gRPC frame.
+const EMPTY_FILTER_BYTES: u64 = 7;
 
 /// A call of the kubelet that may be part of a relist. Times in microseconds since 1970.
 #[derive(Clone, Debug)]
-pub struct Poll {
+pub struct KubeletPoll {
     method: Method,
     began: u64,
-    /// When it ended; now for one in flight.
+    /// The end of the call; now for one in flight.
     ended: u64,
     unfiltered: bool,
     good: bool,
@@ -49,14 +49,14 @@ pub struct Poll {
     container: Option<Arc<ContainerIdentity>>,
 }
 
-impl Poll {
+impl KubeletPoll {
     /// A call of the kubelet; `None` for any other.
-    pub fn of(record: &CallRecord) -> Option<Self> {
+    pub fn from_record(record: &CallRecord) -> Option<Self> {
         (record.peer.client == Client::Kubelet && is_poll(record.method)).then(|| Self {
             method: record.method,
             began: record.began_us(),
             ended: record.end_us(),
-            unfiltered: (EMPTY..=EMPTY_FILTER).contains(&record.request_bytes),
+            unfiltered: (EMPTY_REQUEST_BYTES..=EMPTY_FILTER_BYTES).contains(&record.request_bytes),
             good: record.is_good(),
             pod: record.pod.clone(),
             container: record.container.clone(),
@@ -68,7 +68,7 @@ impl Poll {
     }
 }
 
-impl fmt::Display for Poll {
+impl fmt::Display for KubeletPoll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.method.name())?;
         if let Some(container) = &self.container {
@@ -82,7 +82,7 @@ impl fmt::Display for Poll {
 }
 
 /// Returns whether calls of this method may be part of a relist.
-pub(in crate::lifecycle) const fn is_poll(method: Method) -> bool {
+pub(crate) const fn is_poll(method: Method) -> bool {
     lists_sandboxes(method)
         || lists_containers(method)
         || matches!(
@@ -101,7 +101,7 @@ const fn lists_containers(method: Method) -> bool {
 
 /// The lists that begin a relist.
 #[derive(Clone, Copy, Debug)]
-struct Lists {
+struct RelistLists {
     began: u64,
     ended: u64,
     good: bool,
@@ -109,26 +109,26 @@ struct Lists {
 
 /// The relist in progress, or the pause after it.
 #[derive(Clone, Debug)]
-struct Current {
-    lists: Lists,
+struct CurrentRelist {
+    lists: RelistLists,
     /// The longest call since its begin.
-    slowest: Option<Poll>,
+    slowest: Option<KubeletPoll>,
 }
 
-/// See the module documentation.
+/// The kubelet's relists, rebuilt from its calls.
 #[derive(Debug, Default)]
-pub(in crate::lifecycle) struct Relists {
+pub(crate) struct RelistTracker {
     /// A list of all sandboxes that may begin a relist.
-    sandboxes: Option<Poll>,
-    current: Option<Current>,
-    /// Lists that are the next relist, or those of a garbage collector.
-    candidate: Option<Lists>,
+    sandboxes: Option<KubeletPoll>,
+    current: Option<CurrentRelist>,
+    /// Lists of the next relist, or of a garbage collection.
+    candidate: Option<RelistLists>,
     /// The begin of the last relist whose lists succeeded.
     good_began: u64,
     /// The last list that failed, with none that succeeded after it.
-    failed: Option<Poll>,
+    failed: Option<KubeletPoll>,
     /// Calls in flight.
-    in_flight: Vec<Poll>,
+    in_flight: Vec<KubeletPoll>,
     last_call: u64,
     reported: u8,
 }
@@ -136,21 +136,21 @@ pub(in crate::lifecycle) struct Relists {
 /// The state of the relist. Durations in microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelistState {
-    /// Since the begin of the last relist whose lists succeeded; at three minutes the kubelet is not ready.
+    /// Time since the begin of the last relist whose lists succeeded; after three minutes the kubelet is not ready.
     pub since: u64,
-    /// The call to blame, in words, if it took most of that time.
+    /// The call that took most of that time, in words.
     pub blame: Option<String>,
 }
 
 impl RelistState {
-    /// Returns whether it takes unusually long.
+    /// Returns whether the relist takes unusually long.
     pub fn is_slow(&self) -> bool {
-        self.since >= REPORTED
+        self.since >= SLOW_RELIST
     }
 
-    /// Returns whether the kubelet says `PLEG is not healthy` for it.
+    /// Returns whether the kubelet reports `PLEG is not healthy`.
     pub fn is_unhealthy(&self) -> bool {
-        self.since > LIMIT
+        self.since > RELIST_LIMIT
     }
 }
 
@@ -158,10 +158,10 @@ impl fmt::Display for RelistState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let since = units::duration(self.since as f64 / 1000.0);
         write!(f, "the kubelet's relist (PLEG) began {since} ago")?;
-        match self.is_unhealthy() {
-            true => write!(f, ", over its limit of 3 min: the node is not ready")?,
-            false if self.is_slow() => write!(f, "; the node is not ready after 3 min")?,
-            false => {}
+        if self.is_unhealthy() {
+            write!(f, ", over its limit of 3 min: the node is not ready")?;
+        } else if self.is_slow() {
+            write!(f, "; the node is not ready after 3 min")?;
         }
         match &self.blame {
             Some(blame) => write!(f, ": {blame}"),
@@ -171,9 +171,9 @@ impl fmt::Display for RelistState {
     }
 }
 
-impl Relists {
-    /// A call has ended. Gives the duration of the relist that is thereby known to have ended, in microseconds.
-    pub(in crate::lifecycle) fn note(&mut self, poll: Poll) -> Option<u64> {
+impl RelistTracker {
+    /// Notes a call that has ended. Returns the duration of the relist that this call shows to have ended, in microseconds.
+    pub(crate) fn note(&mut self, poll: KubeletPoll) -> Option<u64> {
         self.last_call = self.last_call.max(poll.ended);
         if poll.method == Method::GetContainerEvents {
             return None;
@@ -183,7 +183,7 @@ impl Relists {
             && current
                 .slowest
                 .as_ref()
-                .is_none_or(|it| it.took() < poll.took())
+                .is_none_or(|slowest| slowest.took() < poll.took())
         {
             current.slowest = Some(poll.clone());
         }
@@ -196,8 +196,9 @@ impl Relists {
             return None;
         }
         let sandboxes = self.sandboxes.take()?;
-        let follows = poll.began >= sandboxes.ended && poll.began - sandboxes.ended < PERIOD / 2;
-        let lists = Lists {
+        let follows =
+            poll.began >= sandboxes.ended && poll.began - sandboxes.ended < RELIST_PERIOD / 2;
+        let lists = RelistLists {
             began: sandboxes.began,
             ended: poll.ended,
             good: poll.good,
@@ -205,29 +206,31 @@ impl Relists {
         if !poll.good {
             self.failed = Some(poll);
         }
-        follows.then(|| self.begins(lists)).flatten()
+        follows.then(|| self.note_lists(lists)).flatten()
     }
 
-    /// Lists that may begin a relist.
-    fn begins(&mut self, lists: Lists) -> Option<u64> {
+    /// Notes lists that may begin a relist.
+    fn note_lists(&mut self, lists: RelistLists) -> Option<u64> {
         let Some(current) = &self.current else {
             self.set(lists);
             return None;
         };
         let pause = lists.began.saturating_sub(current.lists.ended);
-        if pause < PERIOD / 10 * 9 {
-            // The relist waits for a second: another part of the kubelet.
+        if pause < RELIST_PERIOD / 10 * 9 {
+            // The relist waits for a second, so another part of the kubelet made these lists.
             return None;
         }
         let began = current.lists.began;
-        if lists.began.saturating_sub(began) <= USUAL + PERIOD || !self.is_busy(lists.began) {
+        if lists.began.saturating_sub(began) <= USUAL_RELIST + RELIST_PERIOD
+            || !self.is_busy(lists.began)
+        {
             self.set(lists);
-            return Some(lists.began.saturating_sub(began + PERIOD));
+            return Some(lists.began.saturating_sub(began + RELIST_PERIOD));
         }
         match self.candidate.take() {
-            Some(first) if lists.began.saturating_sub(first.began) <= RHYTHM => {
+            Some(first) if lists.began.saturating_sub(first.began) <= NEXT_LISTS_WITHIN => {
                 self.set(lists);
-                Some(first.began.saturating_sub(began + PERIOD))
+                Some(first.began.saturating_sub(began + RELIST_PERIOD))
             }
             _ => {
                 self.candidate = Some(lists);
@@ -236,18 +239,17 @@ impl Relists {
         }
     }
 
-    /// Returns whether a call that may belong to the current relist had not ended then.
+    /// Returns whether a call that may belong to the current relist had not ended at this time.
     fn is_busy(&self, at: u64) -> bool {
         let Some(current) = &self.current else {
             return false;
         };
-        let of_it = |poll: &&Poll| poll.began >= current.lists.began && poll.began < at;
         let slowest = current.slowest.iter().filter(|poll| poll.ended > at);
         let mut all = slowest.chain(&self.in_flight);
-        all.any(|poll| of_it(&poll))
+        all.any(|poll| (current.lists.began..at).contains(&poll.began))
     }
 
-    fn set(&mut self, lists: Lists) {
+    fn set(&mut self, lists: RelistLists) {
         self.candidate = None;
         if lists.good {
             self.good_began = lists.began;
@@ -255,17 +257,13 @@ impl Relists {
             self.reported = 0;
         }
         let slowest = None;
-        self.current = Some(Current { lists, slowest });
+        self.current = Some(CurrentRelist { lists, slowest });
     }
 
-    /// The calls in flight at `now`, in microseconds since 1970. Gives the state if it is to be reported.
-    pub(in crate::lifecycle) fn tick(
-        &mut self,
-        now: u64,
-        in_flight: Vec<Poll>,
-    ) -> Option<RelistState> {
-        let evented = |poll: &Poll| poll.method == Method::GetContainerEvents;
-        if in_flight.iter().any(evented) {
+    /// Notes the calls in flight at `now`, in microseconds since 1970. Returns the state if it is to be reported.
+    pub(crate) fn tick(&mut self, now: u64, in_flight: Vec<KubeletPoll>) -> Option<RelistState> {
+        let mut methods = in_flight.iter().map(|poll| poll.method);
+        if methods.any(|method| method == Method::GetContainerEvents) {
             *self = Self::default();
             return None;
         }
@@ -277,22 +275,23 @@ impl Relists {
         is_new.then_some(state)
     }
 
-    /// A relist begins now.
+    /// Begins a relist now.
     #[cfg(test)]
-    pub(in crate::lifecycle) fn listed_now(&mut self) {
+    pub(crate) fn listed_now(&mut self) {
         let now = crate::call::times::unix_micros(std::time::SystemTime::now());
         self.last_call = now;
-        self.set(Lists {
+        self.set(RelistLists {
             began: now,
             ended: now,
             good: true,
         });
     }
 
-    /// Its state; `None` if no relist is known, or no kubelet is at work.
-    pub(in crate::lifecycle) fn state(&self, now: u64) -> Option<RelistState> {
+    /// The state of the relist; `None` if no relist is known, or no kubelet is at work.
+    pub(crate) fn state(&self, now: u64) -> Option<RelistState> {
         let current = self.current.as_ref().filter(|_| self.good_began > 0)?;
-        let is_there = !self.in_flight.is_empty() || now.saturating_sub(self.last_call) < GONE;
+        let is_there =
+            !self.in_flight.is_empty() || now.saturating_sub(self.last_call) < KUBELET_GONE_AFTER;
         let since = now.saturating_sub(self.good_began);
         let began = current.lists.began;
         let flying = self.in_flight.iter().filter(|poll| poll.began >= began);
@@ -309,7 +308,7 @@ impl Relists {
         is_there.then(|| RelistState {
             since,
             blame: blame
-                .filter(|(took, _)| since >= USUAL && *took >= since / 2)
+                .filter(|(took, _)| since >= USUAL_RELIST && *took >= since / 2)
                 .map(|(_, blame)| blame),
         })
     }

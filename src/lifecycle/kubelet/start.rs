@@ -12,62 +12,61 @@ use crate::lifecycle::timeline::EpisodePhase;
 
 /// The parts of a pod's start. Times in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct PodStart {
+pub(crate) struct PodStartTimes {
     /// From the moment at which the kubelet saw the pod to its first call.
-    pub(in crate::lifecycle) before_cri: u64,
-    /// From there to the end of the last StartContainer.
-    pub(in crate::lifecycle) total: u64,
-    /// The same without pulls and init containers.
-    pub(in crate::lifecycle) sli: u64,
+    pub(crate) before_cri: u64,
+    /// From that moment to the end of the last StartContainer.
+    pub(crate) total: u64,
+    /// The total without pulls and init containers.
+    pub(crate) sli: u64,
 }
 
-/// How long before its first call the kubelet saw a pod. Times in microseconds.
+/// Time from the moment at which the kubelet saw a pod to its first call, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct SeenBefore {
-    pub(in crate::lifecycle) before: u64,
-    /// The first part of it, in which criscope was not running.
-    pub(in crate::lifecycle) unwatched: u64,
+pub(crate) struct KubeletDelay {
+    pub(crate) before: u64,
+    /// The first part of that time, in which criscope was not running.
+    pub(crate) unwatched: u64,
 }
 
 impl Episode {
-    /// How long before its first call the kubelet saw the pod, in microseconds; `None` if it is not the pod's first sandbox,
-    /// or not all of that time was watched: then there may have been calls before.
-    pub(in crate::lifecycle) fn before_cri(&self) -> Option<u64> {
+    /// Time from the moment at which the kubelet saw the pod to its first call, in microseconds. `None` if it is not the pod's first
+    /// sandbox, or if criscope was not running all that time: then there may have been calls before.
+    pub(crate) fn before_cri(&self) -> Option<u64> {
         let seen = self.seen_before()?;
         (seen.unwatched == 0).then_some(seen.before)
     }
 
-    /// The same, and for how much of it criscope was not running.
-    pub(in crate::lifecycle) fn seen_before(&self) -> Option<SeenBefore> {
+    /// Time from the moment at which the kubelet saw the pod to its first call, even if criscope was not running all that time.
+    pub(crate) fn seen_before(&self) -> Option<KubeletDelay> {
         let mut calls = self.calls.iter().filter(|_| self.kind == Kind::Start);
-        let micros = |ms: u32| u64::from(ms) * 1000;
         calls.find_map(|call| match call.facts {
             CallFacts::Seen {
                 before_ms,
                 unwatched_ms,
                 ..
-            } => Some(SeenBefore {
-                before: micros(before_ms),
-                unwatched: micros(unwatched_ms),
+            } => Some(KubeletDelay {
+                before: u64::from(before_ms) * 1000,
+                unwatched: u64::from(unwatched_ms) * 1000,
             }),
             _ => None,
         })
     }
 
-    /// Whether it is the first start after the pod was stopped, although not of its first sandbox. Of other sandboxes the
-    /// store does not keep when the kubelet saw the pod.
-    pub(in crate::lifecycle) fn comes_back(&self) -> bool {
+    /// Returns whether it is the first start after the pod was stopped, although not of its first sandbox. For other sandboxes the store
+    /// drops the time at which the kubelet saw the pod.
+    pub(crate) fn comes_back(&self) -> bool {
         self.pod.attempt > 0 && self.seen_before().is_some()
     }
 
-    /// How long its pulls waited for those of other pods, in microseconds. The kubelet counts that as part of the pull.
+    /// Time for which its pulls waited for those of other pods, in microseconds. The kubelet counts it as part of the pull.
     fn queued(&self) -> u64 {
         let queues = self.calls.iter().filter_map(|call| call.queue.as_deref());
         queues.map(|queue| queue.waited).sum()
     }
 
-    /// Its parts, once a container was started.
-    pub(in crate::lifecycle) fn pod_start(&self) -> Option<PodStart> {
+    /// The parts of the start, once a container was started.
+    pub(crate) fn pod_start(&self) -> Option<PodStartTimes> {
         let before_cri = self.before_cri()?;
         let started = self
             .calls
@@ -79,7 +78,7 @@ impl Episode {
             .saturating_add(shares[EpisodePhase::InitContainer as usize])
             .saturating_add(self.queued());
         let of_calls = up.saturating_sub(self.began);
-        Some(PodStart {
+        Some(PodStartTimes {
             before_cri,
             total: before_cri + of_calls,
             sli: before_cri + of_calls.saturating_sub(excluded),
@@ -91,11 +90,11 @@ impl Episode {
 mod tests {
     use super::*;
     use crate::lifecycle::episode_call::EpisodeCall;
-    use crate::lifecycle::episode_store::{EpisodeStore, Limits};
-    use crate::lifecycle::script::{Pod, at, pod};
-    use crate::lifecycle::usual::Usual;
+    use crate::lifecycle::episode_store::{EpisodeStore, StoreLimits};
+    use crate::lifecycle::script::{ScriptedPod, at, pod};
+    use crate::lifecycle::usual::UsualDurations;
 
-    const LIMITS: Limits = Limits {
+    const LIMITS: StoreLimits = StoreLimits {
         episodes: 16,
         quiet: 10_000_000,
         give_up: 600_000_000,
@@ -108,7 +107,7 @@ mod tests {
         store.episodes().next().expect("an episode")
     }
 
-    fn up(web: &Pod) -> [EpisodeCall; 4] {
+    fn up(web: &ScriptedPod) -> [EpisodeCall; 4] {
         [
             web.run(41_000, 500).seen_before(41_000),
             web.pull("web:1", 41_600, 3000),
@@ -120,9 +119,9 @@ mod tests {
     #[test]
     fn the_time_before_the_first_call_counts_and_pulls_do_not() {
         let web = pod("web");
-        let mut store = EpisodeStore::new(LIMITS, Usual::default());
+        let mut store = EpisodeStore::new(LIMITS, UsualDurations::default());
         let episode = first(&mut store, up(&web));
-        let expected = PodStart {
+        let expected = PodStartTimes {
             before_cri: 41_000_000,
             total: 45_300_000,
             sli: 42_300_000,
@@ -134,14 +133,14 @@ mod tests {
     #[test]
     fn a_replaced_sandbox_says_nothing() {
         let web = pod("web").attempt(1);
-        let mut store = EpisodeStore::new(LIMITS, Usual::default());
+        let mut store = EpisodeStore::new(LIMITS, UsualDurations::default());
         assert_eq!(first(&mut store, up(&web)).before_cri(), None);
     }
 
     #[test]
     fn a_pod_that_had_a_sandbox_before_says_nothing() {
         let web = pod("web");
-        let mut store = EpisodeStore::new(LIMITS, Usual::default());
+        let mut store = EpisodeStore::new(LIMITS, UsualDurations::default());
         let earlier = [web.run(100, 10), web.start(("app", 0), 120, 10)];
         first(&mut store, earlier);
         store.tick(at(30_000), &[]);
@@ -159,7 +158,7 @@ mod tests {
     #[test]
     fn of_a_pod_that_comes_back_the_time_since_then_counts() {
         let web = pod("web");
-        let mut store = EpisodeStore::new(LIMITS, Usual::default());
+        let mut store = EpisodeStore::new(LIMITS, UsualDurations::default());
         for call in up(&web) {
             store.apply(call);
         }
@@ -174,11 +173,11 @@ mod tests {
     #[test]
     fn of_a_pod_seen_before_we_watched_a_part_is_known() {
         let web = pod("web");
-        let mut store = EpisodeStore::new(LIMITS, Usual::default());
+        let mut store = EpisodeStore::new(LIMITS, UsualDurations::default());
         store.watch_since(at(10_000));
         let episode = first(&mut store, up(&web));
         assert_eq!(episode.before_cri(), None);
-        let seen = SeenBefore {
+        let seen = KubeletDelay {
             before: 41_000_000,
             unwatched: 10_000_000,
         };

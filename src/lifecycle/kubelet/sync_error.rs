@@ -1,4 +1,4 @@
-//! Why the kubelet could not sync a pod: the status of its span, a text that is read and redacted.
+//! Errors of the kubelet's syncs of pods: the status of a span, a text that is read and redacted.
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use crate::cri::redact;
 use crate::cri::subject::{ContainerIdentity, PodIdentity, Subject};
 
 /// Longest text that is read, in bytes.
-const LONGEST: usize = 4096;
+const MAX_STATUS_BYTES: usize = 4096;
 /// Longest name of a container, a volume or a reason.
-const NAME: usize = 63;
+const MAX_NAME_BYTES: usize = 63;
 /// Most volumes that are named.
-const VOLUMES: usize = 4;
+const MAX_NAMED_VOLUMES: usize = 4;
 
 /// Reasons that failed calls or exits of the CRI show better.
-const SEEN: [&str; 11] = [
+const REASONS_SHOWN_BY_CALLS: [&str; 11] = [
     "ErrImagePull",
     "ImagePullBackOff",
     "RegistryUnavailable",
@@ -49,20 +49,20 @@ pub struct SyncError {
 impl SyncError {
     /// Reads the status of a span of this pod.
     pub fn read(text: &str, pod: &PodIdentity) -> Self {
-        let text = &text[..text.floor_char_boundary(LONGEST)];
+        let text = &text[..text.floor_char_boundary(MAX_STATUS_BYTES)];
         let mut results: Vec<_> = results(text).collect();
-        // Of several the one that nothing else shows.
-        results.sort_by_key(|it| SEEN.contains(&it.reason));
+        // Of several results the one that no call shows.
+        results.sort_by_key(|result| REASONS_SHOWN_BY_CALLS.contains(&result.reason));
         let first = results.into_iter().next();
-        let message = first.as_ref().map(|it| unquoted(it.message));
+        let message = first.as_ref().map(|result| unquoted(result.message));
         let (volumes, rest) = match &first {
             None => volumes(text),
             Some(_) => (Vec::new(), text),
         };
         let container = first
             .as_ref()
-            .filter(|it| it.action.ends_with("Container") && is_label(it.target))
-            .map(|it| it.target);
+            .filter(|result| result.action.ends_with("Container") && is_label(result.target))
+            .map(|result| result.target);
         let subject = Subject {
             pod: Some(Arc::new(pod.clone())),
             container: container.map(|name| {
@@ -79,26 +79,26 @@ impl SyncError {
             .filter_map(|before| quoted_after(shown, before))
             .next();
         let subject = Subject {
-            image: image.map(|it| redact::image_reference(it).into()),
+            image: image.map(|image| redact::image_reference(image).into()),
             ..subject
         };
         Self {
             container: container.map(Into::into),
-            reason: first.map(|it| it.reason.into()),
+            reason: first.map(|result| result.reason.into()),
             volumes,
             text: redact::error_text(shown, None, Some(&subject), None),
         }
     }
 
     /// The container that could not be started, if the error names one.
-    pub(in crate::lifecycle) fn container(&self) -> Option<&str> {
+    pub(crate) fn container(&self) -> Option<&str> {
         self.container.as_deref()
     }
 
-    /// Returns whether failed calls or exits of containers show it too.
-    pub(in crate::lifecycle) fn is_seen(&self) -> bool {
+    /// Returns whether failed calls or exits of containers show this error too.
+    pub(crate) fn is_shown_by_calls(&self) -> bool {
         let reason = self.reason.as_deref();
-        reason.is_some_and(|reason| SEEN.contains(&reason))
+        reason.is_some_and(|reason| REASONS_SHOWN_BY_CALLS.contains(&reason))
     }
 }
 
@@ -108,9 +108,9 @@ impl Display for SyncError {
             [] => {}
             [one] => write!(f, "volume {one} is not mounted: ")?,
             some => {
-                let named = some.get(..VOLUMES).unwrap_or(some).join(", ");
+                let named = some.get(..MAX_NAMED_VOLUMES).unwrap_or(some).join(", ");
                 write!(f, "volumes {named}")?;
-                match some.len().saturating_sub(VOLUMES) {
+                match some.len().saturating_sub(MAX_NAMED_VOLUMES) {
                     0 => {}
                     more => write!(f, " and {more} more")?,
                 }
@@ -127,25 +127,22 @@ impl Display for SyncError {
 }
 
 /// A part of the kubelet's error: `failed to "StartContainer" for "app" with ErrImagePull: "..."`.
-struct Result_<'a> {
+struct SyncResult<'a> {
     action: &'a str,
     target: &'a str,
     reason: &'a str,
-    /// Quoted as Go does, without the quotes.
+    /// The message, quoted as Go does, without the quotes.
     message: &'a str,
 }
 
-fn results(text: &str) -> impl Iterator<Item = Result_<'_>> {
+fn results(text: &str) -> impl Iterator<Item = SyncResult<'_>> {
     let parts = text.match_indices("failed to \"");
     parts.filter_map(|(at, _)| {
         let rest = text[at..].strip_prefix("failed to \"")?;
         let (action, rest) = rest.split_once("\" for \"")?;
         let (target, rest) = rest.split_once("\" with ")?;
         let (reason, rest) = rest.split_once(": \"")?;
-        let is_name = |name: &str| {
-            (1..=NAME).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphabetic())
-        };
-        (is_name(action) && is_name(reason)).then(|| Result_ {
+        (is_name(action) && is_name(reason)).then(|| SyncResult {
             action,
             target,
             reason,
@@ -154,7 +151,12 @@ fn results(text: &str) -> impl Iterator<Item = Result_<'_>> {
     })
 }
 
-/// Where the quoted text ends.
+/// Returns whether it can be the name of an action or a reason of the kubelet.
+fn is_name(name: &str) -> bool {
+    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphabetic())
+}
+
+/// The end of a quoted text.
 fn end_of_quoted(text: &str) -> usize {
     let mut escaped = false;
     let end = text.char_indices().find(|(_, c)| {
@@ -186,20 +188,21 @@ fn quoted_after<'a>(text: &'a str, before: &str) -> Option<&'a str> {
 /// The volumes of `unmounted volumes=[data], unattached volumes=[], failed to process volumes=[]: REST`, and the rest. If they
 /// cannot be read, the whole text is the rest.
 fn volumes(text: &str) -> (Vec<Box<str>>, &str) {
-    let read = || {
-        let (_, list) = text.split_once("unmounted volumes=[")?;
-        let (list, rest) = list.split_once(']')?;
-        let (_, rest) = rest.rsplit_once("]: ")?;
-        let names: Vec<_> = list.split_whitespace().collect();
-        let is_good = !names.is_empty() && names.iter().all(|name| is_label(name));
-        is_good.then(|| (names.into_iter().map(Into::into).collect(), rest))
-    };
-    read().unwrap_or((Vec::new(), text))
+    read_volumes(text).unwrap_or((Vec::new(), text))
+}
+
+fn read_volumes(text: &str) -> Option<(Vec<Box<str>>, &str)> {
+    let (_, list) = text.split_once("unmounted volumes=[")?;
+    let (list, rest) = list.split_once(']')?;
+    let (_, rest) = rest.rsplit_once("]: ")?;
+    let names: Vec<_> = list.split_whitespace().collect();
+    let are_labels = !names.is_empty() && names.iter().all(|name| is_label(name));
+    are_labels.then(|| (names.into_iter().map(Into::into).collect(), rest))
 }
 
 /// Returns whether it can be the name of a container or volume (RFC 1123, label).
 fn is_label(name: &str) -> bool {
-    (1..=NAME).contains(&name.len())
+    (1..=MAX_NAME_BYTES).contains(&name.len())
         && name
             .bytes()
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
@@ -228,7 +231,10 @@ mod tests {
             error.to_string(),
             "CreateContainerConfigError of app: secret \"<redacted>\" not found"
         );
-        assert_eq!((error.container(), error.is_seen()), (Some("app"), false));
+        assert_eq!(
+            (error.container(), error.is_shown_by_calls()),
+            (Some("app"), false)
+        );
     }
 
     #[test]
@@ -242,7 +248,7 @@ mod tests {
         let seen = read(
             r#"failed to "StartContainer" for "app" with ImagePullBackOff: "Back-off pulling image""#,
         );
-        assert!(seen.is_seen());
+        assert!(seen.is_shown_by_calls());
     }
 
     #[test]

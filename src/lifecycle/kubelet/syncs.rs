@@ -1,4 +1,4 @@
-//! The kubelet's own spans, if it exports them: what it says of its work on a pod. `syncPod` contains its cgroups, its
+//! The kubelet's own spans of its work on pods, if it exports them. `syncPod` contains its cgroups, its
 //! volumes and the calls of its start; `syncTerminatingPod` its preStop hooks and its stop; `syncTerminatedPod` the rest.
 
 use std::num::NonZeroUsize;
@@ -13,13 +13,13 @@ use crate::lifecycle::episode_call::millis;
 use crate::lifecycle::view;
 
 /// Pods whose spans are remembered.
-const PODS: NonZeroUsize = NonZeroUsize::new(128).expect("not 0");
-/// Spans remembered of each, where equal failures in a row are one.
-pub(in crate::lifecycle) const MOST: usize = 16;
-/// A span without an error that took less, in microseconds, tells nothing: the kubelet syncs every pod once a minute.
-const WORTH: u64 = 100_000;
+const MAX_PODS_WITH_SPANS: NonZeroUsize = NonZeroUsize::new(128).expect("not 0");
+/// Number of spans remembered per pod. Equal failures in a row count once.
+pub(crate) const MAX_SYNCS_PER_POD: usize = 16;
+/// Shorter spans without an error are routine, in microseconds: the kubelet syncs every pod once a minute.
+const MIN_SYNC_DURATION: u64 = 100_000;
 
-/// What the kubelet was at.
+/// The kind of the kubelet's work on a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SyncKind {
@@ -27,15 +27,15 @@ pub enum SyncKind {
     Sync,
     /// Stopping its containers.
     Terminating,
-    /// Cleaning up after it.
+    /// Cleaning up after the pod has ended.
     Terminated,
 }
 
 impl SyncKind {
     /// The kind of the span with this name, if it is one.
-    pub fn of_span(name: &[u8]) -> Option<Self> {
+    pub fn from_span_name(name: &[u8]) -> Option<Self> {
         let all = [Self::Sync, Self::Terminating, Self::Terminated];
-        all.into_iter().find(|it| it.name().as_bytes() == name)
+        all.into_iter().find(|kind| kind.name().as_bytes() == name)
     }
 
     /// The name of its span.
@@ -53,39 +53,39 @@ impl SyncKind {
 pub struct KubeletSpan {
     /// The pod; the attempt of its sandbox is not known.
     pub pod: PodIdentity,
-    /// What it did.
+    /// The work.
     pub kind: SyncKind,
-    /// When it began.
+    /// Begin of the span.
     pub began: u64,
-    /// When it ended.
+    /// End of the span.
     pub ended: u64,
-    /// How it failed.
+    /// The error, if it failed.
     pub error: Option<SyncError>,
 }
 
 /// A span, or several that failed in the same way one after the other. Times in microseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::lifecycle) struct PodSync {
-    pub(in crate::lifecycle) kind: SyncKind,
-    /// When the first of them began.
-    pub(in crate::lifecycle) first: u64,
-    /// When the last of them began.
-    pub(in crate::lifecycle) began: u64,
-    /// When the last of them ended.
-    pub(in crate::lifecycle) ended: u64,
-    pub(in crate::lifecycle) tries: u32,
+pub(crate) struct PodSync {
+    pub(crate) kind: SyncKind,
+    /// Begin of the first span.
+    pub(crate) first: u64,
+    /// Begin of the last span.
+    pub(crate) began: u64,
+    /// End of the last span.
+    pub(crate) ended: u64,
+    pub(crate) tries: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::lifecycle) error: Option<SyncError>,
+    pub(crate) error: Option<SyncError>,
 }
 
 impl PodSync {
-    /// As one of an episode that began then.
-    pub(in crate::lifecycle) fn view(&self, began: u64) -> view::PodSync {
+    /// The view in an episode that began at this time.
+    pub(crate) fn view(&self, began: u64) -> view::PodSyncView {
         let offset_ms = match self.began.checked_sub(began) {
             Some(offset) => millis(offset),
             None => -millis(began - self.began),
         };
-        view::PodSync {
+        view::PodSyncView {
             name: self.kind.name().to_owned(),
             offset_ms,
             duration_ms: millis(self.ended.saturating_sub(self.began)),
@@ -98,22 +98,22 @@ impl PodSync {
         self.error.is_some() && self.error == other.error
     }
 
-    /// How much of the time between these the last of them took, in microseconds.
-    pub(in crate::lifecycle) fn within(&self, from: u64, to: u64) -> u64 {
+    /// The part of the last span between these times, in microseconds.
+    pub(crate) fn within(&self, from: u64, to: u64) -> u64 {
         self.ended.min(to).saturating_sub(self.began.max(from))
     }
 }
 
 /// The spans of one pod, the oldest first.
 #[derive(Clone, Debug)]
-pub(in crate::lifecycle) struct PodSyncs {
-    pub(in crate::lifecycle) pod: PodIdentity,
-    pub(in crate::lifecycle) syncs: Vec<Arc<PodSync>>,
+pub(crate) struct PodSyncHistory {
+    pub(crate) pod: PodIdentity,
+    pub(crate) syncs: Vec<Arc<PodSync>>,
 }
 
 /// The spans of all pods, by uid.
 #[derive(Clone, Debug)]
-pub(in crate::lifecycle) struct KubeletSyncs(LruCache<Box<str>, PodSyncs>);
+pub(crate) struct KubeletSyncs(LruCache<Box<str>, PodSyncHistory>);
 
 impl Default for KubeletSyncs {
     fn default() -> Self {
@@ -123,9 +123,10 @@ impl Default for KubeletSyncs {
 }
 
 impl KubeletSyncs {
-    /// Adds a span. Returns how it is remembered, or `None` if it tells nothing.
-    pub(in crate::lifecycle) fn note(&mut self, span: KubeletSpan) -> Option<Arc<PodSync>> {
-        let is_routine = span.error.is_none() && span.ended.saturating_sub(span.began) < WORTH;
+    /// Adds a span. Returns the entry that remembers it, or `None` if it is routine.
+    pub(crate) fn note(&mut self, span: KubeletSpan) -> Option<Arc<PodSync>> {
+        let is_routine =
+            span.error.is_none() && span.ended.saturating_sub(span.began) < MIN_SYNC_DURATION;
         let last = self.last(&span.pod);
         let mut sync = PodSync {
             kind: span.kind,
@@ -139,7 +140,7 @@ impl KubeletSyncs {
             Some(last) if last.is_of_same_failures(&sync) => {
                 (sync.first, sync.tries) = (last.first, last.tries.saturating_add(1));
             }
-            // After a failure it says that it is over.
+            // A routine span after a failure shows that the failure is over.
             Some(last) if is_routine && last.error.is_none() => return None,
             None if is_routine => return None,
             _ => {}
@@ -152,34 +153,36 @@ impl KubeletSyncs {
         Some(last)
     }
 
-    /// Adds an entry, or replaces the last one if that is of the same failures.
-    pub(in crate::lifecycle) fn put(&mut self, pod: PodIdentity, sync: PodSync) -> Arc<PodSync> {
+    /// Adds an entry. Replaces the last entry if it has the same failures.
+    pub(crate) fn put(&mut self, pod: PodIdentity, sync: PodSync) -> Arc<PodSync> {
         let sync = Arc::new(sync);
-        let known = self.0.get_or_insert_mut(pod.uid.clone(), || PodSyncs {
-            pod,
-            syncs: Vec::new(),
-        });
+        let known = self
+            .0
+            .get_or_insert_mut(pod.uid.clone(), || PodSyncHistory {
+                pod,
+                syncs: Vec::new(),
+            });
         let last = known.syncs.last();
         if last.is_some_and(|last| last.is_of_same_failures(&sync)) {
             known.syncs.pop();
         }
-        if known.syncs.len() >= MOST {
+        if known.syncs.len() >= MAX_SYNCS_PER_POD {
             known.syncs.remove(0);
         }
         known.syncs.push(Arc::clone(&sync));
-        if self.0.len() > PODS.get() {
+        if self.0.len() > MAX_PODS_WITH_SPANS.get() {
             self.0.pop_lru();
         }
         sync
     }
 
-    /// Those of the pod with this uid.
-    pub(in crate::lifecycle) fn of(&self, uid: &str) -> &[Arc<PodSync>] {
+    /// The spans of the pod with this uid.
+    pub(crate) fn syncs_of(&self, uid: &str) -> &[Arc<PodSync>] {
         self.0.peek(uid).map_or(&[], |pod| &pod.syncs)
     }
 
-    /// Those of the pods with this name.
-    pub(in crate::lifecycle) fn of_name<'a>(
+    /// The spans of the pods that `is_meant` selects.
+    pub(crate) fn syncs_of_pods<'a>(
         &'a self,
         is_meant: impl Fn(&PodIdentity) -> bool + 'a,
     ) -> impl Iterator<Item = &'a Arc<PodSync>> {
@@ -221,20 +224,27 @@ mod tests {
         }
         assert!(syncs.note(span("u", 2000, 10, None)).is_some());
         assert_eq!(syncs.note(span("u", 3000, 10, None)), None);
-        assert!(syncs.note(span("u", 4000, WORTH, None)).is_some());
-        assert_eq!(syncs.of("u").len(), 3);
-        assert_eq!(syncs.of_name(|pod| *pod.name == *"web").count(), 3);
-        assert_eq!(syncs.of("v").len(), 0);
+        assert!(
+            syncs
+                .note(span("u", 4000, MIN_SYNC_DURATION, None))
+                .is_some()
+        );
+        assert_eq!(syncs.syncs_of("u").len(), 3);
+        assert_eq!(syncs.syncs_of_pods(|pod| *pod.name == *"web").count(), 3);
+        assert_eq!(syncs.syncs_of("v").len(), 0);
     }
 
     #[test]
     fn pods_and_spans_are_bounded() {
         let mut syncs = KubeletSyncs::default();
         for n in 0..1000 {
-            syncs.note(span(&format!("u{n}"), n, WORTH, None));
-            syncs.note(span("u0", n, WORTH, None));
+            syncs.note(span(&format!("u{n}"), n, MIN_SYNC_DURATION, None));
+            syncs.note(span("u0", n, MIN_SYNC_DURATION, None));
         }
-        assert_eq!((syncs.0.len(), syncs.of("u0").len()), (PODS.get(), MOST));
-        assert!(syncs.of("u1").is_empty());
+        assert_eq!(
+            (syncs.0.len(), syncs.syncs_of("u0").len()),
+            (MAX_PODS_WITH_SPANS.get(), MAX_SYNCS_PER_POD)
+        );
+        assert!(syncs.syncs_of("u1").is_empty());
     }
 }

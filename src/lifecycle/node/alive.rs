@@ -1,5 +1,5 @@
-//! The file that says until when criscope was running: the time in microseconds since 1970 and the boot of the node, written every few
-//! seconds and at the end. The next process learns from it how long criscope was down, and whether the node was restarted.
+//! The file that tells until when criscope was running: a Unix time and the boot of the node, written every few seconds and at
+//! the end. From it the next process learns how long criscope was down, and whether the node was restarted.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
 
-/// See the module documentation.
+/// The file with the time at which criscope was last running.
 #[derive(Clone, Debug)]
-pub(crate) struct Alive {
+pub(crate) struct AliveFile {
     path: PathBuf,
     /// The id of the boot.
     boot: String,
 }
 
-/// What the process before this one has left.
+/// The content of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Last {
-    /// When it was last known to run, in microseconds since 1970.
+pub(crate) struct LastAlive {
+    /// The last time at which the process was known to run.
     pub(crate) at: u64,
-    /// The id of the boot in which that was; empty if it is not known.
+    /// The id of the boot at that time; empty if it is unknown.
     pub(crate) boot: String,
 }
 
-impl Alive {
+impl AliveFile {
     /// The file in the directory of the journal, in the boot of this id.
     pub(crate) fn new(dir: &Path, boot: &str) -> Self {
         Self {
@@ -34,11 +34,11 @@ impl Alive {
         }
     }
 
-    /// What the process before this one has left; `None` if that is unknown. Blocks.
-    pub(crate) fn read(&self) -> Option<Last> {
+    /// Reads the file of the process before this one; `None` if there is none. Blocks.
+    pub(crate) fn read(&self) -> Option<LastAlive> {
         let text = fs::read_to_string(&self.path).ok()?;
         let mut words = text.split_ascii_whitespace();
-        Some(Last {
+        Some(LastAlive {
             at: words.next()?.parse().ok()?,
             boot: words.next().unwrap_or_default().to_owned(),
         })
@@ -47,7 +47,7 @@ impl Alive {
     /// Writes the time. Blocks.
     ///
     /// # Errors
-    /// Of the file system. The journal reports a directory that cannot be written.
+    /// If the file cannot be written. The journal reports a directory that cannot be written.
     pub(crate) fn write(&self, now: u64) -> io::Result<()> {
         if let Some(dir) = self.path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
@@ -70,15 +70,18 @@ mod tests {
     #[test]
     fn the_time_is_read_back_and_garbage_is_none() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (alive, file) = (Alive::new(dir.path(), "boot-a"), dir.path().join("alive"));
+        let (alive, file) = (
+            AliveFile::new(dir.path(), "boot-a"),
+            dir.path().join("alive"),
+        );
         assert_eq!(alive.read(), None);
         alive.write(17).expect("written");
         alive.write(5).expect("written");
-        let last = |boot: &str| Last {
+        let last = |boot: &str| LastAlive {
             at: 5,
             boot: boot.to_owned(),
         };
-        assert_eq!(Alive::new(dir.path(), "b").read(), Some(last("boot-a")));
+        assert_eq!(AliveFile::new(dir.path(), "b").read(), Some(last("boot-a")));
         fs::write(&file, "5").expect("as an earlier version");
         assert_eq!(alive.read(), Some(last("")));
         fs::write(&file, "soon").expect("written");

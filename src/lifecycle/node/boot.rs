@@ -1,4 +1,5 @@
-//! The boot of the node: a process that finds another boot than the one before it knows that everything on the node has ended meanwhile.
+//! The boot of the node. A process that finds another boot than its predecessor knows that everything on the node has ended in
+//! between.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -7,22 +8,22 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::call::times::unix_micros;
 
-/// The kernel makes a random id at each boot.
-const ID: &str = "/proc/sys/kernel/random/boot_id";
+/// The random id that the kernel makes at each boot.
+const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
 
 /// A boot of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Boot {
-    /// The kernel's id of it; empty if it cannot be read.
+pub(crate) struct NodeBoot {
+    /// The kernel's id of the boot; empty if it cannot be read.
     pub(crate) id: String,
-    /// When it began, in microseconds since 1970; 0 if that is not known.
+    /// Time of the boot; 0 if it is unknown.
     pub(crate) at: u64,
 }
 
-impl Boot {
-    /// The current one. Blocks.
+impl NodeBoot {
+    /// Reads the current boot. Blocks.
     pub(crate) fn read() -> Self {
-        let id = fs::read_to_string(ID).unwrap_or_default();
+        let id = fs::read_to_string(BOOT_ID_PATH).unwrap_or_default();
         let up = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from);
         let at = up.ok().and_then(|up| SystemTime::now().checked_sub(up));
         Self {

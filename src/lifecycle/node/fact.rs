@@ -5,33 +5,33 @@ use serde::{Deserialize, Serialize};
 use crate::lifecycle::episode_call::millis;
 use crate::units::{clock, duration};
 
-/// Longest reason kept, in bytes.
-const MOST_REASON: usize = 300;
+/// Longest reason that is kept, in bytes.
+const MAX_REASON_LEN: usize = 300;
 
-/// How containerd and CRI-O begin the message of NetworkReady.
-const WRAPPER: &str = "Network plugin returns error: ";
+/// The beginning of NetworkReady's message in containerd and CRI-O.
+const NETWORK_READY_PREFIX: &str = "Network plugin returns error: ";
 
-/// A fact and its time, in microseconds since 1970.
+/// A fact and its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeFact {
     #[serde(flatten)]
-    pub(crate) kind: FactKind,
+    pub(crate) kind: NodeFactKind,
     pub(crate) from: u64,
-    /// `None` while it holds.
+    /// End of the fact; `None` while it holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) to: Option<u64>,
-    /// What the runtime or the connection says; empty if it says nothing.
+    /// The reason from the runtime or the connection; empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) reason: String,
 }
 
-/// What holds.
+/// The kind of a fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "fact", rename_all = "snake_case")]
-pub(crate) enum FactKind {
+pub(crate) enum NodeFactKind {
     /// A backend does not answer.
     BackendDown { backend: String },
-    /// A backend is connected, and leaves polls unanswered that take a healthy one milliseconds.
+    /// A backend is connected, but does not answer polls that a healthy one answers in milliseconds.
     BackendHangs { backend: String },
     /// A condition of a backend is false.
     NotReady { backend: String, condition: String },
@@ -39,8 +39,8 @@ pub(crate) enum FactKind {
     NoKubelet,
     /// criscope itself was not running.
     CriscopeDown,
-    /// The node was restarted: nothing that ran on it before runs now. `booted`: when, in microseconds since 1970; `from` and `to` are the
-    /// time in which criscope was not running.
+    /// The node was restarted at `booted`: nothing that ran before runs now. `from` and `to` are the time in which criscope was
+    /// not running.
     NodeRestarted { booted: u64 },
     /// criscope was running, and got nothing done: it was stopped by a signal, frozen or starved.
     CriscopeStalled,
@@ -48,55 +48,63 @@ pub(crate) enum FactKind {
     ImageFsFull { backend: String },
 }
 
-/// A call that waited for criscope is taken in within this time of the look that finds out, in microseconds: there is one a second.
-const LOOK: u64 = 1_000_000;
+/// A call that waited for a stalled criscope is read at most this long after the check that notices the stall. There is one
+/// check per second.
+const CHECK_DELAY_US: u64 = 1_000_000;
 
 impl NodeFact {
-    /// Returns whether a call that was taken in at `at` may have waited for criscope, which had not run.
+    /// Returns whether a call that was read at `at` may have waited for a stalled criscope.
     pub(crate) fn held_up(&self, at: u64) -> bool {
-        let is_around = |to: u64| self.from < at && at <= to.saturating_add(LOOK);
-        self.kind == FactKind::CriscopeStalled && self.to.is_some_and(is_around)
+        let Some(to) = self.to else { return false };
+        self.kind == NodeFactKind::CriscopeStalled
+            && self.from < at
+            && at <= to.saturating_add(CHECK_DELAY_US)
     }
 
-    /// When the node was restarted, in microseconds since 1970; `None` if it is another fact.
+    /// Time at which the node was restarted; `None` if the fact is another one.
     pub(crate) fn booted(&self) -> Option<u64> {
         match self.kind {
-            FactKind::NodeRestarted { booted } => Some(booted),
+            NodeFactKind::NodeRestarted { booted } => Some(booted),
             _ => None,
         }
     }
 
     /// Returns whether criscope was not running, so that calls are unknown.
     pub(crate) fn is_downtime(&self) -> bool {
-        self.kind == FactKind::CriscopeDown || self.booted().is_some()
+        self.kind == NodeFactKind::CriscopeDown || self.booted().is_some()
     }
 
-    /// Returns whether criscope itself was not there.
+    /// Returns whether criscope itself was down or stalled.
     pub(crate) fn is_of_criscope(&self) -> bool {
         matches!(
             self.kind,
-            FactKind::CriscopeDown | FactKind::NodeRestarted { .. } | FactKind::CriscopeStalled
+            NodeFactKind::CriscopeDown
+                | NodeFactKind::NodeRestarted { .. }
+                | NodeFactKind::CriscopeStalled
         )
     }
 
-    /// A stable name of its kind.
+    /// A stable name of the kind.
     pub(crate) fn name(&self) -> &'static str {
         match self.kind {
-            FactKind::BackendDown { .. } => "backend_down",
-            FactKind::BackendHangs { .. } => "backend_hangs",
-            FactKind::NotReady { .. } => "backend_not_ready",
-            FactKind::NoKubelet => "no_kubelet",
-            FactKind::CriscopeDown => "criscope_down",
-            FactKind::NodeRestarted { .. } => "node_restarted",
-            FactKind::CriscopeStalled => "criscope_stalled",
-            FactKind::ImageFsFull { .. } => "image_fs_full",
+            NodeFactKind::BackendDown { .. } => "backend_down",
+            NodeFactKind::BackendHangs { .. } => "backend_hangs",
+            NodeFactKind::NotReady { .. } => "backend_not_ready",
+            NodeFactKind::NoKubelet => "no_kubelet",
+            NodeFactKind::CriscopeDown => "criscope_down",
+            NodeFactKind::NodeRestarted { .. } => "node_restarted",
+            NodeFactKind::CriscopeStalled => "criscope_stalled",
+            NodeFactKind::ImageFsFull { .. } => "image_fs_full",
         }
     }
 
     /// A fact that holds from now on.
-    pub(crate) fn new(kind: FactKind, from: u64, reason: &str) -> Self {
-        let reason = reason.strip_prefix(WRAPPER).unwrap_or(reason).trim();
-        let reason = &reason[..reason.floor_char_boundary(MOST_REASON)];
+    pub(crate) fn new(kind: NodeFactKind, from: u64, reason: &str) -> Self {
+        let reason = reason
+            .strip_prefix(NETWORK_READY_PREFIX)
+            .unwrap_or(reason)
+            .trim();
+        let reason = &reason[..reason.floor_char_boundary(MAX_REASON_LEN)];
         Self {
             kind,
             from,
@@ -105,18 +113,18 @@ impl NodeFact {
         }
     }
 
-    /// Returns whether it holds now.
+    /// Returns whether the fact holds now.
     pub(crate) fn holds(&self) -> bool {
         self.to.is_none()
     }
 
-    /// How long it held between these times, in microseconds.
+    /// The time for which the fact held between `from` and `to`.
     pub(crate) fn within(&self, from: u64, to: u64) -> u64 {
         let end = self.to.unwrap_or(u64::MAX).min(to);
         end.saturating_sub(self.from.max(from))
     }
 
-    /// The fact as a sentence without a full stop; `now` in microseconds since 1970.
+    /// The fact as a sentence without a full stop.
     pub(crate) fn sentence(&self, now: u64) -> String {
         let mut text = match self.to {
             None => self.present(&duration(millis(now.saturating_sub(self.from)))),
@@ -131,17 +139,17 @@ impl NodeFact {
 
     fn present(&self, time: &str) -> String {
         match &self.kind {
-            FactKind::BackendDown { backend } | FactKind::BackendHangs { backend } => {
+            NodeFactKind::BackendDown { backend } | NodeFactKind::BackendHangs { backend } => {
                 format!("the runtime {backend} has not answered for {time}")
             }
-            FactKind::NotReady { backend, condition } => {
+            NodeFactKind::NotReady { backend, condition } => {
                 format!("{condition} of {backend} has been false for {time}")
             }
-            FactKind::NoKubelet => format!("no kubelet has been connected for {time}"),
-            FactKind::CriscopeDown => format!("criscope has been down for {time}"),
-            FactKind::NodeRestarted { booted } => restarted(*booted),
-            FactKind::CriscopeStalled => format!("criscope has not run for {time}"),
-            FactKind::ImageFsFull { backend } => {
+            NodeFactKind::NoKubelet => format!("no kubelet has been connected for {time}"),
+            NodeFactKind::CriscopeDown => format!("criscope has been down for {time}"),
+            NodeFactKind::NodeRestarted { booted } => restarted(*booted),
+            NodeFactKind::CriscopeStalled => format!("criscope has not run for {time}"),
+            NodeFactKind::ImageFsFull { backend } => {
                 format!("the disk of the images of {backend} has been nearly full for {time}")
             }
         }
@@ -151,28 +159,28 @@ impl NodeFact {
         let when = format!("from {} to {} UTC", clock(self.from), clock(to));
         let time = duration(millis(to.saturating_sub(self.from)));
         match &self.kind {
-            FactKind::BackendDown { backend } | FactKind::BackendHangs { backend } => {
+            NodeFactKind::BackendDown { backend } | NodeFactKind::BackendHangs { backend } => {
                 format!("the runtime {backend} did not answer {when} ({time})")
             }
-            FactKind::NotReady { backend, condition } => {
+            NodeFactKind::NotReady { backend, condition } => {
                 format!("{condition} of {backend} was false {when} ({time})")
             }
-            FactKind::NoKubelet => format!("no kubelet was connected {when} ({time})"),
-            FactKind::CriscopeStalled => {
+            NodeFactKind::NoKubelet => format!("no kubelet was connected {when} ({time})"),
+            NodeFactKind::CriscopeStalled => {
                 format!("criscope did not run {when} ({time}): it was stopped, frozen or starved")
             }
-            FactKind::NodeRestarted { booted } => restarted(*booted),
-            FactKind::CriscopeDown => {
+            NodeFactKind::NodeRestarted { booted } => restarted(*booted),
+            NodeFactKind::CriscopeDown => {
                 format!("criscope was down {when}: nothing is known of calls in between")
             }
-            FactKind::ImageFsFull { backend } => {
+            NodeFactKind::ImageFsFull { backend } => {
                 format!("the disk of the images of {backend} was nearly full {when} ({time})")
             }
         }
     }
 }
 
-/// That the node was restarted.
+/// A sentence about a restart of the node.
 pub(crate) fn restarted(booted: u64) -> String {
     format!("the node was started again at {} UTC", clock(booted))
 }
@@ -185,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_fact_says_what_since_when_and_why() {
-        let kind = FactKind::NotReady {
+        let kind = NodeFactKind::NotReady {
             backend: "containerd".to_owned(),
             condition: "NetworkReady".to_owned(),
         };
@@ -203,7 +211,7 @@ mod tests {
         assert_eq!(fact.within(NOON, NOON + 100_000_000), 37_000_000);
         assert_eq!(fact.within(NOON + 300_000_000, NOON + 400_000_000), 0);
         let down = NodeFact {
-            kind: FactKind::CriscopeDown,
+            kind: NodeFactKind::CriscopeDown,
             from: NOON + 63_000_000,
             to: Some(NOON + 250_000_000),
             reason: String::new(),

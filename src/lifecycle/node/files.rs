@@ -4,27 +4,27 @@ use std::path::Path;
 
 use nix::sys::statvfs::statvfs;
 
-/// Below this part of the space it counts as nearly full: the kubelet evicts pods below 15 %, and a runtime needs room to
-/// unpack a layer.
-const LEAST_SPACE: f64 = 0.05;
-/// The same for inodes; the kubelet's own limit is 5 %.
-const LEAST_INODES: f64 = 0.02;
+/// A filesystem with a smaller share of free space counts as nearly full: the kubelet evicts pods below 15 %, and a runtime
+/// needs room to unpack a layer.
+const MIN_FREE_SPACE: f64 = 0.05;
+/// A filesystem with a smaller share of free inodes counts as nearly full; the kubelet's own limit is 5 %.
+const MIN_FREE_INODES: f64 = 0.02;
 
 /// A filesystem.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ImageFs {
+pub struct ImageFilesystem {
     /// Size in bytes.
     pub size: u64,
     /// Bytes available to the runtime.
     pub available: u64,
-    /// Inodes; 0 if it has no fixed number.
+    /// Inodes; 0 if their number is not fixed.
     pub inodes: u64,
     /// Free inodes.
     pub inodes_free: u64,
 }
 
-impl ImageFs {
-    /// The filesystem of this path; `None` if it cannot be read. Blocks, for as long as a dead mount does.
+impl ImageFilesystem {
+    /// Reads the filesystem of a path; `None` if it cannot be read. Blocks, on a dead mount for long.
     pub(super) fn read(path: &Path) -> Option<Self> {
         let stat = statvfs(path).ok()?;
         Some(Self {
@@ -35,20 +35,23 @@ impl ImageFs {
         })
     }
 
-    /// Why it counts as nearly full; `None` if it does not.
+    /// Describes the shortage; `None` if the filesystem is not nearly full.
     pub(super) fn shortage(&self) -> Option<String> {
-        let left = |free: u64, all: u64| free as f64 / all as f64;
-        if self.size > 0 && left(self.available, self.size) < LEAST_SPACE {
-            let (free, all) = (self.available, self.size);
-            let [free, all] = [free, all].map(crate::units::bytes);
+        if is_below(self.available, self.size, MIN_FREE_SPACE) {
+            let [free, all] = [self.available, self.size].map(crate::units::bytes);
             return Some(format!("{free} of {all} are available"));
         }
-        if self.inodes > 0 && left(self.inodes_free, self.inodes) < LEAST_INODES {
+        if is_below(self.inodes_free, self.inodes, MIN_FREE_INODES) {
             let (free, all) = (self.inodes_free, self.inodes);
             return Some(format!("{free} of {all} inodes are free"));
         }
         None
     }
+}
+
+/// Returns whether the free share is below `min`. Nothing is short if `all` is unknown.
+fn is_below(free: u64, all: u64, min: f64) -> bool {
+    all > 0 && (free as f64 / all as f64) < min
 }
 
 #[cfg(test)]
@@ -57,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_says_what_is_short() {
-        let disk = ImageFs {
+        let disk = ImageFilesystem {
             size: 100 << 30,
             available: 4 << 30,
             inodes: 1000,
@@ -65,19 +68,19 @@ mod tests {
         };
         let said = disk.shortage();
         assert_eq!(said.as_deref(), Some("4.0 GiB of 100.0 GiB are available"));
-        let disk = ImageFs {
+        let disk = ImageFilesystem {
             available: 6 << 30,
             ..disk
         };
         let said = disk.shortage();
         assert_eq!(said.as_deref(), Some("19 of 1000 inodes are free"));
-        let disk = ImageFs {
+        let disk = ImageFilesystem {
             inodes: 0,
             inodes_free: 0,
             ..disk
         };
         assert_eq!(disk.shortage(), None, "btrfs has no fixed number of inodes");
-        assert!(ImageFs::read(Path::new("/")).is_some_and(|fs| fs.size > 0));
-        assert_eq!(ImageFs::read(Path::new("/nowhere/at/all")), None);
+        assert!(ImageFilesystem::read(Path::new("/")).is_some_and(|fs| fs.size > 0));
+        assert_eq!(ImageFilesystem::read(Path::new("/nowhere/at/all")), None);
     }
 }

@@ -2,31 +2,31 @@
 
 use std::collections::VecDeque;
 
-#[cfg(test)]
-use super::FactKind;
 use super::NodeFact;
-use super::pressure::{PressureSpan, Sample};
+#[cfg(test)]
+use super::NodeFactKind;
+use super::pressure::{PressureSample, PressureSpan};
 
-/// Most facts that are remembered.
-const MOST_FACTS: usize = 64;
+/// Upper bound of facts that are remembered.
+const MAX_FACTS: usize = 64;
 
-/// Most facts of one episode.
-const MOST_OF_EPISODE: usize = 8;
+/// Upper bound of facts of one episode.
+const MAX_EPISODE_FACTS: usize = 8;
 
 /// Facts, the oldest first, and the newest sample of pressure.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeHistory {
     facts: VecDeque<NodeFact>,
-    pressure: Option<Sample>,
+    pressure: Option<PressureSample>,
 }
 
 impl NodeHistory {
-    /// Adds a fact, or replaces the same fact as it was before.
+    /// Adds a fact, or replaces its earlier state.
     pub(crate) fn put(&mut self, fact: NodeFact) {
         match self.facts.iter_mut().find(|f| is_same(f, &fact)) {
             Some(known) => *known = fact,
             None => {
-                if self.facts.len() >= MOST_FACTS {
+                if self.facts.len() >= MAX_FACTS {
                     self.facts.pop_front();
                 }
                 self.facts.push_back(fact);
@@ -41,15 +41,16 @@ impl NodeHistory {
 
     /// The facts that held at some time since `from`.
     pub(crate) fn since(&self, from: u64) -> impl Iterator<Item = &NodeFact> {
-        let after = move |fact: &&NodeFact| fact.to.is_none_or(|to| to > from);
-        self.facts.iter().filter(after)
+        let facts = self.facts.iter();
+        facts.filter(move |fact| fact.to.is_none_or(|to| to > from))
     }
 
-    /// The last time that criscope was down, if that ended at most `within` before `at`.
+    /// The last downtime of criscope, if it ended at most `within` before `at`.
     pub(crate) fn downtime(&self, at: u64, within: u64) -> Option<&NodeFact> {
         let mut facts = self.facts.iter().rev();
-        let recent = |to: u64| to <= at && at - to <= within;
-        facts.find(|fact| fact.is_downtime() && fact.to.is_some_and(recent))
+        facts.find(|fact| {
+            fact.is_downtime() && fact.to.is_some_and(|to| to <= at && at - to <= within)
+        })
     }
 
     /// The restarts of the node, the newest first.
@@ -59,7 +60,7 @@ impl NodeHistory {
     }
 
     /// Takes a new sample of pressure.
-    pub(crate) fn sample(&mut self, sample: Sample) {
+    pub(crate) fn sample(&mut self, sample: PressureSample) {
         self.pressure = Some(sample);
     }
 
@@ -69,20 +70,20 @@ impl NodeHistory {
     }
 }
 
-/// Returns whether they are one fact, at its begin and its end.
+/// Returns whether both are the same fact, at its begin or at its end.
 pub(crate) fn is_same(one: &NodeFact, other: &NodeFact) -> bool {
     one.kind == other.kind && one.from == other.from
 }
 
-/// Adds a fact to those of an episode, or replaces it.
+/// Adds a fact to the facts of an episode, or replaces its earlier state.
 pub(crate) fn note(facts: &mut Vec<NodeFact>, fact: &NodeFact) {
     let known = facts.iter().position(|f| is_same(f, fact));
-    // In the end the newest replaces the one before: what holds now matters most.
+    // A full list loses its newest fact for the new one: the current state matters most.
     let place = known.or_else(|| {
         facts
             .len()
             .checked_sub(1)
-            .filter(|_| facts.len() >= MOST_OF_EPISODE)
+            .filter(|_| facts.len() >= MAX_EPISODE_FACTS)
     });
     match place.and_then(|place| facts.get_mut(place)) {
         Some(place) => place.clone_from(fact),
@@ -97,7 +98,7 @@ mod tests {
     fn fact(from: u64, to: Option<u64>) -> NodeFact {
         NodeFact {
             to,
-            ..NodeFact::new(FactKind::NoKubelet, from, "")
+            ..NodeFact::new(NodeFactKind::NoKubelet, from, "")
         }
     }
 
@@ -112,13 +113,13 @@ mod tests {
         for n in 10..200 {
             history.put(fact(n, Some(n + 1)));
         }
-        assert_eq!(history.since(0).count(), MOST_FACTS);
+        assert_eq!(history.since(0).count(), MAX_FACTS);
         let mut of_episode = Vec::new();
         for n in 0..20 {
             note(&mut of_episode, &fact(n, None));
             note(&mut of_episode, &fact(n, Some(n + 1)));
         }
-        assert_eq!(of_episode.len(), MOST_OF_EPISODE);
+        assert_eq!(of_episode.len(), MAX_EPISODE_FACTS);
         assert_eq!(of_episode.last(), Some(&fact(19, Some(20))));
     }
 }

@@ -1,5 +1,5 @@
-//! Metrics of the node that no other exporter has: whether a kubelet uses this socket, and which filesystem is that of the
-//! images. Pressure and other disks are those of the node exporter.
+//! Metrics of the node that no other exporter has: whether a kubelet uses this socket, and the filesystem of the images. The
+//! node exporter has pressure and other disks.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ metrics! {
 /// Registers the metrics, which are computed at scrape time.
 ///
 /// # Errors
-/// If they are registered already.
+/// If a metric is registered already.
 pub(crate) fn register(registry: &Registry, stories: &Arc<Stories>) -> Result<(), RegistryError> {
     let source = Arc::clone(stories);
     registry.computed(&KUBELET_CONNECTED, move |out| {
@@ -31,16 +31,19 @@ pub(crate) fn register(registry: &Registry, stories: &Arc<Stories>) -> Result<()
             out.put(&[], f64::from(u8::from(connected)));
         }
     })?;
-    let disks = |value: fn(&super::ImageFs) -> u64| {
+    let disk_metrics: [(_, fn(&super::ImageFilesystem) -> u64); 4] = [
+        (&IMAGE_FS_SIZE, |fs| fs.size),
+        (&IMAGE_FS_AVAILABLE, |fs| fs.available),
+        (&IMAGE_FS_INODES, |fs| fs.inodes),
+        (&IMAGE_FS_INODES_FREE, |fs| fs.inodes_free),
+    ];
+    for (metric, value) in disk_metrics {
         let source = Arc::clone(stories);
-        move |out: &mut crate::telemetry::computed::Readings| {
+        registry.computed(metric, move |out| {
             for (backend, fs) in &source.node().disks {
                 out.put(&[backend], value(fs) as f64);
             }
-        }
-    };
-    registry.computed(&IMAGE_FS_SIZE, disks(|fs| fs.size))?;
-    registry.computed(&IMAGE_FS_AVAILABLE, disks(|fs| fs.available))?;
-    registry.computed(&IMAGE_FS_INODES, disks(|fs| fs.inodes))?;
-    registry.computed(&IMAGE_FS_INODES_FREE, disks(|fs| fs.inodes_free))
+        })?;
+    }
+    Ok(())
 }

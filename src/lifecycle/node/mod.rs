@@ -1,8 +1,8 @@
-//! The state of the node beside its calls: which backends do not answer or are not ready, whether a kubelet is connected, when
-//! criscope itself was down, and pressure. Episodes carry the facts of their time, so that a pod that waits for the node says
-//! so.
+//! The state of the node besides its calls: backends that do not answer or are not ready, whether a kubelet is connected, the
+//! downtime of criscope itself, and pressure. Episodes carry the facts of their time, so that the story of a pod that waits for
+//! the node tells so.
 //!
-//! `Watch` looks once a second, on the side thread; what may block (disks, files) is read on its blocking pool, one read at a
+//! `NodeWatch` checks once a second, on the side thread. Reads that may block (disks, files) run on its blocking pool, one at a
 //! time. Facts are written to the journal.
 
 mod alive;
@@ -22,42 +22,42 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-pub(super) use self::alive::Alive;
-pub(super) use self::boot::Boot;
-pub(super) use self::fact::{FactKind, NodeFact, restarted};
-pub use self::files::ImageFs;
+pub(super) use self::alive::AliveFile;
+pub(super) use self::boot::NodeBoot;
+pub(super) use self::fact::{NodeFact, NodeFactKind, restarted};
+pub use self::files::ImageFilesystem;
 pub(super) use self::history::{NodeHistory, is_same, note};
-pub(super) use self::polls::{Unanswered, unanswered};
-pub(super) use self::pressure::{PressureShare, PressureSpan, Sample as PressureSample};
-pub(super) use self::watch::{NodeStatus, Watch};
+pub(super) use self::polls::{UnansweredPoll, unanswered};
+pub(super) use self::pressure::{PressureSample, PressureShare, PressureSpan};
+pub(super) use self::watch::{NodeStatus, NodeWatch};
 
-/// A backend, as its probe and the kubelet's own Status calls found it.
+/// The state of a backend, from its probe and the kubelet's own Status calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackendState {
-    /// Its name in the configuration.
+    /// The name in the configuration.
     pub name: Arc<str>,
-    /// Whether it answers; `None` before the first probe.
+    /// Set to whether the backend answers; `None` before the first probe.
     pub up: Option<bool>,
-    /// Since when; `None` before the first probe.
+    /// Time since which it answers or does not; `None` before the first probe.
     pub since: Option<SystemTime>,
-    /// Why it does not answer.
+    /// The reason why it does not answer.
     pub reason: String,
     /// The conditions that are false.
-    pub not_ready: Vec<NotReady>,
-    /// A path on the filesystem of its images, once a caller has asked for it.
+    pub not_ready: Vec<FalseCondition>,
+    /// A path on the filesystem of the images, once a caller has asked for it.
     pub image_fs: Option<PathBuf>,
-    /// Its process; `None` while that is unknown.
+    /// The process of the backend; `None` while it is unknown.
     pub pid: Option<u32>,
 }
 
 /// A condition that is false.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotReady {
+pub struct FalseCondition {
     /// `RuntimeReady` or `NetworkReady`.
     pub condition: String,
-    /// Since when.
+    /// Time since which the condition is false.
     pub since: SystemTime,
-    /// What the runtime says, redacted.
+    /// The reason from the runtime, redacted.
     pub reason: String,
 }
 
@@ -70,11 +70,11 @@ pub trait NodeSource: Send + Sync {
     fn kubelets(&self) -> u64;
 }
 
-/// A node of which nothing is known, for tests.
+/// A node without any known state, for tests.
 #[derive(Debug, Default)]
-pub struct Nothing;
+pub struct UnknownNode;
 
-impl NodeSource for Nothing {
+impl NodeSource for UnknownNode {
     fn backends(&self) -> Vec<BackendState> {
         Vec::new()
     }

@@ -1,21 +1,21 @@
-//! Processes that the kernel killed for lack of memory, as it counts them for the whole node (`oom_kill` of `/proc/vmstat`).
-//! A runtime does not always report such an end as what it is: the exit code is then 137 and nothing else is known.
+//! The number of processes that the kernel killed for lack of memory on the whole node (`oom_kill` of `/proc/vmstat`). A
+//! runtime does not always report such a kill: the exit code is then 137, and nothing else is known.
 
 use std::collections::VecDeque;
 use std::fs;
 use std::path::Path;
 
-/// Samples that are kept; one a second.
-const SAMPLES: usize = 64;
-/// Samples further apart than this say nothing about a moment between them, in microseconds.
-const APART: u64 = 5_000_000;
+/// Upper bound of samples that are kept. There is one per second.
+const MAX_SAMPLES: usize = 64;
+/// Samples further apart than this tell nothing about a moment between them.
+const MAX_SAMPLE_GAP_US: u64 = 5_000_000;
 
-/// The counter at some times, in microseconds since 1970.
+/// Samples of the kernel's counter: time and count.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct OomKills(VecDeque<(u64, u64)>);
+pub(crate) struct OomKillCounter(VecDeque<(u64, u64)>);
 
-impl OomKills {
-    /// Reads the counter from a file like `/proc/vmstat`. A kernel that does not count yields none.
+impl OomKillCounter {
+    /// Reads the counter from a file like `/proc/vmstat`. A kernel without the counter yields no sample.
     pub(crate) fn sample(&mut self, file: &Path, now: u64) {
         let text = fs::read_to_string(file).unwrap_or_default();
         if let Some(count) = parse(&text) {
@@ -24,18 +24,18 @@ impl OomKills {
     }
 
     fn note(&mut self, at: u64, count: u64) {
-        if self.0.len() >= SAMPLES {
+        if self.0.len() >= MAX_SAMPLES {
             self.0.pop_front();
         }
         self.0.push_back((at, count));
     }
 
-    /// How many processes were killed just before `at`, as far as samples are close enough.
+    /// The number of processes that were killed just before `at`; 0 if the samples are too far apart.
     pub(crate) fn before(&self, at: u64) -> u32 {
         let earlier = self.0.iter().rev().find(|(time, _)| *time < at);
         let later = self.0.iter().find(|(time, _)| *time >= at);
         match (earlier, later) {
-            (Some((from, before)), Some((to, after))) if to - from <= APART => {
+            (Some((from, before)), Some((to, after))) if to - from <= MAX_SAMPLE_GAP_US => {
                 u32::try_from(after.saturating_sub(*before)).unwrap_or(u32::MAX)
             }
             _ => 0,
@@ -61,7 +61,7 @@ mod tests {
             Some(70)
         );
         assert_eq!(parse("nr_free_pages 1\n"), None);
-        let mut kills = OomKills::default();
+        let mut kills = OomKillCounter::default();
         assert_eq!(kills.before(5 * SECOND), 0);
         for (at, count) in [(10, 70), (11, 70), (12, 72), (30, 80)] {
             kills.note(at * SECOND, count);
@@ -71,9 +71,9 @@ mod tests {
         assert_eq!(kills.before(11 * SECOND + 5), 2);
         assert_eq!(kills.before(20 * SECOND), 0, "too far apart");
         assert_eq!(kills.before(31 * SECOND), 0, "not sampled since");
-        for at in 0..2 * SAMPLES as u64 {
+        for at in 0..2 * MAX_SAMPLES as u64 {
             kills.note((100 + at) * SECOND, 80);
         }
-        assert_eq!(kills.0.len(), SAMPLES);
+        assert_eq!(kills.0.len(), MAX_SAMPLES);
     }
 }

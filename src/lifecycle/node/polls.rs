@@ -1,50 +1,53 @@
-//! Polls of a backend that are not answered: whatever else a runtime does, it answers these within milliseconds. A runtime
-//! that is stopped or locked up between two calls of a pod shows only there.
+//! Polls that a backend does not answer. A runtime answers these within milliseconds, however busy it is. A runtime that is
+//! stopped or locked up between two calls of a pod shows only in its polls.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::call::Call;
-use crate::call::times::{micros_of, unix_micros};
+use crate::call::times::unix_micros;
 use crate::cri::Method;
 
-/// A poll in flight for so long is not answered, in microseconds.
-const PATIENCE: u64 = 3_000_000;
+/// A poll in flight for this long counts as unanswered.
+const POLL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The oldest poll that a backend does not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unanswered {
+pub(crate) struct UnansweredPoll {
     pub(crate) backend: Arc<str>,
     pub(crate) method: Method,
-    /// When it was made, in microseconds since 1970.
+    /// Begin of the poll.
     pub(crate) since: u64,
 }
 
-/// Those of the calls in flight, one for each backend.
-pub(crate) fn unanswered(calls: &[Arc<Call>]) -> Vec<Unanswered> {
-    let mut found = Vec::<Unanswered>::new();
+/// The unanswered polls among the calls in flight, at most one for each backend.
+pub(crate) fn unanswered(calls: &[Arc<Call>]) -> Vec<UnansweredPoll> {
+    let mut found = Vec::<UnansweredPoll>::new();
     let late = calls
         .iter()
-        .filter(|call| is_quick(call.method) && micros_of(call.age()) >= PATIENCE);
+        .filter(|call| is_quick(call.method) && call.age() >= POLL_TIMEOUT);
     for call in late {
-        // Lists of all backends are joined: it is not known which of them is late.
+        // A list that joins all backends does not tell which backend is late.
         let Some(route) = call.route.get() else {
             continue;
         };
-        let it = Unanswered {
+        let poll = UnansweredPoll {
             backend: Arc::clone(&route.backend),
             method: call.method,
             since: unix_micros(call.started_at),
         };
-        match found.iter_mut().find(|known| known.backend == it.backend) {
-            Some(known) if known.since <= it.since => {}
-            Some(known) => *known = it,
-            None => found.push(it),
+        let known = found.iter_mut();
+        let known = { known }.find(|known| known.backend == poll.backend);
+        match known {
+            Some(known) if known.since <= poll.since => {}
+            Some(known) => *known = poll,
+            None => found.push(poll),
         }
     }
     found
 }
 
-/// Returns whether a healthy runtime answers it at once, however busy it is.
+/// Returns whether a healthy runtime answers this method at once, however busy it is.
 const fn is_quick(method: Method) -> bool {
     matches!(
         method,
@@ -92,7 +95,7 @@ mod tests {
             call(Method::ListPodSandbox, None, 30),
             call(Method::PullImage, Some("spare"), 60),
         ];
-        let expected = Unanswered {
+        let expected = UnansweredPoll {
             backend: "main".into(),
             method: Method::ListPodSandbox,
             since: 993_000_000,

@@ -4,21 +4,22 @@
 use std::fs;
 use std::path::Path;
 
-/// The resources, in the order of [`Sample::some`].
+/// The resources, in the order of [`PressureSample::some`].
 const RESOURCES: [&str; 3] = ["cpu", "memory", "io"];
 
-/// A share below this is no contention.
-const LEAST_SHARE: f64 = 0.25;
+/// Share of the time from which waiting counts as contention.
+const MIN_CONTENTION_SHARE: f64 = 0.25;
 
-/// Totals since boot, in microseconds during which some task waited.
+/// Totals of pressure since boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sample {
-    /// When, in microseconds since 1970.
+pub(crate) struct PressureSample {
+    /// Time of the sample.
     pub(crate) at: u64,
+    /// Microseconds in which some task waited, by resource.
     pub(crate) some: [u64; 3],
 }
 
-impl Sample {
+impl PressureSample {
     /// Reads the files in `dir`, `/proc/pressure` outside of tests; `None` if the kernel has none.
     pub(crate) fn read(dir: &Path, at: u64) -> Option<Self> {
         let mut some = [0; 3];
@@ -39,8 +40,8 @@ fn parse(text: &str) -> Option<u64> {
 /// Pressure between two samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PressureSpan {
-    first: Sample,
-    last: Sample,
+    first: PressureSample,
+    last: PressureSample,
 }
 
 /// The resource that tasks of the node waited for most.
@@ -50,22 +51,22 @@ pub(crate) struct PressureShare {
     pub(crate) resource: &'static str,
     /// The part of the time during which some task waited, up to 1.
     pub(crate) share: f64,
-    /// The time it was measured over, in microseconds.
+    /// The time between the two samples.
     pub(crate) over: u64,
 }
 
 impl PressureSpan {
-    /// From this sample on.
-    pub(super) fn new(first: Sample) -> Self {
+    /// Pressure from this sample on.
+    pub(super) fn new(first: PressureSample) -> Self {
         Self { first, last: first }
     }
 
-    /// Up to this sample.
-    pub(crate) fn extend(&mut self, sample: Sample) {
+    /// Adds the time up to this sample.
+    pub(crate) fn extend(&mut self, sample: PressureSample) {
         self.last = sample;
     }
 
-    /// The resource that was short, if one was. A boot or a change of the clock in between yields none.
+    /// The resource that tasks waited for most, if the share is high. Samples across a boot or a clock change yield none.
     pub(crate) fn short_of(&self) -> Option<PressureShare> {
         let over = self.last.at.checked_sub(self.first.at).filter(|t| *t > 0)?;
         let shares = (0..RESOURCES.len()).filter_map(|i| {
@@ -77,7 +78,7 @@ impl PressureSpan {
             })
         });
         let most = shares.max_by(|a, b| a.share.total_cmp(&b.share))?;
-        (most.share >= LEAST_SHARE).then_some(most)
+        (most.share >= MIN_CONTENTION_SHARE).then_some(most)
     }
 }
 
@@ -85,8 +86,8 @@ impl PressureSpan {
 mod tests {
     use super::*;
 
-    fn sample(at: u64, some: [u64; 3]) -> Sample {
-        Sample { at, some }
+    fn sample(at: u64, some: [u64; 3]) -> PressureSample {
+        PressureSample { at, some }
     }
 
     #[test]
@@ -114,10 +115,13 @@ mod tests {
         };
         put("cpu", 11);
         put("memory", 22);
-        assert_eq!(Sample::read(dir.path(), 7), None, "one is missing");
+        assert_eq!(PressureSample::read(dir.path(), 7), None, "one is missing");
         put("io", 33);
-        assert_eq!(Sample::read(dir.path(), 7), Some(sample(7, [11, 22, 33])));
+        assert_eq!(
+            PressureSample::read(dir.path(), 7),
+            Some(sample(7, [11, 22, 33]))
+        );
         fs::write(dir.path().join("io"), "off").expect("written");
-        assert_eq!(Sample::read(dir.path(), 7), None);
+        assert_eq!(PressureSample::read(dir.path(), 7), None);
     }
 }

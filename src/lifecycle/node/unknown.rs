@@ -1,6 +1,6 @@
-//! The answer for a pod that is not known: why that may be, and the state of the node.
+//! Sentences for a pod that is not known: possible reasons, and the state of the node.
 
-use super::{BackendState, FactKind, NodeFact, NodeStatus};
+use super::{BackendState, NodeFact, NodeFactKind, NodeStatus};
 use crate::call::times::unix_micros;
 use crate::lifecycle::Stories;
 use crate::lifecycle::episode_call::millis;
@@ -24,9 +24,9 @@ impl Stories {
         let mut notes: Vec<_> = facts
             .iter()
             .filter(|fact| fact.holds())
-            .map(|fact| blocked(fact, now))
+            .map(|fact| with_consequence(fact, now))
             .collect();
-        notes.push(meaning(since, now));
+        notes.push(records_since(since, now));
         let downtimes = facts.iter().filter(|fact| fact.is_downtime());
         notes.extend(downtimes.map(|fact| fact.sentence(now)));
         if forgotten > 0 {
@@ -34,35 +34,33 @@ impl Stories {
                 "{forgotten} older episodes were dropped from memory (story.episodes): the pod may have been among them"
             ));
         }
-        notes.push(kubelet(&status, now));
-        notes.extend(
-            status
-                .backends
-                .iter()
-                .map(|backend| of_backend(backend, now)),
-        );
+        notes.push(kubelet_sentence(&status, now));
+        let backends = status.backends.iter();
+        notes.extend(backends.map(|backend| backend_sentence(backend, now)));
         notes
     }
 }
 
-/// A fact that holds, and what follows from it.
-fn blocked(fact: &NodeFact, now: u64) -> String {
+/// A fact that holds, and its consequence.
+fn with_consequence(fact: &NodeFact, now: u64) -> String {
     let consequence = match &fact.kind {
-        FactKind::NotReady { condition, .. } if condition == "NetworkReady" => {
+        NodeFactKind::NotReady { condition, .. } if condition == "NetworkReady" => {
             "the kubelet starts only pods with hostNetwork"
         }
-        FactKind::NotReady { .. }
-        | FactKind::BackendDown { .. }
-        | FactKind::BackendHangs { .. } => "no pod can start",
-        FactKind::NoKubelet => "no pods are started",
-        FactKind::ImageFsFull { .. } => "the kubelet may evict pods and admit no new ones",
-        FactKind::CriscopeDown | FactKind::NodeRestarted { .. } => "nothing is known of that time",
-        FactKind::CriscopeStalled => "calls waited",
+        NodeFactKind::NotReady { .. }
+        | NodeFactKind::BackendDown { .. }
+        | NodeFactKind::BackendHangs { .. } => "no pod can start",
+        NodeFactKind::NoKubelet => "no pods are started",
+        NodeFactKind::ImageFsFull { .. } => "the kubelet may evict pods and admit no new ones",
+        NodeFactKind::CriscopeDown | NodeFactKind::NodeRestarted { .. } => {
+            "nothing is known of that time"
+        }
+        NodeFactKind::CriscopeStalled => "calls waited",
     };
     format!("{}; {consequence}", fact.sentence(now))
 }
 
-fn meaning(since: u64, now: u64) -> String {
+fn records_since(since: u64, now: u64) -> String {
     format!(
         "since {} UTC ({}), when the records begin, no call has named it: the kubelet has not called RunPodSandbox for it (scheduling, admission, volumes), it started before that, it runs on another node, or the name is wrong",
         clock(since),
@@ -70,7 +68,7 @@ fn meaning(since: u64, now: u64) -> String {
     )
 }
 
-fn kubelet(status: &NodeStatus, now: u64) -> String {
+fn kubelet_sentence(status: &NodeStatus, now: u64) -> String {
     match status.kubelet {
         Some(true) => "the kubelet is connected".to_owned(),
         Some(false) => "the kubelet is not connected".to_owned(),
@@ -81,7 +79,7 @@ fn kubelet(status: &NodeStatus, now: u64) -> String {
     }
 }
 
-fn of_backend(backend: &BackendState, now: u64) -> String {
+fn backend_sentence(backend: &BackendState, now: u64) -> String {
     let name = &backend.name;
     let time = backend.since.map(unix_micros);
     let time = time.map(|since| duration(millis(now.saturating_sub(since))));
@@ -90,8 +88,8 @@ fn of_backend(backend: &BackendState, now: u64) -> String {
             format!("the runtime {name} has answered for {time} and is ready")
         }
         (Some(true), Some(time)) => {
-            let conditions = backend.not_ready.iter().map(|it| &*it.condition);
-            let conditions: Vec<_> = conditions.collect();
+            let conditions = backend.not_ready.iter();
+            let conditions: Vec<_> = conditions.map(|false_one| &*false_one.condition).collect();
             let conditions = conditions.join(" and ");
             format!("the runtime {name} has answered for {time}, but {conditions} is false")
         }

@@ -9,14 +9,16 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::metrics::Receiving;
+use super::metrics::ReceiverMetrics;
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 use crate::telemetry::otlp::{Client, Collector, Export, SendError};
 
-/// Most requests, and bytes of them, in the queue.
-const REQUESTS: usize = 256;
-const BYTES: usize = 8 << 20;
+/// Upper bound of requests in the queue.
+const MAX_QUEUED_REQUESTS: usize = 256;
+
+/// Upper bound of the bytes of all requests in the queue.
+const MAX_QUEUED_LEN: usize = 8 << 20;
 
 /// A received request.
 struct QueuedRequest {
@@ -41,36 +43,37 @@ impl fmt::Debug for ForwardQueue {
 }
 
 /// The receiving end of the queue.
-pub(super) struct Forwarder {
+pub(super) struct SpanForwarder {
     collector: Arc<Collector>,
     queue: Receiver<QueuedRequest>,
     drops: Arc<Drops>,
-    metrics: Arc<Receiving>,
+    metrics: Arc<ReceiverMetrics>,
 }
 
-pub(super) fn pass(
+/// Both ends of the queue to the collector.
+pub(super) fn forward_queue(
     collector: Collector,
     drops: &Arc<Drops>,
-    metrics: &Arc<Receiving>,
-) -> (ForwardQueue, Forwarder) {
-    let (sender, queue) = channel(REQUESTS);
-    let pass = ForwardQueue {
+    metrics: &Arc<ReceiverMetrics>,
+) -> (ForwardQueue, SpanForwarder) {
+    let (sender, queue) = channel(MAX_QUEUED_REQUESTS);
+    let forward = ForwardQueue {
         queue: sender,
-        room: Arc::new(Semaphore::new(BYTES)),
+        room: Arc::new(Semaphore::new(MAX_QUEUED_LEN)),
         drops: Arc::clone(drops),
     };
-    let passer = Forwarder {
+    let forwarder = SpanForwarder {
         collector: Arc::new(collector),
         queue,
         drops: Arc::clone(drops),
         metrics: Arc::clone(metrics),
     };
-    (pass, passer)
+    (forward, forwarder)
 }
 
 impl ForwardQueue {
     /// Queues a request, or counts its spans as dropped if the queue is full.
-    pub(super) fn on(&self, headers: HeaderMap, body: Bytes, spans: usize) {
+    pub(super) fn enqueue(&self, headers: HeaderMap, body: Bytes, spans: usize) {
         let bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.room).try_acquire_many_owned(bytes).ok();
         let passed = room.and_then(|room| {
@@ -88,14 +91,14 @@ impl ForwardQueue {
     }
 }
 
-impl Forwarder {
+impl SpanForwarder {
     /// Forwards until the queue is closed.
     pub(super) async fn run(mut self) {
         let mut client = Client::new(Arc::clone(&self.collector));
         let limit = self.collector.timeout();
         while let Some(passing) = self.queue.recv().await {
-            // The receiver has read it, so it is a message.
-            let Some(export) = Export::of_grpc(passing.headers, passing.body) else {
+            // The receiver has decoded the body, so it is a message.
+            let Some(export) = Export::from_grpc(passing.headers, passing.body) else {
                 self.drops.add(DropReason::PassedFailed, passing.spans);
                 continue;
             };

@@ -1,48 +1,48 @@
 //! Decodes the kubelet's spans of its work on a pod: its pod, times and error, and no other attribute.
 
-use super::spans::{Malformed, Value, field, messages, time};
+use super::spans::{FieldValue, MalformedRequest, field, messages, time};
 use crate::call::times::unix_micros;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::kubelet::sync_error::SyncError;
 use crate::lifecycle::kubelet::syncs::{KubeletSpan, SyncKind};
 
 /// The instrumentation scope of the kubelet's pod workers.
-const SCOPE: &[u8] = b"k8s.io/kubernetes/pkg/kubelet";
+const POD_WORKER_SCOPE: &[u8] = b"k8s.io/kubernetes/pkg/kubelet";
 
-/// Longest name of a pod (RFC 1123, subdomain), or uid.
-const NAME: usize = 253;
+/// Longest name or uid of a pod (RFC 1123, subdomain).
+const MAX_NAME_LEN: usize = 253;
 
-/// Returns whether these `ScopeSpans` are of the kubelet's pod workers.
-pub(super) fn is_scope(scope_spans: &[u8]) -> Result<bool, Malformed> {
+/// Returns whether these `ScopeSpans` come from the kubelet's pod workers.
+pub(super) fn is_pod_worker_scope(scope_spans: &[u8]) -> Result<bool, MalformedRequest> {
     let mut is = false;
     // ScopeSpans.scope, InstrumentationScope.name
     messages(scope_spans, 1, &mut |scope| {
         messages(scope, 1, &mut |name| {
-            is = name == SCOPE;
+            is = name == POD_WORKER_SCOPE;
             Ok(())
         })
     })?;
     Ok(is)
 }
 
-/// Reads a span; `None` if it is not one of a pod.
-pub(super) fn span(mut rest: &[u8]) -> Result<Option<KubeletSpan>, Malformed> {
+/// Reads a span; `None` if it names no pod.
+pub(super) fn span(mut rest: &[u8]) -> Result<Option<KubeletSpan>, MalformedRequest> {
     let (mut kind, mut began, mut ended, mut error) = (None, 0, 0, None);
     let (mut uid, mut namespace, mut name) = (None, None, None);
     while let Some(next) = field(&mut rest)? {
         match next {
-            (5, Value::Bytes(name)) => kind = SyncKind::of_span(name),
-            (7, Value::Fixed(nanos)) => began = nanos,
-            (8, Value::Fixed(nanos)) => ended = nanos,
-            (9, Value::Bytes(attribute)) => match attribute_of(attribute)? {
+            (5, FieldValue::Bytes(name)) => kind = SyncKind::from_span_name(name),
+            (7, FieldValue::Fixed(nanos)) => began = nanos,
+            (8, FieldValue::Fixed(nanos)) => ended = nanos,
+            (9, FieldValue::Bytes(attribute)) => match key_and_value(attribute)? {
                 (b"k8s.pod.uid", value) => uid = identifier(value),
                 (b"k8s.namespace.name", value) => namespace = identifier(value),
                 (b"k8s.pod.name", value) => name = identifier(value),
                 _ => {}
             },
             // Status.message: SDKs set it with an error only.
-            (15, Value::Bytes(status)) => messages(status, 2, &mut |message| {
-                error = Some(message).filter(|it| !it.is_empty());
+            (15, FieldValue::Bytes(status)) => messages(status, 2, &mut |message| {
+                error = Some(message).filter(|message| !message.is_empty());
                 Ok(())
             })?,
             _ => {}
@@ -68,13 +68,13 @@ pub(super) fn span(mut rest: &[u8]) -> Result<Option<KubeletSpan>, Malformed> {
 }
 
 /// Key and string value of a `KeyValue`.
-fn attribute_of(mut rest: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+fn key_and_value(mut rest: &[u8]) -> Result<(&[u8], &[u8]), MalformedRequest> {
     let (mut key, mut value): (&[u8], &[u8]) = (&[], &[]);
     while let Some(next) = field(&mut rest)? {
         match next {
-            (1, Value::Bytes(bytes)) => key = bytes,
+            (1, FieldValue::Bytes(bytes)) => key = bytes,
             // AnyValue.string_value
-            (2, Value::Bytes(any)) => messages(any, 1, &mut |text| {
+            (2, FieldValue::Bytes(any)) => messages(any, 1, &mut |text| {
                 value = text;
                 Ok(())
             })?,
@@ -86,8 +86,10 @@ fn attribute_of(mut rest: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
 
 /// A name or uid that is safe to show.
 fn identifier(bytes: &[u8]) -> Option<&str> {
-    let is_good = |b: &u8| b.is_ascii_alphanumeric() || b"-.".contains(b);
-    let is_name = (1..=NAME).contains(&bytes.len()) && bytes.iter().all(is_good);
+    let has_name_bytes = bytes
+        .iter()
+        .all(|b| b.is_ascii_alphanumeric() || b"-.".contains(b));
+    let is_name = (1..=MAX_NAME_LEN).contains(&bytes.len()) && has_name_bytes;
     std::str::from_utf8(bytes).ok().filter(|_| is_name)
 }
 
@@ -99,7 +101,7 @@ mod tests {
     use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
     use prost::Message;
 
-    use super::super::spans::{Exported, read};
+    use super::super::spans::{ExportedSpan, read};
     use super::*;
 
     fn text(key: &str, value: &str) -> KeyValue {
@@ -158,8 +160,8 @@ mod tests {
     fn syncs(request: &[u8]) -> (Vec<KubeletSpan>, usize) {
         let (mut syncs, mut others) = (Vec::new(), 0);
         let count = read(request, |span| match span {
-            Exported::Kubelet(sync) => syncs.push(*sync),
-            Exported::Span(_) => others += 1,
+            ExportedSpan::Kubelet(sync) => syncs.push(*sync),
+            ExportedSpan::Span(_) => others += 1,
         });
         assert_eq!(count, Ok(syncs.len() + others));
         (syncs, others)

@@ -11,50 +11,54 @@ metrics! {
         "Spans of the runtime and the kubelet that were passed on and that the collector took.");
 }
 
-/// What became of a span of the runtime that was received.
+/// The result for a span that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Received {
-    /// It is part of a call, or of the kubelet's work on a pod.
+pub enum ReceivedSpanResult {
+    /// Part of a call, or of the kubelet's work on a pod.
     Attributed,
-    /// It is part of no call that is known.
+    /// Not part of a known call.
     Unknown,
-    /// There was no room for it, or it could not be read.
+    /// Lost: there was no room, or the span could not be read.
     Dropped,
 }
 
-/// For the receiver of the runtime's spans.
+/// Metrics of the OTLP receiver.
 #[derive(Debug)]
-pub struct Receiving {
+pub struct ReceiverMetrics {
     spans: Counters<1>,
     passed_on: Counters<0>,
 }
 
-impl Receiving {
-    /// Registers the metrics. All of them are there from the start.
+impl ReceiverMetrics {
+    /// Registers the metrics. All of them have a series from the start.
     ///
     /// # Errors
-    /// If they are registered already.
+    /// If a metric is registered already.
     pub fn new(registry: &Registry) -> Result<Self, RegistryError> {
         let receiving = Self {
             spans: registry.counters(&RECEIVER_SPANS)?,
             passed_on: registry.counters(&RECEIVER_PASSED_ON)?,
         };
-        for result in [Received::Attributed, Received::Unknown, Received::Dropped] {
+        for result in [
+            ReceivedSpanResult::Attributed,
+            ReceivedSpanResult::Unknown,
+            ReceivedSpanResult::Dropped,
+        ] {
             receiving.received(result, 0);
         }
         receiving.passed_on(0);
         Ok(receiving)
     }
 
-    /// So many spans were received.
-    pub fn received(&self, result: Received, n: usize) {
+    /// Counts `n` received spans with this result.
+    pub fn received(&self, result: ReceivedSpanResult, n: usize) {
         if let Some(spans) = self.spans.at([result as usize]) {
             spans.inc_by(n as u64);
         }
     }
 
-    /// The collector took so many.
+    /// Counts `n` spans that the collector took.
     pub fn passed_on(&self, n: usize) {
         if let Some(passed_on) = self.passed_on.at([]) {
             passed_on.inc_by(n as u64);

@@ -3,11 +3,11 @@
 //! forwarded to the collector unchanged.
 //!
 //! Off unless `receiver.listen` is set. Connections, concurrent requests, their size and both queues are bounded. Only root and
-//! the users in `receiver.allowed_uids` are served: what is forwarded has the node's credentials.
+//! the users in `receiver.allowed_uids` are served, since spans are forwarded with the node's credentials.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `admission` | which users may connect |
+//! | `admission` | the users that may connect |
 //! | `serve` | one request: limits, response |
 //! | `spans` | decodes ids, names and times of spans |
 //! | `kubelet` | decodes the kubelet's spans of its work on pods |
@@ -35,37 +35,37 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::Sender;
 
-use self::admission::{Admission, NotAdmitted};
-use self::metrics::Receiving;
-use self::serve::Shared;
-pub use self::span_tree::OurSpans;
+use self::admission::{AllowedUsers, RefusedClient};
+use self::metrics::ReceiverMetrics;
+use self::serve::ExportService;
+pub use self::span_tree::CallSpanSource;
 use self::span_tree::SpanTree;
-use crate::lifecycle::Event;
+use crate::lifecycle::AggregatorEvent;
 use crate::telemetry::Drops;
 use crate::telemetry::otlp::Collector;
-use crate::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
+use crate::uds::limit::{ConnectionLimit, ConnectionPermit, EvictionPolicy};
 
 /// The only method that is served.
-const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+const EXPORT_METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
-/// Most connections of users that may connect. A node has one or two runtimes with one or two exporters each. Beyond that the
-/// longest idle connection is closed.
-const CONNECTIONS: usize = 16;
+/// Upper bound of connections of allowed users. A node has one or two runtimes with one or two exporters each. One connection
+/// more closes the longest idle one.
+const MAX_CONNECTIONS: usize = 16;
 
-/// Most connections of other users, which are told that they may not connect. They take no place of the runtime.
-const REFUSED_CONNECTIONS: usize = 4;
+/// Upper bound of connections of other users, which get an error. They take no place of the runtime.
+const MAX_REFUSED_CONNECTIONS: usize = 4;
 
-/// Most concurrent requests on a connection.
-const STREAMS: u32 = 8;
+/// Upper bound of concurrent requests on a connection.
+const MAX_STREAMS: u32 = 8;
 
 /// Flow control window of a request, in bytes.
-const WINDOW: u32 = 256 << 10;
+const STREAM_WINDOW: u32 = 256 << 10;
 
 /// A silent peer gets a ping after this time, and has as long to answer it.
-const SILENCE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Pause after an accept that failed for lack of file descriptors.
-const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Binding the address failed.
 #[derive(Debug, thiserror::Error)]
@@ -78,7 +78,7 @@ pub struct BindError {
     pub source: io::Error,
 }
 
-/// Listens.
+/// Binds the listening socket.
 ///
 /// # Errors
 /// If the address is in use or not local.
@@ -91,24 +91,24 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 }
 
 /// Receives spans.
-pub struct Receiver {
+pub struct OtlpReceiver {
     /// Listening socket.
     pub listener: TcpListener,
-    /// Our own spans.
-    pub ours: OurSpans,
+    /// The spans of criscope's calls.
+    pub call_spans: CallSpanSource,
     /// Events for the aggregator.
-    pub feed: Sender<Event>,
+    pub feed: Sender<AggregatorEvent>,
     /// The collector.
     pub collector: Option<Collector>,
-    /// Counts what is dropped.
+    /// Counter of dropped spans.
     pub drops: Arc<Drops>,
     /// Metrics.
-    pub metrics: Receiving,
+    pub metrics: ReceiverMetrics,
     /// User ids that may connect besides root.
     pub allowed_uids: Vec<u32>,
 }
 
-impl fmt::Debug for Receiver {
+impl fmt::Debug for OtlpReceiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receiver")
             .field("listener", &self.listener)
@@ -117,7 +117,7 @@ impl fmt::Debug for Receiver {
     }
 }
 
-impl Receiver {
+impl OtlpReceiver {
     /// Receives until dropped.
     ///
     /// # Errors
@@ -137,20 +137,20 @@ impl Receiver {
             }
             !loops
         });
-        let (pass, passer) = collector
-            .map(|to| forward::pass(to, &self.drops, &metrics))
+        let (forward, forwarder) = collector
+            .map(|to| forward::forward_queue(to, &self.drops, &metrics))
             .unzip();
-        let shared = Arc::new(Shared::new(
-            SpanTree::new(self.ours),
+        let shared = Arc::new(ExportService::new(
+            SpanTree::new(self.call_spans),
             self.feed,
-            pass,
+            forward,
             self.drops,
             metrics,
         ));
         tracing::info!(event = "receiver.started", server.address = %address, "receiving spans of the runtime");
-        let accepting = accept(&listener, &shared, Admission::new(self.allowed_uids));
-        match passer {
-            Some(passer) => drop(tokio::join!(accepting, passer.run())),
+        let accepting = accept(&listener, &shared, AllowedUsers::new(self.allowed_uids));
+        match forwarder {
+            Some(forwarder) => drop(tokio::join!(accepting, forwarder.run())),
             None => accepting.await,
         }
         Ok(())
@@ -159,11 +159,11 @@ impl Receiver {
 
 async fn accept(
     listener: &tokio::net::TcpListener,
-    shared: &Arc<Shared>,
-    mut admission: Admission,
+    shared: &Arc<ExportService>,
+    mut admission: AllowedUsers,
 ) {
-    let admitted = ConnectionLimit::new(CONNECTIONS, Evict::Any);
-    let refused = ConnectionLimit::new(REFUSED_CONNECTIONS, Evict::Any);
+    let admitted = ConnectionLimit::new(MAX_CONNECTIONS, EvictionPolicy::Any);
+    let refused = ConnectionLimit::new(MAX_REFUSED_CONNECTIONS, EvictionPolicy::Any);
     loop {
         match listener.accept().await {
             Ok((stream, client)) => {
@@ -182,7 +182,7 @@ async fn accept(
             }
             Err(error) => {
                 tracing::warn!(error.message = %error, "cannot accept a connection");
-                tokio::time::sleep(OUT_OF_DESCRIPTORS).await;
+                tokio::time::sleep(ACCEPT_RETRY_PAUSE).await;
             }
         }
     }
@@ -190,8 +190,8 @@ async fn accept(
 
 async fn connection(
     stream: TcpStream,
-    shared: Arc<Shared>,
-    refusal: Option<NotAdmitted>,
+    shared: Arc<ExportService>,
+    refusal: Option<RefusedClient>,
     permit: &ConnectionPermit,
 ) {
     let service = service_fn(move |request| {
@@ -207,11 +207,11 @@ async fn connection(
     });
     let served = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW * STREAMS)
-        .keep_alive_interval(SILENCE)
-        .keep_alive_timeout(SILENCE)
+        .max_concurrent_streams(MAX_STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(STREAM_WINDOW * MAX_STREAMS)
+        .keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_INTERVAL)
         .serve_connection(TokioIo::new(stream), service)
         .await;
     if let Err(error) = served {
@@ -219,7 +219,7 @@ async fn connection(
     }
 }
 
-/// Returns whether this endpoint is this address.
+/// Returns whether an endpoint leads to this address.
 fn leads_to(endpoint: &str, address: SocketAddr) -> bool {
     let Ok(uri) = endpoint.parse::<http::Uri>() else {
         return false;

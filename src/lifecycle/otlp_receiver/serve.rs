@@ -14,55 +14,57 @@ use tokio::sync::mpsc::Sender;
 use tokio::time::timeout;
 use tonic::Code;
 
-use super::EXPORT;
-use super::admission::NotAdmitted;
+use super::EXPORT_METHOD;
+use super::admission::RefusedClient;
 use super::forward::ForwardQueue;
-use super::metrics::{Received, Receiving};
+use super::metrics::{ReceivedSpanResult, ReceiverMetrics};
 use super::span_tree::SpanTree;
-use super::spans::{self, Exported, Reported};
-use crate::grpc::frame::Head;
+use super::spans::{self, ExportedSpan, ReportedSpan};
+use crate::grpc::frame::FrameHeader;
 use crate::grpc::status::Status;
 use crate::grpc::{Body, BoxError, Response, frame};
-use crate::lifecycle::Event;
-use crate::lifecycle::call_sink::MOST_SPANS;
+use crate::lifecycle::AggregatorEvent;
+use crate::lifecycle::call_sink::MAX_EVENT_SPANS;
 use crate::lifecycle::kubelet::syncs::KubeletSpan;
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 
-/// Largest request, and largest message after decompression, in bytes.
-const MOST_BYTES: usize = 4 << 20;
-const MOST_UNPACKED: usize = 16 << 20;
+/// Largest request, in bytes.
+const MAX_REQUEST_LEN: usize = 4 << 20;
 
-/// Requests read concurrently; more wait.
-const AT_ONCE: usize = 4;
+/// Largest message after decompression, in bytes.
+const MAX_UNPACKED_LEN: usize = 16 << 20;
+
+/// Upper bound of requests that are read concurrently; more wait.
+const MAX_CONCURRENT_REQUESTS: usize = 4;
 
 /// How long a request may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What all requests share.
+/// Serves export requests.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ExportService {
     room: Semaphore,
     span_tree: Arc<Mutex<SpanTree>>,
-    feed: Sender<Event>,
-    pass: Option<ForwardQueue>,
+    feed: Sender<AggregatorEvent>,
+    forward: Option<ForwardQueue>,
     drops: Arc<Drops>,
-    metrics: Arc<Receiving>,
+    metrics: Arc<ReceiverMetrics>,
 }
 
-impl Shared {
+impl ExportService {
     pub(super) fn new(
         span_tree: SpanTree,
-        feed: Sender<Event>,
-        pass: Option<ForwardQueue>,
+        feed: Sender<AggregatorEvent>,
+        forward: Option<ForwardQueue>,
         drops: Arc<Drops>,
-        metrics: Arc<Receiving>,
+        metrics: Arc<ReceiverMetrics>,
     ) -> Self {
         Self {
-            room: Semaphore::new(AT_ONCE),
+            room: Semaphore::new(MAX_CONCURRENT_REQUESTS),
             span_tree: Arc::new(Mutex::new(span_tree)),
             feed,
-            pass,
+            forward,
             drops,
             metrics,
         }
@@ -73,19 +75,19 @@ impl Shared {
     where
         B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
     {
-        if request.uri().path() != EXPORT {
+        if request.uri().path() != EXPORT_METHOD {
             let text = "only traces are received here";
             return Status::new(Code::Unimplemented, text).into_response();
         }
         match self.take(request).await {
-            Ok(()) => done(),
+            Ok(()) => empty_response(),
             Err(status) => status.into_response(),
         }
     }
 
     /// Answers a request of a user who may not send spans. Its message is not read, so it counts as one span.
-    pub(super) fn refuse(&self, refusal: NotAdmitted) -> Response {
-        self.metrics.received(Received::Dropped, 1);
+    pub(super) fn refuse(&self, refusal: RefusedClient) -> Response {
+        self.metrics.received(ReceivedSpanResult::Dropped, 1);
         self.drops.add(DropReason::PassedNotAllowed, 1);
         Status::new(Code::PermissionDenied, refusal.to_string()).into_response()
     }
@@ -98,13 +100,14 @@ impl Shared {
         let read = async {
             // The semaphore is never closed.
             let room = self.room.acquire().await;
-            let body = Limited::new(body, MOST_BYTES + frame::HEADER)
+            let body = Limited::new(body, MAX_REQUEST_LEN + frame::HEADER_LENGTH)
                 .collect()
                 .await;
             (room, body)
         };
-        let late = |_| Status::unavailable("the request took too long to arrive");
-        let (_room, body) = timeout(PATIENCE, read).await.map_err(late)?;
+        let (_room, body) = timeout(ARRIVAL_TIMEOUT, read)
+            .await
+            .map_err(|_| Status::unavailable("the request took too long to arrive"))?;
         let body = body
             .map_err(|error| Status::new(Code::ResourceExhausted, error.to_string()))?
             .to_bytes();
@@ -114,18 +117,18 @@ impl Shared {
             .map(|e| e.as_bytes().to_vec());
         let unread = body.clone();
         // Decompression would block this thread for too long.
-        let read = tokio::task::spawn_blocking(move || spans_of(&unread, encoding.as_deref()));
+        let read = tokio::task::spawn_blocking(move || decode(&unread, encoding.as_deref()));
         let read = read
             .await
             .map_err(|_| Status::new(Code::Internal, "cannot be read"))?;
-        let read = read.inspect_err(|_| self.metrics.received(Received::Dropped, 1))?;
+        let read = read.inspect_err(|_| self.metrics.received(ReceivedSpanResult::Dropped, 1))?;
         let lost = read.count - read.spans.len() - read.syncs.len();
-        self.metrics.received(Received::Dropped, lost);
+        self.metrics.received(ReceivedSpanResult::Dropped, lost);
         self.report(read.spans);
         self.report_syncs(read.syncs);
         let count = read.count;
-        if let Some(pass) = &self.pass {
-            pass.on(head.headers, body, count);
+        if let Some(forward) = &self.forward {
+            forward.enqueue(head.headers, body, count);
         }
         Ok(())
     }
@@ -133,27 +136,33 @@ impl Shared {
     /// Sends the kubelet's spans to the aggregator.
     fn report_syncs(&self, syncs: Vec<KubeletSpan>) {
         let count = syncs.len();
-        self.metrics.received(Received::Attributed, count);
-        if count > 0 && self.feed.try_send(Event::Syncs(syncs)).is_err() {
+        self.metrics.received(ReceivedSpanResult::Attributed, count);
+        if count > 0 && self.feed.try_send(AggregatorEvent::Syncs(syncs)).is_err() {
             self.drops.add(DropReason::StoryQueueFull, count);
         }
     }
 
     /// Assigns spans to calls, counts them and sends them to the aggregator.
-    fn report(&self, spans: Vec<Reported>) {
+    fn report(&self, spans: Vec<ReportedSpan>) {
         let sorted = {
             let mut span_tree = self
                 .span_tree
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            span_tree.sort(spans, Instant::now())
+            span_tree.assign(spans, Instant::now())
         };
         self.metrics
-            .received(Received::Attributed, sorted.attributed.len());
-        self.metrics.received(Received::Unknown, sorted.unknown);
-        self.metrics.received(Received::Dropped, sorted.dropped);
-        for spans in sorted.attributed.chunks(MOST_SPANS) {
-            if self.feed.try_send(Event::Spans(spans.to_vec())).is_err() {
+            .received(ReceivedSpanResult::Attributed, sorted.attributed.len());
+        self.metrics
+            .received(ReceivedSpanResult::Unknown, sorted.unknown);
+        self.metrics
+            .received(ReceivedSpanResult::Dropped, sorted.dropped);
+        for spans in sorted.attributed.chunks(MAX_EVENT_SPANS) {
+            if self
+                .feed
+                .try_send(AggregatorEvent::Spans(spans.to_vec()))
+                .is_err()
+            {
                 self.drops.add(DropReason::StoryQueueFull, spans.len());
             }
         }
@@ -161,19 +170,18 @@ impl Shared {
 }
 
 /// The spans of a request.
-struct Decoded {
-    spans: Vec<Reported>,
-    /// Those of the kubelet's work on pods.
+struct DecodedRequest {
+    spans: Vec<ReportedSpan>,
+    /// Spans of the kubelet's work on pods.
     syncs: Vec<KubeletSpan>,
-    /// The number of all, including invalid ones.
+    /// The number of all spans, including invalid ones.
     count: usize,
 }
 
-/// The spans of a framed message.
-fn spans_of(framed: &[u8], encoding: Option<&[u8]>) -> Result<Decoded, Status> {
-    let invalid = |text: &str| Status::new(Code::InvalidArgument, text);
-    let head = Head::read(framed).ok_or_else(|| invalid("no message"))?;
-    let message = framed.get(frame::HEADER..).unwrap_or_default();
+/// Decodes the spans of a framed message.
+fn decode(framed: &[u8], encoding: Option<&[u8]>) -> Result<DecodedRequest, Status> {
+    let head = FrameHeader::read(framed).ok_or_else(|| invalid("no message"))?;
+    let message = framed.get(frame::HEADER_LENGTH..).unwrap_or_default();
     if message.len() != head.len {
         return Err(invalid("not one whole message"));
     }
@@ -181,12 +189,12 @@ fn spans_of(framed: &[u8], encoding: Option<&[u8]>) -> Result<Decoded, Status> {
     let message = match (head.compressed, encoding) {
         (false, _) => message,
         (true, Some(b"gzip")) => {
-            let most = MOST_UNPACKED as u64 + 1;
+            let most = MAX_UNPACKED_LEN as u64 + 1;
             let read = GzDecoder::new(message)
                 .take(most)
                 .read_to_end(&mut unpacked);
             read.map_err(|_| invalid("not gzip"))?;
-            if unpacked.len() > MOST_UNPACKED {
+            if unpacked.len() > MAX_UNPACKED_LEN {
                 return Err(Status::new(
                     Code::ResourceExhausted,
                     "the message is too large",
@@ -201,24 +209,28 @@ fn spans_of(framed: &[u8], encoding: Option<&[u8]>) -> Result<Decoded, Status> {
     };
     let (mut spans, mut syncs) = (Vec::new(), Vec::new());
     let count = spans::read(message, |span| match span {
-        // The rest is only counted. No exporter sends so many at once.
-        Exported::Span(span) if spans.len() < MOST_SPANS * 16 => spans.push(span),
-        Exported::Kubelet(sync) if syncs.len() < MOST_SPANS => syncs.push(*sync),
-        Exported::Span(_) | Exported::Kubelet(_) => {}
+        // Spans above these limits are only counted. No exporter sends so many at once.
+        ExportedSpan::Span(span) if spans.len() < MAX_EVENT_SPANS * 16 => spans.push(span),
+        ExportedSpan::Kubelet(sync) if syncs.len() < MAX_EVENT_SPANS => syncs.push(*sync),
+        ExportedSpan::Span(_) | ExportedSpan::Kubelet(_) => {}
     });
     let count = count.map_err(|error| invalid(&error.to_string()))?;
-    Ok(Decoded {
+    Ok(DecodedRequest {
         spans,
         syncs,
         count,
     })
 }
 
+fn invalid(text: &str) -> Status {
+    Status::new(Code::InvalidArgument, text)
+}
+
 /// An empty message, and status OK.
-fn done() -> Response {
+fn empty_response() -> Response {
     let mut trailers = http::HeaderMap::new();
     trailers.insert("grpc-status", http::HeaderValue::from(Code::Ok as i32));
-    let message = Frame::data(Bytes::from_static(&[0; frame::HEADER]));
+    let message = Frame::data(Bytes::from_static(&[0; frame::HEADER_LENGTH]));
     let frames = [message, Frame::trailers(trailers)].map(Ok);
     let mut response = Response::new(Body::boxed(StreamBody::new(stream::iter(frames))));
     response.headers_mut().insert(

@@ -10,27 +10,27 @@ use std::time::{Duration, Instant};
 use lru::LruCache;
 use opentelemetry::trace::{SpanId, TraceId};
 
-use super::spans::Reported;
+use super::spans::ReportedSpan;
 use crate::lifecycle::RuntimeSpan;
 
-/// Reads the trace and span ids of calls that belong to episodes: those in flight and those that ended recently.
-pub type OurSpans = Arc<dyn Fn() -> Vec<(TraceId, SpanId)> + Send + Sync>;
+/// Lists the trace and span ids of calls that belong to episodes: calls in flight and calls that ended recently.
+pub type CallSpanSource = Arc<dyn Fn() -> Vec<(TraceId, SpanId)> + Send + Sync>;
 
-/// Most spans waiting for their parents.
-const WAITING: usize = 4096;
+/// Upper bound of spans that wait for their parents.
+const MAX_WAITING_SPANS: usize = 4096;
 
-/// How long a span waits. A parent ends after its children, but no call of the kubelet takes longer.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// How long a span waits for its parent. A parent ends after its children, but no call of the kubelet takes longer.
+const PARENT_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Most spans kept as possible parents.
-const PARENTS: usize = 8192;
+/// Upper bound of spans that are kept as possible parents.
+const MAX_PARENTS: usize = 8192;
 
-/// Minimum interval between two reads of our spans.
-const REFRESH: Duration = Duration::from_millis(250);
+/// Minimum interval between two reads of the spans of calls.
+const REFRESH_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Assignment of the spans of a request.
 #[derive(Debug, Default)]
-pub(super) struct Sorted {
+pub(super) struct SpanAssignment {
     /// Spans below calls; some may have waited since an earlier request.
     pub(super) attributed: Vec<RuntimeSpan>,
     /// Spans below no known call, or that waited too long.
@@ -39,17 +39,19 @@ pub(super) struct Sorted {
     pub(super) dropped: usize,
 }
 
-/// See the module documentation.
+/// The spans of calls, and the runtime's spans below them.
 pub(super) struct SpanTree {
-    ours: OurSpans,
-    asked: Option<Instant>,
-    /// Our spans, and the traces they are in.
+    call_spans: CallSpanSource,
+    /// Time of the last read of `call_spans`.
+    refreshed: Option<Instant>,
+    /// The spans of calls.
     calls: HashSet<(TraceId, SpanId)>,
+    /// The traces of calls.
     traces: HashSet<TraceId>,
-    /// Spans of the runtime that are known to be parts of a call: of which, and how far below.
+    /// Spans of the runtime that are known to be parts of a call: the span of the call, and the depth below it.
     parents: LruCache<(TraceId, SpanId), (SpanId, u16)>,
-    /// By the parent for which they wait.
-    waiting: HashMap<(TraceId, SpanId), Vec<(Instant, Reported)>>,
+    /// Waiting spans, by the parent that is missing.
+    waiting: HashMap<(TraceId, SpanId), Vec<(Instant, ReportedSpan)>>,
     waiting_count: usize,
 }
 
@@ -63,10 +65,10 @@ impl fmt::Debug for SpanTree {
 }
 
 impl SpanTree {
-    pub(super) fn new(ours: OurSpans) -> Self {
+    pub(super) fn new(call_spans: CallSpanSource) -> Self {
         Self {
-            ours,
-            asked: None,
+            call_spans,
+            refreshed: None,
             calls: HashSet::new(),
             traces: HashSet::new(),
             parents: LruCache::unbounded(),
@@ -75,17 +77,17 @@ impl SpanTree {
         }
     }
 
-    /// Adds the spans of one request.
-    pub(super) fn sort(&mut self, spans: Vec<Reported>, now: Instant) -> Sorted {
-        let mut sorted = Sorted::default();
-        self.ask(now);
+    /// Adds the spans of one request, and assigns spans whose call is known.
+    pub(super) fn assign(&mut self, spans: Vec<ReportedSpan>, now: Instant) -> SpanAssignment {
+        let mut sorted = SpanAssignment::default();
+        self.refresh(now);
         sorted.unknown += self.give_up(now);
         let mut ready = Vec::new();
         for span in spans {
             let key = (span.trace_id, span.parent);
             if !self.traces.contains(&span.trace_id) || span.parent == SpanId::INVALID {
                 sorted.unknown += 1;
-            } else if self.waiting_count >= WAITING {
+            } else if self.waiting_count >= MAX_WAITING_SPANS {
                 sorted.dropped += 1;
             } else {
                 if self.calls.contains(&key) || self.parents.contains(&key) {
@@ -119,7 +121,7 @@ impl SpanTree {
             self.waiting_count -= 1;
             let own = (span.trace_id, span.span_id);
             self.parents.put(own, (client, depth));
-            if self.parents.len() > PARENTS {
+            if self.parents.len() > MAX_PARENTS {
                 self.parents.pop_lru();
             }
             ready.push(own);
@@ -136,13 +138,13 @@ impl SpanTree {
         }
     }
 
-    fn ask(&mut self, now: Instant) {
-        let lately = |asked: Instant| now.saturating_duration_since(asked) < REFRESH;
-        if self.asked.is_some_and(lately) {
+    fn refresh(&mut self, now: Instant) {
+        let age = self.refreshed.map(|at| now.saturating_duration_since(at));
+        if age.is_some_and(|age| age < REFRESH_INTERVAL) {
             return;
         }
-        self.asked = Some(now);
-        self.calls = (self.ours)().into_iter().collect();
+        self.refreshed = Some(now);
+        self.calls = (self.call_spans)().into_iter().collect();
         self.traces = self.calls.iter().map(|(trace, _)| *trace).collect();
         // Spans may arrive before their call is known.
         for (trace, _) in self.waiting.keys() {
@@ -154,7 +156,7 @@ impl SpanTree {
     fn give_up(&mut self, now: Instant) -> usize {
         let before = self.waiting_count;
         self.waiting.retain(|_, spans| {
-            spans.retain(|(since, _)| now.saturating_duration_since(*since) < PATIENCE);
+            spans.retain(|(since, _)| now.saturating_duration_since(*since) < PARENT_TIMEOUT);
             !spans.is_empty()
         });
         self.waiting_count = self.waiting.values().map(Vec::len).sum();
@@ -175,8 +177,8 @@ mod tests {
         SpanId::from(u64::from(n))
     }
 
-    fn span(n: u16, parent: u16) -> Reported {
-        Reported {
+    fn span(n: u16, parent: u16) -> ReportedSpan {
+        ReportedSpan {
             trace_id: TRACE,
             span_id: id(n),
             parent: id(parent),
@@ -190,7 +192,7 @@ mod tests {
         SpanTree::new(Arc::new(|| vec![(TRACE, id(100)), (TRACE, id(200))]))
     }
 
-    fn attributed(sorted: &Sorted) -> Vec<(u64, u64, u16)> {
+    fn attributed(sorted: &SpanAssignment) -> Vec<(u64, u64, u16)> {
         let number = |id: SpanId| u64::from_be_bytes(id.to_bytes());
         let spans = sorted.attributed.iter();
         let mut attributed: Vec<_> = spans
@@ -204,17 +206,17 @@ mod tests {
     fn children_wait_for_their_parents() {
         let mut span_tree = span_tree();
         let now = Instant::now();
-        let sorted = span_tree.sort(vec![span(3, 2), span(4, 2), span(12, 11)], now);
+        let sorted = span_tree.assign(vec![span(3, 2), span(4, 2), span(12, 11)], now);
         assert_eq!(
             (attributed(&sorted).len(), sorted.unknown, sorted.dropped),
             (0, 0, 0)
         );
-        let sorted = span_tree.sort(vec![span(2, 1), span(1, 100)], now);
+        let sorted = span_tree.assign(vec![span(2, 1), span(1, 100)], now);
         assert_eq!(
             attributed(&sorted),
             [(1, 100, 0), (2, 100, 1), (3, 100, 2), (4, 100, 2)]
         );
-        let sorted = span_tree.sort(vec![span(5, 4), span(11, 200)], now);
+        let sorted = span_tree.assign(vec![span(5, 4), span(11, 200)], now);
         assert_eq!(
             attributed(&sorted),
             [(5, 100, 3), (11, 200, 0), (12, 200, 1)]
@@ -228,9 +230,9 @@ mod tests {
         let now = Instant::now();
         let mut other = span(1, 100);
         other.trace_id = TraceId::from_bytes([2; 16]);
-        let sorted = span_tree.sort(vec![other, span(1, 0), span(7, 6)], now);
+        let sorted = span_tree.assign(vec![other, span(1, 0), span(7, 6)], now);
         assert_eq!((attributed(&sorted).len(), sorted.unknown), (0, 2));
-        let sorted = span_tree.sort(vec![], now + PATIENCE);
+        let sorted = span_tree.assign(vec![], now + PARENT_TIMEOUT);
         assert_eq!(sorted.unknown, 1, "its parent never arrived");
         assert_eq!(span_tree.waiting_count, 0);
     }
@@ -240,14 +242,14 @@ mod tests {
         let mut span_tree = span_tree();
         let now = Instant::now();
         let many = (0..5000).map(|n| span(10_000 + n, 9_999)).collect();
-        let sorted = span_tree.sort(many, now);
+        let sorted = span_tree.assign(many, now);
         assert_eq!(
             (sorted.dropped, span_tree.waiting_count),
-            (5000 - WAITING, WAITING)
+            (5000 - MAX_WAITING_SPANS, MAX_WAITING_SPANS)
         );
         let mut span_tree = self::span_tree();
         let ring = vec![span(1, 2), span(2, 1), span(3, 3), span(100, 100)];
-        let sorted = span_tree.sort(ring, now);
+        let sorted = span_tree.assign(ring, now);
         assert!(sorted.attributed.len() <= 1);
     }
 
@@ -257,9 +259,12 @@ mod tests {
         let ours = Arc::clone(&calls);
         let mut span_tree = SpanTree::new(Arc::new(move || ours.lock().expect("lock").clone()));
         let now = Instant::now();
-        assert_eq!(span_tree.sort(vec![span(1, 300)], now).attributed.len(), 0);
+        assert_eq!(
+            span_tree.assign(vec![span(1, 300)], now).attributed.len(),
+            0
+        );
         calls.lock().expect("lock").push((TRACE, id(300)));
-        let sorted = span_tree.sort(vec![span(2, 300)], now + REFRESH);
+        let sorted = span_tree.assign(vec![span(2, 300)], now + REFRESH_INTERVAL);
         assert_eq!(attributed(&sorted), [(1, 300, 0), (2, 300, 0)]);
     }
 }

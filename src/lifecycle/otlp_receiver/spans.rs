@@ -1,6 +1,6 @@
 //! Decodes ids, names and times of the spans in an OTLP export request (`opentelemetry/proto/collector/trace/v1`) in place.
-//! Attributes, events, links and resources are skipped and never copied, but for those of the kubelet's spans that `kubelet`
-//! reads.
+//! Attributes, events, links and resources are skipped and never copied, except for the attributes of the kubelet's spans that
+//! `kubelet` reads.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,11 +12,11 @@ use super::kubelet;
 use crate::lifecycle::kubelet::syncs::KubeletSpan;
 
 /// Longest name, in characters.
-const NAME: usize = 64;
+const MAX_NAME_LEN: usize = 64;
 
 /// A span as it was exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Reported {
+pub(super) struct ReportedSpan {
     pub(super) trace_id: TraceId,
     pub(super) span_id: SpanId,
     pub(super) parent: SpanId,
@@ -28,43 +28,45 @@ pub(super) struct Reported {
 /// The bytes are not an export request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an export request")]
-pub(super) struct Malformed;
+pub(super) struct MalformedRequest;
 
 /// A field of a message: its number, and its content if its wire type matters here.
-pub(super) enum Value<'a> {
+pub(super) enum FieldValue<'a> {
     Bytes(&'a [u8]),
     Fixed(u64),
     Other,
 }
 
 /// Consumes the next field (Protobuf encoding, "message structure").
-pub(super) fn field<'a>(rest: &mut &'a [u8]) -> Result<Option<(u32, Value<'a>)>, Malformed> {
+pub(super) fn field<'a>(
+    rest: &mut &'a [u8],
+) -> Result<Option<(u32, FieldValue<'a>)>, MalformedRequest> {
     if rest.is_empty() {
         return Ok(None);
     }
-    let (tag, kind) = decode_key(rest).map_err(|_| Malformed)?;
+    let (tag, kind) = decode_key(rest).map_err(|_| MalformedRequest)?;
     let value = match kind {
         WireType::Varint => {
-            decode_varint(rest).map_err(|_| Malformed)?;
-            Value::Other
+            decode_varint(rest).map_err(|_| MalformedRequest)?;
+            FieldValue::Other
         }
         WireType::SixtyFourBit => {
-            let (bytes, left) = rest.split_first_chunk().ok_or(Malformed)?;
+            let (bytes, left) = rest.split_first_chunk().ok_or(MalformedRequest)?;
             *rest = left;
-            Value::Fixed(u64::from_le_bytes(*bytes))
+            FieldValue::Fixed(u64::from_le_bytes(*bytes))
         }
         WireType::ThirtyTwoBit => {
-            *rest = rest.get(4..).ok_or(Malformed)?;
-            Value::Other
+            *rest = rest.get(4..).ok_or(MalformedRequest)?;
+            FieldValue::Other
         }
         WireType::LengthDelimited => {
-            let len = decode_varint(rest).map_err(|_| Malformed)?;
-            let len = usize::try_from(len).map_err(|_| Malformed)?;
-            let (bytes, left) = rest.split_at_checked(len).ok_or(Malformed)?;
+            let len = decode_varint(rest).map_err(|_| MalformedRequest)?;
+            let len = usize::try_from(len).map_err(|_| MalformedRequest)?;
+            let (bytes, left) = rest.split_at_checked(len).ok_or(MalformedRequest)?;
             *rest = left;
-            Value::Bytes(bytes)
+            FieldValue::Bytes(bytes)
         }
-        WireType::StartGroup | WireType::EndGroup => return Err(Malformed),
+        WireType::StartGroup | WireType::EndGroup => return Err(MalformedRequest),
     };
     Ok(Some((tag, value)))
 }
@@ -73,10 +75,10 @@ pub(super) fn field<'a>(rest: &mut &'a [u8]) -> Result<Option<(u32, Value<'a>)>,
 pub(super) fn messages<'a>(
     mut rest: &'a [u8],
     tag: u32,
-    each: &mut dyn FnMut(&'a [u8]) -> Result<(), Malformed>,
-) -> Result<(), Malformed> {
+    each: &mut dyn FnMut(&'a [u8]) -> Result<(), MalformedRequest>,
+) -> Result<(), MalformedRequest> {
     while let Some((number, value)) = field(&mut rest)? {
-        if let (true, Value::Bytes(message)) = (number == tag, value) {
+        if let (true, FieldValue::Bytes(message)) = (number == tag, value) {
             each(message)?;
         }
     }
@@ -84,29 +86,32 @@ pub(super) fn messages<'a>(
 }
 
 /// A span of an export request.
-pub(super) enum Exported {
-    /// One of a runtime, most probably.
-    Span(Reported),
-    /// One of the kubelet's work on a pod.
+pub(super) enum ExportedSpan {
+    /// A span of a runtime, most probably.
+    Span(ReportedSpan),
+    /// A span of the kubelet's work on a pod.
     Kubelet(Box<KubeletSpan>),
 }
 
 /// Passes every span of an export request to `give`, and returns their number. Spans without ids are only counted.
 ///
 /// # Errors
-/// [`Malformed`]; spans before the error have been passed on.
-pub(super) fn read(request: &[u8], mut give: impl FnMut(Exported)) -> Result<usize, Malformed> {
+/// [`MalformedRequest`]; spans before the error have been passed on.
+pub(super) fn read(
+    request: &[u8],
+    mut give: impl FnMut(ExportedSpan),
+) -> Result<usize, MalformedRequest> {
     let mut count = 0;
     // ExportTraceServiceRequest.resource_spans, ResourceSpans.scope_spans, ScopeSpans.spans
     messages(request, 1, &mut |resource| {
         messages(resource, 2, &mut |scope| {
-            let of_kubelet = kubelet::is_scope(scope)?;
+            let of_kubelet = kubelet::is_pod_worker_scope(scope)?;
             messages(scope, 2, &mut |bytes| {
                 count += 1;
                 if of_kubelet && let Some(sync) = kubelet::span(bytes)? {
-                    give(Exported::Kubelet(Box::new(sync)));
+                    give(ExportedSpan::Kubelet(Box::new(sync)));
                 } else if let Some(reported) = span(bytes)? {
-                    give(Exported::Span(reported));
+                    give(ExportedSpan::Span(reported));
                 }
                 Ok(())
             })
@@ -115,24 +120,24 @@ pub(super) fn read(request: &[u8], mut give: impl FnMut(Exported)) -> Result<usi
     Ok(count)
 }
 
-fn span(mut rest: &[u8]) -> Result<Option<Reported>, Malformed> {
+fn span(mut rest: &[u8]) -> Result<Option<ReportedSpan>, MalformedRequest> {
     let (mut trace_id, mut span_id, mut parent) = (None, None, None);
     let (mut name, mut began, mut ended): (&[u8], _, _) = (&[], 0, 0);
     while let Some(next) = field(&mut rest)? {
         match next {
-            (1, Value::Bytes(id)) => trace_id = id.try_into().ok().map(TraceId::from_bytes),
-            (2, Value::Bytes(id)) => span_id = id.try_into().ok().map(SpanId::from_bytes),
-            (4, Value::Bytes(id)) => parent = id.try_into().ok().map(SpanId::from_bytes),
-            (5, Value::Bytes(text)) => name = text,
-            (7, Value::Fixed(nanos)) => began = nanos,
-            (8, Value::Fixed(nanos)) => ended = nanos,
+            (1, FieldValue::Bytes(id)) => trace_id = id.try_into().ok().map(TraceId::from_bytes),
+            (2, FieldValue::Bytes(id)) => span_id = id.try_into().ok().map(SpanId::from_bytes),
+            (4, FieldValue::Bytes(id)) => parent = id.try_into().ok().map(SpanId::from_bytes),
+            (5, FieldValue::Bytes(text)) => name = text,
+            (7, FieldValue::Fixed(nanos)) => began = nanos,
+            (8, FieldValue::Fixed(nanos)) => ended = nanos,
             _ => {}
         }
     }
     let (Some(trace_id), Some(span_id)) = (trace_id, span_id) else {
         return Ok(None);
     };
-    Ok(Some(Reported {
+    Ok(Some(ReportedSpan {
         trace_id,
         span_id,
         parent: parent.unwrap_or(SpanId::INVALID),
@@ -149,9 +154,11 @@ pub(super) fn time(nanos: u64) -> SystemTime {
 /// A name that is safe to show. Go's decoration of type names is removed; the name ends at the first character outside `._/
 /// -`, letters and digits, since a URL with credentials may follow.
 fn shown(name: &[u8]) -> String {
-    let fit = |b: &u8| b.is_ascii_alphanumeric() || b"._/ -".contains(b);
-    let go = |b: &&u8| !b"()*[]".contains(b);
-    let name = name.iter().filter(go).take_while(|b| fit(b)).take(NAME);
+    let name = name
+        .iter()
+        .filter(|b| !b"()*[]".contains(b))
+        .take_while(|b| b.is_ascii_alphanumeric() || b"._/ -".contains(b))
+        .take(MAX_NAME_LEN);
     let name: String = name.map(|b| char::from(*b)).collect();
     match name.trim() {
         "" => "unnamed".to_owned(),
@@ -209,8 +216,8 @@ mod tests {
     fn ids_names_and_times_are_read_and_nothing_else() {
         let mut spans = Vec::new();
         let give = |it| match it {
-            Exported::Span(span) => spans.push(span),
-            Exported::Kubelet(_) => panic!("not of the kubelet"),
+            ExportedSpan::Span(span) => spans.push(span),
+            ExportedSpan::Kubelet(_) => panic!("not of the kubelet"),
         };
         assert_eq!(read(&request(), give), Ok(2));
         let [span] = &spans[..] else { panic!("one") };
@@ -234,9 +241,9 @@ mod tests {
         }
         assert_eq!(
             read(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f], |_| ()),
-            Err(Malformed)
+            Err(MalformedRequest)
         );
-        assert_eq!(read(&[0x0b], |_| ()), Err(Malformed));
+        assert_eq!(read(&[0x0b], |_| ()), Err(MalformedRequest));
         assert_eq!(read(&[], |_| ()), Ok(0));
     }
 

@@ -5,19 +5,19 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::Memory;
-use super::select::{Available, LeftOut, Selected, json_len};
+use super::RecordedCalls;
+use super::select::{AvailableCalls, OmittedCalls, SelectedCalls, json_len};
 use crate::cri::Method;
 use crate::lifecycle::view;
 use crate::units::unix_us;
 
 /// The `format` field of every JSON dump.
-pub const FORMAT: &str = "criscope-dump/1";
+pub const DUMP_FORMAT: &str = "criscope-dump/1";
 
 /// Head of a dump.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
-    /// [`FORMAT`].
+pub struct DumpHeader {
+    /// [`DUMP_FORMAT`].
     pub format: String,
     /// Version of the program.
     pub version: String,
@@ -25,9 +25,9 @@ pub struct About {
     pub commit: String,
     /// When it was made, in microseconds since 1970.
     pub time_unix_us: u64,
-    /// Why: `sigusr2`, `panic`, `stuck` or `http`.
+    /// Reason of the dump: `sigusr2`, `panic`, `stuck` or `http`.
     pub reason: String,
-    /// Where the panic was, or which call is stuck.
+    /// The place of the panic, or the call that is stuck.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// Fingerprint of the configuration, as `criscope_config_hash_info` has it.
@@ -38,22 +38,23 @@ pub struct About {
 
 /// Selects calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct DumpFilter {
     /// Namespace and name of the pod.
     pub pod: Option<(String, String)>,
     /// The method.
     pub method: Option<Method>,
 }
 
-impl Filter {
+impl DumpFilter {
     fn admits(&self, method: &str, namespace: Option<&str>, pod: Option<&str>) -> bool {
-        let right_pod = |(wanted_namespace, wanted): &(String, String)| {
-            namespace == Some(wanted_namespace) && pod == Some(wanted)
-        };
-        self.method.is_none_or(|m| m.name() == method) && self.pod.as_ref().is_none_or(right_pod)
+        let is_method = self.method.is_none_or(|wanted| wanted.name() == method);
+        let is_pod = self.pod.as_ref().is_none_or(|(wanted_namespace, name)| {
+            namespace == Some(wanted_namespace) && pod == Some(name)
+        });
+        is_method && is_pod
     }
 
-    fn apply(&self, in_flight: &mut Vec<view::Call>, memory: &mut Memory) {
+    fn apply(&self, in_flight: &mut Vec<view::CallView>, memory: &mut RecordedCalls) {
         if *self == Self::default() {
             return;
         }
@@ -69,32 +70,32 @@ impl Filter {
     }
 }
 
-/// See the module documentation.
+/// The calls of a dump, with its header.
 #[derive(Clone, Debug, Default)]
-pub struct Dump {
-    pub(super) about: About,
+pub struct RecorderDump {
+    pub(super) about: DumpHeader,
     /// The oldest first.
-    pub(super) in_flight: Vec<view::Call>,
-    pub(super) memory: Memory,
+    pub(super) in_flight: Vec<view::CallView>,
+    pub(super) memory: RecordedCalls,
 }
 
 /// The head of the file, before the lists.
 #[derive(Serialize)]
-struct Head<'a> {
+struct DumpFileHead<'a> {
     #[serde(flatten)]
-    about: &'a About,
-    left_out: LeftOut,
+    about: &'a DumpHeader,
+    left_out: OmittedCalls,
 }
 
-impl Dump {
+impl RecorderDump {
     /// A dump of these calls, the oldest in flight first.
     pub fn new(
-        mut about: About,
-        mut in_flight: Vec<view::Call>,
-        mut memory: Memory,
-        filter: &Filter,
+        mut about: DumpHeader,
+        mut in_flight: Vec<view::CallView>,
+        mut memory: RecordedCalls,
+        filter: &DumpFilter,
     ) -> Self {
-        about.format = FORMAT.to_owned();
+        about.format = DUMP_FORMAT.to_owned();
         about.time_unix_us = unix_us(SystemTime::now());
         about.forgotten = memory.forgotten;
         filter.apply(&mut in_flight, &mut memory);
@@ -106,40 +107,40 @@ impl Dump {
     }
 
     /// Calls in flight.
-    pub fn in_flight(&self) -> &[view::Call] {
+    pub fn in_flight(&self) -> &[view::CallView] {
         &self.in_flight
     }
 
     /// Calls that have ended.
-    pub fn memory(&self) -> &Memory {
+    pub fn memory(&self) -> &RecordedCalls {
         &self.memory
     }
 
-    pub(super) fn available(&self) -> Available<'_> {
-        Available {
+    pub(super) fn available(&self) -> AvailableCalls<'_> {
+        AvailableCalls {
             in_flight: &self.in_flight,
             calls: &self.memory.calls,
             polls: &self.memory.polls,
         }
     }
 
-    /// Writes it as JSON of at most about `most` bytes; returns the number of omitted calls.
+    /// Writes the dump as JSON of at most about `max_bytes`; returns the number of omitted calls.
     ///
     /// # Errors
-    /// Those of `out`.
-    pub fn write_json(&self, out: &mut impl Write, most: usize) -> io::Result<LeftOut> {
+    /// If writing to `out` fails.
+    pub fn write_json(&self, out: &mut impl Write, max_bytes: usize) -> io::Result<OmittedCalls> {
         /// The brackets around the lists, and counts of up to twenty digits.
-        const AROUND: usize = 256;
-        let fixed = json_len(&self.about) + AROUND;
+        const BRACKETS_LEN: usize = 256;
+        let fixed = json_len(&self.about) + BRACKETS_LEN;
         let selected = self
             .available()
-            .select(most.saturating_sub(fixed), |row| json_len(row) + 2);
+            .select(max_bytes.saturating_sub(fixed), |row| json_len(row) + 2);
         self.write_selected(out, &selected)?;
         Ok(selected.left_out)
     }
 
-    fn write_selected(&self, out: &mut impl Write, selected: &Selected<'_>) -> io::Result<()> {
-        let head = serde_json::to_string(&Head {
+    fn write_selected(&self, out: &mut impl Write, selected: &SelectedCalls<'_>) -> io::Result<()> {
+        let head = serde_json::to_string(&DumpFileHead {
             about: &self.about,
             left_out: selected.left_out,
         })?;
@@ -148,14 +149,26 @@ impl Dump {
         write!(out, "{open},\n\"in_flight\":[")?;
         write_rows(out, selected.in_flight.iter().cloned())?;
         write!(out, "],\n\"calls\":[")?;
-        write_rows(out, selected.calls.iter().map(|call| view::Call::of(call)))?;
+        write_rows(
+            out,
+            selected
+                .calls
+                .iter()
+                .map(|call| view::CallView::from_record(call)),
+        )?;
         write!(out, "],\n\"polls\":[")?;
-        write_rows(out, selected.polls.iter().map(|call| view::Call::of(call)))?;
+        write_rows(
+            out,
+            selected
+                .polls
+                .iter()
+                .map(|call| view::CallView::from_record(call)),
+        )?;
         writeln!(out, "]}}")
     }
 }
 
-fn write_rows(out: &mut impl Write, rows: impl Iterator<Item = view::Call>) -> io::Result<()> {
+fn write_rows(out: &mut impl Write, rows: impl Iterator<Item = view::CallView>) -> io::Result<()> {
     for (n, row) in rows.enumerate() {
         out.write_all(if n == 0 { b"\n" } else { b",\n" })?;
         serde_json::to_writer(&mut *out, &row)?;
@@ -174,30 +187,30 @@ pub(crate) mod tests {
     use crate::lifecycle::view::call::tests::{plain, pod, record};
 
     /// Three calls of pods, two polls, and a call in flight.
-    pub(crate) fn example() -> Dump {
-        filtered(&Filter::default())
+    pub(crate) fn example() -> RecorderDump {
+        filtered(&DumpFilter::default())
     }
 
-    fn filtered(filter: &Filter) -> Dump {
+    fn filtered(filter: &DumpFilter) -> RecorderDump {
         let mut poll = plain(4, Method::ContainerStatus);
         poll.pod = Some(pod("web-1"));
-        let memory = Memory {
+        let memory = RecordedCalls {
             calls: (1..4).map(record).map(Arc::new).collect(),
             polls: vec![Arc::new(poll), Arc::new(plain(5, Method::ListContainers))],
             forgotten: 17,
         };
-        let flying = vec![view::Call::of(&CallRecord::in_flight(&Call::example(
-            Method::PullImage,
-        )))];
-        let about = About {
+        let flying = vec![view::CallView::from_record(&CallRecord::in_flight(
+            &Call::example(Method::PullImage),
+        ))];
+        let about = DumpHeader {
             reason: "http".to_owned(),
             config: "c0ffee".to_owned(),
-            ..About::default()
+            ..DumpHeader::default()
         };
-        Dump::new(about, flying, memory, filter)
+        RecorderDump::new(about, flying, memory, filter)
     }
 
-    fn json(dump: &Dump, most: usize) -> (String, Value) {
+    fn json(dump: &RecorderDump, most: usize) -> (String, Value) {
         let mut text = Vec::new();
         dump.write_json(&mut text, most).expect("written");
         let value = serde_json::from_slice(&text).expect("json");
@@ -207,7 +220,7 @@ pub(crate) mod tests {
     #[test]
     fn everything_is_in_it() {
         let (text, dump) = json(&example(), 1 << 20);
-        assert_eq!(dump["format"], FORMAT);
+        assert_eq!(dump["format"], DUMP_FORMAT);
         assert_eq!(
             (&dump["reason"], &dump["config"]),
             (&"http".into(), &"c0ffee".into())
@@ -254,11 +267,11 @@ pub(crate) mod tests {
 
     #[test]
     fn filters_leave_what_is_asked_for() {
-        let of_pod = |name: &str| Filter {
+        let of_pod = |name: &str| DumpFilter {
             pod: Some(("shop".to_owned(), name.to_owned())),
             method: None,
         };
-        let counts = |filter: &Filter| {
+        let counts = |filter: &DumpFilter| {
             let dump = filtered(filter);
             let memory = dump.memory();
             [

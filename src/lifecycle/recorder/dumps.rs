@@ -9,9 +9,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::Recorder;
-use super::dump::{About, Dump, Filter};
-use super::files::{self, ENDINGS, FileError};
+use super::FlightRecorder;
+use super::dump::{DumpFilter, DumpHeader, RecorderDump};
+use super::files::{self, DUMP_FILE_ENDINGS, DumpFileError};
 use super::when::stamp;
 use crate::call::{Call, CallRecord};
 use crate::lifecycle::activity;
@@ -21,13 +21,13 @@ use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 use crate::version;
 
-/// Concurrent dumps: one being written and one waiting.
-const AT_ONCE: usize = 2;
+/// Upper bound of concurrent dumps: one is being written and one waits.
+const MAX_CONCURRENT_DUMPS: usize = 2;
 
-/// Why a dump is written.
+/// The reason of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Reason {
+pub enum DumpReason {
     /// SIGUSR2.
     Signal,
     /// A thread panicked.
@@ -36,9 +36,9 @@ pub enum Reason {
     Stuck,
 }
 
-impl Reason {
+impl DumpReason {
     /// Every reason.
-    pub const ALL: [Reason; 3] = [Reason::Signal, Reason::Panic, Reason::Stuck];
+    pub const ALL: [DumpReason; 3] = [DumpReason::Signal, DumpReason::Panic, DumpReason::Stuck];
 
     /// The word in file names and logs.
     pub const fn name(self) -> &'static str {
@@ -64,16 +64,16 @@ impl Reason {
 pub type InFlightCalls = Box<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
 
 /// Sources and destination of dumps.
-pub struct Parts {
+pub struct DumpSources {
     /// Calls that have ended.
-    pub recorder: Arc<Recorder>,
+    pub recorder: Arc<FlightRecorder>,
     /// Calls in flight.
     pub in_flight: InFlightCalls,
     /// The runtime's activity for these calls.
     pub observations: Arc<Observations>,
     /// Returns the fingerprint of the configuration in force.
     pub config: Box<dyn Fn() -> String + Send + Sync>,
-    /// Counts what is dropped.
+    /// Counter of dropped dumps.
     pub drops: Arc<Drops>,
     /// The directory, `story.state_dir`.
     pub state_dir: PathBuf,
@@ -83,26 +83,26 @@ pub struct Parts {
     pub max_bytes: usize,
 }
 
-impl fmt::Debug for Parts {
+impl fmt::Debug for DumpSources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Parts").finish_non_exhaustive()
     }
 }
 
-/// See the module documentation.
-pub struct Dumps {
-    parts: Parts,
+/// Writes dumps on request, and limits their number.
+pub struct DumpWriter {
+    parts: DumpSources,
     dir: PathBuf,
     began: Instant,
-    /// For each reason the time of the last request, in milliseconds from `began`, plus one; 0 if there was none.
-    last: [AtomicU64; Reason::ALL.len()],
+    /// For each reason the milliseconds from `began` to the last request, plus one; 0 if there was none.
+    last_ms: [AtomicU64; DumpReason::ALL.len()],
     in_progress: Mutex<usize>,
     idle: Condvar,
     /// Held by the thread that writes.
     writing: Mutex<()>,
 }
 
-impl fmt::Debug for Dumps {
+impl fmt::Debug for DumpWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dumps").field("dir", &self.dir).finish()
     }
@@ -113,23 +113,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A dump in progress; dropping it ends the dump, also when the thread panics.
-struct InProgress(Arc<Dumps>);
+struct RunningDump(Arc<DumpWriter>);
 
-impl Drop for InProgress {
+impl Drop for RunningDump {
     fn drop(&mut self) {
         *lock(&self.0.in_progress) -= 1;
         self.0.idle.notify_all();
     }
 }
 
-impl Dumps {
+impl DumpWriter {
     /// Creates no file and no directory yet.
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(parts: DumpSources) -> Self {
         Self {
             dir: parts.state_dir.join("dumps"),
             parts,
             began: Instant::now(),
-            last: Default::default(),
+            last_ms: Default::default(),
             in_progress: Mutex::default(),
             idle: Condvar::new(),
             writing: Mutex::default(),
@@ -153,67 +153,76 @@ impl Dumps {
 
     /// Requests a dump and returns at once. Returns whether there will be one: not if dumps are off, or if the last one for
     /// the same reason is too recent.
-    pub fn ask(self: &Arc<Self>, reason: Reason, detail: Option<String>) -> bool {
+    pub fn ask(self: &Arc<Self>, reason: DumpReason, detail: Option<String>) -> bool {
         if self.parts.keep == 0 || !self.is_due(reason) {
             return false;
         }
         {
             let mut in_progress = lock(&self.in_progress);
-            if *in_progress >= AT_ONCE {
+            if *in_progress >= MAX_CONCURRENT_DUMPS {
                 self.parts.drops.add(DropReason::DumpQueueFull, 1);
                 return false;
             }
             *in_progress += 1;
         }
-        let mine = InProgress(Arc::clone(self));
-        let work = move || mine.0.write(reason, detail.as_deref());
-        let started = thread::Builder::new().name("dump".to_owned()).spawn(work);
+        let mine = RunningDump(Arc::clone(self));
+        let started = thread::Builder::new()
+            .name("dump".to_owned())
+            .spawn(move || mine.0.write(reason, detail.as_deref()));
         if started.is_err() {
             self.parts.drops.add(DropReason::DumpFailed, 1);
         }
         started.is_ok()
     }
 
-    fn is_due(&self, reason: Reason) -> bool {
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    fn is_due(&self, reason: DumpReason) -> bool {
         let now = millis(self.began.elapsed()) + 1;
-        let last = &self.last[reason as usize];
+        let last = &self.last_ms[reason as usize];
         let change = last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
             (last == 0 || now - last.min(now) >= millis(reason.pause())).then_some(now)
         });
         change.is_ok()
     }
 
-    /// Waits until no dump is in progress, for `most` at most.
-    pub fn wait(&self, most: Duration) {
+    /// Waits until no dump is in progress, for `limit` at most.
+    pub fn wait(&self, limit: Duration) {
         let in_progress = lock(&self.in_progress);
-        let waited = self.idle.wait_timeout_while(in_progress, most, |n| *n > 0);
+        let waited = self.idle.wait_timeout_while(in_progress, limit, |n| *n > 0);
         // After a timeout there is nothing left to do either.
         drop(waited);
     }
 
     /// A copy of the recorder and the calls in flight, as it would be written. Too slow for a thread with other work.
-    pub fn collect(&self, reason: &str, detail: Option<String>, filter: &Filter) -> Dump {
+    pub fn collect(
+        &self,
+        reason: &str,
+        detail: Option<String>,
+        filter: &DumpFilter,
+    ) -> RecorderDump {
         let rows = (self.parts.in_flight)().into_iter().map(|call| {
-            let mut row = view::Call::of(&CallRecord::in_flight(&call));
-            row.doing = activity::of(&self.parts.observations, &call);
+            let mut row = view::CallView::from_record(&CallRecord::in_flight(&call));
+            row.doing = activity::describe(&self.parts.observations, &call);
             row
         });
-        let about = About {
+        let about = DumpHeader {
             version: version::VERSION.to_owned(),
             commit: version::commit().unwrap_or("unknown").to_owned(),
             reason: reason.to_owned(),
             detail,
             config: (self.parts.config)(),
-            ..About::default()
+            ..DumpHeader::default()
         };
         let in_flight = rows.collect();
-        Dump::new(about, in_flight, self.parts.recorder.memory(), filter)
+        RecorderDump::new(about, in_flight, self.parts.recorder.memory(), filter)
     }
 
-    fn write(&self, reason: Reason, detail: Option<&str>) {
+    fn write(&self, reason: DumpReason, detail: Option<&str>) {
         // The copy is made at the time of the request, not when the disk is free.
-        let dump = self.collect(reason.name(), detail.map(str::to_owned), &Filter::default());
+        let dump = self.collect(
+            reason.name(),
+            detail.map(str::to_owned),
+            &DumpFilter::default(),
+        );
         let _one_at_a_time = lock(&self.writing);
         match self.write_files(&dump, reason) {
             Ok(path) => tracing::info!(
@@ -236,27 +245,36 @@ impl Dumps {
         }
     }
 
-    fn write_files(&self, dump: &Dump, reason: Reason) -> Result<PathBuf, FileError> {
-        let most = self.parts.max_bytes;
+    fn write_files(
+        &self,
+        dump: &RecorderDump,
+        reason: DumpReason,
+    ) -> Result<PathBuf, DumpFileError> {
+        let limit = self.parts.max_bytes;
         let name = format!("{}-{}", stamp(SystemTime::now()), reason.name());
-        let [json, trace] = ENDINGS.map(|ending| self.dir.join(format!("{name}{ending}")));
+        let [json, trace] =
+            DUMP_FILE_ENDINGS.map(|ending| self.dir.join(format!("{name}{ending}")));
         files::prepare(&self.dir)?;
-        // Also after an error: there may be less space on the disk now.
-        let written = files::write(&json, |out| dump.write_json(out, most).map(drop))
-            .and_then(|()| files::write(&trace, |out| dump.write_trace(out, most).map(drop)));
+        // Old dumps are removed also after an error: the disk may have less space now.
+        let written = files::write(&json, |out| dump.write_json(out, limit).map(drop))
+            .and_then(|()| files::write(&trace, |out| dump.write_trace(out, limit).map(drop)));
         files::prune(&self.dir, self.parts.keep)?;
         written.map(|()| json)
     }
 }
 
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Adds a dump to the panic hook, after the hook that was set before. The hook takes no lock of the recorder, and there is
 /// at most one dump per minute.
-pub fn on_panic(dumps: Arc<Dumps>) {
+pub fn on_panic(dumps: Arc<DumpWriter>) {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         before(info);
-        // The location only: the message may quote secrets.
-        dumps.ask(Reason::Panic, info.location().map(ToString::to_string));
+        // Only the location is written: the message may quote secrets.
+        dumps.ask(DumpReason::Panic, info.location().map(ToString::to_string));
     }));
 }
 

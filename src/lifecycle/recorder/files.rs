@@ -11,46 +11,48 @@ use nix::libc::O_NOFOLLOW;
 /// A dump could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {source}", path = path.display())]
-pub(super) struct FileError {
+pub(super) struct DumpFileError {
     /// The file or directory.
     path: PathBuf,
     /// The system call's error.
     source: io::Error,
 }
 
-fn at(path: &Path) -> impl FnOnce(io::Error) -> FileError {
+fn at(path: &Path) -> impl FnOnce(io::Error) -> DumpFileError {
     let path = path.to_owned();
-    move |source| FileError { path, source }
+    move |source| DumpFileError { path, source }
 }
 
 /// The two files of a dump.
-pub(super) const ENDINGS: [&str; 2] = [".json", ".trace.json"];
+pub(super) const DUMP_FILE_ENDINGS: [&str; 2] = [".json", ".trace.json"];
 
 /// Suffix of a file until it is complete.
-const UNFINISHED: &str = ".tmp";
+const UNFINISHED_SUFFIX: &str = ".tmp";
 
-/// The length of `20260131T235959.123Z`.
-const STAMP: usize = 20;
+/// Length of `20260131T235959.123Z`.
+const STAMP_LEN: usize = 20;
 
 /// The name of the dump to which a file belongs, and whether the file is complete; `None` for other files.
 fn dump_of(file: &str) -> Option<(&str, bool)> {
-    let (file, whole) = match file.strip_suffix(UNFINISHED) {
+    let (file, whole) = match file.strip_suffix(UNFINISHED_SUFFIX) {
         Some(rest) => (rest, false),
         None => (file, true),
     };
     let name = file
-        .strip_suffix(ENDINGS[1])
-        .or_else(|| file.strip_suffix(ENDINGS[0]))?;
-    let (stamp, reason) = name.split_at_checked(STAMP)?;
-    let digits = |c: char| if c.is_ascii_digit() { '0' } else { c };
-    let is_stamp = stamp.chars().map(digits).eq("00000000T000000.000Z".chars());
+        .strip_suffix(DUMP_FILE_ENDINGS[1])
+        .or_else(|| file.strip_suffix(DUMP_FILE_ENDINGS[0]))?;
+    let (stamp, reason) = name.split_at_checked(STAMP_LEN)?;
+    let form = stamp
+        .chars()
+        .map(|c| if c.is_ascii_digit() { '0' } else { c });
+    let is_stamp = form.eq("00000000T000000.000Z".chars());
     let reason = reason.strip_prefix('-')?;
     let is_word = !reason.is_empty() && reason.bytes().all(|b| b.is_ascii_alphanumeric());
     (is_stamp && is_word).then_some((name, whole))
 }
 
 /// Creates the directory if it is missing, mode 0700.
-pub(super) fn prepare(dir: &Path) -> Result<(), FileError> {
+pub(super) fn prepare(dir: &Path) -> Result<(), DumpFileError> {
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700);
     builder.create(dir).map_err(at(dir))
@@ -60,13 +62,13 @@ pub(super) fn prepare(dir: &Path) -> Result<(), FileError> {
 pub(super) fn write(
     path: &Path,
     content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-) -> Result<(), FileError> {
+) -> Result<(), DumpFileError> {
     let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(UNFINISHED);
+    unfinished.push(UNFINISHED_SUFFIX);
     let unfinished = PathBuf::from(unfinished);
     let written = write_whole(&unfinished, content).and_then(|()| fs::rename(&unfinished, path));
     written.map_err(|error| {
-        // It may not exist.
+        // The temporary file may not exist.
         let _ = fs::remove_file(&unfinished);
         at(path)(error)
     })
@@ -102,7 +104,7 @@ fn list(dir: &Path) -> io::Result<BTreeMap<String, Vec<PathBuf>>> {
 }
 
 /// Removes the oldest dumps beyond `keep`, and no other files in the directory.
-pub(super) fn prune(dir: &Path, keep: usize) -> Result<(), FileError> {
+pub(super) fn prune(dir: &Path, keep: usize) -> Result<(), DumpFileError> {
     let dumps = list(dir).map_err(at(dir))?;
     let beyond = dumps.len().saturating_sub(keep);
     for path in dumps.into_values().take(beyond).flatten() {
@@ -163,7 +165,7 @@ mod tests {
             0o700
         );
         for second in 0..4 {
-            for ending in ENDINGS {
+            for ending in DUMP_FILE_ENDINGS {
                 let path = dir.join(format!("20260131T23595{second}.123Z-panic{ending}"));
                 write(&path, |out| out.write_all(b"x")).expect("written");
                 let mode = fs::metadata(&path).expect("file").permissions().mode();

@@ -1,11 +1,11 @@
 //! The flight recorder: the last finished calls, without payloads, in two rings. Polls, several per second, have a separate
 //! ring so that they cannot push out more important calls.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `ring` | where the request path writes, under a lock that is held briefly |
+//! | `ring` | the ring that the request path writes to, under a lock that is held briefly |
 //! | [`dump`] | a copy of both rings and the calls in flight, as JSON |
-//! | [`perfetto`] | the same as a trace file for ui.perfetto.dev and chrome://tracing |
+//! | [`perfetto`] | a dump as a trace file for ui.perfetto.dev and chrome://tracing |
 //! | [`dumps`] | when a dump is written, where, and how many are kept |
 
 pub mod dump;
@@ -18,21 +18,21 @@ mod when;
 
 use std::sync::Arc;
 
-pub use self::dumps::Dumps;
+pub use self::dumps::DumpWriter;
 
-use self::ring::Ring;
+use self::ring::RecordRing;
 use crate::call::CallRecord;
 
 /// The last finished calls.
 #[derive(Debug)]
-pub struct Recorder {
-    kept: Ring,
-    polls: Ring,
+pub struct FlightRecorder {
+    kept: RecordRing,
+    polls: RecordRing,
 }
 
 /// The recorder's contents at one moment; each list is in the order in which the calls ended.
 #[derive(Clone, Debug, Default)]
-pub struct Memory {
+pub struct RecordedCalls {
     /// Calls that changed something, failed or were slow.
     pub calls: Vec<Arc<CallRecord>>,
     /// Other calls.
@@ -41,16 +41,16 @@ pub struct Memory {
     pub forgotten: u64,
 }
 
-impl Recorder {
+impl FlightRecorder {
     /// A recorder with these capacities. It allocates as it fills.
     pub fn new(calls: usize, polls: usize) -> Self {
         Self {
-            kept: Ring::new(calls),
-            polls: Ring::new(polls),
+            kept: RecordRing::new(calls),
+            polls: RecordRing::new(polls),
         }
     }
 
-    /// Records a call. `matters`: it is more than an ordinary poll.
+    /// Records a call. `matters` is false for an ordinary poll.
     pub fn record(&self, record: Arc<CallRecord>, matters: bool) {
         let ring = if matters { &self.kept } else { &self.polls };
         ring.push(record);
@@ -64,10 +64,10 @@ impl Recorder {
     }
 
     /// All recorded calls, one list per ring. Collected in pieces: a call that ends meanwhile waits for one piece at most.
-    pub fn memory(&self) -> Memory {
+    pub fn memory(&self) -> RecordedCalls {
         let (calls, forgotten) = self.kept.collect();
         let (polls, forgotten_polls) = self.polls.collect();
-        Memory {
+        RecordedCalls {
             calls,
             polls,
             forgotten: forgotten + forgotten_polls,

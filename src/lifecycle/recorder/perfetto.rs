@@ -1,29 +1,29 @@
 //! A dump as a trace file for <https://ui.perfetto.dev> and `chrome://tracing`: the JSON of the Trace Event Format.
 //!
 //! A pod is a process. Concurrent calls of a pod are on separate tracks (threads), since slices of one track must nest. A
-//! finished call is a complete event (`X`) that contains the backend's part; one in flight is a begin (`B`) without an end.
-//! Times are microseconds from the first call; `otherData` holds the time of that.
+//! finished call is a complete event (`X`) that contains the backend's part; a call in flight is a begin (`B`) without an end.
+//! Times are microseconds from the first call; `otherData` holds the time of the first call.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::dump::{About, Dump};
-use super::select::{LeftOut, Selected, json_len};
+use super::dump::{DumpHeader, RecorderDump};
+use super::select::{OmittedCalls, SelectedCalls, json_len};
 use super::when::since_epoch;
 use crate::call::CallRecord;
 use crate::cri::Method;
 use crate::cri::method::Class;
 use crate::lifecycle::view;
 
-/// Thread numbers start above those of processes: viewers take a thread whose number equals its process's for the main
+/// Thread numbers start above the process numbers: viewers take a thread whose number equals its process's for the main
 /// thread.
-const FIRST_THREAD: u32 = 1 << 20;
+const FIRST_THREAD_ID: u32 = 1 << 20;
 
 /// One event.
 #[derive(Serialize)]
-struct Event<'a> {
+struct TraceEvent<'a> {
     ph: &'static str,
     pid: u32,
     tid: u32,
@@ -35,20 +35,20 @@ struct Event<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     dur: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    args: Option<Args<'a>>,
+    args: Option<TraceEventArgs<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Args<'a> {
-    Call(&'a view::Call),
+enum TraceEventArgs<'a> {
+    Call(&'a view::CallView),
     Name { name: &'a str },
     Order { sort_index: u32 },
 }
 
 /// A call and its time span, in nanoseconds since 1970.
-struct Slice {
-    row: view::Call,
+struct CallSlice {
+    row: view::CallView,
     begin: u64,
     /// Nanoseconds; `None` while in flight.
     took: Option<u64>,
@@ -58,19 +58,19 @@ struct Slice {
 
 /// The process and thread of a slice.
 #[derive(Clone, Copy)]
-struct Track {
+struct TraceTrack {
     pid: u32,
     tid: u32,
 }
 
-impl Slice {
+impl CallSlice {
     fn ended(record: &CallRecord) -> Self {
         let took = nanos(record.elapsed());
         let backend = record
             .backend_time
             .map(|(offset, took)| (nanos(offset), nanos(took)));
         Self {
-            row: view::Call::of(record),
+            row: view::CallView::from_record(record),
             begin: nanos(since_epoch(record.began)),
             took: Some(took),
             // The backend's part lies within the call even if the clocks disagree.
@@ -78,7 +78,7 @@ impl Slice {
         }
     }
 
-    fn in_flight(row: &view::Call) -> Self {
+    fn in_flight(row: &view::CallView) -> Self {
         Self {
             begin: row.began_unix_us.saturating_mul(1000),
             took: None,
@@ -89,12 +89,12 @@ impl Slice {
         }
     }
 
-    /// Its events, the outer one first.
-    fn events(&self, track: Track, base: u64) -> impl Iterator<Item = Event<'_>> {
-        let Track { pid, tid } = track;
+    /// The events of the slice, the outer one first.
+    fn events(&self, track: TraceTrack, base: u64) -> impl Iterator<Item = TraceEvent<'_>> {
+        let TraceTrack { pid, tid } = track;
         let ph = if self.took.is_some() { "X" } else { "B" };
         let begin = self.begin.saturating_sub(base);
-        let call = Event {
+        let call = TraceEvent {
             ph,
             pid,
             tid,
@@ -102,9 +102,9 @@ impl Slice {
             cat: Some(category(&self.row.method)),
             ts: Some(micros(begin)),
             dur: self.took.map(micros),
-            args: Some(Args::Call(&self.row)),
+            args: Some(TraceEventArgs::Call(&self.row)),
         };
-        let backend = self.backend.map(|(offset, length)| Event {
+        let backend = self.backend.map(|(offset, length)| TraceEvent {
             ph,
             pid,
             tid,
@@ -137,21 +137,21 @@ fn category(method: &str) -> &'static str {
 
 /// Assigns processes and threads. Calls must be passed in the order in which they began.
 #[derive(Default)]
-struct Tracks {
-    /// By pod uid, or by path if there is none; the empty key is that of calls without a pod.
+struct TraceTracks {
+    /// Processes by pod uid, or by path if there is none; the empty key stands for calls without a pod.
     processes: HashMap<String, u32>,
-    /// Name of each process; its number is its index plus one.
+    /// Name of each process. The number of a process is its index plus one.
     names: Vec<String>,
-    /// Each thread: its process, and when its last slice ends.
+    /// The process of each thread, and the end of its last slice.
     threads: Vec<(u32, u64)>,
     /// The threads of each process.
-    of_process: Vec<Vec<usize>>,
+    process_metadata: Vec<Vec<usize>>,
 }
 
-impl Tracks {
-    fn track(&mut self, slice: &Slice) -> Track {
+impl TraceTracks {
+    fn track(&mut self, slice: &CallSlice) -> TraceTrack {
         let pid = self.process(&slice.row);
-        let own = &mut self.of_process[pid as usize - 1];
+        let own = &mut self.process_metadata[pid as usize - 1];
         let threads = &self.threads;
         let free = own.iter().copied().find(|t| threads[*t].1 <= slice.begin);
         let end = slice
@@ -165,13 +165,13 @@ impl Tracks {
             Some(taken) => taken.1 = end,
             None => self.threads.push((pid, end)),
         }
-        Track {
+        TraceTrack {
             pid,
-            tid: FIRST_THREAD + thread as u32,
+            tid: FIRST_THREAD_ID + thread as u32,
         }
     }
 
-    fn process(&mut self, row: &view::Call) -> u32 {
+    fn process(&mut self, row: &view::CallView) -> u32 {
         let path = row.pod_path();
         let uid = row.pod_uid.clone().filter(|uid| !uid.is_empty());
         let key = uid.or_else(|| path.clone()).unwrap_or_default();
@@ -179,23 +179,23 @@ impl Tracks {
             return *pid;
         }
         self.names.push(path.unwrap_or_else(|| "no pod".to_owned()));
-        self.of_process.push(Vec::new());
+        self.process_metadata.push(Vec::new());
         let pid = self.names.len() as u32;
         self.processes.insert(key, pid);
         pid
     }
 
     /// Names and order of processes and threads.
-    fn metadata(&self, mut put: impl FnMut(&Event<'_>) -> io::Result<()>) -> io::Result<()> {
+    fn metadata(&self, mut put: impl FnMut(&TraceEvent<'_>) -> io::Result<()>) -> io::Result<()> {
         for (index, name) in self.names.iter().enumerate() {
             let pid = index as u32 + 1;
-            for event in of_process(pid, name) {
+            for event in process_metadata(pid, name) {
                 put(&event)?;
             }
-            for (n, thread) in self.of_process[index].iter().enumerate() {
-                put(&of_thread(
+            for (n, thread) in self.process_metadata[index].iter().enumerate() {
+                put(&thread_metadata(
                     pid,
-                    FIRST_THREAD + *thread as u32,
+                    FIRST_THREAD_ID + *thread as u32,
                     &thread_name(n),
                 ))?;
             }
@@ -211,54 +211,58 @@ fn thread_name(n: usize) -> String {
     }
 }
 
-fn of_process(pid: u32, name: &str) -> [Event<'_>; 2] {
-    let event = |event, args| Event {
+fn process_metadata(pid: u32, name: &str) -> [TraceEvent<'_>; 2] {
+    [
+        metadata(pid, 0, "process_name", TraceEventArgs::Name { name }),
+        metadata(
+            pid,
+            0,
+            "process_sort_index",
+            TraceEventArgs::Order { sort_index: pid },
+        ),
+    ]
+}
+
+fn metadata<'a>(
+    pid: u32,
+    tid: u32,
+    event: &'static str,
+    args: TraceEventArgs<'a>,
+) -> TraceEvent<'a> {
+    TraceEvent {
         ph: "M",
         pid,
-        tid: 0,
+        tid,
         name: event,
         cat: None,
         ts: None,
         dur: None,
         args: Some(args),
-    };
-    [
-        event("process_name", Args::Name { name }),
-        event("process_sort_index", Args::Order { sort_index: pid }),
-    ]
-}
-
-fn of_thread(pid: u32, tid: u32, name: &str) -> Event<'_> {
-    Event {
-        ph: "M",
-        pid,
-        tid,
-        name: "thread_name",
-        cat: None,
-        ts: None,
-        dur: None,
-        args: Some(Args::Name { name }),
     }
 }
 
-/// Upper bound of the bytes of a call's events, if it is the only one of its process.
-fn cost(row: &view::Call) -> usize {
+fn thread_metadata(pid: u32, tid: u32, name: &str) -> TraceEvent<'_> {
+    metadata(pid, tid, "thread_name", TraceEventArgs::Name { name })
+}
+
+/// Upper bound of the bytes that a call's events take if the call is the only one of its process.
+fn cost(row: &view::CallView) -> usize {
     // The longest possible numbers.
-    let track = Track {
+    let track = TraceTrack {
         pid: u32::MAX,
         tid: u32::MAX,
     };
     let longest = 123_456_789_012_345_678;
-    let slice = Slice {
+    let slice = CallSlice {
         row: row.clone(),
         begin: longest,
         took: Some(longest),
         backend: Some((longest, longest)),
     };
     let name = row.pod_path().unwrap_or_default();
-    let [process, order] = of_process(u32::MAX, &name);
+    let [process, order] = process_metadata(u32::MAX, &name);
     let thread = thread_name(1_000_000);
-    let thread = of_thread(u32::MAX, u32::MAX, &thread);
+    let thread = thread_metadata(u32::MAX, u32::MAX, &thread);
     let events = slice.events(track, 0).chain([process, order, thread]);
     events.map(|event| json_len(&event) + 2).sum()
 }
@@ -266,27 +270,29 @@ fn cost(row: &view::Call) -> usize {
 #[derive(Serialize)]
 struct OtherData<'a> {
     #[serde(flatten)]
-    about: &'a About,
-    left_out: LeftOut,
-    /// The time of `ts` 0, in microseconds since 1970.
+    about: &'a DumpHeader,
+    left_out: OmittedCalls,
+    /// The Unix time of `ts` 0.
     begin_unix_us: u64,
 }
 
-impl Dump {
-    /// Writes it as a trace file of at most about `most` bytes; returns the number of omitted calls.
+impl RecorderDump {
+    /// Writes the dump as a trace file of at most about `max_bytes`; returns the number of omitted calls.
     ///
     /// # Errors
-    /// Those of `out`.
-    pub fn write_trace(&self, out: &mut impl Write, most: usize) -> io::Result<LeftOut> {
+    /// If writing to `out` fails.
+    pub fn write_trace(&self, out: &mut impl Write, max_bytes: usize) -> io::Result<OmittedCalls> {
         /// The text around the events, and counts of up to twenty digits.
-        const AROUND: usize = 320;
-        let fixed = json_len(&self.about) + AROUND;
-        let selected = self.available().select(most.saturating_sub(fixed), cost);
+        const BRACKETS_LEN: usize = 320;
+        let fixed = json_len(&self.about) + BRACKETS_LEN;
+        let selected = self
+            .available()
+            .select(max_bytes.saturating_sub(fixed), cost);
         self.write_events(out, &selected)?;
         Ok(selected.left_out)
     }
 
-    fn write_events(&self, out: &mut impl Write, selected: &Selected<'_>) -> io::Result<()> {
+    fn write_events(&self, out: &mut impl Write, selected: &SelectedCalls<'_>) -> io::Result<()> {
         let order = in_order(selected);
         let base = order.first().map_or(0, |(begin, _)| *begin);
         let other = OtherData {
@@ -297,49 +303,60 @@ impl Dump {
         write!(out, "{{\"displayTimeUnit\":\"ms\",\"otherData\":")?;
         serde_json::to_writer(&mut *out, &other)?;
         write!(out, ",\n\"traceEvents\":[")?;
-        let mut first = true;
-        let mut put = |event: &Event<'_>| {
-            out.write_all(if std::mem::take(&mut first) {
-                b"\n"
-            } else {
-                b",\n"
-            })?;
-            Ok(serde_json::to_writer(&mut *out, event)?)
-        };
-        let mut tracks = Tracks::default();
-        for (_, what) in &order {
-            let slice = what.slice();
+        let mut rows = TraceRows { out, first: true };
+        let mut tracks = TraceTracks::default();
+        for (_, call) in &order {
+            let slice = call.slice();
             let track = tracks.track(&slice);
             for event in slice.events(track, base) {
-                put(&event)?;
+                rows.put(&event)?;
             }
         }
-        tracks.metadata(&mut put)?;
+        tracks.metadata(|event| rows.put(event))?;
         writeln!(out, "]}}")
     }
 }
 
-/// A call to be written; its events are formatted when its turn comes.
-enum What<'a> {
-    Ended(&'a CallRecord),
-    InFlight(&'a view::Call),
+/// Writes the rows of a JSON array, one per line.
+struct TraceRows<'a, W> {
+    out: &'a mut W,
+    first: bool,
 }
 
-impl What<'_> {
-    fn slice(&self) -> Slice {
+impl<W: Write> TraceRows<'_, W> {
+    fn put(&mut self, event: &TraceEvent<'_>) -> io::Result<()> {
+        let first = std::mem::take(&mut self.first);
+        self.out.write_all(if first { b"\n" } else { b",\n" })?;
+        Ok(serde_json::to_writer(&mut *self.out, event)?)
+    }
+}
+
+/// A call to be written. Its events are formatted when its turn comes.
+enum SelectedCall<'a> {
+    Ended(&'a CallRecord),
+    InFlight(&'a view::CallView),
+}
+
+impl SelectedCall<'_> {
+    fn slice(&self) -> CallSlice {
         match self {
-            Self::Ended(record) => Slice::ended(record),
-            Self::InFlight(row) => Slice::in_flight(row),
+            Self::Ended(record) => CallSlice::ended(record),
+            Self::InFlight(row) => CallSlice::in_flight(row),
         }
     }
 }
 
-/// All calls by their begin, of those that began together the longest first.
-fn in_order<'a>(selected: &Selected<'a>) -> Vec<(u64, What<'a>)> {
+/// All calls by their begin.
+fn in_order<'a>(selected: &SelectedCalls<'a>) -> Vec<(u64, SelectedCall<'a>)> {
     let ended = selected.calls.iter().chain(selected.polls);
-    let ended = ended.map(|r| (nanos(since_epoch(r.began)), What::Ended(r)));
+    let ended = ended.map(|r| (nanos(since_epoch(r.began)), SelectedCall::Ended(r)));
     let flying = selected.in_flight.iter();
-    let flying = flying.map(|r| (r.began_unix_us.saturating_mul(1000), What::InFlight(r)));
+    let flying = flying.map(|r| {
+        (
+            r.began_unix_us.saturating_mul(1000),
+            SelectedCall::InFlight(r),
+        )
+    });
     let mut order: Vec<_> = ended.chain(flying).collect();
     order.sort_by_key(|(begin, _)| *begin);
     order

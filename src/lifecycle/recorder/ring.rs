@@ -1,32 +1,32 @@
-//! The last records, of which a new one replaces the oldest.
+//! The last records: a new one replaces the oldest.
 //!
-//! A record is written once and shared: the stories keep the same ones. The oldest is dropped outside of the lock: freeing its
-//! strings can take long.
+//! A record is written once and shared with the stories. The oldest is dropped outside of the lock, since freeing its strings
+//! can take long.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::call::CallRecord;
 
-/// Records that a reader takes before it releases the lock: some 5 us.
-const AT_ONCE: u64 = 512;
+/// Number of records that a reader takes before it releases the lock, after about 5 us.
+const RECORDS_PER_LOCK: u64 = 512;
 
-/// See the module documentation.
+/// A ring of records.
 #[derive(Debug)]
-pub(super) struct Ring {
-    records: Mutex<Records>,
+pub(super) struct RecordRing {
+    records: Mutex<RingRecords>,
     limit: usize,
 }
 
 #[derive(Debug, Default)]
-struct Records {
+struct RingRecords {
     /// The oldest first.
     kept: VecDeque<Arc<CallRecord>>,
-    /// Records written in total, which number them.
+    /// Number of records written in total. A record's number is this count when it was written.
     written: u64,
 }
 
-impl Ring {
+impl RecordRing {
     pub(super) fn new(limit: usize) -> Self {
         Self {
             records: Mutex::default(),
@@ -34,7 +34,7 @@ impl Ring {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Records> {
+    fn lock(&self) -> MutexGuard<'_, RingRecords> {
         // A panic elsewhere cannot leave a record half-written: records are moved whole.
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -48,15 +48,15 @@ impl Ring {
         drop(old);
     }
 
-    /// Returns the records, oldest first, and how many older ones were overwritten. Records overwritten while they are
-    /// collected, or added after that began, are not included.
+    /// Returns the records, oldest first, and how many older ones were overwritten. Records that are overwritten or added
+    /// during the collection are not included.
     pub(super) fn collect(&self) -> (Vec<Arc<CallRecord>>, u64) {
         let (mut from, until) = self.lock().span();
         let mut collected = Vec::with_capacity((until - from) as usize);
         while from < until {
             let records = self.lock();
             from = from.max(records.span().0);
-            let to = until.min(from + AT_ONCE);
+            let to = until.min(from + RECORDS_PER_LOCK);
             collected.extend((from..to).filter_map(|n| records.get(n).cloned()));
             from = to.max(from);
         }
@@ -71,7 +71,7 @@ impl Ring {
     }
 }
 
-impl Records {
+impl RingRecords {
     /// Numbers of the oldest record and of the next.
     fn span(&self) -> (u64, u64) {
         (self.written - self.kept.len() as u64, self.written)
@@ -84,9 +84,10 @@ impl Records {
 
     /// Adds a record and returns the one it replaces.
     fn put(&mut self, record: Arc<CallRecord>, limit: usize) -> Option<Arc<CallRecord>> {
-        let old = match self.kept.len() < limit {
-            true => None,
-            false => self.kept.pop_front(),
+        let old = if self.kept.len() < limit {
+            None
+        } else {
+            self.kept.pop_front()
         };
         self.kept.push_back(record);
         self.written += 1;
@@ -102,14 +103,14 @@ mod tests {
     use super::*;
     use crate::lifecycle::view::call::tests::record;
 
-    fn numbers(ring: &Ring) -> Vec<u64> {
+    fn numbers(ring: &RecordRing) -> Vec<u64> {
         ring.collect().0.iter().map(|r| r.seq).collect()
     }
 
     #[test]
     fn the_last_ones_are_kept_in_order() {
         for limit in [1, 63, 64, 65, 200] {
-            let ring = Ring::new(limit);
+            let ring = RecordRing::new(limit);
             assert_eq!(numbers(&ring), Vec::<u64>::new());
             for n in 0..300_u64 {
                 ring.push(Arc::new(record(n)));
@@ -118,7 +119,7 @@ mod tests {
                 assert_eq!(ring.collect().1, first);
             }
         }
-        let none = Ring::new(0);
+        let none = RecordRing::new(0);
         none.push(Arc::new(record(1)));
         assert!(numbers(&none).is_empty());
     }
@@ -137,7 +138,7 @@ mod tests {
     #[test]
     fn readers_and_writers_do_not_disturb_each_other() {
         const EACH: u64 = 20_000;
-        let ring = Ring::new(1000);
+        let ring = RecordRing::new(1000);
         let begin = Barrier::new(4);
         thread::scope(|scope| {
             for writer in 0..2 {
@@ -171,7 +172,7 @@ mod tests {
     /// An old record may hold the last reference to its strings: they are freed outside the lock.
     #[test]
     fn the_oldest_is_dropped_outside_the_lock() {
-        let mut records = Records::default();
+        let mut records = RingRecords::default();
         let mut old = record(1);
         let text: Arc<str> = "an image".into();
         old.image = Some(Arc::clone(&text));

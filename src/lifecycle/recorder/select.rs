@@ -10,7 +10,7 @@ use crate::lifecycle::view;
 
 /// Calls omitted because the dump would have been too large.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct LeftOut {
+pub struct OmittedCalls {
     /// In flight, the youngest first.
     pub in_flight: usize,
     /// Calls that matter, the oldest first.
@@ -21,41 +21,48 @@ pub struct LeftOut {
 
 /// The calls of a dump.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Selected<'a> {
-    pub(super) in_flight: &'a [view::Call],
+pub(super) struct SelectedCalls<'a> {
+    pub(super) in_flight: &'a [view::CallView],
     pub(super) calls: &'a [Arc<CallRecord>],
     pub(super) polls: &'a [Arc<CallRecord>],
-    pub(super) left_out: LeftOut,
+    pub(super) left_out: OmittedCalls,
 }
 
 /// The calls to choose from.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Available<'a> {
-    pub(super) in_flight: &'a [view::Call],
+pub(super) struct AvailableCalls<'a> {
+    pub(super) in_flight: &'a [view::CallView],
     pub(super) calls: &'a [Arc<CallRecord>],
     pub(super) polls: &'a [Arc<CallRecord>],
 }
 
-impl<'a> Available<'a> {
+impl<'a> AvailableCalls<'a> {
     /// The calls that fit into `budget` bytes; `cost` returns the bytes of a row.
-    pub(super) fn select(self, budget: usize, cost: impl Fn(&view::Call) -> usize) -> Selected<'a> {
+    pub(super) fn select(
+        self,
+        budget: usize,
+        cost: impl Fn(&view::CallView) -> usize,
+    ) -> SelectedCalls<'a> {
         let mut left = budget;
-        // The oldest call in flight is the one that hangs. Calls in flight get at most half of the budget, so that a flood
-        // of them leaves room for the calls before.
+        // The oldest call in flight hangs most likely. Calls in flight get at most half of the budget, so that a flood of them
+        // leaves room for the ended calls.
         let mut for_flight = budget / 2;
         let flying = fit(self.in_flight.iter(), &mut for_flight, &cost);
         left -= budget / 2 - for_flight;
-        let of_record = |record: &Arc<CallRecord>| cost(&view::Call::of(record));
-        let calls = fit(self.calls.iter().rev(), &mut left, of_record);
-        let polls = match calls == self.calls.len() {
-            true => fit(self.polls.iter().rev(), &mut left, of_record),
-            false => 0,
-        };
-        Selected {
+        let calls = fit(self.calls.iter().rev(), &mut left, |record| {
+            cost(&view::CallView::from_record(record))
+        });
+        let mut polls = 0;
+        if calls == self.calls.len() {
+            polls = fit(self.polls.iter().rev(), &mut left, |record| {
+                cost(&view::CallView::from_record(record))
+            });
+        }
+        SelectedCalls {
             in_flight: &self.in_flight[..flying],
             calls: &self.calls[self.calls.len() - calls..],
             polls: &self.polls[self.polls.len() - polls..],
-            left_out: LeftOut {
+            left_out: OmittedCalls {
                 in_flight: self.in_flight.len() - flying,
                 calls: self.calls.len() - calls,
                 polls: self.polls.len() - polls,
@@ -80,15 +87,15 @@ fn fit<'a, T: 'a>(
 
 /// Bytes of a value as JSON.
 pub(super) fn json_len(value: &impl Serialize) -> usize {
-    let mut count = Count(0);
+    let mut count = ByteCounter(0);
     // Counting cannot fail, and our types can always be serialized.
     let _ = serde_json::to_writer(&mut count, value);
     count.0
 }
 
-struct Count(usize);
+struct ByteCounter(usize);
 
-impl Write for Count {
+impl Write for ByteCounter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0 += bytes.len();
         Ok(bytes.len())
@@ -108,8 +115,10 @@ mod tests {
     fn the_newest_that_matter_come_first() {
         let calls: Vec<_> = (0..10).map(record).map(Arc::new).collect();
         let polls: Vec<_> = (10..20).map(record).map(Arc::new).collect();
-        let in_flight: Vec<_> = (20..25).map(|n| view::Call::of(&record(n))).collect();
-        let available = Available {
+        let in_flight: Vec<_> = (20..25)
+            .map(|n| view::CallView::from_record(&record(n)))
+            .collect();
+        let available = AvailableCalls {
             in_flight: &in_flight,
             calls: &calls,
             polls: &polls,
@@ -131,7 +140,7 @@ mod tests {
     #[test]
     fn a_call_too_large_is_not_jumped_over() {
         let calls: Vec<_> = (0..3).map(record).map(Arc::new).collect();
-        let available = Available {
+        let available = AvailableCalls {
             in_flight: &[],
             calls: &calls,
             polls: &[],

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::lifecycle::view::Wait;
+use crate::lifecycle::view::InitContainerWaitView;
 use crate::telemetry::otlp::testing::{Behaviour, Exported, sink};
 use crate::telemetry::sampling::testing::sampling;
 use crate::testing::PATIENCE;
@@ -11,7 +11,7 @@ use crate::testing::PATIENCE;
 const KUBELET: u128 = 7;
 
 /// Exports an episode and returns its spans.
-async fn exported_spans(episode: &Episode, share: f64) -> Vec<SpanData> {
+async fn exported_spans(episode: &EpisodeView, share: f64) -> Vec<SpanData> {
     exported_by(share, |trace| {
         trace.closed(episode, &ids());
         trace.keeps(episode, &ids())
@@ -20,12 +20,12 @@ async fn exported_spans(episode: &Episode, share: f64) -> Vec<SpanData> {
 }
 
 /// The spans that this exports; it returns whether there should be some.
-async fn exported_by(share: f64, export: impl FnOnce(&Trace) -> bool) -> Vec<SpanData> {
+async fn exported_by(share: f64, export: impl FnOnce(&EpisodeTracer) -> bool) -> Vec<SpanData> {
     let taken = Exported::default();
     let (sink, _) = sink(Behaviour::Take(taken.clone()), 1000, PATIENCE);
     let mut settings = sampling(1.0, 0.0);
     settings.episodes = share;
-    let trace = Trace::new(sink.clone(), Live::new(&settings));
+    let trace = EpisodeTracer::new(sink.clone(), Live::new(&settings));
     let some = export(&trace);
     tokio::task::spawn_blocking(move || sink.finish())
         .await
@@ -70,22 +70,26 @@ fn spans(caller: Caller, kept: bool) -> SpanIds {
     }
 }
 
-fn call(method: &str, (offset_ms, duration_ms): (f64, f64), spans: Option<Box<SpanIds>>) -> Call {
-    Call {
+fn call(
+    method: &str,
+    (offset_ms, duration_ms): (f64, f64),
+    spans: Option<Box<SpanIds>>,
+) -> CallView {
+    CallView {
         method: method.into(),
         offset_ms,
         duration_ms,
         outcome: "ok".into(),
         code: "OK".into(),
         spans,
-        ..Call::default()
+        ..CallView::default()
     }
 }
 
 /// 300 ms of a sandbox, gaps of 49 ms and 50 ms around a create, and a start that overlaps the create.
-fn start(spans: &SpanIds) -> Episode {
+fn start(spans: &SpanIds) -> EpisodeView {
     let spans = Some(Box::new(spans.clone()));
-    Episode {
+    EpisodeView {
         kind: "start".into(),
         namespace: "shop".into(),
         name: "web".into(),
@@ -93,7 +97,7 @@ fn start(spans: &SpanIds) -> Episode {
         attempt: 2,
         sandbox_id: Some("sandbox-1".into()),
         handler: "kata".into(),
-        state: State::Ok,
+        state: EpisodeState::Ok,
         began_unix_us: 1_000_000_000,
         duration_ms: 600.0,
         retries: 1,
@@ -104,7 +108,7 @@ fn start(spans: &SpanIds) -> Episode {
             call("ListNothing", (360.0, 10.0), spans.clone()),
             call("StartContainer", (499.0, 101.0), spans),
         ],
-        ..Episode::default()
+        ..EpisodeView::default()
     }
 }
 
@@ -124,7 +128,7 @@ fn since_begin(span: &SpanData) -> (u128, u128) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn time_that_an_init_container_took_is_a_span_of_its_name() {
     let mut episode = start(&spans(Caller::Plain, true));
-    episode.waits = vec![Wait {
+    episode.waits = vec![InitContainerWaitView {
         before: 3,
         offset_ms: 451.0,
         duration_ms: 46.0,
@@ -193,7 +197,7 @@ async fn a_failure_is_named() {
     let mut episode = start(&spans(Caller::Plain, true));
     episode.kind = "restart".into();
     episode.container = Some("app".into());
-    episode.state = State::Failed;
+    episode.state = EpisodeState::Failed;
     let given_up = &exported_spans(&episode, 1.0).await[0];
     assert_eq!(given_up.name, "pod.restart");
     assert_eq!(attributes(given_up)["error.type"], "given_up");
@@ -214,7 +218,7 @@ async fn a_failure_is_named() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn what_was_seen_of_processes_hangs_below_the_call_to_the_backend() {
     let mut episode = start(&spans(Caller::Plain, true));
-    let detail = |what: &str, name: &str, source: &str| Detail {
+    let detail = |what: &str, name: &str, source: &str| CallDetail {
         what: what.into(),
         name: name.into(),
         command: None,
@@ -313,7 +317,7 @@ async fn which_episodes_are_exported() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_failing_start_has_a_root_before_it_is_over() {
     let mut episode = start(&spans(Caller::Plain, true));
-    episode.state = State::Failing;
+    episode.state = EpisodeState::Failing;
     let failing = exported_by(1.0, |trace| {
         trace.failing(&episode, &ids());
         true
@@ -326,11 +330,11 @@ async fn a_failing_start_has_a_root_before_it_is_over() {
     assert_eq!(attributes(root)["cri.outcome"], "failing");
     assert!(matches!(root.status, Status::Error { .. }));
 
-    episode.state = State::Ok;
+    episode.state = EpisodeState::Ok;
     let over = |from| {
         exported_by(1.0, move |trace| {
             let mut episode = start(&spans(Caller::Plain, true));
-            episode.state = State::Ok;
+            episode.state = EpisodeState::Ok;
             trace.continued(&episode, &ids(), from);
             true
         })

@@ -6,16 +6,16 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Samples that are kept to begin with.
-const FIRST: usize = 5;
+/// Number of first samples that are kept.
+const FIRST_SAMPLES: usize = 5;
 /// The smallest step, in powers of two.
-const STEP: f64 = 0.04;
-/// The shortest duration that is told apart, in milliseconds.
-const LEAST: f64 = 0.01;
+const MIN_STEP: f64 = 0.04;
+/// Shorter durations count as this one, in milliseconds.
+const MIN_MS: f64 = 0.01;
 
-/// See the module documentation. Values are binary logarithms of milliseconds.
+/// A running estimate of the median and the 90th percentile. Values are binary logarithms of milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Estimate {
+pub(super) struct QuantileEstimate {
     n: u32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     first: Vec<f64>,
@@ -23,22 +23,24 @@ pub(super) struct Estimate {
     high: f64,
 }
 
-impl Estimate {
+impl QuantileEstimate {
     /// Adds a sample, in milliseconds.
     pub(super) fn add(&mut self, ms: f64) {
-        let x = ms.max(LEAST).log2();
+        let x = ms.max(MIN_MS).log2();
         self.n = self.n.saturating_add(1);
-        if self.first.len() < FIRST && usize::try_from(self.n).is_ok_and(|n| n <= FIRST) {
+        if self.first.len() < FIRST_SAMPLES
+            && usize::try_from(self.n).is_ok_and(|n| n <= FIRST_SAMPLES)
+        {
             self.first.push(x);
             self.first.sort_by(f64::total_cmp);
             self.median = self.first[self.first.len() / 2];
             self.high = self.first.last().copied().unwrap_or(x);
-            if self.first.len() == FIRST {
+            if self.first.len() == FIRST_SAMPLES {
                 self.first = Vec::new();
             }
             return;
         }
-        let step = (1.0 / f64::from(self.n)).max(STEP);
+        let step = (1.0 / f64::from(self.n)).max(MIN_STEP);
         self.median = moved(self.median, x, step, 0.5);
         self.high = moved(self.high, x, step, 0.9).max(self.median);
     }
@@ -61,8 +63,9 @@ impl Estimate {
 
 /// A step towards the sample, weighted so that it balances where the share `quantile` of samples is below; never beyond it.
 fn moved(at: f64, sample: f64, step: f64, quantile: f64) -> f64 {
-    match sample > at {
-        true => (at + 2.0 * step * quantile).min(sample),
-        false => (at - 2.0 * step * (1.0 - quantile)).max(sample),
+    if sample > at {
+        (at + 2.0 * step * quantile).min(sample)
+    } else {
+        (at - 2.0 * step * (1.0 - quantile)).max(sample)
     }
 }

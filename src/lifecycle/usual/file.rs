@@ -1,4 +1,4 @@
-//! The file `usual.json` beside the journal. It is written whole, by renaming; a damaged one is ignored.
+//! The file `usual.json` in the directory of the journal. It is replaced atomically, and ignored if it is damaged.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -8,26 +8,28 @@ use std::time::{Duration, Instant};
 
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::Usual;
+use super::UsualDurations;
 use crate::lifecycle::Stories;
 
-/// Largest file that is read, in bytes: ten times what is written with all keys.
-const LARGEST: u64 = 1 << 20;
+/// Largest file that is read, in bytes: ten times the size with all keys.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
-const NAME: &str = "usual.json";
+const FILE_NAME: &str = "usual.json";
 
 /// Reads the memory from this directory. Blocks.
 ///
 /// # Errors
 /// If the file cannot be read or is damaged; a missing file is an empty memory.
-pub(in crate::lifecycle) fn load(dir: &Path) -> io::Result<Usual> {
-    let file = match File::open(dir.join(NAME)) {
+pub(crate) fn load(dir: &Path) -> io::Result<UsualDurations> {
+    let file = match File::open(dir.join(FILE_NAME)) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Usual::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(UsualDurations::default());
+        }
         Err(error) => return Err(error),
     };
     let mut text = Vec::new();
-    file.take(LARGEST).read_to_end(&mut text)?;
+    file.take(MAX_FILE_BYTES).read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text)?)
 }
 
@@ -35,7 +37,7 @@ pub(in crate::lifecycle) fn load(dir: &Path) -> io::Result<Usual> {
 ///
 /// # Errors
 /// If it cannot be written.
-pub(super) fn save(dir: &Path, usual: &Usual) -> io::Result<()> {
+pub(super) fn save(dir: &Path, usual: &UsualDurations) -> io::Result<()> {
     let text = serde_json::to_vec(usual)?;
     fs::DirBuilder::new()
         .recursive(true)
@@ -45,15 +47,15 @@ pub(super) fn save(dir: &Path, usual: &Usual) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     options.open(&new)?.write_all(&text)?;
-    fs::rename(new, dir.join(NAME))
+    fs::rename(new, dir.join(FILE_NAME))
 }
 
 /// Shortest time between two writes.
-const PAUSE: Duration = Duration::from_secs(60);
+const WRITE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Writes the memory now and then, in the background. What is not written is learned again.
+/// Writes the memory now and then, in the background. Unwritten samples are learned again.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct UsualFile {
+pub(crate) struct UsualFile {
     dir: PathBuf,
     written: Instant,
     writes: Option<JoinHandle<()>>,
@@ -61,7 +63,7 @@ pub(in crate::lifecycle) struct UsualFile {
 
 impl UsualFile {
     /// Reads the file in this directory into the store of `stories`.
-    pub(in crate::lifecycle) async fn load(dir: &Path, stories: &Stories) -> Self {
+    pub(crate) async fn load(dir: &Path, stories: &Stories) -> Self {
         let read = spawn_blocking({
             let dir = dir.to_owned();
             move || load(&dir)
@@ -83,10 +85,13 @@ impl UsualFile {
         }
     }
 
-    /// Writes it if it has changed and the last write is a while ago. A write that hangs is not repeated.
-    pub(in crate::lifecycle) fn tick(&mut self, stories: &Stories) {
-        let busy = self.writes.as_ref().is_some_and(|it| !it.is_finished());
-        if busy || self.written.elapsed() < PAUSE {
+    /// Writes the memory if it has changed and the last write is a while ago. A write that hangs is not repeated.
+    pub(crate) fn tick(&mut self, stories: &Stories) {
+        let busy = self
+            .writes
+            .as_ref()
+            .is_some_and(|write| !write.is_finished());
+        if busy || self.written.elapsed() < WRITE_INTERVAL {
             return;
         }
         if let Some(usual) = stories.store().usual.take_changed() {
@@ -95,8 +100,8 @@ impl UsualFile {
         }
     }
 
-    /// Waits for a write that is under way, and writes what has changed since.
-    pub(in crate::lifecycle) async fn close(mut self, stories: &Stories) {
+    /// Waits for a write in progress, and writes later changes.
+    pub(crate) async fn close(mut self, stories: &Stories) {
         if let Some(writes) = self.writes.take() {
             let _ = writes.await;
         }
@@ -106,7 +111,7 @@ impl UsualFile {
         }
     }
 
-    fn write(&self, usual: Usual) -> JoinHandle<()> {
+    fn write(&self, usual: UsualDurations) -> JoinHandle<()> {
         let dir = self.dir.clone();
         spawn_blocking(move || {
             if let Err(error) = save(&dir, &usual) {

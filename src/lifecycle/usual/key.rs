@@ -1,4 +1,4 @@
-//! What is compared: durations of the same kind of work.
+//! Kinds of work whose durations are compared.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,27 +8,27 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::cri::Method;
 
 /// Longest name kept, in bytes: longer ones are not learned.
-const LONGEST: usize = 256;
+const MAX_NAME_BYTES: usize = 256;
 
 /// A kind of work.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(in crate::lifecycle) enum Key {
+pub(crate) enum WorkKey {
     /// A call with this method, for sandboxes with this runtime handler.
     Call(Method, Box<str>),
     /// A CNI plugin and its command, within one call.
     Plugin(Box<str>),
-    /// Pulls of one repository, whatever the tag.
+    /// Pulls of one repository, with any tag.
     Repository(Box<str>),
 }
 
-impl Key {
+impl WorkKey {
     /// Calls with this method.
-    pub(in crate::lifecycle) fn call(method: Method, handler: Option<&str>) -> Self {
+    pub(crate) fn call(method: Method, handler: Option<&str>) -> Self {
         Self::Call(method, handler.unwrap_or_default().into())
     }
 
     /// The repository of an image reference.
-    pub(in crate::lifecycle) fn repository(image: &str) -> Self {
+    pub(crate) fn repository(image: &str) -> Self {
         let name = image.split('@').next().unwrap_or(image);
         // A colon before the last slash belongs to the registry's port.
         let from = name.rfind('/').map_or(0, |at| at + 1);
@@ -37,13 +37,13 @@ impl Key {
     }
 
     /// Returns whether its name is short enough to be kept.
-    pub(in crate::lifecycle) fn is_short(&self) -> bool {
+    pub(crate) fn is_short(&self) -> bool {
         let (Self::Call(_, name) | Self::Plugin(name) | Self::Repository(name)) = self;
-        name.len() <= LONGEST
+        name.len() <= MAX_NAME_BYTES
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for WorkKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Call(method, handler) => write!(f, "call:{}:{handler}", method.name()),
@@ -56,35 +56,38 @@ impl fmt::Display for Key {
 /// The key was written by another version.
 #[derive(Debug, thiserror::Error)]
 #[error("unknown key {0:?}")]
-pub(in crate::lifecycle) struct UnknownKey(String);
+pub(crate) struct UnknownWorkKey(String);
 
-impl FromStr for Key {
-    type Err = UnknownKey;
+impl FromStr for WorkKey {
+    type Err = UnknownWorkKey;
 
-    fn from_str(text: &str) -> Result<Self, UnknownKey> {
-        let unknown = || UnknownKey(text.to_owned());
-        let (kind, name) = text.split_once(':').ok_or_else(unknown)?;
-        match kind {
-            "call" => {
-                let (method, handler) = name.split_once(':').ok_or_else(unknown)?;
-                let mut methods = Method::ALL.into_iter();
-                let method = methods.find(|it| it.name() == method).ok_or_else(unknown)?;
-                Ok(Self::Call(method, handler.into()))
-            }
-            "cni" => Ok(Self::Plugin(name.into())),
-            "image" => Ok(Self::Repository(name.into())),
-            _ => Err(unknown()),
-        }
+    fn from_str(text: &str) -> Result<Self, UnknownWorkKey> {
+        read(text).ok_or_else(|| UnknownWorkKey(text.to_owned()))
     }
 }
 
-impl Serialize for Key {
+fn read(text: &str) -> Option<WorkKey> {
+    let (kind, name) = text.split_once(':')?;
+    match kind {
+        "call" => {
+            let (method, handler) = name.split_once(':')?;
+            let mut methods = Method::ALL.into_iter();
+            let method = methods.find(|known| known.name() == method)?;
+            Some(WorkKey::Call(method, handler.into()))
+        }
+        "cni" => Some(WorkKey::Plugin(name.into())),
+        "image" => Some(WorkKey::Repository(name.into())),
+        _ => None,
+    }
+}
+
+impl Serialize for WorkKey {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Key {
+impl<'de> Deserialize<'de> for WorkKey {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(serde::de::Error::custom)

@@ -1,67 +1,66 @@
-//! The node around an episode: what is usual here, and how many pods start at the same time.
+//! The node around an episode: its usual durations, and how many pods start at the same time.
 
-use super::{ALONE, Key, Typical, Usual};
+use super::{MAX_STARTS_IN_SAMPLE, TypicalDuration, UsualDurations, WorkKey};
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::episode_store::{Episode, EpisodeStore};
-use crate::lifecycle::kubelet::images::Absent;
-use crate::lifecycle::kubelet::pulls::Pulling;
+use crate::lifecycle::kubelet::images::MissingImage;
+use crate::lifecycle::kubelet::pulls::PullInFlight;
 use crate::lifecycle::process_scanner::WorkKind;
-use crate::lifecycle::view::State;
+use crate::lifecycle::view::EpisodeState;
 
-/// So many pods that start at the same time explain that a call takes longer than usual.
-pub(in crate::lifecycle) const CROWD: usize = 5;
+/// Number of concurrent pod starts from which they explain that a call takes longer than usual.
+pub(crate) const MANY_STARTS: usize = 5;
 
-/// See the module documentation.
+/// Facts about the node that the diagnosis of an episode needs.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct Node<'a> {
-    pub(in crate::lifecycle) usual: &'a Usual,
+pub(crate) struct NodeContext<'a> {
+    pub(crate) usual: &'a UsualDurations,
     /// Begin and end of each start, in microseconds since 1970.
     starts: Vec<(u64, u64)>,
     /// Images that the kubelet did not find and has not pulled.
-    absent: Vec<Absent>,
+    missing_images: Vec<MissingImage>,
     /// Pulls of the kubelet that are in flight.
-    pulls: Vec<Pulling>,
+    pulls: Vec<PullInFlight>,
 }
 
-/// A duration beside what is usual.
+/// A duration compared with the usual one.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) struct Compared {
-    pub(in crate::lifecycle) typical: Typical,
-    /// Whether it is far above.
-    pub(in crate::lifecycle) is_unusual: bool,
+pub(crate) struct ComparedDuration {
+    pub(crate) typical: TypicalDuration,
+    /// True if it is far above the usual duration.
+    pub(crate) is_unusual: bool,
     /// Pods that started at the same time.
-    pub(in crate::lifecycle) starts: usize,
+    pub(crate) starts: usize,
 }
 
 impl EpisodeStore {
-    /// The node, as its episodes show it.
-    pub(in crate::lifecycle) fn node(&self) -> Node<'_> {
+    /// The facts about the node that the episodes in memory show.
+    pub(crate) fn node(&self) -> NodeContext<'_> {
         let starts = self.episodes().filter(|e| e.kind == Kind::Start);
-        Node {
+        NodeContext {
             usual: &self.usual,
             starts: starts.map(|e| (e.began, e.ended)).collect(),
-            absent: self.absent_images(),
+            missing_images: self.missing_images(),
             pulls: Vec::new(),
         }
     }
 
     /// Learns from a closed episode.
-    pub(in crate::lifecycle) fn learn(&mut self, number: u64) {
+    pub(crate) fn learn(&mut self, number: u64) {
         let Some(episode) = self.get(number) else {
             return;
         };
         let node = self.node();
-        let is_alone = |call: &&EpisodeCall| node.starts_during(call) <= ALONE;
-        if episode.state != State::Ok || episode.failures > 0 {
+        if episode.state != EpisodeState::Ok || episode.failures > 0 {
             return;
         }
-        let mut samples = Vec::<(Key, f64)>::new();
+        let mut samples = Vec::<(WorkKey, f64)>::new();
         let calls = episode.calls.iter();
         let calls = calls.filter(|call| call.is_good() && call.fault.is_none());
-        for call in calls.filter(is_alone) {
+        for call in calls.filter(|call| node.starts_during(call) <= MAX_STARTS_IN_SAMPLE) {
             for (key, ms) in samples_of(episode, call) {
                 // Once per key and episode.
                 if key.is_short() && !samples.iter().any(|(known, _)| *known == key) {
@@ -76,9 +75,8 @@ impl EpisodeStore {
     }
 }
 
-/// What a call teaches. The time of plugins is exact only where the built-in runtime ran them; the process scanner sees
-/// none but slow ones.
-fn samples_of(episode: &Episode, call: &EpisodeCall) -> Vec<(Key, f64)> {
+/// The samples of a call. The time of plugins is exact only if the built-in runtime ran them: the process scanner sees only slow ones.
+fn samples_of(episode: &Episode, call: &EpisodeCall) -> Vec<(WorkKey, f64)> {
     let mut samples: Vec<_> = keys(episode, call)
         .into_iter()
         .map(|key| (key, call.duration_ms()))
@@ -87,42 +85,44 @@ fn samples_of(episode: &Episode, call: &EpisodeCall) -> Vec<(Key, f64)> {
         .work
         .iter()
         .filter(|work| work.own && work.kind == WorkKind::Cni);
-    samples.extend(plugins.map(|work| (Key::Plugin((*work.name).into()), millis(work.took()))));
+    samples.extend(plugins.map(|work| (WorkKey::Plugin((*work.name).into()), millis(work.took()))));
     samples
 }
 
-/// The kinds of work of a call, the most specific first. A grace period says something of its container only.
-fn keys(episode: &Episode, call: &EpisodeCall) -> Vec<Key> {
+/// The kinds of work of a call, the most specific first. Stops have none: their duration depends on the container.
+fn keys(episode: &Episode, call: &EpisodeCall) -> Vec<WorkKey> {
     match call.method {
         Method::StopContainer => Vec::new(),
         Method::PullImage => {
             let image = call.image.as_deref();
-            let own = image.map(Key::repository);
+            let own = image.map(WorkKey::repository);
             own.into_iter()
-                .chain([Key::call(call.method, None)])
+                .chain([WorkKey::call(call.method, None)])
                 .collect()
         }
-        method => vec![Key::call(method, episode.handler.as_deref())],
+        method => vec![WorkKey::call(method, episode.handler.as_deref())],
     }
 }
 
-impl Node<'_> {
+impl NodeContext<'_> {
     /// The image that the start with this number waits for, if it is known.
-    pub(in crate::lifecycle) fn awaited_image(&self, episode: u64) -> Option<&Absent> {
-        self.absent.iter().find(|it| it.episode == episode)
+    pub(crate) fn awaited_image(&self, episode: u64) -> Option<&MissingImage> {
+        self.missing_images
+            .iter()
+            .find(|missing| missing.episode == episode)
     }
 
-    /// With the pulls that are in flight.
-    pub(in crate::lifecycle) fn with_pulls(mut self, pulls: Vec<Pulling>) -> Self {
+    /// Adds the pulls that are in flight.
+    pub(crate) fn with_pulls(mut self, pulls: Vec<PullInFlight>) -> Self {
         self.pulls = pulls;
         self
     }
 
     /// The pull that this pod may wait for: the only one in flight, of another pod.
-    pub(in crate::lifecycle) fn pull_before(&self, pod: &PodIdentity) -> Option<&Pulling> {
+    pub(crate) fn pull_before(&self, pod: &PodIdentity) -> Option<&PullInFlight> {
         match &self.pulls[..] {
-            [pull] => Some(pull).filter(|it| it.pod.uid != pod.uid),
-            // A kubelet that pulls several at once has no queue that could be seen.
+            [pull] => Some(pull).filter(|pull| pull.pod.uid != pod.uid),
+            // A kubelet that pulls several images at once shows no queue.
             _ => None,
         }
     }
@@ -130,18 +130,20 @@ impl Node<'_> {
     /// Pods that start while this call is in flight.
     fn starts_during(&self, call: &EpisodeCall) -> usize {
         let (from, to) = (call.began_us(), call.end_us());
-        let during = |&&(began, ended): &&(u64, u64)| began < to && ended > from;
-        self.starts.iter().filter(during).count()
+        self.starts_between(from, to).count()
     }
 
-    /// The most pods that started at one time between these, in microseconds since 1970.
-    pub(in crate::lifecycle) fn most_starts(&self, from: u64, to: u64) -> usize {
-        let within = |&&(began, ended): &&(u64, u64)| began < to && ended > from;
+    /// The starts that overlap this time.
+    fn starts_between(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
+        let starts = self.starts.iter().copied();
+        starts.filter(move |(began, ended)| *began < to && *ended > from)
+    }
+
+    /// The largest number of concurrent starts between these times, in microseconds since 1970.
+    pub(crate) fn most_starts(&self, from: u64, to: u64) -> usize {
         let mut changes: Vec<_> = self
-            .starts
-            .iter()
-            .filter(within)
-            .flat_map(|&(began, ended)| [(began.max(from), 1), (ended.min(to), -1)])
+            .starts_between(from, to)
+            .flat_map(|(began, ended)| [(began.max(from), 1), (ended.min(to), -1)])
             .collect();
         changes.sort_unstable();
         let (mut now, mut most) = (0_isize, 0);
@@ -152,15 +154,15 @@ impl Node<'_> {
         most.unsigned_abs()
     }
 
-    /// A call beside what is usual; `None` without enough samples.
-    pub(in crate::lifecycle) fn compare(
+    /// The duration of a call compared with the usual one; `None` without enough samples.
+    pub(crate) fn compare(
         &self,
         episode: &Episode,
         call: &EpisodeCall,
-    ) -> Option<Compared> {
+    ) -> Option<ComparedDuration> {
         let mut keys = keys(episode, call).into_iter();
-        let typical = keys.find_map(|key| self.usual.of(&key))?;
-        Some(Compared {
+        let typical = keys.find_map(|key| self.usual.typical(&key))?;
+        Some(ComparedDuration {
             typical,
             is_unusual: typical.is_exceeded_by(call.duration_ms()),
             starts: self.starts_during(call),

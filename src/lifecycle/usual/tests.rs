@@ -4,12 +4,12 @@ use super::file::{load, save};
 use super::*;
 use crate::cri::Method;
 
-fn key(name: &str) -> Key {
-    Key::Plugin(name.into())
+fn key(name: &str) -> WorkKey {
+    WorkKey::Plugin(name.into())
 }
 
-fn fed(samples: impl IntoIterator<Item = f64>) -> Usual {
-    let mut usual = Usual::default();
+fn fed(samples: impl IntoIterator<Item = f64>) -> UsualDurations {
+    let mut usual = UsualDurations::default();
     for (at, ms) in (0..).zip(samples) {
         usual.learn(key("bridge"), ms, at);
     }
@@ -22,17 +22,17 @@ fn near(value: f64, wanted: f64) -> bool {
 
 #[test]
 fn few_samples_are_not_compared() {
-    assert_eq!(fed([100.0; 4]).of(&key("bridge")), None);
-    let typical = fed([100.0; 5]).of(&key("bridge")).expect("typical");
+    assert_eq!(fed([100.0; 4]).typical(&key("bridge")), None);
+    let typical = fed([100.0; 5]).typical(&key("bridge")).expect("typical");
     assert!(near(typical.median, 100.0) && near(typical.high, 100.0));
-    assert_eq!(fed([100.0; 5]).of(&key("other")), None);
+    assert_eq!(fed([100.0; 5]).typical(&key("other")), None);
 }
 
 #[test]
 fn median_and_spread_are_found() {
     // 1 to 1000 ms, in no order.
     let samples = (0..5000_u32).map(|n| f64::from(n * 7919 % 1000 + 1));
-    let typical = fed(samples).of(&key("bridge")).expect("typical");
+    let typical = fed(samples).typical(&key("bridge")).expect("typical");
     assert!(near(typical.median, 500.0), "{typical:?}");
     assert!(near(typical.high, 900.0), "{typical:?}");
 }
@@ -41,17 +41,17 @@ fn median_and_spread_are_found() {
 fn a_storm_moves_it_little_and_a_change_moves_it_in_the_end() {
     let calm = [100.0; 200].into_iter();
     let storm = |n| std::iter::repeat_n(100_000.0, n);
-    let typical = fed(calm.clone().chain(storm(10))).of(&key("bridge"));
+    let typical = fed(calm.clone().chain(storm(10))).typical(&key("bridge"));
     let typical = typical.expect("typical");
     assert!(typical.median < 150.0, "{typical:?}");
     assert!(typical.is_exceeded_by(20_000.0));
-    let typical = fed(calm.chain(storm(1000))).of(&key("bridge"));
+    let typical = fed(calm.chain(storm(1000))).typical(&key("bridge"));
     assert!(near(typical.expect("typical").median, 100_000.0));
 }
 
 #[test]
 fn what_is_unusual() {
-    let typical = Typical {
+    let typical = TypicalDuration {
         median: 300.0,
         high: 900.0,
     };
@@ -63,7 +63,7 @@ fn what_is_unusual() {
     ] {
         assert_eq!(typical.is_exceeded_by(ms), wanted, "{ms}");
     }
-    let short = Typical {
+    let short = TypicalDuration {
         median: 1.0,
         high: 2.0,
     };
@@ -76,13 +76,17 @@ fn it_is_bounded_and_survives_a_restart() {
     for n in 0..400_u64 {
         usual.learn(key(&format!("plugin-{n}")), 5.0, 100 + n);
     }
-    assert_eq!(usual.keys.len(), MOST);
-    assert_eq!(usual.of(&key("bridge")), None, "the oldest is forgotten");
-    usual.learn(Key::call(Method::RunPodSandbox, Some("kata")), 7.0, 900);
-    usual.learn(Key::repository("r.io:5000/a/b:1"), 7.0, 901);
+    assert_eq!(usual.keys.len(), MAX_KEYS);
+    assert_eq!(
+        usual.typical(&key("bridge")),
+        None,
+        "the oldest is forgotten"
+    );
+    usual.learn(WorkKey::call(Method::RunPodSandbox, Some("kata")), 7.0, 900);
+    usual.learn(WorkKey::repository("r.io:5000/a/b:1"), 7.0, 901);
     let dir = tempfile::tempdir().expect("dir");
     let dir = dir.path().join("state");
-    assert_eq!(load(&dir).expect("no file"), Usual::default());
+    assert_eq!(load(&dir).expect("no file"), UsualDurations::default());
     let changed = usual.take_changed().expect("changed");
     save(&dir, &changed).expect("saved");
     let read = load(&dir).expect("read");
@@ -103,13 +107,13 @@ fn it_is_bounded_and_survives_a_restart() {
 
 #[test]
 fn tags_and_digests_do_not_matter() {
-    let repository = |name: &str| Key::Repository(name.into());
+    let repository = |name: &str| WorkKey::Repository(name.into());
     for (image, name) in [
         ("r.io/a:1", "r.io/a"),
         ("r.io:5000/a", "r.io:5000/a"),
         ("r.io:5000/a:1@sha256:0a", "r.io:5000/a"),
         ("a", "a"),
     ] {
-        assert_eq!(Key::repository(image), repository(name));
+        assert_eq!(WorkKey::repository(image), repository(name));
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Detail;
+use super::CallDetail;
 use crate::call::{CallRecord, CallState, Ending, SpanIds};
 use crate::cri::status::code_name;
 use crate::cri::subject::PodIdentity;
@@ -13,14 +13,14 @@ use crate::units::unix_us;
 /// One call. Unknown fields are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Call {
+pub struct CallView {
     /// Number of the call since the start of the process.
     pub seq: u64,
     /// Short name of the method.
     pub method: String,
-    /// When the request headers were read, in microseconds since 1970.
+    /// The time at which the request headers were read, in microseconds since 1970.
     pub began_unix_us: u64,
-    /// How long it took, or has taken so far, in milliseconds.
+    /// The duration, so far if it is in flight, in milliseconds.
     pub duration_ms: f64,
     /// `ok`, `error`, `cancelled`, `deadline`, or `in_flight`.
     pub outcome: String,
@@ -78,16 +78,16 @@ pub struct Call {
     /// Exit code of the command (ExecSync).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Its backend.
+    /// The backend.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
-    /// Why that backend: `default`, `handler`, `owner`, `images` or `all`.
+    /// The reason for that backend: `default`, `handler`, `owner`, `images` or `all`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
-    /// When it was sent to the backend, from the begin of the call, in milliseconds.
+    /// Time from the begin of the call until it was sent to the backend, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_offset_ms: Option<f64>,
-    /// How long the backend took, in milliseconds.
+    /// Duration of the call in the backend, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_ms: Option<f64>,
     /// Kind of caller: `kubelet`, `crictl` or `other`.
@@ -111,13 +111,17 @@ pub struct Call {
     /// From the begin of its episode.
     #[serde(skip_serializing_if = "is_zero")]
     pub offset_ms: f64,
-    /// Whether the same call had failed before in its episode.
+    /// True if the same call had failed before in its episode.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub retry: bool,
     /// The runtime's work for a call of an episode.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub details: Vec<Detail>,
-    /// Its spans, if traces are on; `None` for calls from before a restart of criscope.
+    pub details: Vec<CallDetail>,
+    /// Warnings of the built-in runtime about a call of an episode, such as that an image is for another platform; scrubbed of
+    /// secrets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
+    /// The ids of its spans, if traces are on; `None` for calls from before a restart of criscope.
     #[serde(skip)]
     pub spans: Option<Box<SpanIds>>,
 }
@@ -135,9 +139,9 @@ fn text(value: &Option<impl AsRef<str>>) -> Option<String> {
     value.as_ref().map(|v| v.as_ref().to_owned())
 }
 
-impl Call {
+impl CallView {
     /// A call, in flight or ended.
-    pub fn of(record: &CallRecord) -> Self {
+    pub fn from_record(record: &CallRecord) -> Self {
         let (container, route) = (record.container.as_deref(), record.route.as_ref());
         let mut shown = Self {
             seq: record.seq,
@@ -283,13 +287,13 @@ pub(crate) mod tests {
         outcome.code = Code::DeadlineExceeded;
         outcome.message = Some("too late".into());
         record.share_used = 90;
-        let row = Call::of(&record);
+        let row = CallView::from_record(&record);
         assert_eq!(row.pod_path().as_deref(), Some("shop/web-7"));
         assert_eq!(row.code, "DEADLINE_EXCEEDED");
         assert_eq!((row.stuck, row.duration_ms), (Some(90), 10.0));
         let text = serde_json::to_string(&row).expect("json");
         assert!(!text.contains("null") && !text.contains("image"), "{text}");
-        assert_eq!(serde_json::from_str::<Call>(&text).expect("row"), row);
+        assert_eq!(serde_json::from_str::<CallView>(&text).expect("row"), row);
     }
 
     #[test]
@@ -301,7 +305,7 @@ pub(crate) mod tests {
             ..Subject::default()
         };
         call.subject.set(subject).expect("once");
-        let row = Call::of(&CallRecord::in_flight(&call));
+        let row = CallView::from_record(&CallRecord::in_flight(&call));
         assert!(row.is_in_flight() && row.handler.is_none() && row.code.is_empty());
         assert_eq!(row.phase.as_deref(), Some("reading"));
         assert_eq!(row.pod_path().as_deref(), Some("shop/web-0"));

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use super::{Episode, State};
+use super::{EpisodeState, EpisodeView};
 
-impl Episode {
-    /// Returns whether it succeeded, and yet its container is in a crash loop.
+impl EpisodeView {
+    /// Returns whether the episode succeeded, and yet its container is in a crash loop.
     pub(crate) fn is_undone(&self) -> bool {
-        self.state == State::Ok && self.crash_loop.is_some()
+        self.state == EpisodeState::Ok && self.crash_loop.is_some()
     }
 
     /// Returns whether this is its headline or its sentence on a crash loop.
@@ -19,13 +19,13 @@ impl Episode {
 /// The sentence on the crash loop of each of these episodes, for the first one of each loop only, since the others would
 /// repeat it.
 pub(crate) fn crash_loops<'a>(
-    episodes: impl IntoIterator<Item = &'a Episode>,
+    episodes: impl IntoIterator<Item = &'a EpisodeView>,
 ) -> Vec<Option<&'a str>> {
     let mut seen = HashSet::new();
-    let first = |episode: &'a Episode| {
+    let first_of_loop = episodes.into_iter().map(|episode| {
         let text = episode.crash_loop.as_deref()?;
         let pod = (&*episode.namespace, &*episode.name, &*episode.uid);
         seen.insert((pod, text)).then_some(text)
-    };
-    episodes.into_iter().map(first).collect()
+    });
+    first_of_loop.collect()
 }

@@ -5,22 +5,22 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Episode, State};
+use super::{EpisodeState, EpisodeView};
 
-/// A pod that took less to start, restart or stop, without a failed call, needs no explanation. In milliseconds.
-const QUICK: f64 = 2_000.0;
+/// Starts, restarts and stops from this duration on need an explanation even without a failed call, in milliseconds.
+const QUICK_EPISODE_MS: f64 = 2_000.0;
 
 /// An open start without a failure whose last call ended this long ago, in milliseconds, waits; before, it may be complete.
 /// Longer than `story.quiet` is by default, which ends a start whose containers run.
-const SILENT: f64 = 15_000.0;
+const WAITING_AFTER_MS: f64 = 15_000.0;
 
-/// `/debug/pods?format=json&by=pod`: the pods in memory, those in trouble first, those that are gone last.
+/// `/debug/pods?format=json&by=pod`: the pods in memory, failing pods first, deleted pods last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Pods {
+pub struct PodList {
     /// The time of this response, in microseconds since 1970.
     pub now_unix_us: u64,
     /// The pods that the request asked for.
-    pub pods: Vec<Pod>,
+    pub pods: Vec<PodSummary>,
     /// Number of pods in memory.
     pub known: usize,
     /// Episodes evicted since the start of the process.
@@ -37,16 +37,16 @@ pub enum PodState {
     Failing,
     /// A container is in a crash loop.
     CrashLoop,
-    /// Its start, restart or stop ended with an error or was given up.
+    /// A start, restart or stop ended with an error or was given up.
     Failed,
-    /// It is being started, or a container of it.
+    /// The pod, or one of its containers, is being started.
     Starting,
-    /// It is being stopped.
+    /// The pod is being stopped.
     Stopping,
     /// The last start or restart succeeded.
     #[default]
     Ok,
-    /// Its sandbox was stopped, its start was broken off, or it was deleted without a sandbox.
+    /// The sandbox was stopped, the start was broken off, or the pod was deleted without a sandbox.
     Gone,
 }
 
@@ -62,7 +62,7 @@ impl PodState {
         Self::Gone,
     ];
 
-    /// In words.
+    /// The state in words.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Failing => "failing",
@@ -88,20 +88,15 @@ impl PodState {
     /// Returns whether a filter's word selects it: the word of a state with `-` or `_` for spaces, `failing` for all in
     /// trouble, `open` for those being started or stopped. `None` if there is no such word.
     pub fn is_meant(self, word: &str) -> Option<bool> {
-        let same = |state: &Self| {
-            let letters = state
-                .word()
-                .bytes()
-                .map(|b| if b == b' ' { b'-' } else { b });
-            let asked = word
-                .bytes()
-                .map(|b| if matches!(b, b'_' | b' ') { b'-' } else { b });
-            letters.eq(asked)
-        };
         match word {
             "failing" => Some(self.is_trouble()),
             "open" => Some(self.is_open()),
-            _ => Self::ALL.iter().find(|it| same(it)).map(|it| *it == self),
+            _ => {
+                let wanted = word.replace(['_', ' '], "-");
+                let mut states = Self::ALL.into_iter();
+                let state = states.find(|state| state.word().replace(' ', "-") == wanted)?;
+                Some(state == self)
+            }
         }
     }
 
@@ -118,7 +113,7 @@ impl PodState {
 
 /// A pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Pod {
+pub struct PodSummary {
     /// Kubernetes namespace.
     pub namespace: String,
     /// Pod name.
@@ -128,24 +123,24 @@ pub struct Pod {
     /// Its node, in lists of several nodes, which `kubectl criscope` makes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// Its state now.
+    /// The state now.
     pub state: PodState,
     /// Why it was slow, or is not up, in one sentence: the first line of `criscope explain`.
     pub reason: String,
-    /// Whether the reason is about a failure or a slow step.
+    /// True if the reason is about a failure or a slow step.
     pub notable: bool,
-    /// When its first call in memory was received, in microseconds since 1970.
+    /// The time at which its first call in memory was received, in microseconds since 1970.
     pub began_unix_us: u64,
-    /// When its current state began.
+    /// Begin of its current state.
     pub since_unix_us: u64,
     /// Duration of its last start, restart or stop; up to now while that fails or waits; of a crash loop since its begin.
     pub duration_ms: f64,
-    /// Container restarts, as the kubelet counts them, as far as they were seen.
+    /// Container restarts, as the kubelet counts them: the highest counts that were seen.
     pub restarts: u32,
-    /// Processes of its containers that the kernel killed for lack of memory, as far as its episodes in memory tell.
+    /// Processes of its containers that the kernel killed for lack of memory, in its episodes in memory.
     #[serde(default)]
     pub oom_kills: u32,
-    /// How often its sandbox ended without a call that stopped it, as far as they tell.
+    /// Number of its sandboxes that ended without a call that stopped them, in its episodes in memory.
     #[serde(default)]
     pub sandbox_deaths: u32,
     /// Failed calls of the episodes that make up its state.
@@ -153,20 +148,24 @@ pub struct Pod {
     /// Number of its episodes in memory.
     pub episodes: usize,
     /// The episode that its state is about, without calls.
-    pub episode: Episode,
+    pub episode: EpisodeView,
 }
 
-impl Pod {
+impl PodSummary {
     /// The pod of these episodes, with the sentence on what matters most now; `None` without any.
-    pub(crate) fn of(mut episodes: Vec<Episode>, reason: String, now: u64) -> Option<Self> {
+    pub(crate) fn from_episodes(
+        mut episodes: Vec<EpisodeView>,
+        reason: String,
+        now: u64,
+    ) -> Option<Self> {
         episodes.sort_by_key(|episode| Reverse(episode.began_unix_us));
         let newest = episodes.first()?;
         let (state, shown) = state(&episodes);
         // All of a crash loop is one state.
         let since = episodes
             .iter()
-            .filter(|it| it.crash_loop.is_some() && it.crash_loop == shown.crash_loop)
-            .map(|it| it.began_unix_us)
+            .filter(|other| other.crash_loop.is_some() && other.crash_loop == shown.crash_loop)
+            .map(|other| other.began_unix_us)
             .chain([shown.began_unix_us])
             .min();
         let since = since.unwrap_or_default();
@@ -178,9 +177,12 @@ impl Pod {
             PodState::CrashLoop => now.saturating_sub(since) as f64 / 1e3,
             _ => shown.lasting_ms(now),
         };
-        let kills = episodes.iter().flat_map(|it| &it.oom_kills);
-        let deaths = episodes.iter().filter(|it| it.sandbox_death.is_some());
-        let failures = current(&episodes).iter().map(|it| it.failures).sum();
+        let kills = episodes.iter().flat_map(|episode| &episode.oom_kills);
+        let deaths = episodes
+            .iter()
+            .filter(|episode| episode.sandbox_death.is_some());
+        let current = current(&episodes);
+        let failures = current.iter().map(|episode| episode.failures).sum();
         Some(Self {
             namespace: newest.namespace.clone(),
             name: newest.name.clone(),
@@ -189,14 +191,14 @@ impl Pod {
             state,
             notable: !matches!(state, PodState::Ok | PodState::Gone)
                 || failures > 0
-                || shown.duration_ms >= QUICK
+                || shown.duration_ms >= QUICK_EPISODE_MS
                 || !reason_is_of(&episodes, shown, &reason),
             reason,
-            began_unix_us: episodes.iter().map(|it| it.began_unix_us).min()?,
+            began_unix_us: episodes.iter().map(|episode| episode.began_unix_us).min()?,
             since_unix_us: since,
             duration_ms,
             restarts: restarts(&episodes),
-            oom_kills: kills.map(|it| it.kills).fold(0, u32::saturating_add),
+            oom_kills: kills.map(|kills| kills.kills).fold(0, u32::saturating_add),
             sandbox_deaths: deaths.count().try_into().unwrap_or(u32::MAX),
             failures,
             episodes: episodes.len(),
@@ -209,7 +211,7 @@ impl Pod {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// When the age of its entry began: of a pod that is gone, when it was stopped.
+    /// The time from which the age of its entry counts. For a pod that is gone it is the time of its stop.
     pub fn aged_from(&self) -> u64 {
         match self.state {
             PodState::Gone => self.since_unix_us,
@@ -218,17 +220,17 @@ impl Pod {
     }
 }
 
-/// Returns whether a reason is about this episode, or about none.
-fn reason_is_of(episodes: &[Episode], shown: &Episode, reason: &str) -> bool {
+/// Returns whether a reason is about this episode, or about no slow episode.
+fn reason_is_of(episodes: &[EpisodeView], shown: &EpisodeView, reason: &str) -> bool {
     shown.says(reason)
         || !episodes
             .iter()
-            .any(|it| it.says(reason) && it.duration_ms >= QUICK)
+            .any(|episode| episode.says(reason) && episode.duration_ms >= QUICK_EPISODE_MS)
 }
 
-/// Sorts a list: those in trouble first, then those being started or stopped, those that are gone last; within each the
-/// newest first, or the slowest.
-pub fn sort(pods: &mut [Pod], slowest: bool) {
+/// Sorts a list: failing pods first, then pods that start or stop, deleted pods last. Within each group the newest comes first, or the
+/// slowest.
+pub fn sort_pods(pods: &mut [PodSummary], slowest: bool) {
     pods.sort_by(|a, b| {
         let newer = b.since_unix_us.cmp(&a.since_unix_us);
         let slower = b.duration_ms.total_cmp(&a.duration_ms);
@@ -237,68 +239,81 @@ pub fn sort(pods: &mut [Pod], slowest: bool) {
     });
 }
 
-/// Those that make up the state of a pod now: the newest stop, if nothing came after it; else the newest start and the newest
-/// restart of each container since the sandbox was stopped. The newest first.
-fn current(episodes: &[Episode]) -> Vec<&Episode> {
-    let stops = |it: &&Episode| it.kind == "stop" && (stops_sandbox(it) || it.state != State::Ok);
-    let mut current: Vec<&Episode> = Vec::new();
+/// The episodes that make up the state of a pod now, the newest first: the newest stop, if nothing came after it; else the newest start
+/// and the newest restart of each container since the sandbox was stopped.
+fn current(episodes: &[EpisodeView]) -> Vec<&EpisodeView> {
+    let mut current: Vec<&EpisodeView> = Vec::new();
     let newest = episodes
         .iter()
-        .find(|it| it.kind != "stop" && it.sandbox_id.is_some());
+        .find(|episode| episode.kind != "stop" && episode.sandbox_id.is_some());
     for episode in episodes {
-        if stops(&episode) && newest.is_some_and(|newest| is_of_earlier_sandbox(episode, newest)) {
-            continue;
-        }
-        if stops(&episode) {
+        if is_end_of_pod(episode) {
+            if newest.is_some_and(|newest| is_of_earlier_sandbox(episode, newest)) {
+                continue;
+            }
             // A stop that was followed by a start is over.
             if current.is_empty() {
                 current.push(episode);
             }
             break;
         }
-        let same = |it: &&Episode| it.kind == episode.kind && it.container == episode.container;
-        if episode.kind != "stop" && !current.iter().any(same) {
+        let is_known = current
+            .iter()
+            .any(|other| other.kind == episode.kind && other.container == episode.container);
+        if episode.kind != "stop" && !is_known {
             current.push(episode);
         }
     }
-    match current.is_empty() {
-        true => episodes.first().into_iter().collect(),
-        false => current,
+    if current.is_empty() {
+        current.extend(episodes.first());
     }
+    current
 }
 
-/// Returns whether a stop that began after a start or restart is that of another sandbox, which it had replaced.
-fn is_of_earlier_sandbox(stop: &Episode, newest: &Episode) -> bool {
+/// Returns whether an episode is the stop of a pod, or a stop that is open or failed.
+fn is_end_of_pod(episode: &EpisodeView) -> bool {
+    let is_ok = episode.state == EpisodeState::Ok;
+    episode.kind == "stop" && (stops_sandbox(episode) || !is_ok)
+}
+
+/// Returns whether a stop that began after a start or restart is the stop of the replaced sandbox.
+fn is_of_earlier_sandbox(stop: &EpisodeView, newest: &EpisodeView) -> bool {
     stop.began_unix_us > newest.began_unix_us
         && stop.sandbox_id.is_some()
         && stop.sandbox_id != newest.sandbox_id
 }
 
 /// The state of a pod, and the episode that it is about. `episodes` is not empty, the newest first.
-fn state(episodes: &[Episode]) -> (PodState, &Episode) {
+fn state(episodes: &[EpisodeView]) -> (PodState, &EpisodeView) {
     let current = current(episodes);
     let newest = current.first().copied().unwrap_or(&episodes[0]);
-    let of = |(n, it): (usize, &&Episode)| match (it.pod_state(), n) {
-        // A failed start or restart counts until a newer one succeeded.
-        (PodState::Failed, 1..) if newest.state == State::Ok => PodState::Ok,
-        (state, _) => state,
-    };
-    let states = current.iter().enumerate().map(|it| (of(it), *it.1));
-    // The first of the worst is the newest of them. A container that was added says nothing about the pod.
-    let worst = states.min_by_key(|(state, it)| match state.is_trouble() {
-        true => (u8::from(it.ephemeral), *state),
-        false => (2, *state),
+    let states = current.iter().enumerate().map(|(n, episode)| {
+        let state = match episode.pod_state() {
+            // A failed start or restart counts until a newer one succeeded.
+            PodState::Failed if n > 0 && newest.state == EpisodeState::Ok => PodState::Ok,
+            state => state,
+        };
+        (state, *episode)
+    });
+    // Of equal states the newest counts. Trouble of an ephemeral container matters less than that of the pod's own containers.
+    let worst = states.min_by_key(|(state, episode)| {
+        let is_trouble = state.is_trouble();
+        (!is_trouble, is_trouble && episode.ephemeral, *state)
     });
     worst.unwrap_or((PodState::Ok, newest))
 }
 
-impl Episode {
-    /// Its duration, in milliseconds; up to now while it fails or waits. `now` in microseconds since 1970.
+impl EpisodeView {
+    /// The duration, in milliseconds; up to now while the episode fails or waits. `now` in microseconds since 1970.
     pub(crate) fn lasting_ms(&self, now: u64) -> f64 {
         let so_far = now.saturating_sub(self.began_unix_us) as f64 / 1e3;
         match self.pod_state() {
             PodState::Failing => so_far,
-            PodState::Starting | PodState::Stopping if so_far - self.duration_ms > SILENT => so_far,
+            PodState::Starting | PodState::Stopping
+                if so_far - self.duration_ms > WAITING_AFTER_MS =>
+            {
+                so_far
+            }
             _ => self.duration_ms,
         }
     }
@@ -307,32 +322,36 @@ impl Episode {
     pub(crate) fn pod_state(&self) -> PodState {
         let is_stop = self.kind == "stop";
         match self.state {
-            State::Failing => PodState::Failing,
-            State::Open if is_stop => PodState::Stopping,
+            EpisodeState::Failing => PodState::Failing,
+            EpisodeState::Open if is_stop => PodState::Stopping,
             _ if self.crash_loop.is_some() => PodState::CrashLoop,
-            State::Open => PodState::Starting,
-            State::Failed if self.deleted_unix_us.is_some() => PodState::Gone,
-            State::Failed => PodState::Failed,
-            State::Ok if is_stop && stops_sandbox(self) => PodState::Gone,
-            State::Ok => PodState::Ok,
-            State::Cancelled => PodState::Gone,
+            EpisodeState::Open => PodState::Starting,
+            EpisodeState::Failed if self.deleted_unix_us.is_some() => PodState::Gone,
+            EpisodeState::Failed => PodState::Failed,
+            EpisodeState::Ok if is_stop && stops_sandbox(self) => PodState::Gone,
+            EpisodeState::Ok => PodState::Ok,
+            EpisodeState::Cancelled => PodState::Gone,
         }
     }
 }
 
-/// Returns whether a stop is one of the pod, not of one container.
-fn stops_sandbox(episode: &Episode) -> bool {
-    let of_sandbox = |phase: &str| matches!(phase, "sandbox_stop" | "sandbox_remove");
-    episode.phases.iter().any(|it| of_sandbox(&it.phase))
+/// Returns whether a stop stopped the pod, not only a container.
+fn stops_sandbox(episode: &EpisodeView) -> bool {
+    let mut phases = episode.phases.iter();
+    phases.any(|phase| matches!(&*phase.phase, "sandbox_stop" | "sandbox_remove"))
 }
 
 /// The sum over containers of the highest restart count seen.
-fn restarts(episodes: &[Episode]) -> u32 {
+fn restarts(episodes: &[EpisodeView]) -> u32 {
     let mut seen = HashMap::<&str, u32>::new();
-    let restarts = episodes.iter().filter(|it| it.kind == "restart");
-    let restarts = restarts.filter_map(|it| Some((it.container.as_deref()?, it.attempt)));
-    let exits = episodes.iter().flat_map(|it| &it.exits);
-    for (container, attempt) in restarts.chain(exits.map(|it| (&*it.container, it.attempt))) {
+    let restarts = episodes.iter().filter(|episode| episode.kind == "restart");
+    let restarts = restarts.filter_map(|restart| {
+        let container = restart.container.as_deref()?;
+        Some((container, restart.attempt))
+    });
+    let exits = episodes.iter().flat_map(|episode| &episode.exits);
+    let exits = exits.map(|exit| (&*exit.container, exit.attempt));
+    for (container, attempt) in restarts.chain(exits) {
         let most = seen.entry(container).or_default();
         *most = attempt.max(*most);
     }

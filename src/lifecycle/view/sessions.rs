@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A session of exec, attach or port-forward, open or ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Session {
+pub struct SessionView {
     /// `exec`, `attach` or `portforward`.
     pub kind: String,
     /// Pod uid; empty if the pod of an open session is unknown.
@@ -37,7 +37,7 @@ pub struct Session {
     pub exit_code: Option<i32>,
 }
 
-impl Session {
+impl SessionView {
     /// The outcome of an open session.
     pub const OPEN: &str = "open";
 
@@ -49,7 +49,7 @@ impl Session {
 
 /// An open session, in the list of all pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct OpenSession {
+pub struct OpenSessionView {
     /// Id of its container, or sandbox for port-forward.
     pub id: String,
     /// Kubernetes namespace, if the pod is known.
@@ -60,5 +60,5 @@ pub struct OpenSession {
     pub pod: Option<String>,
     /// The session.
     #[serde(flatten)]
-    pub session: Session,
+    pub session: SessionView,
 }

@@ -1,103 +1,110 @@
-//! The calls of an episode for people: equal tries in a row are one entry, the last of them stays in full.
+//! Calls of an episode as people see them: equal tries in a row are one entry, and the last of them stays in full.
 
-use super::{Call, Detail, Episode, PodSync, Wait};
+use super::{CallDetail, CallView, EpisodeView, InitContainerWaitView, PodSyncView};
 
 /// Fewest equal tries that become one entry.
-const FEWEST: usize = 3;
+const MIN_TRIES: usize = 3;
 
 /// Most calls of one try: sandbox, then pull, create and start of some containers.
-const LONGEST: usize = 8;
+const MAX_CALLS_PER_TRY: usize = 8;
 
 /// An entry of a waterfall.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Item<'a> {
+pub(crate) enum WaterfallItem<'a> {
     /// A container that the next call waited for.
-    Wait(&'a Wait),
+    Wait(&'a InitContainerWaitView),
     /// A call.
-    Call(&'a Call),
-    /// Equal tries, the last of which is the next entry.
-    Tries(Tries<'a>),
+    Call(&'a CallView),
+    /// Equal tries. The last of them is the next entry.
+    Tries(RepeatedTries<'a>),
     /// The kubelet's own work.
-    Kubelet(&'a PodSync),
+    Kubelet(&'a PodSyncView),
 }
 
 /// Tries of the same calls that ended in the same way.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Tries<'a> {
+pub(crate) struct RepeatedTries<'a> {
     /// All calls of all tries.
-    pub(crate) calls: &'a [Call],
+    pub(crate) calls: &'a [CallView],
     /// Number of tries.
     pub(crate) count: usize,
 }
 
-impl Tries<'_> {
+impl RepeatedTries<'_> {
     /// The call that failed in each of them.
-    pub(crate) fn failed(&self) -> Option<&Call> {
+    pub(crate) fn failed(&self) -> Option<&CallView> {
         self.calls.last()
     }
 
     /// From the begin of the first try to the end of the last, in milliseconds from the begin of the episode.
     pub(crate) fn span(&self) -> (f64, f64) {
-        let begin = self.calls.first().map_or(0.0, |it| it.offset_ms);
-        let end = self.calls.iter().map(|it| it.offset_ms + it.duration_ms);
-        (begin, end.fold(begin, f64::max))
+        let begin = self.calls.first().map_or(0.0, |call| call.offset_ms);
+        let ends = self
+            .calls
+            .iter()
+            .map(|call| call.offset_ms + call.duration_ms);
+        (begin, ends.fold(begin, f64::max))
     }
 
     /// Begin of the first and of the last try, in microseconds since 1970.
     pub(crate) fn times(&self) -> (u64, u64) {
         let length = self.calls.len() / self.count.max(1);
-        let begin = |at: usize| self.calls.get(at).map_or(0, |it| it.began_unix_us);
-        (begin(0), begin(self.calls.len().saturating_sub(length)))
+        let last = self.calls.len().saturating_sub(length);
+        let [first, last] =
+            [0, last].map(|at| self.calls.get(at).map_or(0, |call| call.began_unix_us));
+        (first, last)
     }
 }
 
 /// The entries of an episode's waterfall, in order.
-pub(crate) fn items(episode: &Episode) -> Vec<Item<'_>> {
+pub(crate) fn waterfall_items(episode: &EpisodeView) -> Vec<WaterfallItem<'_>> {
     let calls = &episode.calls;
     let mut items = Vec::new();
     let mut at = 0;
     let mut syncs = episode.kubelet.iter().peekable();
     while let Some(call) = calls.get(at) {
         while let Some(sync) = syncs.next_if(|sync| sync.offset_ms <= call.offset_ms) {
-            items.push(Item::Kubelet(sync));
+            items.push(WaterfallItem::Kubelet(sync));
         }
         if let Some(tries) = tries(calls, at) {
             let length = tries.calls.len() / tries.count;
             at += tries.calls.len() - length;
-            items.push(Item::Tries(tries));
+            items.push(WaterfallItem::Tries(tries));
             for last in calls.iter().skip(at).take(length) {
-                items.push(Item::Call(last));
+                items.push(WaterfallItem::Call(last));
             }
             at += length;
             continue;
         }
         let before = episode.waits.iter().filter(|wait| wait.before == at);
-        items.extend(before.map(Item::Wait));
-        items.push(Item::Call(call));
+        items.extend(before.map(WaterfallItem::Wait));
+        items.push(WaterfallItem::Call(call));
         at += 1;
     }
-    items.extend(syncs.map(Item::Kubelet));
+    items.extend(syncs.map(WaterfallItem::Kubelet));
     items
 }
 
 /// The equal tries that begin with this call, if there are enough; the shortest kind of try that repeats.
-fn tries(calls: &[Call], at: usize) -> Option<Tries<'_>> {
+fn tries(calls: &[CallView], at: usize) -> Option<RepeatedTries<'_>> {
     let rest = calls.get(at..)?;
-    (1..=LONGEST.min(rest.len() / FEWEST)).find_map(|length| {
+    (1..=MAX_CALLS_PER_TRY.min(rest.len() / MIN_TRIES)).find_map(|length| {
         let (first, _) = rest.split_at_checked(length)?;
-        // A try ends with what failed.
+        // A try ends with the call that failed.
         if !first.last()?.is_failed() {
             return None;
         }
-        let same = |chunk: &&[Call]| chunk.iter().zip(first).all(|(a, b)| is_same(a, b));
-        let count = rest.chunks_exact(length).take_while(same).count();
+        let equal = rest
+            .chunks_exact(length)
+            .take_while(|chunk| chunk.iter().zip(first).all(|(a, b)| is_same(a, b)));
+        let count = equal.count();
         let calls = rest.get(..length * count)?;
-        (count >= FEWEST).then_some(Tries { calls, count })
+        (count >= MIN_TRIES).then_some(RepeatedTries { calls, count })
     })
 }
 
 /// Returns whether two calls asked for the same and ended in the same way.
-fn is_same(a: &Call, b: &Call) -> bool {
+fn is_same(a: &CallView, b: &CallView) -> bool {
     !a.is_in_flight()
         && (&a.method, &a.container, &a.image) == (&b.method, &b.container, &b.image)
         && (&a.outcome, &a.code) == (&b.outcome, &b.code)
@@ -106,29 +113,20 @@ fn is_same(a: &Call, b: &Call) -> bool {
 
 /// An error message without ids, numbers and times, which differ from try to try.
 fn words(error: &str) -> Vec<&str> {
-    let is_word = |word: &&str| !word.is_empty() && !word.contains(|c: char| c.is_ascii_digit());
-    error
-        .split(|c: char| !c.is_alphanumeric())
-        .filter(is_word)
-        .collect()
+    let mut words: Vec<_> = error.split(|c: char| !c.is_alphanumeric()).collect();
+    words.retain(|word| !word.is_empty() && !word.contains(|c: char| c.is_ascii_digit()));
+    words
 }
 
-/// Details of a call with equal ones in one entry and how many there are: from the begin of the first, their durations added.
-pub(crate) fn details(call: &Call) -> Vec<(Detail, usize)> {
-    let mut all: Vec<(Detail, usize)> = Vec::new();
+/// Details of a call. Equal details are one entry with their number: it has the begin of the first, and the sum of their durations.
+pub(crate) fn details(call: &CallView) -> Vec<(CallDetail, usize)> {
+    let mut all: Vec<(CallDetail, usize)> = Vec::new();
     for detail in &call.details {
-        let same = |(it, _): &&mut (Detail, usize)| {
-            let timeless = |it: &Detail| Detail {
-                offset_ms: 0.0,
-                duration_ms: 0.0,
-                ..it.clone()
-            };
-            timeless(it) == timeless(detail)
-        };
-        match all.iter_mut().find(same) {
-            Some((it, count)) => {
-                it.offset_ms = it.offset_ms.min(detail.offset_ms);
-                it.duration_ms += detail.duration_ms;
+        let mut known = all.iter_mut();
+        match known.find(|(other, _)| without_times(other) == without_times(detail)) {
+            Some((sum, count)) => {
+                sum.offset_ms = sum.offset_ms.min(detail.offset_ms);
+                sum.duration_ms += detail.duration_ms;
                 *count += 1;
             }
             None => all.push((detail.clone(), 1)),
@@ -137,65 +135,75 @@ pub(crate) fn details(call: &Call) -> Vec<(Detail, usize)> {
     all
 }
 
+fn without_times(detail: &CallDetail) -> CallDetail {
+    CallDetail {
+        offset_ms: 0.0,
+        duration_ms: 0.0,
+        ..detail.clone()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn call(method: &str, at_s: u32, error: Option<&str>) -> Call {
-        Call {
+    fn call(method: &str, at_s: u32, error: Option<&str>) -> CallView {
+        CallView {
             method: method.to_owned(),
             began_unix_us: u64::from(at_s) * 1_000_000,
             offset_ms: f64::from(at_s) * 1e3,
             duration_ms: 900.0,
             outcome: if error.is_some() { "error" } else { "ok" }.to_owned(),
             error: error.map(str::to_owned),
-            ..Call::default()
+            ..CallView::default()
         }
     }
 
     /// `3xRunPodSandbox` for tries, the method for a call.
-    fn shown(calls: Vec<Call>) -> Vec<String> {
-        let episode = Episode {
+    fn shown(calls: Vec<CallView>) -> Vec<String> {
+        let episode = EpisodeView {
             calls,
-            ..Episode::default()
+            ..EpisodeView::default()
         };
-        let shown = items(&episode).into_iter().map(|item| match item {
-            Item::Wait(wait) => wait.container.clone(),
-            Item::Kubelet(sync) => sync.name.clone(),
-            Item::Call(call) => call.method.clone(),
-            Item::Tries(tries) => {
-                format!(
-                    "{}x{}",
-                    tries.count,
-                    tries.failed().map_or("", |it| &it.method)
-                )
-            }
-        });
+        let shown = waterfall_items(&episode)
+            .into_iter()
+            .map(|item| match item {
+                WaterfallItem::Wait(wait) => wait.container.clone(),
+                WaterfallItem::Kubelet(sync) => sync.name.clone(),
+                WaterfallItem::Call(call) => call.method.clone(),
+                WaterfallItem::Tries(tries) => {
+                    format!(
+                        "{}x{}",
+                        tries.count,
+                        tries.failed().map_or("", |call| &call.method)
+                    )
+                }
+            });
         shown.collect()
     }
 
     #[test]
     fn the_kubelets_work_stands_before_the_call_that_it_precedes() {
-        let sync = |offset_ms| PodSync {
+        let sync = |offset_ms| PodSyncView {
             name: "syncPod".into(),
             offset_ms,
-            ..PodSync::default()
+            ..PodSyncView::default()
         };
-        let call = |offset_ms| Call {
+        let call = |offset_ms| CallView {
             method: "PullImage".into(),
             offset_ms,
-            ..Call::default()
+            ..CallView::default()
         };
-        let episode = Episode {
+        let episode = EpisodeView {
             calls: vec![call(0.0), call(10.0)],
             kubelet: vec![sync(-5.0), sync(5.0), sync(20.0)],
-            ..Episode::default()
+            ..EpisodeView::default()
         };
-        let shown: Vec<_> = items(&episode)
+        let shown: Vec<_> = waterfall_items(&episode)
             .iter()
             .map(|item| match item {
-                Item::Kubelet(sync) => sync.offset_ms,
-                Item::Call(call) => call.offset_ms,
+                WaterfallItem::Kubelet(sync) => sync.offset_ms,
+                WaterfallItem::Call(call) => call.offset_ms,
                 _ => f64::NAN,
             })
             .collect();
@@ -219,7 +227,7 @@ mod tests {
         let mixed = vec![run(0), other(10), run(20), other(30)];
         assert_eq!(shown(mixed), ["Run"; 4], "two kinds of failure, twice");
         let mut flying = call("Run", 50, None);
-        Call::IN_FLIGHT.clone_into(&mut flying.outcome);
+        CallView::IN_FLIGHT.clone_into(&mut flying.outcome);
         let calls = vec![run(0), run(10), run(20), flying];
         assert_eq!(shown(calls), ["3xRun", "Run", "Run"]);
     }
@@ -234,11 +242,11 @@ mod tests {
         });
         let calls: Vec<_> = [call("Run", 0, None)].into_iter().chain(tries).collect();
         assert_eq!(shown(calls.clone()), ["Run", "5xStart", "Create", "Start"]);
-        let episode = Episode {
+        let episode = EpisodeView {
             calls,
-            ..Episode::default()
+            ..EpisodeView::default()
         };
-        let Item::Tries(tries) = &items(&episode)[1] else {
+        let WaterfallItem::Tries(tries) = &waterfall_items(&episode)[1] else {
             panic!("tries")
         };
         assert_eq!(tries.times(), (0, 40_000_000));
@@ -250,12 +258,12 @@ mod tests {
 
     #[test]
     fn equal_details_are_one_entry() {
-        let detail = |at: f64| Detail {
+        let detail = |at: f64| CallDetail {
             what: "cni".to_owned(),
             name: "bridge".to_owned(),
             offset_ms: at,
             duration_ms: 10.0,
-            ..Detail::default()
+            ..CallDetail::default()
         };
         let mut it = call("Run", 0, None);
         it.details = vec![detail(5.0), detail(50.0), detail(20.0)];

@@ -4,20 +4,20 @@
 use std::time::SystemTime;
 
 use super::Backend;
-use super::health::Condition;
+use super::health::HealthCondition;
 use crate::cri::redact;
 use crate::cri::subject::RuntimeCondition;
 use crate::units::duration;
 
 impl Backend {
-    /// Updates the conditions from a Status response, and logs those that changed.
+    /// Updates the conditions from a Status response, and logs the changed ones.
     pub fn saw_conditions(&self, conditions: &[RuntimeCondition]) {
         let now = SystemTime::now();
-        let conditions = conditions.iter().map(|it| Condition {
-            kind: redact::own_text(&it.kind).into(),
-            status: it.status,
-            reason: redact::own_text(&it.reason).into(),
-            message: self.shown(it.message.text()),
+        let conditions = conditions.iter().map(|condition| HealthCondition {
+            kind: redact::own_text(&condition.kind).into(),
+            status: condition.status,
+            reason: redact::own_text(&condition.reason).into(),
+            message: self.shown(condition.message.text()),
             since: now,
         });
         for (before, now) in self.health().set_conditions(conditions.collect()) {
@@ -27,15 +27,16 @@ impl Backend {
 
     /// Redacts a message of the runtime. Those of the built-in runtime quote no other program.
     fn shown(&self, message: &str) -> String {
-        let text = match self.is_local() {
-            true => redact::own_text(message),
-            false => redact::error_text(message, None, None, Some(self.name())),
+        let text = if self.is_local() {
+            redact::own_text(message)
+        } else {
+            redact::error_text(message, None, None, Some(self.name()))
         };
         text.into()
     }
 }
 
-fn log(backend: &str, before: Option<&Condition>, now: &Condition) {
+fn log(backend: &str, before: Option<&HealthCondition>, now: &HealthCondition) {
     if !now.status {
         return tracing::warn!(
             event = "backend.condition",

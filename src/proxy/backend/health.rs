@@ -7,41 +7,41 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::cri::method::ApiVersion;
 
-/// See the module documentation.
+/// The health of a runtime.
 #[derive(Debug, Default)]
-pub struct Health {
+pub struct BackendHealth {
     alpha: AtomicBool,
     reconnects: AtomicU64,
     pid: AtomicI32,
-    state: Mutex<State>,
+    state: Mutex<HealthState>,
     image_fs: Mutex<Option<PathBuf>>,
 }
 
 /// State of a runtime as its probe sees it.
 #[derive(Clone, Debug, Default)]
-pub struct State {
-    /// Whether it answers.
+pub struct HealthState {
+    /// True if the runtime answers.
     pub up: bool,
     /// Why it is down, in one line; empty before the first attempt.
     pub reason: String,
     /// When `up` last changed.
     pub since: Option<Instant>,
-    /// The same as wall-clock time.
+    /// Wall-clock time of the change.
     pub changed: Option<SystemTime>,
     /// Name and version from its Version response.
     pub runtime: Option<(String, String)>,
     /// The conditions of its last successful Status, the kubelet's own included.
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<HealthCondition>,
     /// When the last successful Status arrived.
     pub last_status: Option<Instant>,
 }
 
 /// A condition such as `RuntimeReady`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condition {
+pub struct HealthCondition {
     /// `RuntimeReady`, `NetworkReady`, ...
     pub kind: String,
-    /// Whether it holds.
+    /// True if the condition holds.
     pub status: bool,
     /// The reason, one word, as the runtime reports it.
     pub reason: String,
@@ -51,22 +51,24 @@ pub struct Condition {
     pub since: SystemTime,
 }
 
-impl Condition {
+impl HealthCondition {
     /// The message, or the reason if there is none.
     pub fn said(&self) -> &str {
-        match self.message.is_empty() {
-            true => &self.reason,
-            false => &self.message,
+        if self.message.is_empty() {
+            &self.reason
+        } else {
+            &self.message
         }
     }
 }
 
-impl Health {
+impl BackendHealth {
     /// The version of the CRI that the runtime serves; v1 until the probe finds otherwise.
     pub fn api(&self) -> ApiVersion {
-        match self.alpha.load(Ordering::Relaxed) {
-            true => ApiVersion::V1Alpha2,
-            false => ApiVersion::V1,
+        if self.alpha.load(Ordering::Relaxed) {
+            ApiVersion::V1Alpha2
+        } else {
+            ApiVersion::V1
         }
     }
 
@@ -94,7 +96,7 @@ impl Health {
     }
 
     /// A copy of the state.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> HealthState {
         self.state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -113,12 +115,12 @@ impl Health {
     }
 
     /// Changes the state.
-    pub(super) fn update(&self, change: impl FnOnce(&mut State)) {
+    pub(super) fn update(&self, change: impl FnOnce(&mut HealthState)) {
         self.update_since(Duration::ZERO, change);
     }
 
-    /// Changes the state to what it has been for so long.
-    pub(super) fn update_since(&self, age: Duration, change: impl FnOnce(&mut State)) {
+    /// Changes the state, as if it had changed this long ago.
+    pub(super) fn update_since(&self, age: Duration, change: impl FnOnce(&mut HealthState)) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let was_up = state.up;
         change(&mut state);
@@ -132,13 +134,13 @@ impl Health {
     /// first seen counts as changed.
     pub(super) fn set_conditions(
         &self,
-        mut conditions: Vec<Condition>,
-    ) -> Vec<(Option<Condition>, Condition)> {
+        mut conditions: Vec<HealthCondition>,
+    ) -> Vec<(Option<HealthCondition>, HealthCondition)> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut changes = Vec::new();
         for new in &mut conditions {
             let mut before = state.conditions.iter();
-            let before = before.find(|it| it.kind == new.kind);
+            let before = before.find(|known| known.kind == new.kind);
             match before {
                 Some(before) if before.status == new.status => new.since = before.since,
                 Some(before) => changes.push((Some(before.clone()), new.clone())),

@@ -4,23 +4,23 @@
 use std::sync::Arc;
 
 use crate::call::{Call, CallStage};
-use crate::grpc::{Answering, CriService, Handler, Request};
+use crate::grpc::{CallHandler, CriService, Request, ResponseFuture};
 use crate::telemetry::propagation;
 
 /// The runtime as seen from one connection of a caller.
 #[derive(Clone, Debug)]
-pub(super) struct Local {
+pub(super) struct LocalConnection {
     service: CriService,
 }
 
-impl Local {
+impl LocalConnection {
     pub(super) fn new(service: CriService) -> Self {
         Self { service }
     }
 }
 
-impl Handler for Local {
-    fn answer(&self, mut request: Request) -> Answering {
+impl CallHandler for LocalConnection {
+    fn answer(&self, mut request: Request) -> ResponseFuture {
         let call = request.extensions().get::<Arc<Call>>().cloned();
         if let Some(call) = &call {
             if let Some(placement) = call.placement() {

@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Backend;
-use super::health::Condition;
+use super::health::HealthCondition;
 use crate::telemetry::metric::{BACKEND, Metric, Unit, fixed, metrics};
 use crate::telemetry::registry::{Registry, RegistryError};
 
 /// Label values: the conditions of the CRI and of containerd, and one for all others.
-static CONDITIONS: [&str; 4] = [
+static CONDITION_NAMES: [&str; 4] = [
     "RuntimeReady",
     "NetworkReady",
     "ContainerdHasNoDeprecationWarnings",
-    OTHER,
+    OTHER_CONDITIONS,
 ];
-const OTHER: &str = "other";
+const OTHER_CONDITIONS: &str = "other";
 
 metrics! {
-    BACKEND_CONDITION = Metric::gauge("backend_condition", Unit::Flag, &[BACKEND, fixed("condition", &CONDITIONS)],
-        "Whether a condition of the backend's Status holds, such as NetworkReady; absent while the backend is down.");
+    BACKEND_CONDITION = Metric::gauge("backend_condition", Unit::Flag, &[BACKEND, fixed("condition", &CONDITION_NAMES)],
+        "1 if a condition of the backend's Status holds, such as NetworkReady; absent while the backend is down.");
     BACKEND_UP = Metric::gauge("backend_up", Unit::Flag, &[BACKEND],
-        "Whether the backend is connected and answers.");
+        "1 if the backend is connected and answers.");
     BACKEND_RECONNECTS = Metric::counter("backend_reconnects_total", &[BACKEND],
         "Connections made to the backend after the first.");
 }
@@ -60,11 +60,13 @@ pub(crate) fn register(
 }
 
 /// Maps conditions to label values. A value that several conditions share holds if all of them do.
-fn conditions(all: &[Condition]) -> BTreeMap<&'static str, bool> {
+fn conditions(all: &[HealthCondition]) -> BTreeMap<&'static str, bool> {
     let mut named = BTreeMap::new();
     for condition in all {
-        let name = CONDITIONS.iter().find(|name| **name == condition.kind);
-        let holds = named.entry(*name.unwrap_or(&OTHER)).or_insert(true);
+        let name = CONDITION_NAMES.iter().find(|name| **name == condition.kind);
+        let holds = named
+            .entry(*name.unwrap_or(&OTHER_CONDITIONS))
+            .or_insert(true);
         *holds &= condition.status;
     }
     named
@@ -80,7 +82,7 @@ pub(crate) fn populate(registry: &Registry, name: &str) {
         "/run/containerd/containerd.sock".into(),
     ));
     backend.health().update(|state| state.up = true);
-    let conditions = CONDITIONS.map(|kind| RuntimeCondition {
+    let conditions = CONDITION_NAMES.map(|kind| RuntimeCondition {
         kind: kind.into(),
         status: true,
         reason: "".into(),

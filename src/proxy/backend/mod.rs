@@ -13,35 +13,35 @@ pub mod settings;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use health::{Health, State};
+pub use health::{BackendHealth, HealthState};
 
-use self::local::Local;
-use self::remote::{Forward, Remote};
+use self::local::LocalConnection;
+use self::remote::{RemoteBackend, RemoteConnection};
 use crate::grpc::CriService;
 
 /// A CRI runtime. Shared by all connections.
 #[derive(Debug)]
 pub struct Backend {
     name: Arc<str>,
-    health: Arc<Health>,
-    kind: Kind,
+    health: Arc<BackendHealth>,
+    kind: BackendTransport,
 }
 
 #[derive(Debug)]
-enum Kind {
-    Remote(Arc<Remote>),
+enum BackendTransport {
+    Remote(Arc<RemoteBackend>),
     Local(CriService),
 }
 
 impl Backend {
     /// The runtime `name` behind the socket at `path`. Connects at the first call.
     pub fn remote(name: &str, path: PathBuf) -> Self {
-        let (name, health) = (Arc::from(name), Arc::<Health>::default());
-        let remote = Remote::new(Arc::clone(&name), path, Arc::clone(&health));
+        let (name, health) = (Arc::from(name), Arc::<BackendHealth>::default());
+        let remote = RemoteBackend::new(Arc::clone(&name), path, Arc::clone(&health));
         Self {
             name,
             health,
-            kind: Kind::Remote(Arc::new(remote)),
+            kind: BackendTransport::Remote(Arc::new(remote)),
         }
     }
 
@@ -50,46 +50,50 @@ impl Backend {
         Self {
             name: name.into(),
             health: Arc::default(),
-            kind: Kind::Local(service),
+            kind: BackendTransport::Local(service),
         }
     }
 
     /// The service for a new connection of a caller.
     pub fn service(&self) -> CriService {
         match &self.kind {
-            Kind::Remote(remote) => CriService::new(Forward::new(Arc::clone(remote))),
-            Kind::Local(service) => CriService::new(Local::new(service.clone())),
+            BackendTransport::Remote(remote) => {
+                CriService::new(RemoteConnection::new(Arc::clone(remote)))
+            }
+            BackendTransport::Local(service) => {
+                CriService::new(LocalConnection::new(service.clone()))
+            }
         }
     }
 
     /// Returns whether it is in this process.
     pub fn is_local(&self) -> bool {
-        matches!(self.kind, Kind::Local(_))
+        matches!(self.kind, BackendTransport::Local(_))
     }
 
-    /// Its name in the configuration.
+    /// Name of the backend in the configuration.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// Its address, for log lines and pages.
+    /// Address of the backend, for log lines and pages.
     pub fn endpoint(&self) -> String {
         match &self.kind {
-            Kind::Remote(remote) => remote.endpoint(),
-            Kind::Local(_) => "this process".to_owned(),
+            BackendTransport::Remote(remote) => remote.endpoint(),
+            BackendTransport::Local(_) => "this process".to_owned(),
         }
     }
 
-    /// Its socket; `None` in this process.
+    /// Socket of the backend; `None` for the built-in runtime.
     pub fn socket(&self) -> Option<&std::path::Path> {
         match &self.kind {
-            Kind::Remote(remote) => Some(remote.path()),
-            Kind::Local(_) => None,
+            BackendTransport::Remote(remote) => Some(remote.path()),
+            BackendTransport::Local(_) => None,
         }
     }
 
     /// The findings of its probe.
-    pub fn health(&self) -> &Health {
+    pub fn health(&self) -> &BackendHealth {
         &self.health
     }
 }

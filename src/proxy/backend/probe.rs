@@ -13,25 +13,25 @@ use http_body_util::BodyExt as _;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 
-use super::remote::exchange::{Fault, ResponseBody, exchange};
-use super::{Backend, Kind, remote};
+use super::remote::exchange::{ExchangeError, ResponseBody, exchange};
+use super::{Backend, BackendTransport, remote};
 use crate::cri::method::ApiVersion;
 use crate::cri::subject::{RuntimeCondition, Unseen};
 use crate::cri::v1;
 use crate::grpc::status::Status;
-use crate::grpc::{Answering, Body, CriService, Request, unary};
+use crate::grpc::{Body, CriService, Request, ResponseFuture, unary};
 
 /// The pause between attempts to connect grows from the first to the second.
-const FIRST_RETRY: Duration = Duration::from_millis(50);
-const LAST_RETRY: Duration = Duration::from_secs(2);
+const FIRST_CONNECT_PAUSE: Duration = Duration::from_millis(50);
+const MAX_CONNECT_PAUSE: Duration = Duration::from_secs(2);
 
 /// Interval of Status calls, and their timeout.
-const PERIOD: Duration = Duration::from_secs(5);
-const PATIENCE: Duration = Duration::from_secs(10);
+const STATUS_INTERVAL: Duration = Duration::from_secs(5);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Probes until dropped. `came_up` is called each time the runtime comes up.
 pub async fn run(backend: Arc<Backend>, came_up: impl Fn()) {
-    let mut retry = FIRST_RETRY;
+    let mut retry = FIRST_CONNECT_PAUSE;
     let mut before = false;
     loop {
         let reason = match backend.watched().await {
@@ -46,7 +46,7 @@ pub async fn run(backend: Arc<Backend>, came_up: impl Fn()) {
                         if std::mem::replace(&mut before, true) {
                             backend.health().reconnected();
                         }
-                        retry = FIRST_RETRY;
+                        retry = FIRST_CONNECT_PAUSE;
                         came_up();
                     }) => reason,
                     reason = &mut lost => reason,
@@ -56,7 +56,7 @@ pub async fn run(backend: Arc<Backend>, came_up: impl Fn()) {
         };
         mark_down(&backend, reason, Duration::ZERO);
         sleep(retry).await;
-        retry = (retry * 2).min(LAST_RETRY);
+        retry = (retry * 2).min(MAX_CONNECT_PAUSE);
     }
 }
 
@@ -79,17 +79,17 @@ fn mark_down(backend: &Backend, reason: String, age: Duration) {
 /// One connection of the probe.
 struct ProbeConnection {
     backend: Arc<Backend>,
-    line: Transport,
+    line: ProbeTransport,
 }
 
 /// The transport of the probe's calls.
-enum Transport {
+enum ProbeTransport {
     Remote(SendRequest<Bytes>),
     Local(CriService),
 }
 
-impl Transport {
-    fn ask(&self, request: Request) -> Answering {
+impl ProbeTransport {
+    fn ask(&self, request: Request) -> ResponseFuture {
         match self {
             Self::Local(service) => service.answer(request),
             Self::Remote(sender) => {
@@ -97,9 +97,9 @@ impl Transport {
                 Box::pin(async move {
                     match exchange(sender, request).await {
                         Ok(response) => Ok(response.map(whole)),
-                        Err(Fault::Broken(error) | Fault::NotProcessed(_, error)) => {
-                            Err(error.into())
-                        }
+                        Err(
+                            ExchangeError::Broken(error) | ExchangeError::NotProcessed(_, error),
+                        ) => Err(error.into()),
                     }
                 })
             }
@@ -126,14 +126,14 @@ impl ProbeConnection {
                     self.backend.saw_conditions(&conditions);
                 }
                 Err(status) if status.code == Code::DeadlineExceeded => {
-                    mark_down(&self.backend, status.shown().into(), PATIENCE);
+                    mark_down(&self.backend, status.shown().into(), STATUS_TIMEOUT);
                     // The next call is answered as soon as the runtime goes on.
                     continue;
                 }
                 // An error is an answer too; a broken connection ends this probe through `watched`.
                 Err(status) => tracing::debug!(error.message = %status.shown(), "probe"),
             }
-            sleep(PERIOD).await;
+            sleep(STATUS_INTERVAL).await;
         }
     }
 
@@ -199,12 +199,12 @@ impl ProbeConnection {
     {
         let path = format!("/{}.RuntimeService/{method}", api.package());
         let mut service = tower::service_fn(|request: Request| self.line.ask(request));
-        match timeout(PATIENCE, unary::call(&mut service, &path, message)).await {
+        match timeout(STATUS_TIMEOUT, unary::call(&mut service, &path, message)).await {
             Ok(answer) => answer,
             Err(_) => Err(Status::new(
                 Code::DeadlineExceeded,
                 format!(
-                    "backend {} at {}: no answer to {method} for {PATIENCE:?}",
+                    "backend {} at {}: no answer to {method} for {STATUS_TIMEOUT:?}",
                     self.backend.name(),
                     self.backend.endpoint()
                 ),
@@ -220,13 +220,13 @@ fn whole(answer: ResponseBody) -> Body {
 impl Backend {
     /// A connection, and a future that resolves with the reason when it is lost. The local runtime is never lost while this
     /// process lives.
-    async fn watched(&self) -> Result<(Transport, BoxFuture<'static, String>), remote::Error> {
+    async fn watched(&self) -> Result<(ProbeTransport, BoxFuture<'static, String>), remote::Error> {
         let remote = match &self.kind {
-            Kind::Local(service) => {
+            BackendTransport::Local(service) => {
                 let never = Box::pin(std::future::pending());
-                return Ok((Transport::Local(service.clone()), never));
+                return Ok((ProbeTransport::Local(service.clone()), never));
             }
-            Kind::Remote(remote) => remote,
+            BackendTransport::Remote(remote) => remote,
         };
         let (sender, connection) = remote.handshake().await?;
         let name = format!("backend {} at {}", self.name(), self.endpoint());
@@ -237,6 +237,6 @@ impl Backend {
             }
         });
         let lost = Box::pin(async { connection.await.unwrap_or_default() });
-        Ok((Transport::Remote(sender), lost))
+        Ok((ProbeTransport::Remote(sender), lost))
     }
 }

@@ -4,22 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Backend;
 use crate::cri::lists::{Container, Sandbox};
 use crate::grpc::status::Status;
 use crate::grpc::unary;
-use crate::proxy::pod_index::{ContainerEntry, Index, SandboxEntry};
+use crate::proxy::pod_index::{ContainerEntry, PodIndex, SandboxEntry};
 
 /// Minimum interval between two rounds: unknown ids are often simply wrong.
-const PAUSE: Duration = Duration::from_secs(10);
+const MIN_RESYNC_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Timeout of a list.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs until dropped. `wanted` is notified by the probe when the runtime comes up.
-pub async fn run(backend: Arc<Backend>, index: Arc<Index>, wanted: Arc<Notify>) {
+pub async fn run(backend: Arc<Backend>, index: Arc<PodIndex>, wanted: Arc<Notify>) {
     loop {
         tokio::select! {
             () = wanted.notified() => {}
@@ -42,44 +43,44 @@ pub async fn run(backend: Arc<Backend>, index: Arc<Index>, wanted: Arc<Notify>) 
             ),
         }
         tokio::select! {
-            () = sleep_until(began + PAUSE) => {}
+            () = sleep_until(began + MIN_RESYNC_INTERVAL) => {}
             // After a reconnect the lists are requested at once.
             () = wanted.notified() => wanted.notify_one(),
         }
     }
 }
 
+fn late(_: Elapsed) -> Status {
+    Status::unavailable(format!("no answer for {LIST_TIMEOUT:?}"))
+}
+
 /// Requests both lists and adds them to the index. Returns the numbers of sandboxes and containers.
 ///
 /// # Errors
 /// The status of the list that failed.
-pub async fn fill(backend: &Arc<Backend>, index: &Index) -> Result<(usize, usize), Status> {
+pub async fn fill(backend: &Arc<Backend>, index: &PodIndex) -> Result<(usize, usize), Status> {
     let mut service = backend.service();
     let prefix = format!("/{}.RuntimeService", backend.health().api().package());
-    let late = |_| Status::unavailable(format!("no answer for {PATIENCE:?}"));
-
     let name = backend.name();
     let path = format!("{prefix}/ListPodSandbox");
-    let learn = |sandbox: Sandbox| {
+    let listing = unary::each(&mut service, &path, &(), |sandbox: Sandbox| {
         let entry = SandboxEntry {
             pod: sandbox.pod(),
             backend: Arc::clone(name),
         };
         index.insert_sandbox(sandbox.id.into(), entry);
-    };
-    let listing = unary::each(&mut service, &path, &(), learn);
-    let sandboxes = timeout(PATIENCE, listing).await.map_err(late)??;
+    });
+    let sandboxes = timeout(LIST_TIMEOUT, listing).await.map_err(late)??;
 
     let path = format!("{prefix}/ListContainers");
-    let learn = |container: Container| {
+    let listing = unary::each(&mut service, &path, &(), |container: Container| {
         let entry = ContainerEntry {
             container: container.identity(),
             sandbox_id: container.pod_sandbox_id.as_str().into(),
             backend: Arc::clone(name),
         };
         index.insert_container(container.id.into(), entry);
-    };
-    let listing = unary::each(&mut service, &path, &(), learn);
-    let containers = timeout(PATIENCE, listing).await.map_err(late)??;
+    });
+    let containers = timeout(LIST_TIMEOUT, listing).await.map_err(late)??;
     Ok((sandboxes, containers))
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use crate::settings::value::{Choice, Kind, Maybe, Raw, SocketPath};
-use crate::settings::{Place, Problem, Reader, lexical, settings};
+use crate::settings::value::{KeywordChoice, OptionalValue, SocketPath, UnparsedValue, ValueKind};
+use crate::settings::{ConfigProblem, SettingsReader, ValuePlace, lexical, settings};
 
 /// Name of the backend that `--upstream` adds.
 pub(crate) const UPSTREAM: &str = "upstream";
@@ -24,19 +24,19 @@ pub enum BackendKind {
 settings! {
     /// The runtimes that serve calls. Without any backend and without `--upstream` there is one, the built-in runtime
     /// under the name `builtin`. NAME is a label in metrics and logs: 1 to 32 of `a-z`, `0-9` and `-`.
-    pub struct Backend in "backends.NAME" named name {
+    pub struct BackendSettings in "backends.NAME" named name {
         /// `upstream` is another CRI runtime behind a socket. `builtin` is the built-in runtime, which `[runtime]`
         /// configures; at most one backend has this kind.
         kind: BackendKind = BackendKind::Upstream,
-            Choice(&[("upstream", BackendKind::Upstream), ("builtin", BackendKind::Builtin)]),
+            KeywordChoice(&[("upstream", BackendKind::Upstream), ("builtin", BackendKind::Builtin)]),
             or required like "\"upstream\"";
         /// The socket of the runtime. It need not exist when criscope starts. The built-in runtime has none.
-        endpoint: Option<PathBuf> = None, Maybe(SocketPath),
+        endpoint: Option<PathBuf> = None, OptionalValue(SocketPath),
             or "required for an upstream" like "\"unix:///run/containerd/containerd.sock\"";
     }
 }
 
-impl Backend {
+impl BackendSettings {
     /// Another runtime.
     pub fn upstream(name: &str, endpoint: PathBuf) -> Self {
         Self {
@@ -61,12 +61,16 @@ impl Backend {
 }
 
 /// Reads all backends; `upstream` is the flag of that name, `listen` the socket of the server.
-pub(crate) fn read(reader: &mut Reader<'_>, upstream: Option<&str>, listen: &Path) -> Vec<Backend> {
-    let mut backends: Vec<Backend> = Vec::new();
+pub(crate) fn read(
+    reader: &mut SettingsReader<'_>,
+    upstream: Option<&str>,
+    listen: &Path,
+) -> Vec<BackendSettings> {
+    let mut backends: Vec<BackendSettings> = Vec::new();
     let mut places = HashMap::new();
     for (name, scope) in reader.tables("backends") {
-        let backend = Backend::read_at(reader, &scope, name);
-        let key = &Backend::endpoint;
+        let backend = BackendSettings::read_at(reader, &scope, name);
+        let key = &BackendSettings::endpoint;
         if !backend.is_builtin() {
             reader.require(&scope, key);
         } else {
@@ -75,11 +79,16 @@ pub(crate) fn read(reader: &mut Reader<'_>, upstream: Option<&str>, listen: &Pat
                     "backend {:?} is the built-in runtime already, and there is only one",
                     other.name
                 );
-                reader.fail_at(&scope, &Backend::kind, Problem::Conflict(problem));
+                reader.fail_at(
+                    &scope,
+                    &BackendSettings::kind,
+                    ConfigProblem::Conflict(problem),
+                );
             }
             if backend.endpoint.is_some() {
-                let problem = "the built-in runtime has no endpoint; take it away, or use kind = \"upstream\"";
-                reader.fail_at(&scope, key, Problem::Conflict(problem.to_owned()));
+                let problem =
+                    "the built-in runtime has no endpoint; remove it, or use kind = \"upstream\"";
+                reader.fail_at(&scope, key, ConfigProblem::Conflict(problem.to_owned()));
             }
         }
         if let Some(given) = reader.given(&scope, key) {
@@ -88,19 +97,19 @@ pub(crate) fn read(reader: &mut Reader<'_>, upstream: Option<&str>, listen: &Pat
         backends.push(backend);
     }
     if let Some(text) = upstream {
-        let place = Place::Flag("--upstream");
+        let place = ValuePlace::Flag("--upstream");
         backends.retain(|backend| backend.name != UPSTREAM);
-        match SocketPath.read(&Raw::Text(text)) {
-            Ok(endpoint) => backends.push(Backend::upstream(UPSTREAM, endpoint)),
+        match SocketPath.read(&UnparsedValue::Text(text)) {
+            Ok(endpoint) => backends.push(BackendSettings::upstream(UPSTREAM, endpoint)),
             Err(error) => {
                 reader.fail(place.clone(), "", error.into());
-                backends.push(Backend::upstream(UPSTREAM, PathBuf::new()));
+                backends.push(BackendSettings::upstream(UPSTREAM, PathBuf::new()));
             }
         }
         places.insert(UPSTREAM.to_owned(), (place, String::new()));
     }
     if backends.is_empty() {
-        backends.push(Backend::builtin());
+        backends.push(BackendSettings::builtin());
     }
     check_endpoints(reader, &backends, &places, &lexical(listen));
     backends
@@ -108,13 +117,13 @@ pub(crate) fn read(reader: &mut Reader<'_>, upstream: Option<&str>, listen: &Pat
 
 /// The server's own socket would forward calls to itself, and a socket that two backends share would list every pod twice.
 fn check_endpoints(
-    reader: &mut Reader<'_>,
-    backends: &[Backend],
-    places: &HashMap<String, (Place, String)>,
+    reader: &mut SettingsReader<'_>,
+    backends: &[BackendSettings],
+    places: &HashMap<String, (ValuePlace, String)>,
     listen: &Path,
 ) {
     let mut seen: HashMap<PathBuf, &str> = HashMap::new();
-    for Backend { name, endpoint, .. } in backends {
+    for BackendSettings { name, endpoint, .. } in backends {
         let (Some(endpoint), Some((place, key))) = (endpoint, places.get(name)) else {
             continue;
         };
@@ -123,14 +132,14 @@ fn check_endpoints(
         if path == listen {
             let problem =
                 format!("{shown} is the socket criscope itself listens on; calls would loop");
-            reader.fail(place.clone(), key, Problem::Conflict(problem));
+            reader.fail(place.clone(), key, ConfigProblem::Conflict(problem));
         }
         let other = *seen.entry(path).or_insert(name);
         if other != name {
             let problem = format!(
                 "{shown} is already the endpoint of backend {other:?}; every pod would be listed twice"
             );
-            reader.fail(place.clone(), key, Problem::Conflict(problem));
+            reader.fail(place.clone(), key, ConfigProblem::Conflict(problem));
         }
     }
 }

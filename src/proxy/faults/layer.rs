@@ -6,44 +6,44 @@ use std::task::{Context, Poll};
 use futures_util::future::{BoxFuture, Either};
 use tower::{Layer, Service};
 
-use super::{Effect, Fault, Faults};
+use super::{ActiveFault, ActiveFaults, FaultEffect};
 use crate::call::Call;
 use crate::cri::status::{Code, code_name};
 use crate::grpc::status::Status;
 use crate::grpc::{BoxError, Request, Response};
 
-/// See the module documentation.
+/// Adds [`FaultInjection`] to the services of one connection.
 #[derive(Clone, Debug)]
-pub struct FaultLayer {
-    faults: Arc<Faults>,
+pub struct FaultInjectionLayer {
+    faults: Arc<ActiveFaults>,
 }
 
-impl FaultLayer {
+impl FaultInjectionLayer {
     /// Injects these.
-    pub fn new(faults: Arc<Faults>) -> Self {
+    pub fn new(faults: Arc<ActiveFaults>) -> Self {
         Self { faults }
     }
 }
 
-impl<S> Layer<S> for FaultLayer {
-    type Service = Inject<S>;
+impl<S> Layer<S> for FaultInjectionLayer {
+    type Service = FaultInjection<S>;
 
-    fn layer(&self, inner: S) -> Inject<S> {
-        Inject {
+    fn layer(&self, inner: S) -> FaultInjection<S> {
+        FaultInjection {
             inner,
             faults: Arc::clone(&self.faults),
         }
     }
 }
 
-/// See the module documentation.
+/// Delays, fails or holds the calls that an active fault applies to.
 #[derive(Clone, Debug)]
-pub struct Inject<S> {
+pub struct FaultInjection<S> {
     inner: S,
-    faults: Arc<Faults>,
+    faults: Arc<ActiveFaults>,
 }
 
-impl<S> Service<Request> for Inject<S>
+impl<S> Service<Request> for FaultInjection<S>
 where
     S: Service<Request, Response = Response, Error = BoxError> + Clone + Send + 'static,
     S::Future: Send,
@@ -73,13 +73,13 @@ where
 }
 
 /// Holds the call, or returns the error that it fails with.
-async fn inject(call: &Call, fault: &Fault) -> Result<(), Status> {
+async fn inject(call: &Call, fault: &ActiveFault) -> Result<(), Status> {
     call.fault_begins(fault.rule.effect.kind());
     report(call, fault);
     fault.hold().await;
     call.fault_ends();
     match fault.rule.effect {
-        Effect::Fail { code } => Err(failure(code, fault.number)),
+        FaultEffect::Fail { code } => Err(failure(code, fault.number)),
         _ => Ok(()),
     }
 }
@@ -91,8 +91,11 @@ fn failure(code: Code, number: u64) -> Status {
     Status::new(code, text)
 }
 
-fn report(call: &Call, fault: &Fault) {
-    let pod = call.subject.get().and_then(|it| it.pod.as_deref());
+fn report(call: &Call, fault: &ActiveFault) {
+    let pod = call
+        .subject
+        .get()
+        .and_then(|subject| subject.pod.as_deref());
     tracing::warn!(
         event = "fault.injected",
         fault = fault.number,
@@ -116,32 +119,32 @@ mod tests {
     use super::*;
     use crate::call::FaultKind;
     use crate::cri::Method;
-    use crate::grpc::{Answering, Body, CriService, Handler};
+    use crate::grpc::{Body, CallHandler, CriService, ResponseFuture};
     use crate::proxy::faults::FaultRule;
     use crate::telemetry::registry::Registry;
 
     #[derive(Debug)]
-    struct Answers;
+    struct OkHandler;
 
-    impl Handler for Answers {
-        fn answer(&self, _: Request) -> Answering {
+    impl CallHandler for OkHandler {
+        fn answer(&self, _: Request) -> ResponseFuture {
             Box::pin(async { Ok(Response::new(Body::Empty)) })
         }
     }
 
     struct Rig {
-        faults: Arc<Faults>,
+        faults: Arc<ActiveFaults>,
         registry: Registry,
     }
 
     impl Rig {
         fn new() -> Self {
             let registry = Registry::new(prometheus::Registry::new(), []);
-            let faults = Arc::new(Faults::new(&registry).expect("once"));
+            let faults = Arc::new(ActiveFaults::new(&registry).expect("once"));
             Self { faults, registry }
         }
 
-        fn add(&self, effect: Effect, for_ms: u64) -> u64 {
+        fn add(&self, effect: FaultEffect, for_ms: u64) -> u64 {
             let rule = FaultRule {
                 method: Method::RunPodSandbox,
                 namespace: None,
@@ -157,7 +160,8 @@ mod tests {
             let call = Arc::new(Call::example(method));
             let mut request = Request::new(Body::Empty);
             request.extensions_mut().insert(Arc::clone(&call));
-            let service = FaultLayer::new(Arc::clone(&self.faults)).layer(CriService::new(Answers));
+            let service = FaultInjectionLayer::new(Arc::clone(&self.faults))
+                .layer(CriService::new(OkHandler));
             let begin = Instant::now();
             let answer = service.oneshot(request).await;
             (call, answer.map(|_| begin.elapsed()))
@@ -176,13 +180,13 @@ mod tests {
         assert_eq!(call.injected(Duration::ZERO), None);
 
         rig.add(
-            Effect::Fail {
+            FaultEffect::Fail {
                 code: Code::Unavailable,
             },
             60_000,
         );
         // The first that was added counts.
-        rig.add(Effect::Hang, 60_000);
+        rig.add(FaultEffect::Hang, 60_000);
         let (call, error) = rig.call(Method::RunPodSandbox).await;
         let error = error
             .expect_err("it fails")
@@ -198,14 +202,14 @@ mod tests {
         assert_eq!(rig.faults.clear(None).len(), 2);
         let text = rig.scrape();
         let line = "criscope_faults_injected_total{kind=\"fail\",method=\"RunPodSandbox\"} 1";
-        assert!(text.lines().any(|it| it == line), "{text}");
+        assert!(text.lines().any(|found| found == line), "{text}");
         assert!(text.contains("criscope_faults_active 0"), "{text}");
     }
 
     #[tokio::test]
     async fn a_delay_ends_with_the_call_going_on() {
         let rig = Rig::new();
-        rig.add(Effect::Delay { ms: 50 }, 60_000);
+        rig.add(FaultEffect::Delay { ms: 50 }, 60_000);
         let (call, took) = rig.call(Method::RunPodSandbox).await;
         assert!(took.expect("answered") >= Duration::from_millis(50));
         let injected = call.injected(call.age()).expect("known");
@@ -216,7 +220,7 @@ mod tests {
     #[tokio::test]
     async fn a_hang_ends_with_its_fault_or_when_it_is_cleared() {
         let rig = Rig::new();
-        let number = rig.add(Effect::Hang, 3_600_000);
+        let number = rig.add(FaultEffect::Hang, 3_600_000);
         let hanging = rig.call(Method::RunPodSandbox);
         tokio::pin!(hanging);
         assert!(
@@ -229,7 +233,7 @@ mod tests {
         assert_eq!(rig.faults.clear(Some(number)).len(), 1);
         assert!(hanging.await.1.is_ok());
 
-        rig.add(Effect::Hang, 100);
+        rig.add(FaultEffect::Hang, 100);
         let (_, took) = rig.call(Method::RunPodSandbox).await;
         assert!(took.expect("answered") <= Duration::from_secs(60));
     }
@@ -237,8 +241,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_fault_ends_by_itself_and_there_are_few() {
         let rig = Rig::new();
-        for _ in 0..super::super::MOST {
-            rig.add(Effect::Hang, 1000);
+        for _ in 0..super::super::MAX_FAULTS {
+            rig.add(FaultEffect::Hang, 1000);
         }
         let rule = rig.faults.list()[0].rule.clone();
         let refused = rig.faults.add(rule).expect_err("too many");

@@ -11,19 +11,19 @@ static KIND_NAMES: [&str; FaultKind::ALL.len()] = names!(FaultKind::ALL, FaultKi
 
 metrics! {
     FAULTS_INJECTED = Metric::counter("faults_injected_total", &[fixed("method", &METHOD_NAMES), fixed("kind", &KIND_NAMES)],
-        "Calls that a fault was injected into on purpose, with criscope fault.");
+        "Calls with a fault that criscope fault injected on purpose.");
     FAULTS_ACTIVE = Metric::gauge("faults_active", Unit::Count, &[],
         "Faults that are being injected now; absent unless faults.enabled.");
 }
 
 /// Counts injected faults.
 #[derive(Debug)]
-pub(super) struct Injected {
+pub(super) struct InjectedFaultMetrics {
     injected: Counters<2>,
     active: Gauges<0>,
 }
 
-impl Injected {
+impl InjectedFaultMetrics {
     /// Registers the metrics.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl Injected {
         }
     }
 
-    /// So many are in effect.
+    /// Sets the number of active faults.
     pub(super) fn active(&self, faults: usize) {
         if let Some(active) = self.active.at([]) {
             active.set(i64::try_from(faults).unwrap_or(i64::MAX));
@@ -55,7 +55,7 @@ impl Injected {
 /// One of each, for the test of the catalogue.
 #[cfg(test)]
 pub(crate) fn populate(registry: &Registry) {
-    let metrics = Injected::new(registry).expect("once");
+    let metrics = InjectedFaultMetrics::new(registry).expect("once");
     for method in Method::ALL {
         for kind in FaultKind::ALL {
             metrics.injected(method, kind);

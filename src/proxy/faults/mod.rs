@@ -1,6 +1,6 @@
 //! Faults that are injected on purpose: delays, errors and hangs of calls of one method, for a namespace or a pod.
 //!
-//! Off unless `faults.enabled`: then its [layer](FaultLayer) is in the stack, and root adds faults over the admin socket.
+//! Off unless `faults.enabled`: then its [layer](FaultInjectionLayer) is in the stack, and root adds faults over the admin socket.
 //! Every fault has an end, at which calls that it holds go on.
 
 mod layer;
@@ -16,19 +16,19 @@ use arc_swap::ArcSwap;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-pub use self::layer::FaultLayer;
-use self::metrics::Injected;
-pub use self::rule::{Effect, FaultRule, FaultView, RuleError};
+pub use self::layer::FaultInjectionLayer;
+use self::metrics::InjectedFaultMetrics;
+pub use self::rule::{FaultEffect, FaultRule, FaultRuleError, FaultView};
 use crate::call::Call;
 use crate::call::times::unix_micros;
 use crate::telemetry::registry::{Registry, RegistryError};
 
 /// Most faults at a time.
-pub const MOST: usize = 16;
+pub const MAX_FAULTS: usize = 16;
 
 /// A fault in effect.
 #[derive(Debug)]
-struct Fault {
+struct ActiveFault {
     number: u64,
     rule: FaultRule,
     until: Instant,
@@ -41,15 +41,15 @@ struct Fault {
 
 /// The faults in effect.
 #[derive(Debug)]
-pub struct Faults {
+pub struct ActiveFaults {
     /// In the order in which they were added; the first that fits a call counts.
-    active: ArcSwap<Vec<Arc<Fault>>>,
+    active: ArcSwap<Vec<Arc<ActiveFault>>>,
     /// Held while the list is replaced.
     changes: Mutex<u64>,
-    metrics: Injected,
+    metrics: InjectedFaultMetrics,
 }
 
-impl Faults {
+impl ActiveFaults {
     /// None yet.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl Faults {
         Ok(Self {
             active: ArcSwap::default(),
             changes: Mutex::default(),
-            metrics: Injected::new(registry)?,
+            metrics: InjectedFaultMetrics::new(registry)?,
         })
     }
 
@@ -66,17 +66,17 @@ impl Faults {
     ///
     /// # Errors
     /// If the rule is invalid, or there are too many faults.
-    pub fn add(self: &Arc<Self>, rule: FaultRule) -> Result<FaultView, RuleError> {
+    pub fn add(self: &Arc<Self>, rule: FaultRule) -> Result<FaultView, FaultRuleError> {
         rule.check()?;
         let lasts = rule.lasts();
         let fault = {
             let mut last = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
             let mut active = Vec::clone(&self.active.load());
-            if active.len() >= MOST {
-                return Err(RuleError::TooMany);
+            if active.len() >= MAX_FAULTS {
+                return Err(FaultRuleError::TooMany);
             }
             *last += 1;
-            let fault = Arc::new(Fault {
+            let fault = Arc::new(ActiveFault {
                 number: *last,
                 rule,
                 until: Instant::now() + lasts,
@@ -98,13 +98,14 @@ impl Faults {
         Ok(fault.view())
     }
 
-    /// Ends the fault with this number, or all. Returns those that ended.
+    /// Ends the fault with this number, or all. Returns the faults that ended.
     pub fn clear(&self, number: Option<u64>) -> Vec<FaultView> {
         let _changing = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let active = self.active.load();
-        let is_meant = |fault: &Fault| number.is_none_or(|number| number == fault.number);
-        let (ended, rest): (Vec<_>, Vec<_>) =
-            active.iter().cloned().partition(|fault| is_meant(fault));
+        let (ended, rest): (Vec<_>, Vec<_>) = active
+            .iter()
+            .cloned()
+            .partition(|fault| number.is_none_or(|number| number == fault.number));
         self.replace(rest);
         for fault in &ended {
             fault.ended.cancel();
@@ -120,39 +121,40 @@ impl Faults {
         ended.iter().map(|fault| fault.view()).collect()
     }
 
-    /// Those in effect.
+    /// The faults in effect.
     pub fn list(&self) -> Vec<FaultView> {
-        self.active.load().iter().map(|it| it.view()).collect()
+        let active = self.active.load();
+        active.iter().map(|fault| fault.view()).collect()
     }
 
-    fn replace(&self, active: Vec<Arc<Fault>>) {
+    fn replace(&self, active: Vec<Arc<ActiveFault>>) {
         self.metrics.active(active.len());
         self.active.store(Arc::new(active));
     }
 
     /// The fault for this call.
-    fn matching(&self, call: &Call) -> Option<Arc<Fault>> {
+    fn matching(&self, call: &Call) -> Option<Arc<ActiveFault>> {
         let active = self.active.load();
         if active.is_empty() {
             return None;
         }
         let now = Instant::now();
         let mut active = active.iter();
-        let fault = active.find(|it| it.until > now && it.rule.fits(call))?;
+        let fault = active.find(|fault| fault.until > now && fault.rule.fits(call))?;
         fault.calls.fetch_add(1, Ordering::Relaxed);
         self.metrics.injected(call.method, fault.rule.effect.kind());
         Some(Arc::clone(fault))
     }
 }
 
-impl Fault {
+impl ActiveFault {
     /// Waits as long as the call is to be held.
     async fn hold(&self) {
         let rest = self.until.saturating_duration_since(Instant::now());
         let time = match self.rule.effect {
-            Effect::Delay { ms } => Duration::from_millis(ms).min(rest),
-            Effect::Hang => rest,
-            Effect::Fail { .. } => return,
+            FaultEffect::Delay { ms } => Duration::from_millis(ms).min(rest),
+            FaultEffect::Hang => rest,
+            FaultEffect::Fail { .. } => return,
         };
         let _ = self.ended.run_until_cancelled(sleep(time)).await;
     }

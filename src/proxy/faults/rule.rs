@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::MOST;
+use super::MAX_FAULTS;
 use crate::call::{Call, FaultKind};
 use crate::cri::Method;
 use crate::cri::status::{CODES, Code, code_name};
 
 /// How long a fault may last.
-const LONGEST: Duration = Duration::from_secs(3600);
+const MAX_FAULT_DURATION: Duration = Duration::from_secs(3600);
 
 /// Longest name of a pod or namespace, in bytes (RFC 1123 subdomain, as Kubernetes has it).
-const NAME: usize = 253;
+const MAX_NAME_BYTES: usize = 253;
 
-/// A fault that is wanted.
+/// A fault to inject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultRule {
     /// The method.
@@ -27,37 +27,37 @@ pub struct FaultRule {
     /// Only calls for pods of this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
-    /// What happens to them.
-    pub effect: Effect,
+    /// Effect on the calls.
+    pub effect: FaultEffect,
     /// How long the fault lasts, in milliseconds.
     pub for_ms: u64,
 }
 
-/// What happens to a call.
+/// Effect of a fault on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Effect {
-    /// It is held for this time, at most until the fault ends.
+pub enum FaultEffect {
+    /// Hold the call for this time, at most until the fault ends.
     Delay {
         /// Milliseconds.
         ms: u64,
     },
-    /// It is answered with this code.
+    /// Answer the call with this code.
     Fail {
         /// The code, by name.
         #[serde(serialize_with = "write_code", deserialize_with = "read_code")]
         code: Code,
     },
-    /// It is held until the fault ends.
+    /// Hold the call until the fault ends.
     Hang,
 }
 
 /// A fault in effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultView {
-    /// Its number, for `clear`.
+    /// Number of the fault, for `clear`.
     pub number: u64,
-    /// What it is.
+    /// The rule.
     #[serde(flatten)]
     pub rule: FaultRule,
     /// When it ends, in microseconds since 1970.
@@ -69,12 +69,12 @@ pub struct FaultView {
 /// Why a fault is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum RuleError {
+pub enum FaultRuleError {
     /// A method that is not in the table.
     #[error("faults need a method of the CRI")]
     Method,
     /// No end, or too late a one.
-    #[error("a fault lasts between 1 ms and {} s", LONGEST.as_secs())]
+    #[error("a fault lasts between 1 ms and {} s", MAX_FAULT_DURATION.as_secs())]
     Lasts,
     /// A delay that no call would get in full.
     #[error("the delay is longer than the fault lasts")]
@@ -83,10 +83,10 @@ pub enum RuleError {
     #[error("a call cannot fail with OK")]
     Code,
     /// A name that no pod has.
-    #[error("names of pods and namespaces have 1 to {NAME} bytes")]
+    #[error("names of pods and namespaces have 1 to {MAX_NAME_BYTES} bytes")]
     Name,
     /// The limit is reached.
-    #[error("{MOST} faults are in effect already: clear some")]
+    #[error("{MAX_FAULTS} faults are in effect already: clear some")]
     TooMany,
 }
 
@@ -100,25 +100,25 @@ impl FaultRule {
     ///
     /// # Errors
     /// If a bound is exceeded.
-    pub fn check(&self) -> Result<(), RuleError> {
+    pub fn check(&self) -> Result<(), FaultRuleError> {
         if self.method == Method::Other {
-            return Err(RuleError::Method);
+            return Err(FaultRuleError::Method);
         }
-        if self.for_ms == 0 || self.lasts() > LONGEST {
-            return Err(RuleError::Lasts);
+        if self.for_ms == 0 || self.lasts() > MAX_FAULT_DURATION {
+            return Err(FaultRuleError::Lasts);
         }
         let mut names = [&self.namespace, &self.pod].into_iter().flatten();
-        if names.any(|name| name.is_empty() || name.len() > NAME) {
-            return Err(RuleError::Name);
+        if names.any(|name| name.is_empty() || name.len() > MAX_NAME_BYTES) {
+            return Err(FaultRuleError::Name);
         }
         match self.effect {
-            Effect::Delay { ms } if ms > self.for_ms => Err(RuleError::Delay),
-            Effect::Fail { code: Code::Ok } => Err(RuleError::Code),
+            FaultEffect::Delay { ms } if ms > self.for_ms => Err(FaultRuleError::Delay),
+            FaultEffect::Fail { code: Code::Ok } => Err(FaultRuleError::Code),
             _ => Ok(()),
         }
     }
 
-    /// Returns whether it is for this call.
+    /// Returns whether the rule applies to this call.
     pub(super) fn fits(&self, call: &Call) -> bool {
         if call.method != self.method {
             return false;
@@ -126,11 +126,14 @@ impl FaultRule {
         if self.namespace.is_none() && self.pod.is_none() {
             return true;
         }
-        let pod = call.subject.get().and_then(|it| it.pod.as_deref());
+        let pod = call
+            .subject
+            .get()
+            .and_then(|subject| subject.pod.as_deref());
         pod.is_some_and(|pod| {
-            let is_in = |name: &String| **name == *pod.namespace;
-            self.namespace.as_ref().is_none_or(is_in)
-                && self.pod.as_ref().is_none_or(|name| **name == *pod.name)
+            let (namespace, name) = (self.namespace.as_deref(), self.pod.as_deref());
+            namespace.is_none_or(|namespace| *namespace == *pod.namespace)
+                && name.is_none_or(|name| *name == *pod.name)
         })
     }
 }
@@ -146,15 +149,15 @@ impl Display for FaultRule {
             (None, None) => {}
         }
         match self.effect {
-            Effect::Delay { ms } => write!(f, " is delayed by {ms} ms"),
-            Effect::Fail { code } => write!(f, " fails with {}", code_name(code)),
-            Effect::Hang => f.write_str(" hangs"),
+            FaultEffect::Delay { ms } => write!(f, " is delayed by {ms} ms"),
+            FaultEffect::Fail { code } => write!(f, " fails with {}", code_name(code)),
+            FaultEffect::Hang => f.write_str(" hangs"),
         }
     }
 }
 
-impl Effect {
-    /// Its kind.
+impl FaultEffect {
+    /// Kind of the effect.
     pub const fn kind(&self) -> FaultKind {
         match self {
             Self::Delay { .. } => FaultKind::Delay,
@@ -215,7 +218,7 @@ mod tests {
             (r#""namespace":"shop","pod":"web-1""#, false),
         ] {
             assert_eq!(named(more).fits(&web), fits, "{more}");
-            // A call of which the pod is not known belongs to none.
+            // A rule for a pod does not apply to a call whose pod is unknown.
             assert!(!named(more).fits(&Call::example(Method::RunPodSandbox)));
         }
     }
@@ -227,24 +230,27 @@ mod tests {
             rule(&text).check()
         };
         assert_eq!(with("\"hang\"", 3_600_000), Ok(()));
-        assert_eq!(with("\"hang\"", 3_600_001), Err(RuleError::Lasts));
-        assert_eq!(with("\"hang\"", 0), Err(RuleError::Lasts));
+        assert_eq!(with("\"hang\"", 3_600_001), Err(FaultRuleError::Lasts));
+        assert_eq!(with("\"hang\"", 0), Err(FaultRuleError::Lasts));
         assert_eq!(with(r#"{"delay":{"ms":3000}}"#, 3000), Ok(()));
         assert_eq!(
             with(r#"{"delay":{"ms":3001}}"#, 3000),
-            Err(RuleError::Delay)
+            Err(FaultRuleError::Delay)
         );
         assert_eq!(with(r#"{"fail":{"code":"UNAVAILABLE"}}"#, 1), Ok(()));
-        assert_eq!(with(r#"{"fail":{"code":"OK"}}"#, 1), Err(RuleError::Code));
+        assert_eq!(
+            with(r#"{"fail":{"code":"OK"}}"#, 1),
+            Err(FaultRuleError::Code)
+        );
         let endless = r#"{"method":"PullImage","effect":"hang"}"#;
         assert!(serde_json::from_str::<FaultRule>(endless).is_err());
         let other = r#"{"method":"_OTHER","effect":"hang","for_ms":1}"#;
-        assert_eq!(rule(other).check(), Err(RuleError::Method));
-        let long = "x".repeat(NAME + 1);
+        assert_eq!(rule(other).check(), Err(FaultRuleError::Method));
+        let long = "x".repeat(MAX_NAME_BYTES + 1);
         for name in ["", &*long] {
             let text =
                 format!(r#"{{"method":"PullImage","pod":"{name}","effect":"hang","for_ms":1}}"#);
-            assert_eq!(rule(&text).check(), Err(RuleError::Name));
+            assert_eq!(rule(&text).check(), Err(FaultRuleError::Name));
         }
     }
 }

@@ -10,13 +10,13 @@ use tonic::Code;
 
 use crate::call::Call;
 use crate::cri::{Method, peek};
-use crate::grpc::frame::{self, Head};
+use crate::grpc::frame::{self, FrameHeader};
 use crate::grpc::{Body, BoxError};
-use crate::proxy::pod_index::{ContainerEntry, Index, SandboxEntry};
+use crate::proxy::pod_index::{ContainerEntry, PodIndex, SandboxEntry};
 
 /// Most bytes of a response that are copied. An id needs seventy; for an ExecSync with more output than this the record has
 /// no exit code.
-const MAX_COPY: usize = 64 << 10;
+const MAX_COPY_BYTES: usize = 64 << 10;
 
 /// Returns whether responses to this method are read.
 pub const fn is_wanted(method: Method) -> bool {
@@ -26,15 +26,15 @@ pub const fn is_wanted(method: Method) -> bool {
 
 /// Forwards a response and copies it.
 #[derive(Debug)]
-pub struct AnswerBody {
+pub struct InspectedBody {
     inner: Body,
     call: Arc<Call>,
-    index: Arc<Index>,
+    index: Arc<PodIndex>,
     copy: Option<BytesMut>,
 }
 
-impl AnswerBody {
-    pub(super) fn new(inner: Body, call: Arc<Call>, index: Arc<Index>) -> Self {
+impl InspectedBody {
+    pub(super) fn new(inner: Body, call: Arc<Call>, index: Arc<PodIndex>) -> Self {
         Self {
             inner,
             call,
@@ -45,7 +45,7 @@ impl AnswerBody {
 
     fn keep(&mut self, data: &Bytes) {
         let Some(copy) = &mut self.copy else { return };
-        if copy.len() + data.len() <= MAX_COPY {
+        if copy.len() + data.len() <= MAX_COPY_BYTES {
             copy.extend_from_slice(data);
         } else {
             self.copy = None;
@@ -55,10 +55,12 @@ impl AnswerBody {
     /// Called when the response is complete and successful.
     fn learn(&mut self) {
         let Some(copy) = self.copy.take() else { return };
-        let Some(head) = Head::read(&copy).filter(|head| !head.compressed) else {
+        let Some(head) = FrameHeader::read(&copy).filter(|head| !head.compressed) else {
             return;
         };
-        let Some(message) = copy.get(frame::HEADER..frame::HEADER.saturating_add(head.len)) else {
+        let Some(message) =
+            copy.get(frame::HEADER_LENGTH..frame::HEADER_LENGTH.saturating_add(head.len))
+        else {
             return;
         };
         let answer = peek::answer(self.call.method, message);
@@ -68,7 +70,7 @@ impl AnswerBody {
 }
 
 /// Adds the ids in a successful response to the index.
-fn learn(call: &Call, index: &Index) {
+fn learn(call: &Call, index: &PodIndex) {
     let (Some(subject), Some(route)) = (call.subject.get(), call.route.get()) else {
         return;
     };
@@ -108,7 +110,7 @@ fn learn(call: &Call, index: &Index) {
     }
 }
 
-impl HttpBody for AnswerBody {
+impl HttpBody for InspectedBody {
     type Data = Bytes;
     type Error = BoxError;
 

@@ -9,26 +9,26 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Sleep, sleep_until};
 use tonic::Code;
 
-use super::classify::{self, End};
+use super::classify::{self, CallOutcome};
 use super::deadline::last_moment;
-use super::guard::Guard;
+use super::guard::CancellationGuard;
 use crate::call::Source;
 use crate::grpc::status::Status;
 use crate::grpc::{Body, BoxError};
 
 /// The ending of a call whose body has no status: taken from the response headers.
 #[derive(Debug)]
-pub(super) struct Unfinished {
+pub(super) struct UnfinishedCall {
     /// The HTTP status.
     pub(super) status: http::StatusCode,
     /// Who produced the response.
     pub(super) source: Source,
     /// `grpc-status` among the headers.
-    pub(super) in_headers: Option<End>,
+    pub(super) in_headers: Option<CallOutcome>,
 }
 
-impl Unfinished {
-    fn end(&mut self) -> End {
+impl UnfinishedCall {
+    fn end(&mut self) -> CallOutcome {
         let in_headers = self.in_headers.take();
         in_headers.unwrap_or_else(|| classify::no_status(self.status, self.source))
     }
@@ -38,14 +38,18 @@ impl Unfinished {
 #[derive(Debug)]
 pub struct InstrumentBody {
     inner: Body,
-    guard: Option<Guard>,
-    unfinished: Unfinished,
+    guard: Option<CancellationGuard>,
+    unfinished: UnfinishedCall,
     /// Ends a response that stalls; created at the first wait.
     last_moment: Option<Pin<Box<Sleep>>>,
 }
 
 impl InstrumentBody {
-    pub(super) fn new(inner: Body, guard: Option<Guard>, unfinished: Unfinished) -> Self {
+    pub(super) fn new(
+        inner: Body,
+        guard: Option<CancellationGuard>,
+        unfinished: UnfinishedCall,
+    ) -> Self {
         Self {
             inner,
             guard,
@@ -74,7 +78,7 @@ impl InstrumentBody {
         Poll::Ready(Frame::trailers(status.to_headers()))
     }
 
-    fn finish(&mut self, end: impl FnOnce(&mut Unfinished) -> End) {
+    fn finish(&mut self, end: impl FnOnce(&mut UnfinishedCall) -> CallOutcome) {
         if let Some(guard) = self.guard.take() {
             guard.finish(end(&mut self.unfinished));
         }
@@ -87,7 +91,7 @@ impl InstrumentBody {
             }
             // A connection does not poll a body again that reports its end.
             if self.inner.is_end_stream() {
-                self.finish(Unfinished::end);
+                self.finish(UnfinishedCall::end);
             }
         } else if let Some(trailers) = frame.trailers_ref() {
             self.finish(|unfinished| {
@@ -116,7 +120,7 @@ impl HttpBody for InstrumentBody {
                     guard.broken(error);
                 }
             }
-            None => self.finish(Unfinished::end),
+            None => self.finish(UnfinishedCall::end),
         }
         Poll::Ready(frame)
     }

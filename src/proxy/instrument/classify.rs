@@ -11,7 +11,7 @@ use crate::grpc::{BoxError, frame};
 
 /// The ending of a call, before the error text is scrubbed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct CallOutcome {
     /// How.
     pub ending: Ending,
     /// The status.
@@ -27,7 +27,7 @@ pub struct End {
 const DEADLINE_SLACK: Duration = Duration::from_millis(20);
 
 /// The status in the headers of a trailers-only response, or in trailers. `None` without one.
-pub fn status(headers: &HeaderMap, source: Source) -> Option<End> {
+pub fn status(headers: &HeaderMap, source: Source) -> Option<CallOutcome> {
     let (code, message) = frame::status(headers)?;
     let ending = match code {
         Code::Ok => Ending::Ok,
@@ -35,7 +35,7 @@ pub fn status(headers: &HeaderMap, source: Source) -> Option<End> {
         Code::DeadlineExceeded => Ending::Deadline,
         _ => Ending::Error,
     };
-    Some(End {
+    Some(CallOutcome {
         ending,
         code,
         source,
@@ -44,8 +44,8 @@ pub fn status(headers: &HeaderMap, source: Source) -> Option<End> {
 }
 
 /// The response ended without a status. How a caller reads that depends on the HTTP status.
-pub fn no_status(http: http::StatusCode, source: Source) -> End {
-    End {
+pub fn no_status(http: http::StatusCode, source: Source) -> CallOutcome {
+    CallOutcome {
         ending: Ending::Error,
         code: frame::code_of_http(http),
         source,
@@ -57,7 +57,7 @@ pub fn no_status(http: http::StatusCode, source: Source) -> End {
 
 /// The stream was reset, and so is the caller's (gRPC over HTTP/2, "Errors"). A server resets the stream of a call whose deadline has
 /// passed with CANCEL, as those of grpc-go do, and clients read that as the deadline.
-pub fn broken(error: &BoxError, elapsed: Duration, deadline: Option<Duration>) -> End {
+pub fn broken(error: &BoxError, elapsed: Duration, deadline: Option<Duration>) -> CallOutcome {
     let reason = reset_reason(error);
     let (ending, code) = match reason {
         Some(Reason::CANCEL) => given_up(elapsed, deadline),
@@ -71,7 +71,7 @@ pub fn broken(error: &BoxError, elapsed: Duration, deadline: Option<Duration>) -
         Some(reason) => Some(format!("the stream was reset: {reason}")),
         None => Some("the answer broke off".to_owned()),
     };
-    End {
+    CallOutcome {
         ending,
         code,
         source: Source::Backend,
@@ -82,9 +82,10 @@ pub fn broken(error: &BoxError, elapsed: Duration, deadline: Option<Duration>) -
 /// How a call ended that one side gave up: at its deadline, or because it was cancelled.
 fn given_up(elapsed: Duration, deadline: Option<Duration>) -> (Ending, Code) {
     let late = deadline.is_some_and(|d| elapsed + DEADLINE_SLACK.min(d / 10) >= d);
-    match late {
-        true => (Ending::Deadline, Code::DeadlineExceeded),
-        false => (Ending::Cancelled, Code::Cancelled),
+    if late {
+        (Ending::Deadline, Code::DeadlineExceeded)
+    } else {
+        (Ending::Cancelled, Code::Cancelled)
     }
 }
 
@@ -101,9 +102,9 @@ pub fn reset_reason(error: &BoxError) -> Option<Reason> {
 }
 
 /// The caller dropped the call.
-pub fn dropped(elapsed: Duration, deadline: Option<Duration>) -> End {
+pub fn dropped(elapsed: Duration, deadline: Option<Duration>) -> CallOutcome {
     let (ending, code) = given_up(elapsed, deadline);
-    End {
+    CallOutcome {
         ending,
         code,
         source: Source::Caller,

@@ -10,12 +10,12 @@ use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep_until};
 use tonic::Code;
 
-use super::body::{InstrumentBody, Unfinished};
+use super::body::{InstrumentBody, UnfinishedCall};
 use super::classify;
 use super::deadline::last_moment;
-use super::guard::Guard;
+use super::guard::CancellationGuard;
 use crate::call::{CallStage, Source};
-use crate::grpc::status::{MadeHere, Status};
+use crate::grpc::status::{LocalStatusMarker, Status};
 use crate::grpc::{self, BoxError};
 
 pin_project! {
@@ -26,12 +26,12 @@ pin_project! {
         inner: F,
         #[pin]
         deadline: Option<Sleep>,
-        guard: Option<Guard>,
+        guard: Option<CancellationGuard>,
     }
 }
 
 impl<F> InstrumentFuture<F> {
-    pub(super) fn new(inner: F, guard: Guard) -> Self {
+    pub(super) fn new(inner: F, guard: CancellationGuard) -> Self {
         let deadline = last_moment(guard.call());
         Self {
             inner,
@@ -73,9 +73,9 @@ where
     }
 }
 
-fn answer(response: grpc::Response, guard: Option<Guard>) -> Response<InstrumentBody> {
+fn answer(response: grpc::Response, guard: Option<CancellationGuard>) -> Response<InstrumentBody> {
     let (head, body) = response.into_parts();
-    let source = match head.extensions.get::<MadeHere>() {
+    let source = match head.extensions.get::<LocalStatusMarker>() {
         Some(_) => Source::Proxy,
         None => Source::Backend,
     };
@@ -92,7 +92,7 @@ fn answer(response: grpc::Response, guard: Option<Guard>) -> Response<Instrument
     } else if let Some(guard) = &guard {
         guard.call().set_stage(CallStage::Answering);
     }
-    let unfinished = Unfinished {
+    let unfinished = UnfinishedCall {
         status: head.status,
         source,
         in_headers,

@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
-use super::classify::{self, End};
-use super::in_flight::Seat;
-use super::service::Shared;
-use super::signals::Signals;
+use super::classify::{self, CallOutcome};
+use super::in_flight::InFlightGuard;
+use super::service::InstrumentState;
+use super::signals::CallSignals;
 use crate::call::{Call, Outcome, Sealed, Source};
 use crate::cri::redact;
 use crate::cri::secrets::Secrets;
 use crate::grpc::BoxError;
 
 /// Held by the future of a call and then by its response body. Dropping it unfinished means that the caller cancelled.
-pub struct Guard {
+pub struct CancellationGuard {
     call: Arc<Call>,
-    signals: Arc<Signals>,
+    signals: Arc<CallSignals>,
     secrets: Arc<Secrets>,
-    seat: Option<Seat>,
+    seat: Option<InFlightGuard>,
 }
 
-impl std::fmt::Debug for Guard {
+impl std::fmt::Debug for CancellationGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Guard")
             .field("seq", &self.call.seq)
@@ -27,9 +27,9 @@ impl std::fmt::Debug for Guard {
     }
 }
 
-impl Guard {
+impl CancellationGuard {
     /// Opens a call.
-    pub fn new(call: Arc<Call>, shared: &Shared) -> Self {
+    pub fn new(call: Arc<Call>, shared: &InstrumentState) -> Self {
         let seat = shared.in_flight.enter(Arc::clone(&call));
         shared.signals.begin(&call);
         Self {
@@ -46,7 +46,7 @@ impl Guard {
     }
 
     /// Ends the call.
-    pub fn finish(mut self, end: End) {
+    pub fn finish(mut self, end: CallOutcome) {
         self.end(end);
     }
 
@@ -56,9 +56,12 @@ impl Guard {
         self.finish(end);
     }
 
-    fn end(&mut self, end: End) {
+    fn end(&mut self, end: CallOutcome) {
         let Some(seat) = self.seat.take() else { return };
         drop(seat);
+        if let Some(steps) = self.call.steps.get() {
+            steps.redact_remarks(|text| self.scrub(text));
+        }
         let outcome = Outcome {
             ending: end.ending,
             code: end.code,
@@ -80,7 +83,7 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for CancellationGuard {
     fn drop(&mut self) {
         if self.seat.is_some() {
             self.end(classify::dropped(self.call.age(), self.call.deadline));

@@ -11,20 +11,20 @@ use crate::cri::Method;
 
 /// Every call that has begun and not ended. Cheap to enter and leave; readers copy the references.
 #[derive(Debug, Default)]
-pub struct InFlight {
+pub struct InFlightCalls {
     calls: Mutex<Slab<Arc<Call>>>,
 }
 
-impl InFlight {
+impl InFlightCalls {
     fn lock(&self) -> MutexGuard<'_, Slab<Arc<Call>>> {
         // A panic elsewhere cannot leave a slab half-written.
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a call; dropping the seat removes it.
-    pub fn enter(self: &Arc<Self>, call: Arc<Call>) -> Seat {
+    pub fn enter(self: &Arc<Self>, call: Arc<Call>) -> InFlightGuard {
         let key = self.lock().insert(call);
-        Seat {
+        InFlightGuard {
             table: Arc::clone(self),
             key,
         }
@@ -52,7 +52,7 @@ impl InFlight {
     }
 }
 
-impl InFlightView for InFlight {
+impl InFlightView for InFlightCalls {
     fn for_each_oldest(&self, f: &mut dyn FnMut(Method, Duration)) {
         let mut oldest = [Duration::ZERO; Method::COUNT];
         let mut present = [false; Method::COUNT];
@@ -83,12 +83,12 @@ impl InFlightView for InFlight {
 
 /// An entry of the table.
 #[derive(Debug)]
-pub struct Seat {
-    table: Arc<InFlight>,
+pub struct InFlightGuard {
+    table: Arc<InFlightCalls>,
     key: usize,
 }
 
-impl Drop for Seat {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.table.lock().try_remove(self.key);
     }

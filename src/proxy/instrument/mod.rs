@@ -4,19 +4,19 @@
 //!
 //! | moment | what happens |
 //! |---|---|
-//! | request headers read | the [`Call`] is created, enters the table of calls in flight, and [`Signals::begin`] is called |
+//! | request headers read | the [`Call`] is created, enters the table of calls in flight, and [`CallSignals::begin`] is called |
 //! | trailers-only response | the call ends when the headers are forwarded |
 //! | trailers | the call ends when they are forwarded |
 //! | the response ends without a status, or the stream is reset | the call ends with `Unknown`, or with the code of the reset |
 //! | the caller resets the stream or its connection closes | the connection drops the future or the body, and the guard ends the call as cancelled, or as deadline if that had passed |
 //! | the caller's deadline passes and neither side ends the call | [`future`] answers `DEADLINE_EXCEEDED` shortly after |
 //!
-//! Each end takes the [`guard::Guard`] out of its option, so a second one finds none, and [`Signals::end`] runs exactly
+//! Each end takes the [`guard::CancellationGuard`] out of its option, so a second one finds none, and [`CallSignals::end`] runs exactly
 //! once per call. It passes the finished record to a [`CallObserver`].
 //!
 //! [`Call`]: crate::call::Call
-//! [`Signals::begin`]: signals::Signals::begin
-//! [`Signals::end`]: signals::Signals::end
+//! [`CallSignals::begin`]: signals::CallSignals::begin
+//! [`CallSignals::end`]: signals::CallSignals::end
 
 pub mod body;
 pub mod classify;
@@ -32,8 +32,8 @@ use std::fmt;
 
 use crate::call::{Call, Outcome};
 
-pub use in_flight::InFlight;
-pub use service::{InstrumentLayer, Shared};
+pub use in_flight::InFlightCalls;
+pub use service::{InstrumentLayer, InstrumentState};
 
 /// Receives the record of each finished call, and knows the runtime's activity for a call that is stuck. Implemented above
 /// the request path, so that no layer depends on the uses of the records.

@@ -9,47 +9,47 @@ use tower::{Layer, Service};
 
 use super::body::InstrumentBody;
 use super::future::InstrumentFuture;
-use super::guard::Guard;
-use super::in_flight::InFlight;
-use super::signals::Signals;
+use super::guard::CancellationGuard;
+use super::in_flight::InFlightCalls;
+use super::signals::CallSignals;
 use crate::call::{Call, Peer};
 use crate::cri::Method;
 use crate::cri::method::ApiVersion;
 use crate::cri::secrets::Secrets;
 use crate::grpc::{self, BoxError, frame};
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Clone, Debug)]
-pub struct Shared {
+pub struct InstrumentState {
     /// Metrics, log lines and spans.
-    pub signals: Arc<Signals>,
+    pub signals: Arc<CallSignals>,
     /// The calls in flight.
-    pub in_flight: Arc<InFlight>,
+    pub in_flight: Arc<InFlightCalls>,
     /// The number of the next call.
     pub seq: Arc<AtomicU64>,
-    /// What must not be shown of error texts.
+    /// Secrets that error texts must not show.
     pub secrets: Arc<Secrets>,
 }
 
 /// Wraps the services of one connection.
 #[derive(Clone, Debug)]
 pub struct InstrumentLayer {
-    shared: Shared,
+    shared: InstrumentState,
     peer: Arc<Peer>,
 }
 
 impl InstrumentLayer {
     /// A layer for the connection of `peer`.
-    pub fn new(shared: Shared, peer: Arc<Peer>) -> Self {
+    pub fn new(shared: InstrumentState, peer: Arc<Peer>) -> Self {
         Self { shared, peer }
     }
 }
 
 impl<S> Layer<S> for InstrumentLayer {
-    type Service = Instrument<S>;
+    type Service = InstrumentService<S>;
 
-    fn layer(&self, inner: S) -> Instrument<S> {
-        Instrument {
+    fn layer(&self, inner: S) -> InstrumentService<S> {
+        InstrumentService {
             inner,
             shared: self.shared.clone(),
             peer: Arc::clone(&self.peer),
@@ -59,13 +59,13 @@ impl<S> Layer<S> for InstrumentLayer {
 
 /// See [`crate::proxy::instrument`].
 #[derive(Clone, Debug)]
-pub struct Instrument<S> {
+pub struct InstrumentService<S> {
     inner: S,
-    shared: Shared,
+    shared: InstrumentState,
     peer: Arc<Peer>,
 }
 
-impl<S> Instrument<S> {
+impl<S> InstrumentService<S> {
     fn open<B>(&self, request: &http::Request<B>) -> Call {
         let path = request.uri().path();
         let known = Method::from_path(path);
@@ -94,7 +94,7 @@ fn printable(path: &str) -> Box<str> {
         .collect()
 }
 
-impl<S> Service<grpc::Request> for Instrument<S>
+impl<S> Service<grpc::Request> for InstrumentService<S>
 where
     S: Service<grpc::Request, Response = grpc::Response, Error = BoxError>,
 {
@@ -108,7 +108,7 @@ where
 
     fn call(&mut self, mut request: grpc::Request) -> Self::Future {
         let call = Arc::new(self.open(&request));
-        let guard = Guard::new(Arc::clone(&call), &self.shared);
+        let guard = CancellationGuard::new(Arc::clone(&call), &self.shared);
         request.extensions_mut().insert(call);
         InstrumentFuture::new(self.inner.call(request), guard)
     }

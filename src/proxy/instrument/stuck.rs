@@ -13,28 +13,28 @@
 //! | ExecSync | 2 min | a lifecycle hook may be slow |
 //! | PullImage, CheckpointContainer | 5 min | gigabytes are moved; the kubelet sets no deadline for a pull |
 //!
-//! The request path is not involved. The calls in flight are checked every [`PERIOD`], and in between when a known one
+//! The request path is not involved. The calls in flight are checked every [`FIRST_CHECK_AFTER`], and in between when a known one
 //! is due. A report is late only for a call that is due before its first check, when a share of its deadline is shorter
 //! than the period.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::signals::{Signals, Stuck};
-use super::{CallObserver, InFlight};
+use super::signals::{CallSignals, StuckCallReport};
+use super::{CallObserver, InFlightCalls};
 use crate::call::Call;
 use crate::cri::Method;
 use crate::cri::method::Class;
 
 /// How long a call may be in flight before it is first checked.
-pub const PERIOD: Duration = Duration::from_millis(200);
+pub const FIRST_CHECK_AFTER: Duration = Duration::from_millis(200);
 
 /// The caller's clock starts before ours, by the latency of the request. A call that is checked at its deadline has mostly
 /// ended, so a deadline counts as used up this much early, or by a twentieth.
-const LEAD: Duration = Duration::from_millis(20);
+const DEADLINE_LEAD: Duration = Duration::from_millis(20);
 
 /// The first shares that are reported, in percent.
-const LEVELS: [u32; 3] = [50, 90, 100];
+const DEADLINE_SHARES_PERCENT: [u32; 3] = [50, 90, 100];
 
 /// How long a call of this method may take without a deadline; `None` for no limit. See the table in the module
 /// documentation.
@@ -51,16 +51,16 @@ pub const fn allowed(method: Method) -> Option<Duration> {
 
 /// Checks the calls in flight.
 #[derive(Clone, Debug)]
-pub struct Watch {
+pub struct StuckCallWatch {
     /// The calls.
-    pub in_flight: Arc<InFlight>,
+    pub in_flight: Arc<InFlightCalls>,
     /// Log and metrics.
-    pub signals: Arc<Signals>,
+    pub signals: Arc<CallSignals>,
     /// Knows the runtime's activity, and receives calls with used-up deadlines.
     pub observer: Arc<dyn CallObserver>,
 }
 
-impl Watch {
+impl StuckCallWatch {
     /// Checks until dropped.
     pub async fn run(self) {
         loop {
@@ -69,9 +69,9 @@ impl Watch {
         }
     }
 
-    /// Reports what is due, and returns the pause until the next check.
+    /// Reports the calls that are due, and returns the pause until the next check.
     fn look(&self) -> Duration {
-        let mut next = PERIOD;
+        let mut next = FIRST_CHECK_AFTER;
         for call in self.in_flight.calls() {
             let age = call.age();
             if let Some(percent) = newly_reached(&call, age) {
@@ -90,7 +90,7 @@ impl Watch {
         if !call.reaches(percent) {
             return;
         }
-        let stuck = Stuck {
+        let stuck = StuckCallReport {
             percent,
             is_first: before == 0,
             activity: self.observer.activity(call),
@@ -104,7 +104,9 @@ impl Watch {
 
 /// The level after this one.
 fn level_after(call: &Call, reported: u32) -> Option<u32> {
-    let first = LEVELS.into_iter().find(|level| *level > reported);
+    let first = DEADLINE_SHARES_PERCENT
+        .into_iter()
+        .find(|level| *level > reported);
     match call.deadline {
         // A call past its deadline has ended soon after.
         Some(_) => first,
@@ -115,7 +117,7 @@ fn level_after(call: &Call, reported: u32) -> Option<u32> {
 /// The age at which a call is due for a level.
 fn due(call: &Call, percent: u32) -> Option<Duration> {
     let whole = match call.deadline {
-        Some(deadline) => deadline.saturating_sub(LEAD.min(deadline / 20)),
+        Some(deadline) => deadline.saturating_sub(DEADLINE_LEAD.min(deadline / 20)),
         None => allowed(call.method)?,
     };
     match percent {
@@ -171,8 +173,8 @@ mod tests {
                 assert!(call.reaches(level), "reported once");
                 reports.push((age, level));
             }
-            let due = next_due(call).map_or(PERIOD, |due| due.saturating_sub(age));
-            age += due.clamp(Duration::from_millis(1), PERIOD);
+            let due = next_due(call).map_or(FIRST_CHECK_AFTER, |due| due.saturating_sub(age));
+            age += due.clamp(Duration::from_millis(1), FIRST_CHECK_AFTER);
         }
         reports
     }

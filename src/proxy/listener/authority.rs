@@ -16,10 +16,10 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Length of the connection preface (RFC 9113, section 3.4).
-const PREFACE: usize = 24;
+const PREFACE_LENGTH: usize = 24;
 
 /// Length of a frame header (RFC 9113, section 4.1), and of the largest payload that the server accepts.
-const HEAD: usize = 9;
+const FRAME_HEADER_LENGTH: usize = 9;
 const MAX_PAYLOAD: usize = 16_384;
 
 /// The type of a HEADERS frame, and the flags that add fields around the header block.
@@ -30,9 +30,9 @@ const PRIORITY: u8 = 32;
 /// Index of `:authority` in the static table (RFC 7541, appendix A).
 const AUTHORITY: usize = 1;
 
-const REPLACEMENT: &[u8] = b"localhost";
+const REPLACEMENT_AUTHORITY: &[u8] = b"localhost";
 
-/// See the module documentation.
+/// A stream that replaces a path in `:authority` by `localhost`.
 #[derive(Debug)]
 pub(super) struct RewriteAuthority<S> {
     inner: S,
@@ -49,7 +49,7 @@ impl<S> RewriteAuthority<S> {
     pub(super) fn new(inner: S) -> Self {
         Self {
             inner,
-            skip: PREFACE,
+            skip: PREFACE_LENGTH,
             held: BytesMut::new(),
             out: BytesMut::new(),
         }
@@ -68,10 +68,10 @@ impl<S> RewriteAuthority<S> {
                 return at;
             };
             if kind != HEADERS || len > MAX_PAYLOAD {
-                self.skip = HEAD + len;
+                self.skip = FRAME_HEADER_LENGTH + len;
                 continue;
             }
-            match rest.get(..HEAD + len) {
+            match rest.get(..FRAME_HEADER_LENGTH + len) {
                 Some(frame) if find(frame).is_none() => at += frame.len(),
                 _ => return at,
             }
@@ -86,11 +86,12 @@ impl<S> RewriteAuthority<S> {
             self.out.extend_from_slice(&held[..passed]);
             self.held = held;
             self.held.advance(passed);
-            let Some((_, len)) = head(&self.held).filter(|(_, len)| self.held.len() >= HEAD + len)
+            let Some((_, len)) =
+                head(&self.held).filter(|(_, len)| self.held.len() >= FRAME_HEADER_LENGTH + len)
             else {
                 return;
             };
-            let frame = self.held.split_to(HEAD + len);
+            let frame = self.held.split_to(FRAME_HEADER_LENGTH + len);
             self.out.extend_from_slice(&rewritten(&frame));
         }
     }
@@ -98,7 +99,7 @@ impl<S> RewriteAuthority<S> {
 
 /// The type of a frame and the length of its payload.
 fn head(bytes: &[u8]) -> Option<(u8, usize)> {
-    let head = bytes.first_chunk::<HEAD>()?;
+    let head = bytes.first_chunk::<FRAME_HEADER_LENGTH>()?;
     let len = u32::from_be_bytes([0, head[0], head[1], head[2]]);
     Some((head[3], usize::try_from(len).ok()?))
 }
@@ -108,20 +109,20 @@ fn rewritten(frame: &[u8]) -> Vec<u8> {
     let Some(value) = find(frame) else {
         return frame.to_vec();
     };
-    let len = value.len.min(REPLACEMENT.len());
+    let len = value.len.min(REPLACEMENT_AUTHORITY.len());
     let mut out = frame[..value.at].to_vec();
     // Below 127 a length is one byte, and without its top bit the text is not Huffman-coded.
     out.push(len.to_le_bytes()[0]);
-    out.extend_from_slice(&REPLACEMENT[..len]);
+    out.extend_from_slice(&REPLACEMENT_AUTHORITY[..len]);
     out.extend_from_slice(&frame[value.end..]);
     // The payload did not grow, so its length still fits in three bytes.
-    let payload = u32::try_from(out.len() - HEAD).unwrap_or_default();
+    let payload = u32::try_from(out.len() - FRAME_HEADER_LENGTH).unwrap_or_default();
     out[..3].copy_from_slice(&payload.to_be_bytes()[1..]);
     out
 }
 
 /// The position of a string in a frame, from its length field to its end.
-struct Value {
+struct StringPosition {
     at: usize,
     end: usize,
     /// Length of the encoded text, in bytes.
@@ -129,9 +130,9 @@ struct Value {
 }
 
 /// The authority of a HEADERS frame, if it is a literal and a path. h2 refuses a block that cannot be parsed.
-fn find(frame: &[u8]) -> Option<Value> {
+fn find(frame: &[u8]) -> Option<StringPosition> {
     let flags = *frame.get(4)?;
-    let mut at = HEAD + usize::from(flags & PADDED != 0);
+    let mut at = FRAME_HEADER_LENGTH + usize::from(flags & PADDED != 0);
     if flags & PRIORITY != 0 {
         at += 5;
     }
@@ -181,14 +182,14 @@ fn integer(bytes: &[u8], mut at: usize, prefix: u8) -> Option<(usize, usize)> {
 }
 
 /// RFC 7541, section 5.2.
-fn string(bytes: &[u8], at: usize) -> Option<Value> {
+fn string(bytes: &[u8], at: usize) -> Option<StringPosition> {
     let (len, begin) = integer(bytes, at, 7)?;
     let end = begin.checked_add(len).filter(|end| *end <= bytes.len())?;
-    Some(Value { at, end, len })
+    Some(StringPosition { at, end, len })
 }
 
 /// Returns whether the text begins with `/` or `%`, which no valid authority does.
-fn is_path(frame: &[u8], value: &Value) -> bool {
+fn is_path(frame: &[u8], value: &StringPosition) -> bool {
     let Some(first) = frame[value.end - value.len..value.end].first() else {
         return false;
     };
@@ -294,7 +295,7 @@ mod tests {
     }
 
     fn session(frames: &[Vec<u8>]) -> Vec<u8> {
-        [&[7; PREFACE][..], &frames.concat()].concat()
+        [&[7; PREFACE_LENGTH][..], &frames.concat()].concat()
     }
 
     #[tokio::test]
@@ -357,7 +358,7 @@ mod tests {
                 let read = through(sent, piece).await;
                 // A HEADERS frame that never becomes complete need not be forwarded.
                 assert!(sent.starts_with(&read));
-                assert!(sent.len() - read.len() <= HEAD + MAX_PAYLOAD);
+                assert!(sent.len() - read.len() <= FRAME_HEADER_LENGTH + MAX_PAYLOAD);
             }
         }
         for whole in &sessions[2..6] {

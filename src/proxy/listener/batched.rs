@@ -11,21 +11,21 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The longest payload of a DATA frame, in bytes: the default and the minimum of `SETTINGS_MAX_FRAME_SIZE` (RFC 9113, section 6.5.2).
-const FULL: usize = 16 << 10;
+const MAX_FRAME_PAYLOAD: usize = 16 << 10;
 
-/// How many bytes wait at most: eight full frames with their headers, what is read from a runtime at once.
-const ROOM: usize = 8 * (9 + FULL);
+/// Most bytes that wait: eight full frames with their headers, as many as are read from a runtime at once.
+const MAX_HELD_BYTES: usize = 8 * (9 + MAX_FRAME_PAYLOAD);
 
-/// A stream that sends DATA frames together. See the module documentation.
+/// A stream that sends the DATA frames of a response together.
 #[derive(Debug)]
-pub(super) struct Batched<S> {
+pub(super) struct BatchedStream<S> {
     inner: S,
     waiting: Vec<u8>,
     /// How much of it was sent.
     sent: usize,
 }
 
-impl<S> Batched<S> {
+impl<S> BatchedStream<S> {
     pub(super) fn new(inner: S) -> Self {
         Self {
             inner,
@@ -34,13 +34,13 @@ impl<S> Batched<S> {
         }
     }
 
-    /// Whether another full frame may be added before what waits is sent.
+    /// Returns whether another full frame may be added before the waiting frames are sent.
     fn has_room(&self) -> bool {
-        self.sent == 0 && self.waiting.len() + FULL <= ROOM
+        self.sent == 0 && self.waiting.len() + MAX_FRAME_PAYLOAD <= MAX_HELD_BYTES
     }
 }
 
-impl<S: AsyncWrite + Unpin> Batched<S> {
+impl<S: AsyncWrite + Unpin> BatchedStream<S> {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.sent < self.waiting.len() {
             let rest = &self.waiting[self.sent..];
@@ -56,8 +56,8 @@ impl<S: AsyncWrite + Unpin> Batched<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Batched<S> {
-    /// A connection reads first whenever it is polled, so what has waited since the last time is sent here.
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for BatchedStream<S> {
+    /// A connection reads first whenever it is polled, so frames that have waited since the last poll are sent here.
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -70,7 +70,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Batched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Batched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for BatchedStream<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -85,12 +85,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Batched<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let length: usize = bufs.iter().map(|buf| buf.len()).sum();
-        if self.waiting.len() + length > ROOM {
+        if self.waiting.len() + length > MAX_HELD_BYTES {
             ready!(self.poll_send(cx))?;
         }
         if self.waiting.is_empty() {
             // The payload of a DATA frame is a slice of its own, unless it is so short that h2 copies it.
-            if bufs.len() < 2 || length > ROOM {
+            if bufs.len() < 2 || length > MAX_HELD_BYTES {
                 return Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
             }
             cx.waker().wake_by_ref();
@@ -105,7 +105,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Batched<S> {
         self.inner.is_write_vectored()
     }
 
-    /// What waits for more counts as flushed.
+    /// Frames that wait for more count as flushed.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.has_room() {
             ready!(self.poll_send(cx))?;
@@ -164,25 +164,25 @@ mod tests {
         }
     }
 
-    fn stream(space: usize) -> Batched<Peer> {
-        Batched::new(Peer {
+    fn stream(space: usize) -> BatchedStream<Peer> {
+        BatchedStream::new(Peer {
             space,
             ..Peer::default()
         })
     }
 
     /// Writes and flushes like h2; returns whether both were done.
-    fn write(stream: &mut Batched<Peer>, bytes: &[u8]) -> bool {
+    fn write(stream: &mut BatchedStream<Peer>, bytes: &[u8]) -> bool {
         write_slices(stream, &[IoSlice::new(bytes)])
     }
 
     /// A DATA frame: its header, and its payload.
-    fn write_data(stream: &mut Batched<Peer>, frame: &[u8]) -> bool {
+    fn write_data(stream: &mut BatchedStream<Peer>, frame: &[u8]) -> bool {
         let (header, payload) = frame.split_at(9);
         write_slices(stream, &[IoSlice::new(header), IoSlice::new(payload)])
     }
 
-    fn write_slices(stream: &mut Batched<Peer>, bufs: &[IoSlice<'_>]) -> bool {
+    fn write_slices(stream: &mut BatchedStream<Peer>, bufs: &[IoSlice<'_>]) -> bool {
         let length: usize = bufs.iter().map(|buf| buf.len()).sum();
         let mut cx = Context::from_waker(std::task::Waker::noop());
         match Pin::new(&mut *stream).poll_write_vectored(&mut cx, bufs) {
@@ -192,13 +192,13 @@ mod tests {
         Pin::new(stream).poll_flush(&mut cx).is_ready()
     }
 
-    fn read(stream: &mut Batched<Peer>) {
+    fn read(stream: &mut BatchedStream<Peer>) {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let read = Pin::new(stream).poll_read(&mut cx, &mut ReadBuf::new(&mut []));
         assert!(read.is_pending());
     }
 
-    fn lengths(stream: &Batched<Peer>) -> Vec<usize> {
+    fn lengths(stream: &BatchedStream<Peer>) -> Vec<usize> {
         stream.inner.writes.iter().map(Vec::len).collect()
     }
 
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn full_frames_are_sent_together_with_what_follows() {
         let mut stream = stream(usize::MAX);
-        let full = [1; 9 + FULL];
+        let full = [1; 9 + MAX_FRAME_PAYLOAD];
         assert!(write_data(&mut stream, &full));
         assert!(write_data(&mut stream, &full));
         assert!(write(&mut stream, b"trailers"));
@@ -237,20 +237,22 @@ mod tests {
     #[test]
     fn not_more_waits_than_there_is_room_for() {
         let mut stream = stream(usize::MAX);
-        let full = [1; 9 + FULL];
+        let full = [1; 9 + MAX_FRAME_PAYLOAD];
         for _ in 0..17 {
             assert!(write_data(&mut stream, &full));
         }
-        assert_eq!(lengths(&stream), [ROOM, ROOM]);
+        assert_eq!(lengths(&stream), [MAX_HELD_BYTES, MAX_HELD_BYTES]);
         // A caller may allow longer frames.
-        assert!(write(&mut stream, &[2; ROOM + 1]));
-        assert_eq!(lengths(&stream)[2..], [full.len(), ROOM + 1]);
+        assert!(write(&mut stream, &[2; MAX_HELD_BYTES + 1]));
+        assert_eq!(lengths(&stream)[2..], [full.len(), MAX_HELD_BYTES + 1]);
     }
 
     #[test]
     fn a_slow_reader_holds_the_connection_back_and_loses_nothing() {
         let mut stream = stream(100);
-        let frames: Vec<_> = (0..9).map(|number| vec![number; 9 + FULL]).collect();
+        let frames: Vec<_> = (0..9)
+            .map(|number| vec![number; 9 + MAX_FRAME_PAYLOAD])
+            .collect();
         for frame in &frames[..7] {
             assert!(write_data(&mut stream, frame));
         }
@@ -277,11 +279,11 @@ mod tests {
         let waker = Arc::clone(&woken).into();
         let mut cx = Context::from_waker(&waker);
         let mut stream = stream(usize::MAX);
-        let frame = [IoSlice::new(&[0; 9]), IoSlice::new(&[0; FULL])];
+        let frame = [IoSlice::new(&[0; 9]), IoSlice::new(&[0; MAX_FRAME_PAYLOAD])];
         let written = Pin::new(&mut stream).poll_write_vectored(&mut cx, &frame);
         assert!(written.is_ready() && woken.0.load(Ordering::Relaxed));
         let shut = Pin::new(&mut stream).poll_shutdown(&mut cx);
         assert!(shut.is_ready());
-        assert_eq!(lengths(&stream), [9 + FULL]);
+        assert_eq!(lengths(&stream), [9 + MAX_FRAME_PAYLOAD]);
     }
 }

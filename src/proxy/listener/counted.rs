@@ -9,22 +9,22 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tower::Service;
 
-use crate::uds::limit::{Busy, ConnectionPermit};
+use crate::uds::limit::{ConnectionPermit, RequestInProgress};
 
-/// See the module documentation.
+/// Counts its calls in the permit of their connection.
 #[derive(Clone, Debug)]
-pub(super) struct Counted<S> {
+pub(super) struct CountedService<S> {
     inner: S,
     permit: Arc<ConnectionPermit>,
 }
 
-impl<S> Counted<S> {
+impl<S> CountedService<S> {
     pub(super) fn new(inner: S, permit: Arc<ConnectionPermit>) -> Self {
         Self { inner, permit }
     }
 }
 
-impl<S, Q, B> Service<Request<Q>> for Counted<S>
+impl<S, Q, B> Service<Request<Q>> for CountedService<S>
 where
     S: Service<Request<Q>, Response = Response<B>>,
 {
@@ -49,7 +49,7 @@ pin_project! {
     pub(super) struct CountedFuture<F> {
         #[pin]
         inner: F,
-        busy: Option<Busy>,
+        busy: Option<RequestInProgress>,
     }
 }
 
@@ -72,7 +72,7 @@ pin_project! {
     pub(super) struct CountedBody<B> {
         #[pin]
         inner: B,
-        _busy: Option<Busy>,
+        _busy: Option<RequestInProgress>,
     }
 }
 

@@ -16,13 +16,13 @@ metrics! {
 
 /// Counts connections of callers.
 #[derive(Debug)]
-pub struct Connections {
+pub struct ConnectionMetrics {
     open: Gauges<0>,
     total: Counters<1>,
     kubelets: AtomicU64,
 }
 
-impl Connections {
+impl ConnectionMetrics {
     /// Registers the metrics.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl Connections {
         }
     }
 
-    /// Counts the end of a connection that [`Connections::opened`] counted.
+    /// Counts the end of a connection that [`ConnectionMetrics::opened`] counted.
     pub fn closed(&self, client: Client) {
         if client == Client::Kubelet {
             self.kubelets.fetch_sub(1, Ordering::Relaxed);
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn connections_are_counted_by_client() {
         let registry = Registry::new(prometheus::Registry::new(), []);
-        let connections = Connections::new(&registry).expect("once");
+        let connections = ConnectionMetrics::new(&registry).expect("once");
         connections.opened(Client::Kubelet);
         connections.opened(Client::Crictl);
         assert_eq!(connections.kubelets(), 1);

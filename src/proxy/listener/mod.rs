@@ -10,4 +10,4 @@ pub mod settings;
 pub mod socket;
 
 pub use serve::serve;
-pub use socket::{Error, Socket};
+pub use socket::{BoundSocket, SocketBindError};

@@ -10,7 +10,7 @@ use crate::call::{Client, Peer};
 
 /// Asks the kernel (SO_PEERCRED), once per connection. A process that has exited, or is in another PID namespace, has
 /// no name.
-pub fn of(socket: &UnixStream) -> Peer {
+pub fn identify(socket: &UnixStream) -> Peer {
     let pid = getsockopt(socket, PeerCredentials)
         .ok()
         .map(|credentials| credentials.pid())
@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn the_peer_of_a_socket_pair_is_this_process() {
         let (a, _b) = UnixStream::pair().expect("pair");
-        let peer = of(&a);
+        let peer = identify(&a);
         assert_eq!(peer.pid, i32::try_from(std::process::id()).ok());
         assert_eq!(peer.client, Client::Other);
         assert!(peer.comm.is_some());

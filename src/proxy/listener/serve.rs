@@ -17,15 +17,15 @@ use tokio_util::task::TaskTracker;
 use tower::Service;
 
 use super::authority::RewriteAuthority;
-use super::batched::Batched;
-use super::counted::Counted;
-use super::metrics::Connections;
+use super::batched::BatchedStream;
+use super::counted::CountedService;
+use super::metrics::ConnectionMetrics;
 use super::peer;
 use crate::call::{Client, Peer};
 use crate::grpc::BoxError;
 use crate::grpc::limits::{CONNECTION_WINDOW, MAX_HEADER_LIST, STREAM_WINDOW};
-use crate::uds::Stream;
-use crate::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
+use crate::uds::SocketStream;
+use crate::uds::limit::{ConnectionLimit, ConnectionPermit, EvictionPolicy};
 
 /// Most concurrent connections. A node has a handful of callers; beyond this the connection idle for longest is asked to
 /// close, and if all have calls in flight, new ones wait in the listener's backlog.
@@ -37,13 +37,13 @@ const MAX_CALLS: u32 = 1000;
 
 /// Most streams reset before they were accepted, and most streams with protocol errors, before their connection is closed.
 /// A kubelet that restarts drops many calls at once.
-const MAX_WASTED: usize = 1024;
+const MAX_RESET_STREAMS: usize = 1024;
 
 /// How long a connection that was asked to close may take if it has no calls.
-const GOODBYE: Duration = Duration::from_millis(20);
+const IDLE_CLOSE_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Pause after an accept that failed for lack of file descriptors; each connection that ends frees one.
-const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
+const FAILED_ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `stop`, then waits up to `drain` for the calls in flight. Returns how many connections were cut.
 ///
@@ -52,7 +52,7 @@ const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
 pub async fn serve<M, S, B>(
     listener: UnixListener,
     make_service: M,
-    connections: Arc<Connections>,
+    connections: Arc<ConnectionMetrics>,
     stop: CancellationToken,
     drain: Duration,
 ) -> io::Result<usize>
@@ -66,8 +66,8 @@ where
     B: HttpBody<Data = bytes::Bytes, Error = BoxError> + Send + 'static,
 {
     let listener = tokio::net::UnixListener::from_std(listener)?;
-    let limit = ConnectionLimit::new(MAX_CONNECTIONS, Evict::Idle);
-    let (tasks, calls) = (TaskTracker::new(), Calls::default());
+    let limit = ConnectionLimit::new(MAX_CONNECTIONS, EvictionPolicy::Idle);
+    let (tasks, calls) = (TaskTracker::new(), CallExecutor::default());
     let cut = CancellationToken::new();
     loop {
         let socket = tokio::select! {
@@ -78,7 +78,7 @@ where
             Ok(socket) => socket,
             Err(error) => {
                 tracing::warn!(error.message = %error, "cannot accept a connection");
-                tokio::time::sleep(OUT_OF_DESCRIPTORS).await;
+                tokio::time::sleep(FAILED_ACCEPT_PAUSE).await;
                 continue;
             }
         };
@@ -86,16 +86,16 @@ where
             permit = limit.take() => Arc::new(permit),
             () = stop.cancelled() => break,
         };
-        let peer = Arc::new(peer::of(&socket));
-        let stream = match Stream::new(socket) {
+        let peer = Arc::new(peer::identify(&socket));
+        let stream = match SocketStream::new(socket) {
             Ok(stream) => stream,
             Err(error) => {
                 tracing::warn!(error.message = %error, "cannot serve a connection");
                 continue;
             }
         };
-        let open = Open::new(&connections, peer.client);
-        let service = Counted::new(make_service(peer), Arc::clone(&permit));
+        let open = OpenConnectionGuard::new(&connections, peer.client);
+        let service = CountedService::new(make_service(peer), Arc::clone(&permit));
         let (stop, cut, calls) = (stop.clone(), cut.clone(), calls.clone());
         tasks.spawn(async move {
             tokio::select! {
@@ -127,9 +127,9 @@ where
 
 /// Spawns the calls of all connections, and tracks when the last has ended.
 #[derive(Clone, Debug, Default)]
-struct Calls(TaskTracker);
+struct CallExecutor(TaskTracker);
 
-impl<F> Executor<F> for Calls
+impl<F> Executor<F> for CallExecutor
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -139,40 +139,40 @@ where
 }
 
 /// Counts an open connection, also if its task panics.
-struct Open(Arc<Connections>, Client);
+struct OpenConnectionGuard(Arc<ConnectionMetrics>, Client);
 
-impl Open {
-    fn new(connections: &Arc<Connections>, client: Client) -> Self {
+impl OpenConnectionGuard {
+    fn new(connections: &Arc<ConnectionMetrics>, client: Client) -> Self {
         connections.opened(client);
         Self(Arc::clone(connections), client)
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnectionGuard {
     fn drop(&mut self) {
         self.0.closed(self.1);
     }
 }
 
 /// The settings of a caller's connection.
-fn settings(calls: Calls) -> Builder<Calls> {
+fn settings(calls: CallExecutor) -> Builder<CallExecutor> {
     let mut builder = Builder::new(calls);
     builder
         // The backend's responses have no `date` header, so none is added.
         .auto_date_header(false)
         .max_concurrent_streams(MAX_CALLS)
         .max_header_list_size(MAX_HEADER_LIST)
-        .max_pending_accept_reset_streams(MAX_WASTED)
-        .max_local_error_reset_streams(MAX_WASTED)
+        .max_pending_accept_reset_streams(MAX_RESET_STREAMS)
+        .max_local_error_reset_streams(MAX_RESET_STREAMS)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW);
     builder
 }
 
 async fn connection<S, B>(
-    stream: Stream,
+    stream: SocketStream,
     service: S,
-    calls: Calls,
+    calls: CallExecutor,
     permit: &ConnectionPermit,
     stop: CancellationToken,
 ) where
@@ -193,7 +193,7 @@ async fn connection<S, B>(
         tracing::debug!(error.message = %error, "connection ended");
         return;
     }
-    let io = TokioIo::new(RewriteAuthority::new(Batched::new(stream)));
+    let io = TokioIo::new(RewriteAuthority::new(BatchedStream::new(stream)));
     let service = TowerToHyperService::new(service);
     let mut connection = pin!(settings(calls).serve_connection(io, service));
     let ended = tokio::select! {
@@ -209,7 +209,7 @@ async fn connection<S, B>(
                 tokio::select! {
                     ended = connection.as_mut() => break ended,
                     // A caller that does not respond is cut.
-                    () = tokio::time::sleep(GOODBYE), if !stop.is_cancelled() => {
+                    () = tokio::time::sleep(IDLE_CLOSE_TIMEOUT), if !stop.is_cancelled() => {
                         if permit.is_idle() {
                             return;
                         }

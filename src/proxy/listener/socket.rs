@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
 
-use super::settings::Server;
-use crate::settings::Owner;
+use super::settings::ServerSettings;
+use crate::settings::FileOwner;
 
 /// Longest path of a unix socket, in bytes: `sun_path` without the final NUL (unix(7)).
 pub const MAX_PATH: usize = 107;
 
 /// Why there is no socket.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum SocketBindError {
     /// The path is too long.
     #[error("{}: {} bytes are too long for a unix socket, the kernel takes at most {MAX_PATH}", path.display(), path.as_os_str().len())]
     TooLong {
@@ -54,7 +54,7 @@ pub enum Error {
 
 /// A bound socket.
 #[derive(Debug)]
-pub struct Socket {
+pub struct BoundSocket {
     listener: UnixListener,
     file: Option<SocketFile>,
 }
@@ -77,13 +77,13 @@ impl Drop for SocketFile {
     }
 }
 
-impl Socket {
+impl BoundSocket {
     /// Takes the first socket that systemd passed (`LISTEN_FDS`), or binds the configured path.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub fn open(server: &Server) -> Result<Self, Error> {
-        match activated().map_err(Error::Activation)? {
+    /// See [`SocketBindError`].
+    pub fn open(server: &ServerSettings) -> Result<Self, SocketBindError> {
+        match activated().map_err(SocketBindError::Activation)? {
             Some(listener) => Ok(Self {
                 listener,
                 file: None,
@@ -95,10 +95,10 @@ impl Socket {
     /// Binds a path with these permission bits and owner. A stale socket is replaced atomically.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub fn bind(path: &Path, mode: u32, owner: Option<Owner>) -> Result<Self, Error> {
+    /// See [`SocketBindError`].
+    pub fn bind(path: &Path, mode: u32, owner: Option<FileOwner>) -> Result<Self, SocketBindError> {
         if path.as_os_str().len() > MAX_PATH {
-            return Err(Error::TooLong {
+            return Err(SocketBindError::TooLong {
                 path: path.to_owned(),
             });
         }
@@ -126,17 +126,17 @@ impl Socket {
         })
     }
 
-    /// Binds a path for a group (mode 0660). If the directory is missing, it is created so that the group can enter it, whatever the
+    /// Binds a path for a group (mode 0660). If the directory is missing, it is created so that the group can enter it, with any
     /// umask; an existing one is left as it is.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub fn bind_for_group(path: &Path, gid: u32) -> Result<Self, Error> {
+    /// See [`SocketBindError`].
+    pub fn bind_for_group(path: &Path, gid: u32) -> Result<Self, SocketBindError> {
         if let Some(directory) = path.parent() {
             make_for_group(directory, gid).map_err(io_error("create the directory", directory))?;
         }
         let uid = geteuid().as_raw();
-        Self::bind(path, 0o660, Some(Owner { uid, gid }))
+        Self::bind(path, 0o660, Some(FileOwner { uid, gid }))
     }
 
     /// Returns whether systemd owns the socket, and keeps it when criscope stops.
@@ -150,8 +150,11 @@ impl Socket {
     }
 }
 
-fn io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Error + 'a {
-    move |source| Error::Io {
+fn io_error<'a>(
+    action: &'static str,
+    path: &'a Path,
+) -> impl FnOnce(io::Error) -> SocketBindError + 'a {
+    move |source| SocketBindError::Io {
         action,
         path: path.to_owned(),
         source,
@@ -179,19 +182,19 @@ fn draft_path(path: &Path) -> PathBuf {
 }
 
 /// Fails if the path is a live socket or another kind of file.
-fn check_free(path: &Path) -> Result<(), Error> {
+fn check_free(path: &Path) -> Result<(), SocketBindError> {
     let kind = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata.file_type(),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(io_error("stat it", path)(e)),
     };
     if !kind.is_socket() {
-        return Err(Error::NotASocket {
+        return Err(SocketBindError::NotASocket {
             path: path.to_owned(),
         });
     }
     match UnixStream::connect(path) {
-        Ok(_) => Err(Error::InUse {
+        Ok(_) => Err(SocketBindError::InUse {
             path: path.to_owned(),
         }),
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
@@ -203,8 +206,8 @@ fn publish(
     draft: &Path,
     path: &Path,
     mode: u32,
-    owner: Option<Owner>,
-) -> Result<SocketFile, Error> {
+    owner: Option<FileOwner>,
+) -> Result<SocketFile, SocketBindError> {
     if let Some(owner) = owner {
         chown(draft, Some(owner.uid), Some(owner.gid))
             .map_err(io_error("change the owner", path))?;
@@ -244,14 +247,14 @@ mod tests {
     use crate::config::Config;
     use crate::testing::{until_stale, with_umask};
 
-    fn server(path: PathBuf) -> Server {
+    fn server(path: PathBuf) -> ServerSettings {
         let mut server = Config::with_upstream("/x".into()).server;
         server.listen = path;
         server
     }
 
-    fn bind(server: &Server) -> Result<Socket, Error> {
-        Socket::bind(&server.listen, server.mode, server.owner)
+    fn bind(server: &ServerSettings) -> Result<BoundSocket, SocketBindError> {
+        BoundSocket::bind(&server.listen, server.mode, server.owner)
     }
 
     #[test]
@@ -264,7 +267,7 @@ mod tests {
         let mode = fs::metadata(&settings.listen).expect("bound").mode();
         assert_eq!(mode & 0o777, 0o600);
         let error = bind(&settings).expect_err("live");
-        assert!(matches!(error, Error::InUse { .. }), "{error}");
+        assert!(matches!(error, SocketBindError::InUse { .. }), "{error}");
 
         // As after a SIGKILL: the file remains, without a listener.
         let (listener, cleanup) = first.into_parts();
@@ -309,14 +312,14 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("run/agent/criscope.sock");
         let gid = nix::unistd::getegid().as_raw();
-        let bound = with_umask(0o077, || Socket::bind_for_group(&path, gid));
+        let bound = with_umask(0o077, || BoundSocket::bind_for_group(&path, gid));
         let mode = |path: &Path| fs::metadata(path).expect("there").mode() & 0o777;
         let directory = path.parent().expect("a directory");
         assert_eq!((mode(directory), mode(&path)), (0o710, 0o660));
         drop(bound.expect("bound"));
 
         fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("changed");
-        let _again = Socket::bind_for_group(&path, gid).expect("bound again");
+        let _again = BoundSocket::bind_for_group(&path, gid).expect("bound again");
         assert_eq!(mode(directory), 0o755, "one of the kubelet, say");
     }
 
@@ -326,7 +329,10 @@ mod tests {
         let settings = server(dir.path().join("cri.sock"));
         fs::write(&settings.listen, "precious").expect("write");
         let error = bind(&settings).expect_err("a file");
-        assert!(matches!(error, Error::NotASocket { .. }), "{error}");
+        assert!(
+            matches!(error, SocketBindError::NotASocket { .. }),
+            "{error}"
+        );
         assert_eq!(fs::read(&settings.listen).expect("read"), b"precious");
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Index;
+use super::PodIndex;
 use crate::telemetry::metric::{Metric, Unit, fixed, metrics};
 use crate::telemetry::registry::{Registry, RegistryError};
 
@@ -17,7 +17,7 @@ metrics! {
 ///
 /// # Errors
 /// If they are registered already.
-pub(crate) fn register(registry: &Registry, index: &Arc<Index>) -> Result<(), RegistryError> {
+pub(crate) fn register(registry: &Registry, index: &Arc<PodIndex>) -> Result<(), RegistryError> {
     let entries = Arc::clone(index);
     registry.computed(&IDENTITY_ENTRIES, move |out| {
         let (sandboxes, containers) = entries.len();
@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn a_scrape_shows_entries_and_look_ups() {
         let registry = Registry::new(prometheus::Registry::new(), []);
-        let index = Arc::new(Index::new(10, 10));
+        let index = Arc::new(PodIndex::new(10, 10));
         register(&registry, &index).expect("once");
         let pod = PodIdentity {
             namespace: "shop".into(),

@@ -1,6 +1,6 @@
 //! Maps ids to pods and backends: most calls carry only the id of a sandbox or container.
 //!
-//! It is filled from the calls that pass, and from the backends' lists at startup, after each reconnect, and when a call
+//! The index is filled from the calls that pass, and from the backends' lists at startup, after each reconnect, and when a call
 //! names an unknown id. It is bounded: the least recently used entry is evicted.
 
 pub(crate) mod metrics;
@@ -34,10 +34,10 @@ pub struct ContainerEntry {
     pub backend: Arc<str>,
 }
 
-/// See the module documentation.
+/// Pods, containers and backends by the ids of sandboxes and containers.
 #[derive(Debug)]
-pub struct Index {
-    tables: Mutex<Tables>,
+pub struct PodIndex {
+    tables: Mutex<IndexTables>,
     /// Most sandboxes and containers.
     limits: (usize, usize),
     hits: AtomicU64,
@@ -47,7 +47,7 @@ pub struct Index {
 }
 
 #[derive(Debug)]
-struct Tables {
+struct IndexTables {
     sandboxes: LruCache<Arc<str>, SandboxEntry>,
     containers: LruCache<Arc<str>, ContainerEntry>,
     removed_sandboxes: VecDeque<Arc<str>>,
@@ -55,7 +55,7 @@ struct Tables {
 }
 
 /// How many removed objects of each kind are kept: the kubelet asks for some once more.
-const REMOVED: usize = 128;
+const MAX_REMOVED_KEPT: usize = 128;
 
 /// Moves an object to the removed ones, and drops the one removed longest ago.
 fn retire<V>(table: &mut LruCache<Arc<str>, V>, removed: &mut VecDeque<Arc<str>>, id: &str) {
@@ -67,7 +67,7 @@ fn retire<V>(table: &mut LruCache<Arc<str>, V>, removed: &mut VecDeque<Arc<str>>
         return;
     }
     removed.push_back(id);
-    if removed.len() > REMOVED
+    if removed.len() > MAX_REMOVED_KEPT
         && let Some(oldest) = removed.pop_front()
     {
         table.pop(&oldest);
@@ -75,9 +75,9 @@ fn retire<V>(table: &mut LruCache<Arc<str>, V>, removed: &mut VecDeque<Arc<str>>
 }
 
 /// Full ids have 64 characters; people may type a prefix.
-const FULL_ID: usize = 64;
+const FULL_ID_LENGTH: usize = 64;
 
-/// Replaces an id by the equal one of the table: what is kept of many calls then shares it.
+/// Replaces an id by the equal one of the table, so that records of many calls share it.
 fn share(id: &mut Option<Arc<str>>, known: Arc<str>) {
     if id.as_deref() == Some(&*known) {
         *id = Some(known);
@@ -88,7 +88,7 @@ fn find<'a, V>(table: &'a mut LruCache<Arc<str>, V>, id: &str) -> Option<(Arc<st
     if table.contains(id) {
         return table.get_key_value(id).map(|(k, v)| (Arc::clone(k), v));
     }
-    if id.len() >= FULL_ID {
+    if id.len() >= FULL_ID_LENGTH {
         return None;
     }
     // Like containerd, accept a prefix if it is unique.
@@ -99,12 +99,12 @@ fn find<'a, V>(table: &'a mut LruCache<Arc<str>, V>, id: &str) -> Option<(Arc<st
     }
 }
 
-impl Index {
+impl PodIndex {
     /// An empty index with these limits.
     pub fn new(sandboxes: usize, containers: usize) -> Self {
         Self {
             // The tables grow with their contents; a preallocated one would take all its memory at once.
-            tables: Mutex::new(Tables {
+            tables: Mutex::new(IndexTables {
                 sandboxes: LruCache::unbounded(),
                 containers: LruCache::unbounded(),
                 removed_sandboxes: VecDeque::new(),
@@ -117,7 +117,7 @@ impl Index {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Tables> {
+    fn lock(&self) -> MutexGuard<'_, IndexTables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -159,8 +159,8 @@ impl Index {
         }
     }
 
-    /// What the full id of a container or sandbox is about, for what a runtime says of it by itself: that is no look-up of a call,
-    /// and asks no runtime for what it does not know.
+    /// The pod and container of a full id, for events of a runtime. Unlike the look-up of a call, an unknown id
+    /// does not make criscope ask the runtimes for it.
     pub fn subject_of(&self, id: &str) -> Option<Subject> {
         let mut tables = self.lock();
         let of_container = tables.containers.get_key_value(id);
@@ -237,7 +237,7 @@ impl Index {
         (tables.sandboxes.len(), tables.containers.len())
     }
 
-    /// Numbers of lookups that were complete, and of those that were not.
+    /// Numbers of complete and of incomplete lookups.
     pub fn lookups(&self) -> (u64, u64) {
         (
             self.hits.load(Ordering::Relaxed),
@@ -255,8 +255,8 @@ impl Index {
 mod tests {
     use super::*;
 
-    fn index_with(sandboxes: usize) -> Index {
-        let index = Index::new(1000, 1000);
+    fn index_with(sandboxes: usize) -> PodIndex {
+        let index = PodIndex::new(1000, 1000);
         for i in 0..sandboxes {
             let pod = PodIdentity {
                 name: format!("pod-{i}").into(),
@@ -272,7 +272,7 @@ mod tests {
         index
     }
 
-    fn container_of(index: &Index, id: &str, sandbox: &str) {
+    fn container_of(index: &PodIndex, id: &str, sandbox: &str) {
         let entry = ContainerEntry {
             container: Arc::default(),
             sandbox_id: sandbox.into(),
@@ -281,7 +281,7 @@ mod tests {
         index.insert_container(id.into(), entry);
     }
 
-    fn pod_of(index: &Index, container: &str) -> Option<String> {
+    fn pod_of(index: &PodIndex, container: &str) -> Option<String> {
         let mut subject = Subject {
             container_id: Some(container.into()),
             ..Subject::default()
@@ -341,7 +341,7 @@ mod tests {
             index.sandbox_removed(&id);
             index.sandbox_removed(&id);
         }
-        assert_eq!(index.len().0, REMOVED);
+        assert_eq!(index.len().0, MAX_REMOVED_KEPT);
         assert!(index.owner_of_pod("uid-499").is_some());
         assert!(index.owner_of_pod("uid-0").is_none());
     }

@@ -20,9 +20,9 @@ const MAX_REQUEST: usize = 16 << 20;
 pub struct BackendResponse {
     /// The backend.
     pub backend: Arc<str>,
-    /// Its headers.
+    /// Headers of the response.
     pub headers: HeaderMap,
-    /// Its messages and trailers.
+    /// Messages and trailers of the response.
     pub body: Body,
 }
 
@@ -77,7 +77,7 @@ fn accept(backend: Arc<str>, response: Response) -> Result<BackendResponse, Stat
             headers: head.headers,
             body,
         }),
-        Some((code, message)) => Err(Status::of_backend(code, message.unwrap_or_default())),
+        Some((code, message)) => Err(Status::from_backend(code, message.unwrap_or_default())),
         None => Err(Status::new(
             frame::code_of_http(head.status),
             format!("http status {}", head.status),

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, StreamBody};
 use tonic::Code;
 
 use super::fan_out::{BackendResponse, blame};
-use crate::grpc::frame::{self, HEADER, Head};
+use crate::grpc::frame::{self, FrameHeader, HEADER_LENGTH};
 use crate::grpc::status::Status;
 use crate::grpc::{Body, BoxError, Response};
 
@@ -21,14 +21,14 @@ use crate::grpc::{Body, BoxError, Response};
 const MAX_MESSAGE: usize = 64 << 20;
 
 /// Reads the messages of one response.
-struct Reader {
+struct MessageReader {
     answer: BackendResponse,
     buffer: BytesMut,
-    /// Whether the body has ended successfully.
+    /// True if the body has ended successfully.
     ended: bool,
 }
 
-impl Reader {
+impl MessageReader {
     fn new(answer: BackendResponse) -> Self {
         Self {
             answer,
@@ -87,11 +87,11 @@ impl Reader {
     }
 
     /// Consumes the header of the next message.
-    async fn head(&mut self) -> Result<Option<Head>, Status> {
-        if !self.fill(HEADER).await? {
+    async fn head(&mut self) -> Result<Option<FrameHeader>, Status> {
+        if !self.fill(HEADER_LENGTH).await? {
             return Ok(None);
         }
-        let head = Head::read(&self.buffer.split_to(HEADER));
+        let head = FrameHeader::read(&self.buffer.split_to(HEADER_LENGTH));
         match head {
             Some(head) if head.compressed => {
                 Err(self.fault(Code::Internal, "a compressed answer cannot be joined"))
@@ -102,24 +102,27 @@ impl Reader {
 
     /// The next complete message with its header; `None` at a successful end.
     async fn message(&mut self) -> Result<Option<Bytes>, Status> {
-        if !self.fill(HEADER).await? {
+        if !self.fill(HEADER_LENGTH).await? {
             return Ok(None);
         }
-        let len = Head::read(&self.buffer).map_or(0, |head| head.len);
+        let len = FrameHeader::read(&self.buffer).map_or(0, |head| head.len);
         if len > MAX_MESSAGE {
             return Err(self.fault(
                 Code::ResourceExhausted,
                 "a message is too large to be joined",
             ));
         }
-        self.fill(HEADER + len).await?;
-        Ok(Some(self.buffer.split_to(HEADER + len).freeze()))
+        self.fill(HEADER_LENGTH + len).await?;
+        Ok(Some(self.buffer.split_to(HEADER_LENGTH + len).freeze()))
     }
 }
 
-type Item = Result<Frame<Bytes>, BoxError>;
+type FrameResult = Result<Frame<Bytes>, BoxError>;
 
-fn respond(answers: &[Reader], frames: impl Stream<Item = Item> + Send + 'static) -> Response {
+fn respond(
+    answers: &[MessageReader],
+    frames: impl Stream<Item = FrameResult> + Send + 'static,
+) -> Response {
     let mut response = Response::new(Body::boxed(StreamBody::new(frames)));
     if let Some(first) = answers.first() {
         *response.headers_mut() = first.answer.headers.clone();
@@ -130,7 +133,7 @@ fn respond(answers: &[Reader], frames: impl Stream<Item = Item> + Send + 'static
     response
 }
 
-fn end(result: Result<(), Status>) -> Item {
+fn end(result: Result<(), Status>) -> FrameResult {
     let status = result.err().unwrap_or_else(|| Status::new(Code::Ok, ""));
     let mut trailers = status.to_headers();
     if status.code == Code::Ok {
@@ -144,7 +147,7 @@ fn end(result: Result<(), Status>) -> Item {
 /// # Errors
 /// The first error of a backend that occurs before any byte of its message.
 pub async fn concat(answers: Vec<BackendResponse>) -> Result<Response, BoxError> {
-    let mut readers: Vec<_> = answers.into_iter().map(Reader::new).collect();
+    let mut readers: Vec<_> = answers.into_iter().map(MessageReader::new).collect();
     let mut lengths = VecDeque::new();
     for reader in &mut readers {
         match reader.head().await? {
@@ -159,12 +162,12 @@ pub async fn concat(answers: Vec<BackendResponse>) -> Result<Response, BoxError>
     let total = lengths.iter().sum::<usize>();
     let total = u32::try_from(total)
         .map_err(|_| Status::new(Code::ResourceExhausted, "the joined answer exceeds 4 GiB"))?;
-    let mut head = BytesMut::with_capacity(HEADER);
+    let mut head = BytesMut::with_capacity(HEADER_LENGTH);
     head.put_u8(0);
     head.put_u32(total);
 
     let response = respond(&readers, stream::empty());
-    let state = Concat {
+    let state = ConcatenatedBody {
         readers: readers.into(),
         lengths,
         over: false,
@@ -190,20 +193,20 @@ pub async fn concat(answers: Vec<BackendResponse>) -> Result<Response, BoxError>
     Ok(response.map(|_| Body::boxed(StreamBody::new(frames))))
 }
 
-struct Concat {
-    readers: VecDeque<Reader>,
+struct ConcatenatedBody {
+    readers: VecDeque<MessageReader>,
     /// Bytes left of each reader's message.
     lengths: VecDeque<usize>,
     over: bool,
 }
 
-impl Concat {
+impl ConcatenatedBody {
     async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         while let (Some(reader), Some(missing)) =
             (self.readers.front_mut(), self.lengths.front_mut())
         {
             if *missing == 0 {
-                // Its trailers may still report that the list is incomplete.
+                // The trailers may still report that the list is incomplete.
                 if reader.data().await?.is_some() || !reader.buffer.is_empty() {
                     return Err(reader.fault(Code::Internal, "the answer has a second message"));
                 }
@@ -211,16 +214,17 @@ impl Concat {
                 self.lengths.pop_front();
                 continue;
             }
-            let mut data = match reader.buffer.is_empty() {
-                false => reader.buffer.split().freeze(),
-                true => match reader.data().await? {
+            let mut data = if reader.buffer.is_empty() {
+                match reader.data().await? {
                     Some(data) => data,
                     None => {
                         return Err(
                             reader.fault(Code::Internal, "the answer ends within a message")
                         );
                     }
-                },
+                }
+            } else {
+                reader.buffer.split().freeze()
             };
             if data.len() > *missing {
                 let take = *missing;
@@ -236,7 +240,7 @@ impl Concat {
 
 /// The messages of each stream, one stream after the other.
 pub fn chain(answers: Vec<BackendResponse>) -> Response {
-    let readers: Vec<_> = answers.into_iter().map(Reader::new).collect();
+    let readers: Vec<_> = answers.into_iter().map(MessageReader::new).collect();
     let response = respond(&readers, stream::empty());
     let state = (VecDeque::from(readers), false);
     let frames = stream::unfold(state, |(mut readers, over)| async move {
@@ -260,20 +264,16 @@ pub fn chain(answers: Vec<BackendResponse>) -> Response {
 /// The messages of all streams as they arrive. The first stream that ends, ends the response: the caller must subscribe
 /// again, or it would miss the events of that backend.
 pub fn interleave(answers: Vec<BackendResponse>) -> Response {
-    let readers: Vec<_> = answers.into_iter().map(Reader::new).collect();
+    let readers: Vec<_> = answers.into_iter().map(MessageReader::new).collect();
     let response = respond(&readers, stream::empty());
-    let next = |mut reader: Reader| async move {
-        let message = reader.message().await;
-        (reader, message)
-    };
-    let pending: FuturesUnordered<_> = readers.into_iter().map(next).collect();
+    let pending: FuturesUnordered<_> = readers.into_iter().map(next_message).collect();
     let frames = stream::unfold((pending, false), move |(mut pending, over)| async move {
         if over {
             return None;
         }
         let last = match pending.next().await {
             Some((reader, Ok(Some(message)))) => {
-                pending.push(next(reader));
+                pending.push(next_message(reader));
                 return Some((Ok(Frame::data(message)), (pending, false)));
             }
             Some((_, Ok(None))) | None => end(Ok(())),
@@ -282,6 +282,11 @@ pub fn interleave(answers: Vec<BackendResponse>) -> Response {
         Some((last, (pending, true)))
     });
     response.map(|_| Body::boxed(StreamBody::new(frames)))
+}
+
+async fn next_message(mut reader: MessageReader) -> (MessageReader, Result<Option<Bytes>, Status>) {
+    let message = reader.message().await;
+    (reader, message)
 }
 
 /// The first response, if every backend succeeded.
@@ -307,11 +312,11 @@ pub async fn messages(
 ) -> Result<Vec<(http::HeaderMap, Bytes)>, Status> {
     let mut messages = Vec::with_capacity(answers.len());
     for answer in answers {
-        let mut reader = Reader::new(answer);
+        let mut reader = MessageReader::new(answer);
         let Some(mut message) = reader.message().await? else {
             return Err(reader.fault(Code::Internal, "the answer has no message"));
         };
-        message.advance(HEADER);
+        message.advance(HEADER_LENGTH);
         if reader.message().await?.is_some() {
             return Err(reader.fault(Code::Internal, "the answer has a second message"));
         }

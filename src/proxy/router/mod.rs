@@ -16,28 +16,28 @@ use std::task::{Context, Poll};
 
 use tower::Service;
 
-use self::rules::{BackendId, Join, Rules, Target};
+use self::rules::{BackendIndex, CallTarget, ResponseJoin, RoutingRules};
 use crate::call::{Call, Route, RouteReason};
 use crate::cri::Method;
-use crate::grpc::{Answering, BoxError, CriService, Request, Response};
-use crate::proxy::pod_index::Index;
+use crate::grpc::{BoxError, CriService, Request, Response, ResponseFuture};
+use crate::proxy::pod_index::PodIndex;
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Debug)]
-pub struct Table {
+pub struct RoutingTable {
     /// How to choose.
-    pub rules: Rules,
+    pub rules: RoutingRules,
     /// Owners by id.
-    pub index: Arc<Index>,
+    pub index: Arc<PodIndex>,
     /// Names of the backends, in their order.
     pub names: Vec<Arc<str>>,
     /// All names as one, for calls that go to all.
     pub all: Arc<str>,
 }
 
-impl Table {
+impl RoutingTable {
     /// The table for backends of these names.
-    pub fn new(rules: Rules, index: Arc<Index>, names: Vec<Arc<str>>) -> Self {
+    pub fn new(rules: RoutingRules, index: Arc<PodIndex>, names: Vec<Arc<str>>) -> Self {
         let all = names.join("+").into();
         Self {
             rules,
@@ -50,40 +50,40 @@ impl Table {
 
 /// The backends as seen from one connection of a caller.
 #[derive(Clone, Debug)]
-pub struct Router {
-    table: Arc<Table>,
+pub struct CallRouter {
+    table: Arc<RoutingTable>,
     backends: Arc<[CriService]>,
 }
 
-impl Router {
+impl CallRouter {
     /// A router over these backends, in the order of the table.
-    pub fn new(table: Arc<Table>, backends: Vec<CriService>) -> Self {
+    pub fn new(table: Arc<RoutingTable>, backends: Vec<CriService>) -> Self {
         Self {
             table,
             backends: backends.into(),
         }
     }
 
-    /// The rarer targets: those that need a lookup, or several backends.
+    /// Targets that need a lookup, or several backends.
     async fn route(
         self,
         request: Request,
         call: Option<Arc<Call>>,
-        target: Target,
+        target: CallTarget,
     ) -> Result<Response, BoxError> {
         let call = call.as_deref();
         let subject = call.and_then(|c| c.subject.get());
         let (backend, reason) = match target {
-            Target::One(backend, reason) => (backend, reason),
-            Target::Owner => self.owner(subject).await?,
-            Target::PodOwner(otherwise) => {
+            CallTarget::One(backend, reason) => (backend, reason),
+            CallTarget::Owner => self.owner(subject).await?,
+            CallTarget::PodOwner(otherwise) => {
                 let pod = subject.and_then(|s| s.pod.as_ref());
                 match pod.and_then(|pod| self.table.index.owner_of_pod(&pod.uid)) {
                     Some(name) => (self.id_of(&name), RouteReason::Owner),
                     None => (otherwise, RouteReason::Images),
                 }
             }
-            Target::All(join) => {
+            CallTarget::All(join) => {
                 note(call, &self.table.all, RouteReason::All);
                 let method = call.map_or(Method::Other, |c| c.method);
                 return self.all(request, method, join).await;
@@ -96,14 +96,14 @@ impl Router {
         &self,
         request: Request,
         call: Option<&Call>,
-        backend: BackendId,
+        backend: BackendIndex,
         reason: RouteReason,
-    ) -> Answering {
+    ) -> ResponseFuture {
         note(call, &self.table.names[backend], reason);
         self.backends[backend].answer(request)
     }
 
-    fn id_of(&self, name: &str) -> BackendId {
+    fn id_of(&self, name: &str) -> BackendIndex {
         let found = self.table.names.iter().position(|n| **n == *name);
         found.unwrap_or(self.table.rules.default)
     }
@@ -112,7 +112,7 @@ impl Router {
         &self,
         request: Request,
         method: Method,
-        join: Join,
+        join: ResponseJoin,
     ) -> Result<Response, BoxError> {
         let order = self.table.rules.order(method);
         let backends = order
@@ -126,11 +126,11 @@ impl Router {
             .collect();
         let answers = fan_out::ask(request, backends).await?;
         match join {
-            Join::Concat => join::concat(answers).await,
-            Join::Chain => Ok(join::chain(answers)),
-            Join::Interleave => Ok(join::interleave(answers)),
-            Join::Every => join::every(answers).await,
-            Join::Status => runtime_status::join(answers, &self.table).await,
+            ResponseJoin::Concat => join::concat(answers).await,
+            ResponseJoin::Chain => Ok(join::chain(answers)),
+            ResponseJoin::Interleave => Ok(join::interleave(answers)),
+            ResponseJoin::Every => join::every(answers).await,
+            ResponseJoin::Status => runtime_status::join(answers, &self.table).await,
         }
     }
 }
@@ -142,21 +142,21 @@ fn note(call: Option<&Call>, backend: &Arc<str>, reason: RouteReason) {
     }
 }
 
-impl Service<Request> for Router {
+impl Service<Request> for CallRouter {
     type Response = Response;
     type Error = BoxError;
-    type Future = Answering;
+    type Future = ResponseFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request) -> Answering {
+    fn call(&mut self, request: Request) -> ResponseFuture {
         let call = request.extensions().get::<Arc<Call>>().cloned();
         let method = call.as_ref().map_or(Method::Other, |c| c.method);
         let subject = call.as_ref().and_then(|c| c.subject.get());
         match self.table.rules.decide(method, subject) {
-            Target::One(backend, reason) => self.one(request, call.as_deref(), backend, reason),
+            CallTarget::One(backend, reason) => self.one(request, call.as_deref(), backend, reason),
             target => Box::pin(self.clone().route(request, call, target)),
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use tonic::Code;
 
-use super::Router;
-use super::rules::BackendId;
+use super::CallRouter;
+use super::rules::BackendIndex;
 use crate::call::RouteReason;
 use crate::cri::lists::{Containers, Sandboxes};
 use crate::cri::subject::Subject;
@@ -15,7 +15,7 @@ use crate::grpc::status::Status;
 use crate::grpc::{CriService, unary};
 use crate::proxy::pod_index::{ContainerEntry, SandboxEntry};
 
-impl Router {
+impl CallRouter {
     /// The backend that has the object a call names; asks all of them if the index does not know. Calls for an id that no
     /// backend knows go to the default backend, which answers with its own error.
     ///
@@ -25,7 +25,7 @@ impl Router {
     pub(super) async fn owner(
         &self,
         subject: Option<&Subject>,
-    ) -> Result<(BackendId, RouteReason), Status> {
+    ) -> Result<(BackendIndex, RouteReason), Status> {
         let default = (self.table.rules.default, RouteReason::Default);
         let Some(subject) = subject else {
             return Ok(default);
@@ -43,9 +43,10 @@ impl Router {
         let is_container = subject.container_id.is_some();
         let asked = self.backends.iter().zip(&self.table.names);
         let answers = join_all(asked.map(|(service, name)| async move {
-            let has = match is_container {
-                true => self.has_container(service.clone(), name, id).await,
-                false => self.has_sandbox(service.clone(), name, id).await,
+            let has = if is_container {
+                self.has_container(service.clone(), name, id).await
+            } else {
+                self.has_sandbox(service.clone(), name, id).await
             };
             has.map_err(|status| {
                 status.reworded(Code::Unavailable, |text| {

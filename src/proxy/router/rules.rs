@@ -7,37 +7,37 @@ use crate::cri::Method;
 use crate::cri::subject::Subject;
 
 /// Index in the order of the configuration.
-pub type BackendId = usize;
+pub type BackendIndex = usize;
 
 /// The rules of `[routing]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rules {
+pub struct RoutingRules {
     /// Number of backends.
     pub backends: usize,
     /// For calls that no rule decides.
-    pub default: BackendId,
+    pub default: BackendIndex,
     /// For the image service.
-    pub images: BackendId,
+    pub images: BackendIndex,
     /// By runtime handler.
-    pub handlers: HashMap<Box<str>, BackendId>,
+    pub handlers: HashMap<Box<str>, BackendIndex>,
 }
 
 /// Destination of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum CallTarget {
     /// To one backend.
-    One(BackendId, RouteReason),
+    One(BackendIndex, RouteReason),
     /// To the backend that has the sandbox or container of the call.
     Owner,
     /// To the backend that has the pod of the call, or else to this one.
-    PodOwner(BackendId),
+    PodOwner(BackendIndex),
     /// To every backend; the responses are joined.
-    All(Join),
+    All(ResponseJoin),
 }
 
 /// How the responses of several backends are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Join {
+pub enum ResponseJoin {
     /// One message that holds the repeated fields of all.
     Concat,
     /// The messages of one stream after those of the other.
@@ -50,14 +50,14 @@ pub enum Join {
     Status,
 }
 
-impl Rules {
-    fn handler(&self, subject: Option<&Subject>) -> Option<BackendId> {
+impl RoutingRules {
+    fn handler(&self, subject: Option<&Subject>) -> Option<BackendIndex> {
         self.handlers.get(subject?.handler.as_deref()?).copied()
     }
 
     /// Returns the target of a call.
-    pub fn decide(&self, method: Method, subject: Option<&Subject>) -> Target {
-        use Target::{All, One, Owner, PodOwner};
+    pub fn decide(&self, method: Method, subject: Option<&Subject>) -> CallTarget {
+        use CallTarget::{All, One, Owner, PodOwner};
         if self.backends <= 1 {
             return One(self.default, RouteReason::Default);
         }
@@ -77,22 +77,22 @@ impl Rules {
                 Some(backend) => One(backend, RouteReason::Handler),
                 None => One(self.images, RouteReason::Images),
             },
-            Method::RemoveImage | Method::UpdateRuntimeConfig => All(Join::Every),
+            Method::RemoveImage | Method::UpdateRuntimeConfig => All(ResponseJoin::Every),
             Method::ListPodSandbox
             | Method::ListContainers
             | Method::ListContainerStats
             | Method::ListPodSandboxStats
             | Method::ListPodSandboxMetrics
             | Method::ListImages
-            | Method::ImageFsInfo => All(Join::Concat),
+            | Method::ImageFsInfo => All(ResponseJoin::Concat),
             Method::StreamPodSandboxes
             | Method::StreamContainers
             | Method::StreamContainerStats
             | Method::StreamPodSandboxStats
             | Method::StreamPodSandboxMetrics
-            | Method::StreamImages => All(Join::Chain),
-            Method::GetContainerEvents => All(Join::Interleave),
-            Method::Status => All(Join::Status),
+            | Method::StreamImages => All(ResponseJoin::Chain),
+            Method::GetContainerEvents => All(ResponseJoin::Interleave),
+            Method::Status => All(ResponseJoin::Status),
             // Version, RuntimeConfig, ListMetricDescriptors, and unknown methods.
             _ => One(self.default, RouteReason::Default),
         }
@@ -100,7 +100,7 @@ impl Rules {
 
     /// The order in which responses are joined: the image backend first for image calls, the default first otherwise. The
     /// kubelet uses the first file system only.
-    pub fn order(&self, method: Method) -> Vec<BackendId> {
+    pub fn order(&self, method: Method) -> Vec<BackendIndex> {
         let first = match method.service() {
             Some(crate::cri::method::Service::Image) => self.images,
             _ => self.default,
@@ -115,8 +115,8 @@ impl Rules {
 mod tests {
     use super::*;
 
-    fn rules() -> Rules {
-        Rules {
+    fn rules() -> RoutingRules {
+        RoutingRules {
             backends: 2,
             default: 0,
             images: 0,
@@ -133,38 +133,43 @@ mod tests {
 
     #[test]
     fn one_backend_gets_everything() {
-        let rules = Rules {
+        let rules = RoutingRules {
             backends: 1,
-            ..Rules::default()
+            ..RoutingRules::default()
         };
         for method in Method::ALL {
             let target = rules.decide(method, None);
-            assert_eq!(target, Target::One(0, RouteReason::Default), "{method}");
+            assert_eq!(target, CallTarget::One(0, RouteReason::Default), "{method}");
         }
     }
 
     #[test]
     fn sandboxes_are_routed_by_handler() {
         let decide = |h| rules().decide(Method::RunPodSandbox, Some(&with_handler(h)));
-        assert_eq!(decide("kata"), Target::One(1, RouteReason::Handler));
-        assert_eq!(decide("runc"), Target::One(0, RouteReason::Default));
-        assert_eq!(decide(""), Target::One(0, RouteReason::Default));
+        assert_eq!(decide("kata"), CallTarget::One(1, RouteReason::Handler));
+        assert_eq!(decide("runc"), CallTarget::One(0, RouteReason::Default));
+        assert_eq!(decide(""), CallTarget::One(0, RouteReason::Default));
     }
 
     #[test]
     fn every_list_asks_all_backends() {
         for method in Method::ALL.into_iter().filter(|m| m.is_list()) {
-            let join = match method.is_server_streaming() {
-                true => Join::Chain,
-                false => Join::Concat,
+            let join = if method.is_server_streaming() {
+                ResponseJoin::Chain
+            } else {
+                ResponseJoin::Concat
             };
-            assert_eq!(rules().decide(method, None), Target::All(join), "{method}");
+            assert_eq!(
+                rules().decide(method, None),
+                CallTarget::All(join),
+                "{method}"
+            );
         }
     }
 
     #[test]
     fn file_systems_of_the_image_backend_come_first() {
-        let rules = Rules {
+        let rules = RoutingRules {
             images: 1,
             ..rules()
         };

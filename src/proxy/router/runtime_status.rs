@@ -6,7 +6,7 @@
 use prost::Message;
 use tonic::Code;
 
-use super::Table;
+use super::RoutingTable;
 use super::fan_out::BackendResponse;
 use super::join;
 use crate::cri::v1;
@@ -18,7 +18,10 @@ use crate::grpc::{BoxError, Response};
 ///
 /// # Errors
 /// The first error of a backend; `INTERNAL` if a response is not a StatusResponse.
-pub async fn join(answers: Vec<BackendResponse>, table: &Table) -> Result<Response, BoxError> {
+pub async fn join(
+    answers: Vec<BackendResponse>,
+    table: &RoutingTable,
+) -> Result<Response, BoxError> {
     let names: Vec<_> = answers.iter().map(|a| a.backend.clone()).collect();
     let mut joined: Option<(http::HeaderMap, v1::StatusResponse)> = None;
     for ((headers, message), name) in join::messages(answers).await?.into_iter().zip(names) {
@@ -38,7 +41,7 @@ pub async fn join(answers: Vec<BackendResponse>, table: &Table) -> Result<Respon
 fn own_handlers(
     mut answer: v1::StatusResponse,
     backend: &str,
-    table: &Table,
+    table: &RoutingTable,
     is_default: bool,
 ) -> v1::StatusResponse {
     answer.runtime_handlers.retain(|handler| {

@@ -3,11 +3,14 @@
 use std::collections::HashMap;
 
 use crate::settings::value::{BackendName, RuntimeClassHandler};
-use crate::settings::{Given, Hint, Key, Place, Problem, Reader, Scope, settings};
+use crate::settings::{
+    ConfigProblem, GivenValue, SettingKey, SettingsReader, TableScope, ValuePlace, ValueSuggestion,
+    settings,
+};
 
 settings! {
     /// Which backend serves which call. Not needed with one backend.
-    pub struct Routing in "routing" (implied: &str, names: &[&str]) {
+    pub struct RoutingSettings in "routing" (implied: &str, names: &[&str]) {
         /// The backend of every call that no rule matches.
         default: String = implied.to_owned(), BackendName,
             or "the only backend; required if there are several" like "\"containerd\"";
@@ -16,14 +19,14 @@ settings! {
     }
     parts {
         /// The first match wins.
-        rules: Vec<Rule> = |reader| rules(reader, names);
+        rules: Vec<RoutingRuleSettings> = |reader| rules(reader, names);
     }
 }
 
 settings! {
     /// Rules by runtime handler, written `[[routing.rules]]`. The first match wins. Beside the built-in runtime, they send
     /// pods of Kata Containers, gVisor and runwasi to a containerd.
-    pub struct Rule in "routing.rules[]" {
+    pub struct RoutingRuleSettings in "routing.rules[]" {
         /// The handler of the pod's RuntimeClass.
         runtime_handler: String = String::new(), RuntimeClassHandler, or required like "\"kata\"";
         /// The backend of its pods.
@@ -32,43 +35,56 @@ settings! {
 }
 
 /// Reads the section; `names` are those of the backends, the last of them that of `--upstream` if `flag` is its name.
-pub(crate) fn read(reader: &mut Reader<'_>, names: &[&str], flag: Option<&str>) -> Routing {
+pub(crate) fn read(
+    reader: &mut SettingsReader<'_>,
+    names: &[&str],
+    flag: Option<&str>,
+) -> RoutingSettings {
     let scope = reader.section("routing");
     let implied = implied_default(reader, &scope, names, flag);
-    let routing = Routing::read_at(reader, &scope, &implied, names);
-    for key in [&Routing::default, &Routing::images] {
+    let routing = RoutingSettings::read_at(reader, &scope, &implied, names);
+    for key in [&RoutingSettings::default, &RoutingSettings::images] {
         check_backend(reader, &scope, key, names);
     }
     routing
 }
 
+fn quoted<'a>(names: impl Iterator<Item = &'a &'a str>) -> String {
+    let names: Vec<_> = names.map(|name| format!("{name:?}")).collect();
+    names.join(", ")
+}
+
 /// The default if `routing.default` is not set.
 fn implied_default(
-    reader: &mut Reader<'_>,
-    scope: &Scope<'_>,
+    reader: &mut SettingsReader<'_>,
+    scope: &TableScope<'_>,
     names: &[&str],
     flag: Option<&str>,
 ) -> String {
-    let quoted = |names: &mut dyn Iterator<Item = &&str>| {
-        let names: Vec<_> = names.map(|name| format!("{name:?}")).collect();
-        names.join(", ")
-    };
     match (names, flag) {
         ([only], _) => return (*only).to_owned(),
-        _ if scope.has(&Routing::default) => {}
+        _ if scope.has(&RoutingSettings::default) => {}
         (_, Some(flag)) => {
-            let others = quoted(&mut names.iter().filter(|name| **name != flag));
+            let others = quoted(names.iter().filter(|name| **name != flag));
             let problem = format!(
-                "adds the backend {flag:?} beside {others}, and routing.default does not say which one is the default; set routing.default, or change the endpoint in the file instead"
+                "adds the backend {flag:?} to {others}, and routing.default does not say which one is the default; set routing.default, or change the endpoint in the file instead"
             );
-            reader.fail(Place::Flag("--upstream"), "", Problem::Conflict(problem));
+            reader.fail(
+                ValuePlace::Flag("--upstream"),
+                "",
+                ConfigProblem::Conflict(problem),
+            );
         }
         _ => {
             let problem = format!(
-                "missing; with more than one backend one must be the default: {}",
-                quoted(&mut names.iter())
+                "missing; name the default among the backends: {}",
+                quoted(names.iter())
             );
-            reader.fail_at(scope, &Routing::default, Problem::Conflict(problem));
+            reader.fail_at(
+                scope,
+                &RoutingSettings::default,
+                ConfigProblem::Conflict(problem),
+            );
         }
     }
     String::new()
@@ -76,28 +92,28 @@ fn implied_default(
 
 /// Reports an unknown backend name.
 fn check_backend<'d>(
-    reader: &mut Reader<'d>,
-    scope: &Scope<'d>,
-    key: &Key<String>,
+    reader: &mut SettingsReader<'d>,
+    scope: &TableScope<'d>,
+    key: &SettingKey<String>,
     names: &[&str],
 ) {
-    let Some(Given { value: name, .. }) = reader.given(scope, key) else {
+    let Some(GivenValue { value: name, .. }) = reader.given(scope, key) else {
         return;
     };
     if !names.contains(&name.as_str()) {
-        let hint = Hint::among(&name, names);
+        let hint = ValueSuggestion::among(&name, names);
         let problem = format!("there is no backend {name:?}; {hint}");
-        reader.fail_at(scope, key, Problem::Conflict(problem));
+        reader.fail_at(scope, key, ConfigProblem::Conflict(problem));
     }
 }
 
-fn rules(reader: &mut Reader<'_>, names: &[&str]) -> Vec<Rule> {
+fn rules(reader: &mut SettingsReader<'_>, names: &[&str]) -> Vec<RoutingRuleSettings> {
     let mut lines: HashMap<String, usize> = HashMap::new();
     let mut rules = Vec::new();
     for row in reader.rows("routing", "rules") {
-        let key = &Rule::runtime_handler;
-        rules.push(Rule::read_at(reader, &row));
-        check_backend(reader, &row, &Rule::backend, names);
+        let key = &RoutingRuleSettings::runtime_handler;
+        rules.push(RoutingRuleSettings::read_at(reader, &row));
+        check_backend(reader, &row, &RoutingRuleSettings::backend, names);
         let Some(handler) = reader.given(&row, key) else {
             continue;
         };
@@ -106,8 +122,8 @@ fn rules(reader: &mut Reader<'_>, names: &[&str]) -> Vec<Rule> {
                 "the handler {:?} already has a rule on line {line}; the first match wins",
                 handler.value
             );
-            reader.fail_at(&row, key, Problem::Conflict(problem));
-        } else if let Place::Line { line, .. } = handler.place {
+            reader.fail_at(&row, key, ConfigProblem::Conflict(problem));
+        } else if let ValuePlace::Line { line, .. } = handler.place {
             lines.insert(handler.value, line);
         }
     }

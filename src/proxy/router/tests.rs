@@ -9,7 +9,7 @@ use super::*;
 use crate::call::{Client, Peer};
 use crate::cri::v1;
 use crate::grpc::status::Status;
-use crate::grpc::{Body, Handler, frame, unary};
+use crate::grpc::{Body, CallHandler, frame, unary};
 
 /// A fake backend's behaviour.
 #[derive(Debug)]
@@ -22,8 +22,8 @@ enum Fake {
     BreaksOff(&'static str),
 }
 
-impl Handler for Fake {
-    fn answer(&self, _: Request) -> Answering {
+impl CallHandler for Fake {
+    fn answer(&self, _: Request) -> ResponseFuture {
         Box::pin(ready(self.play()))
     }
 }
@@ -49,16 +49,20 @@ fn list(id: &str) -> Vec<u8> {
 
 /// Lists the sandboxes of both; returns the ids, or the error.
 async fn sandboxes(backends: [Fake; 2]) -> Result<Vec<String>, Status> {
-    let rules = Rules {
+    let rules = RoutingRules {
         backends: 2,
         default: 0,
         images: 0,
         handlers: Default::default(),
     };
-    let index = Arc::new(Index::new(8, 8));
-    let table = Arc::new(Table::new(rules, index, vec!["one".into(), "two".into()]));
+    let index = Arc::new(PodIndex::new(8, 8));
+    let table = Arc::new(RoutingTable::new(
+        rules,
+        index,
+        vec!["one".into(), "two".into()],
+    ));
     let services = backends.map(CriService::new);
-    let router = Router::new(table, services.to_vec());
+    let router = CallRouter::new(table, services.to_vec());
     // Stands in for the layers above: the record of the call, and errors as statuses.
     let mut path = service_fn(move |mut request: Request| {
         let mut router = router.clone();

@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::copy::{FirstClosed, both};
 use super::exit_sniffer::{ExitReport, ExitSniffer};
-use super::head::{Head, HeadError};
+use super::head::{HttpHead, HttpHeadError};
 use super::metrics::UpstreamAnswer;
-use super::{PendingProxy, Shared};
+use super::{PendingProxy, SessionProxyState};
 use crate::uds::limit::ConnectionPermit;
 use cri_streaming::protocol_name;
 use cri_streaming::{Direction, FirstToClose, Outcome, Proxied, SessionKind, Transport};
@@ -24,11 +24,11 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Silence after which a response other than 101 is over.
 const REST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a refused client may take to close: closing first could discard the response before the client reads it.
-const HANG_UP: Duration = Duration::from_secs(2);
+const REFUSED_CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves a client until its session or response is over, or `stop` fires.
 pub(super) async fn serve(
-    shared: &Shared,
+    shared: &SessionProxyState,
     mut client: TcpStream,
     connection: &ConnectionPermit,
     stop: &CancellationToken,
@@ -36,12 +36,12 @@ pub(super) async fn serve(
     // A broken connection is noticed soon enough.
     let _ = socket::configure(&client);
     let request = tokio::select! {
-        read = timeout(HEAD_TIMEOUT, Head::read(&mut client)) => match read {
+        read = timeout(HEAD_TIMEOUT, HttpHead::read(&mut client)) => match read {
             Ok(Ok(request)) => request,
-            Ok(Err(HeadError::TooLarge(_))) => {
+            Ok(Err(HttpHeadError::TooLarge(_))) => {
                 return refuse(client, "431 Request Header Fields Too Large").await;
             }
-            Ok(Err(HeadError::Ended(_) | HeadError::Broken)) => return,
+            Ok(Err(HttpHeadError::Ended(_) | HttpHeadError::Broken)) => return,
             Err(_) => return refuse(client, "408 Request Timeout").await,
         },
         () = connection.wanted() => return,
@@ -86,12 +86,14 @@ pub(super) async fn serve(
         warn_refused(&about, None);
         return refuse(client, "502 Bad Gateway").await;
     };
-    let status = answer.as_ref().ok().and_then(Head::status);
-    shared.metrics.answered(UpstreamAnswer::of(status), upgrade);
+    let status = answer.as_ref().ok().and_then(HttpHead::status);
+    shared
+        .metrics
+        .answered(UpstreamAnswer::from_status(status), upgrade);
     match answer {
         Ok(answer) if status == Some(101) => {
             let session = begin(shared, about, &request, &answer);
-            Switched {
+            EstablishedSession {
                 client,
                 upstream,
                 upgrade,
@@ -110,7 +112,7 @@ pub(super) async fn serve(
 }
 
 /// The head of the upstream's response, or the bytes it sent in place of one.
-type UpstreamHead = Result<Head, Vec<u8>>;
+type UpstreamHead = Result<HttpHead, Vec<u8>>;
 
 /// A connection to an upstream; `None` if it does not accept.
 pub(super) async fn dial(address: SocketAddr) -> Option<TcpStream> {
@@ -123,17 +125,17 @@ pub(super) async fn dial(address: SocketAddr) -> Option<TcpStream> {
 /// Sends the request to the upstream; `None` if there is no response at all.
 async fn ask(
     address: SocketAddr,
-    request: &Head,
+    request: &HttpHead,
     target: &str,
 ) -> Option<(TcpStream, UpstreamHead)> {
     let mut upstream = dial(address).await?;
     upstream.write_all(&request.aimed_at(target)).await.ok()?;
     // Without a timeout: without a proxy the client would wait as long.
-    let answer = match Head::read(&mut upstream).await {
+    let answer = match HttpHead::read(&mut upstream).await {
         Ok(head) => Ok(head),
-        Err(HeadError::TooLarge(bytes)) => Err(bytes),
-        Err(HeadError::Ended(bytes)) if !bytes.is_empty() => Err(bytes),
-        Err(HeadError::Ended(_) | HeadError::Broken) => return None,
+        Err(HttpHeadError::TooLarge(bytes)) => Err(bytes),
+        Err(HttpHeadError::Ended(bytes)) if !bytes.is_empty() => Err(bytes),
+        Err(HttpHeadError::Ended(_) | HttpHeadError::Broken) => return None,
     };
     Some((upstream, answer))
 }
@@ -170,8 +172,12 @@ async fn refuse(mut client: TcpStream, status: &str) {
 async fn hang_up(mut client: TcpStream) {
     if client.shutdown().await.is_ok() {
         let mut rest = tokio::io::sink();
-        // Its remaining bytes do not matter.
-        let _ = timeout(HANG_UP, tokio::io::copy(&mut client, &mut rest)).await;
+        // Remaining bytes of the client do not matter.
+        let _ = timeout(
+            REFUSED_CLIENT_TIMEOUT,
+            tokio::io::copy(&mut client, &mut rest),
+        )
+        .await;
     }
 }
 
@@ -207,19 +213,18 @@ async fn pass_on(from: &mut (impl AsyncRead + Unpin), client: &mut TcpStream) ->
 
 /// The session for metrics, from the heads of both sides.
 fn begin(
-    shared: &Shared,
+    shared: &SessionProxyState,
     about: SessionInfo,
-    request: &Head,
-    answer: &Head,
+    request: &HttpHead,
+    answer: &HttpHead,
 ) -> (ObservedSession, ExitSniffer, SessionKind) {
     let kind = about.kind;
-    let mentions = |word: &str| {
-        let mut values = request.header("upgrade");
-        values.any(|value| value.to_ascii_lowercase().contains(word))
-    };
-    let (transport, header) = match mentions("websocket") {
-        true => (Transport::WebSocket, "sec-websocket-protocol"),
-        false => (Transport::Spdy, "x-stream-protocol-version"),
+    let mut upgrades = request.header("upgrade");
+    let is_websocket = upgrades.any(|value| value.to_ascii_lowercase().contains("websocket"));
+    let (transport, header) = if is_websocket {
+        (Transport::WebSocket, "sec-websocket-protocol")
+    } else {
+        (Transport::Spdy, "x-stream-protocol-version")
     };
     let chosen = answer.header(header).next();
     let protocol = protocol_name(kind, transport, chosen).unwrap_or("other");
@@ -229,18 +234,18 @@ fn begin(
 }
 
 /// The two ends of an established session.
-struct Switched {
+struct EstablishedSession {
     client: TcpStream,
     upstream: TcpStream,
     upgrade: Duration,
 }
 
-impl Switched {
+impl EstablishedSession {
     async fn run(
         mut self,
         (session, mut watch, kind): (ObservedSession, ExitSniffer, SessionKind),
-        request: &Head,
-        answer: &Head,
+        request: &HttpHead,
+        answer: &HttpHead,
         stop: &CancellationToken,
     ) {
         let meter = session.meter();

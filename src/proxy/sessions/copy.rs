@@ -16,10 +16,10 @@ use cri_streaming::Direction;
 use cri_streaming::Meter;
 
 /// Buffer of each direction of a session.
-const BUFFER: usize = 32 << 10;
+const COPY_BUFFER_BYTES: usize = 32 << 10;
 
 /// After one half of a connection has closed: silence after which the other is closed.
-const LINGER: Duration = Duration::from_secs(10);
+const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which end closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(super) enum FirstClosed {
 
 /// How one direction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum CopyOutcome {
     /// End of file, and the other side's half was shut down, unless it had closed too.
     Done { both: bool },
     /// The source failed.
@@ -79,41 +79,42 @@ pub(super) async fn both(
         None,
     ));
     tokio::select! {
-        (end, client) = &mut inward => match end {
-            End::Read => FirstClosed::ClientBroke,
-            End::Done { both } => match silence(&moved, outward).await {
-                Some((End::Done { .. }, _)) if both => FirstClosed::Both,
-                _ => FirstClosed::Client,
+            (end, client) = &mut inward => match end {
+                CopyOutcome::Read => FirstClosed::ClientBroke,
+                CopyOutcome::Done { both } => match silence(&moved, outward).await {
+                    Some((CopyOutcome::Done { .. }, _)) if both => FirstClosed::Both,
+                    _ => FirstClosed::Client,
+                },
+                CopyOutcome::Write => {
+                    let mut discarding = pin!(discard(client, &moved));
+                    tokio::select! {
+                        // The bytes that the upstream sent before it closed can still be read. They are finite, and only the client
+                        // decides how long they take.
+                        _ = &mut outward => {
+                            silence(&moved, discarding).await;
+                        }
+                        () = &mut discarding => {
+                            silence(&moved, outward).await;
+                        }
+                    }
+                    FirstClosed::Upstream
+                }
             },
-            End::Write => {
-                let mut discarding = pin!(discard(client, &moved));
-                tokio::select! {
-                    // The bytes that the upstream sent before it closed can still be read. They are finite, and only the client
-                    // decides how long they take.
-                    _ = &mut outward => {
-                        silence(&moved, discarding).await;
+            (end, _) = &mut outward => match end {
+                CopyOutcome::Read => FirstClosed::UpstreamBroke,
+                CopyOutcome::Write => FirstClosed::ClientBroke,
+                CopyOutcome::Done { both } => {
+                    if let Some((CopyOutcome::Write, client)) = silence(&moved, inward).await {
+                        silence(&moved, discard(client, &moved)).await;
                     }
-                    () = &mut discarding => {
-                        silence(&moved, outward).await;
-                    }
-                }
-                FirstClosed::Upstream
-            }
-        },
-        (end, _) = &mut outward => match end {
-            End::Read => FirstClosed::UpstreamBroke,
-            End::Write => FirstClosed::ClientBroke,
-            End::Done { both } => {
-                if let Some((End::Write, client)) = silence(&moved, inward).await {
-                    silence(&moved, discard(client, &moved)).await;
-                }
-                match both {
-                    true => FirstClosed::Both,
-                    false => FirstClosed::Upstream,
-                }
-            }
-        },
+                    if both {
+    FirstClosed::Both
+    } else {
+    FirstClosed::Upstream
     }
+                }
+            },
+        }
 }
 
 /// Reads what a client sends after the upstream has closed, for instance its pings, until it closes too. A socket that is
@@ -132,7 +133,7 @@ async fn silence<T>(moved: &AtomicU64, rest: impl Future<Output = T>) -> Option<
         let before = moved.load(Ordering::Relaxed);
         tokio::select! {
             end = &mut rest => return Some(end),
-            () = tokio::time::sleep(LINGER) => {}
+            () = tokio::time::sleep(HALF_CLOSED_TIMEOUT) => {}
         }
         if moved.load(Ordering::Relaxed) == before {
             return None;
@@ -168,30 +169,30 @@ async fn pump<'a>(
     mut see: impl FnMut(&[u8]),
     sent: impl Fn(usize),
     moved: Option<&AtomicU64>,
-) -> (End, ReadHalf<'a>) {
-    let mut buffer = vec![0; BUFFER];
+) -> (CopyOutcome, ReadHalf<'a>) {
+    let mut buffer = vec![0; COPY_BUFFER_BYTES];
     loop {
         let n = match from.read(&mut buffer).await {
             Ok(0) => break,
             Ok(n) => n,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(_) => return (End::Read, from),
+            Err(_) => return (CopyOutcome::Read, from),
         };
         see(&buffer[..n]);
         tokio::select! {
             biased;
             written = to.write_all(&buffer[..n]) => match written {
                 Ok(()) => sent(n),
-                Err(_) => return (End::Write, from),
+                Err(_) => return (CopyOutcome::Write, from),
             },
-            () = given_up(&from, moved) => return (End::Read, from),
+            () = given_up(&from, moved) => return (CopyOutcome::Read, from),
         }
     }
     // Checked before the shutdown is sent: from then on it may close in response.
     let both = has_closed(to.as_ref());
     // If it has closed already there is nothing to shut down.
     let _ = to.shutdown().await;
-    (End::Done { both }, from)
+    (CopyOutcome::Done { both }, from)
 }
 
 #[cfg(test)]
@@ -277,9 +278,9 @@ mod tests {
         // Like the pings of a client that waits for its terminal: the closed upstream answers with a reset.
         for _ in 0..5 {
             kubectl.write_all(b"ping").await.expect("sent");
-            tokio::time::sleep(LINGER / 100).await;
+            tokio::time::sleep(HALF_CLOSED_TIMEOUT / 100).await;
         }
-        tokio::time::sleep(10 * LINGER).await;
+        tokio::time::sleep(10 * HALF_CLOSED_TIMEOUT).await;
         tokio::time::resume();
         let mut text = Vec::new();
         kubectl.read_to_end(&mut text).await.expect("its end");
@@ -292,7 +293,7 @@ mod tests {
     async fn a_client_that_pauses_gets_what_an_upstream_sent_before_it_closed() {
         // Most of it is in the socket of the upstream.
         pauses(4096).await;
-        // All of it is in that of the client.
+        // All bytes are in the client's buffer.
         pauses(1 << 20).await;
     }
 

@@ -1,7 +1,7 @@
 //! Reads the result of an exec or attach session from the bytes that an upstream sends to the client: whether it was sent
 //! before the client disconnected, and the exit code. All other content is skipped, and none is kept.
 //!
-//! Parsing stops at the first unexpected byte. The bytes are forwarded elsewhere, whatever the result is.
+//! Parsing stops at the first unexpected byte. Forwarding the bytes is another module's work and does not depend on it.
 
 use cri_streaming::client::CommandResult;
 use cri_streaming::{SessionKind, Transport};
@@ -26,7 +26,7 @@ const RESULT_CHANNEL: u8 = 3;
 
 /// The payload after a frame's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Payload {
+enum FramePayload {
     /// Irrelevant.
     Skip,
     /// The result; `last` if the stream ends with it.
@@ -37,7 +37,7 @@ enum Payload {
     Message,
 }
 
-/// See the module documentation.
+/// Reads the result of a session from the bytes for its client.
 #[derive(Debug)]
 pub(super) struct ExitSniffer {
     transport: Option<Transport>,
@@ -45,19 +45,19 @@ pub(super) struct ExitSniffer {
     head: Vec<u8>,
     /// Remaining bytes of the payload.
     left: u64,
-    payload: Payload,
+    payload: FramePayload,
     ended: bool,
     result: Vec<u8>,
 }
 
-/// The result of a session, as far as it was read.
+/// The part of a session's result that was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ExitReport {
-    /// Whether the upstream sent it completely, or closed the session.
+    /// True if the upstream sent the result completely, or closed the session.
     pub(super) complete: bool,
     /// The exit code.
     pub(super) exit_code: Option<i32>,
-    /// Whether the upstream reported a failure.
+    /// True if the upstream reported a failure.
     pub(super) failed: bool,
 }
 
@@ -68,7 +68,7 @@ impl ExitSniffer {
             transport: Some(transport).filter(|t| has_result && *t != Transport::Tls),
             head: Vec::new(),
             left: 0,
-            payload: Payload::Skip,
+            payload: FramePayload::Skip,
             ended: false,
             result: Vec::new(),
         }
@@ -99,11 +99,11 @@ impl ExitSniffer {
         }
     }
 
-    fn begin(&mut self, payload: Payload, len: u64) {
+    fn begin(&mut self, payload: FramePayload, len: u64) {
         self.head.clear();
         self.payload = payload;
         self.left = len;
-        if len == 0 && payload == (Payload::Result { last: true }) {
+        if len == 0 && payload == (FramePayload::Result { last: true }) {
             self.ended = true;
         }
     }
@@ -115,19 +115,19 @@ impl ExitSniffer {
         let len = u64::from(u32::from_be_bytes([0, x, y, z]));
         let payload = if a & 0x80 == 0 {
             match u32::from_be_bytes([a, b, c, d]) {
-                RESULT_STREAM => Payload::Result {
+                RESULT_STREAM => FramePayload::Result {
                     last: flags & FIN != 0,
                 },
-                _ => Payload::Skip,
+                _ => FramePayload::Skip,
             }
         } else {
             match u16::from_be_bytes([c, d]) {
-                RST_STREAM if len == 8 => Payload::Reset,
+                RST_STREAM if len == 8 => FramePayload::Reset,
                 GOAWAY => {
                     self.ended = true;
-                    Payload::Skip
+                    FramePayload::Skip
                 }
-                _ => Payload::Skip,
+                _ => FramePayload::Skip,
             }
         };
         self.begin(payload, len);
@@ -152,12 +152,12 @@ impl ExitSniffer {
             (len, _) => u64::from(len),
         };
         let payload = match first & 0x0f {
-            TEXT | BINARY => Payload::Message,
+            TEXT | BINARY => FramePayload::Message,
             CLOSE => {
                 self.ended = true;
-                Payload::Skip
+                FramePayload::Skip
             }
-            _ => Payload::Skip,
+            _ => FramePayload::Skip,
         };
         self.begin(payload, len);
     }
@@ -165,7 +165,7 @@ impl ExitSniffer {
     /// Consumes bytes of the payload.
     fn take(&mut self, mut bytes: &[u8]) {
         self.left -= bytes.len() as u64;
-        if self.payload == Payload::Message {
+        if self.payload == FramePayload::Message {
             // A message with only a channel opens the session.
             let channel = bytes[0];
             bytes = &bytes[1..];
@@ -173,31 +173,31 @@ impl ExitSniffer {
             self.payload = match channel {
                 RESULT_CHANNEL if more => {
                     self.ended = true;
-                    Payload::Result { last: false }
+                    FramePayload::Result { last: false }
                 }
                 // Base64, which is not decoded.
                 b'3' if more => {
                     self.ended = true;
-                    Payload::Skip
+                    FramePayload::Skip
                 }
-                _ => Payload::Skip,
+                _ => FramePayload::Skip,
             };
         }
         match self.payload {
-            Payload::Result { last } => {
+            FramePayload::Result { last } => {
                 let room = MAX_RESULT - self.result.len();
                 self.result
                     .extend_from_slice(&bytes[..bytes.len().min(room)]);
                 self.ended |= last && self.left == 0;
             }
-            Payload::Reset => {
+            FramePayload::Reset => {
                 self.head.extend_from_slice(bytes);
                 if self.left == 0 {
                     self.ended |= self.head.starts_with(&RESULT_STREAM.to_be_bytes());
                     self.head.clear();
                 }
             }
-            Payload::Skip | Payload::Message => {}
+            FramePayload::Skip | FramePayload::Message => {}
         }
     }
 

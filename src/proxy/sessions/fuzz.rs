@@ -4,7 +4,7 @@ use futures_util::FutureExt as _;
 use tokio::io::AsyncReadExt as _;
 
 use super::exit_sniffer::ExitSniffer;
-use super::head::Head;
+use super::head::HttpHead;
 use super::url::{self, UrlMessage};
 use cri_streaming::{SessionKind, Transport};
 
@@ -27,12 +27,12 @@ pub fn fuzz(input: &[u8]) {
 }
 
 fn head(bytes: &[u8], piece: usize) {
-    let read = |mut whole: &[u8]| Head::read(&mut whole).now_or_never().expect("ready");
+    let read = |mut whole: &[u8]| HttpHead::read(&mut whole).now_or_never().expect("ready");
     let (first, rest) = bytes.split_at(piece.min(bytes.len()));
     let mut pieces = first.chain(rest);
-    let in_pieces = Head::read(&mut pieces).now_or_never();
+    let in_pieces = HttpHead::read(&mut pieces).now_or_never();
     let (whole, in_pieces) = (read(bytes), in_pieces.expect("ready"));
-    let only_head = |head: &Head| head.all()[..head.all().len() - head.behind().len()].to_vec();
+    let only_head = |head: &HttpHead| head.all()[..head.all().len() - head.behind().len()].to_vec();
     assert_eq!(
         whole.as_ref().ok().map(only_head),
         in_pieces.as_ref().ok().map(only_head)

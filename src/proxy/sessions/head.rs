@@ -5,17 +5,17 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 /// Largest head, in bytes.
-pub(super) const MAX_HEAD: usize = 64 << 10;
+pub(super) const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// Bytes per read.
-const PIECE: usize = 4 << 10;
+const READ_BYTES: usize = 4 << 10;
 
-const END: &[u8] = b"\r\n\r\n";
+const HEAD_END: &[u8] = b"\r\n\r\n";
 
 /// Why a head could not be read.
 #[derive(Debug)]
-pub(super) enum HeadError {
-    /// It is too large; the bytes read so far.
+pub(super) enum HttpHeadError {
+    /// The head is too large; the bytes read so far.
     TooLarge(Vec<u8>),
     /// The connection ended before it was complete; the bytes read so far.
     Ended(Vec<u8>),
@@ -25,37 +25,40 @@ pub(super) enum HeadError {
 
 /// A head, and the bytes received after it.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct HttpHead {
     bytes: Vec<u8>,
     /// Where the head ends.
     end: usize,
 }
 
-impl Head {
+impl HttpHead {
     /// Reads a head.
-    pub(super) async fn read(io: &mut (impl AsyncRead + Unpin)) -> Result<Self, HeadError> {
-        let mut bytes = Vec::with_capacity(PIECE);
+    pub(super) async fn read(io: &mut (impl AsyncRead + Unpin)) -> Result<Self, HttpHeadError> {
+        let mut bytes = Vec::with_capacity(READ_BYTES);
         loop {
             let before = bytes.len();
-            let mut piece = io.take(PIECE as u64);
+            let mut piece = io.take(READ_BYTES as u64);
             match piece.read_buf(&mut bytes).await {
-                Ok(0) => return Err(HeadError::Ended(bytes)),
+                Ok(0) => return Err(HttpHeadError::Ended(bytes)),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => return Err(HeadError::Broken),
+                Err(_) => return Err(HttpHeadError::Broken),
             }
             // The terminator may be split between two reads.
-            let from = before.saturating_sub(END.len() - 1);
-            let found = bytes[from..].windows(END.len()).position(|w| w == END);
+            let from = before.saturating_sub(HEAD_END.len() - 1);
+            let found = bytes[from..]
+                .windows(HEAD_END.len())
+                .position(|w| w == HEAD_END);
             if let Some(at) = found {
-                let end = from + at + END.len();
-                return match end <= MAX_HEAD {
-                    true => Ok(Self { bytes, end }),
-                    false => Err(HeadError::TooLarge(bytes)),
+                let end = from + at + HEAD_END.len();
+                return if end <= MAX_HEAD_BYTES {
+                    Ok(Self { bytes, end })
+                } else {
+                    Err(HttpHeadError::TooLarge(bytes))
                 };
             }
-            if bytes.len() >= MAX_HEAD {
-                return Err(HeadError::TooLarge(bytes));
+            if bytes.len() >= MAX_HEAD_BYTES {
+                return Err(HttpHeadError::TooLarge(bytes));
             }
         }
     }
@@ -71,7 +74,7 @@ impl Head {
     }
 
     fn lines(&self) -> impl Iterator<Item = &[u8]> {
-        let head = &self.bytes[..self.end - END.len()];
+        let head = &self.bytes[..self.end - HEAD_END.len()];
         head.split(|b| *b == b'\n')
             .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
     }
@@ -124,7 +127,7 @@ mod tests {
     const REQUEST: &str = "POST /exec/abc HTTP/1.1\r\nHost: node:10250\r\nX-Stream-Protocol-Version: v4\r\n\
          x-stream-protocol-version:  v3 \r\nUpgrade: SPDY/3.1\r\n\r\nrest";
 
-    async fn read(bytes: &[u8], size: usize) -> Result<Head, HeadError> {
+    async fn read(bytes: &[u8], size: usize) -> Result<HttpHead, HttpHeadError> {
         let (mut far, mut near) = tokio::io::duplex(size);
         let writing = async move {
             use tokio::io::AsyncWriteExt as _;
@@ -133,7 +136,7 @@ mod tests {
         };
         let (head, ()) = tokio::join!(
             async {
-                let head = Head::read(&mut near).await;
+                let head = HttpHead::read(&mut near).await;
                 drop(near);
                 head
             },
@@ -160,13 +163,13 @@ mod tests {
 
     #[tokio::test]
     async fn invalid_heads_are_rejected() {
-        let large = vec![b'a'; MAX_HEAD + 1];
+        let large = vec![b'a'; MAX_HEAD_BYTES + 1];
         assert!(matches!(
             read(&large, 1000).await,
-            Err(HeadError::TooLarge(_))
+            Err(HttpHeadError::TooLarge(_))
         ));
         let cut = read(b"GET / HTTP/1.1\r\n", 1000).await;
-        assert!(matches!(cut, Err(HeadError::Ended(_))));
+        assert!(matches!(cut, Err(HttpHeadError::Ended(_))));
         for line in [
             "GET /",
             "GET / HTTP/1.0",

@@ -17,7 +17,7 @@ metrics! {
 
 /// Outcomes of rewriting an upstream's URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum UrlOutcome {
+pub(super) enum UrlRewriteOutcome {
     /// The URL was replaced.
     Proxied,
     /// The URL's address is not on loopback.
@@ -32,7 +32,7 @@ pub(super) enum UrlOutcome {
     Unavailable,
 }
 
-impl UrlOutcome {
+impl UrlRewriteOutcome {
     const ALL: [Self; 6] = [
         Self::Proxied,
         Self::NotLoopback,
@@ -73,7 +73,7 @@ impl UpstreamAnswer {
         Self::Nothing,
     ];
 
-    pub(super) fn of(status: Option<u16>) -> Self {
+    pub(super) fn from_status(status: Option<u16>) -> Self {
         match status {
             Some(101) => Self::Switching,
             Some(200..=299) => Self::Success,
@@ -105,7 +105,7 @@ impl SessionProxyMetrics {
             upgrade: registry.histograms(&STREAM_UPSTREAM_UPGRADE)?,
         };
         // All series exist from the start, so that the first event counts as an increase.
-        for verdict in UrlOutcome::ALL {
+        for verdict in UrlRewriteOutcome::ALL {
             metrics.urls.at([verdict as usize]);
         }
         for said in UpstreamAnswer::ALL {
@@ -114,7 +114,7 @@ impl SessionProxyMetrics {
         Ok(metrics)
     }
 
-    pub(super) fn url(&self, verdict: UrlOutcome) {
+    pub(super) fn url(&self, verdict: UrlRewriteOutcome) {
         if let Some(urls) = self.urls.at([verdict as usize]) {
             urls.inc();
         }
@@ -154,7 +154,7 @@ mod tests {
             (Some(600), UpstreamAnswer::Other),
             (None, UpstreamAnswer::Other),
         ] {
-            assert_eq!(UpstreamAnswer::of(status), said, "{status:?}");
+            assert_eq!(UpstreamAnswer::from_status(status), said, "{status:?}");
         }
     }
 }

@@ -48,14 +48,14 @@ use tokio_util::task::TaskTracker;
 #[cfg(any(test, fuzzing))]
 pub use self::fuzz::fuzz;
 pub use self::metrics::SessionProxyMetrics;
-use self::metrics::UrlOutcome;
-use self::tls::{TlsPort, TlsPorts};
-use self::url::Upstream;
-use self::url_rewrite::UrlRewrite;
+use self::metrics::UrlRewriteOutcome;
+use self::tls::{SessionTlsPort, SessionTlsPorts};
+use self::url::UpstreamTarget;
+use self::url_rewrite::UrlRewriteService;
 use crate::grpc::CriService;
 use crate::streaming::BindError;
 use crate::streaming::listener::{ACCEPT_PAUSE, MORE_CONNECTIONS, STOP_TIMEOUT, SWEEP};
-use crate::uds::limit::{ConnectionLimit, Evict};
+use crate::uds::limit::{ConnectionLimit, EvictionPolicy};
 use cri_streaming::SessionInfo;
 use cri_streaming::{NoToken, Tokens};
 use cri_streaming::{Observer, Observers};
@@ -67,15 +67,15 @@ const MAX_TOKENS: usize = 1000;
 
 /// A session that was requested and has not begun.
 struct PendingProxy {
-    upstream: Upstream,
+    upstream: UpstreamTarget,
     about: SessionInfo,
-    /// Its slot among the sessions, reserved from now on: a client with our URL cannot fall back to the upstream's.
+    /// A slot among the sessions, reserved from now on: a client with our URL cannot fall back to the upstream's.
     slot: Arc<OwnedSemaphorePermit>,
 }
 
-struct Shared {
+struct SessionProxyState {
     tokens: Tokens<PendingProxy>,
-    ports: TlsPorts,
+    ports: SessionTlsPorts,
     slots: Arc<Semaphore>,
     max_sessions: usize,
     observers: Observers,
@@ -86,7 +86,7 @@ struct Shared {
 
 /// Replaces URLs of upstreams by URLs of criscope, as a layer in the responses of a backend. Cheap to clone.
 #[derive(Clone)]
-pub struct SessionProxy(Arc<Shared>);
+pub struct SessionProxy(Arc<SessionProxyState>);
 
 impl fmt::Debug for SessionProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -100,7 +100,7 @@ impl tower::Layer<CriService> for SessionProxy {
     type Service = CriService;
 
     fn layer(&self, backend: CriService) -> CriService {
-        CriService::new(UrlRewrite::new(backend, self.clone()))
+        CriService::new(UrlRewriteService::new(backend, self.clone()))
     }
 }
 
@@ -119,10 +119,14 @@ impl SessionProxy {
         let tcp = TcpListener::bind(address).await.map_err(failed)?;
         let address = tcp.local_addr().map_err(failed)?;
         let observers = Observers(observers.into());
-        let (ports, opened) = TlsPorts::new(observers.clone());
-        let kind = |waiting: &PendingProxy| waiting.about.kind;
-        let shared = Arc::new(Shared {
-            tokens: Tokens::new(MAX_TOKENS, TOKEN_LIFETIME, kind, observers.clone()),
+        let (ports, opened) = SessionTlsPorts::new(observers.clone());
+        let shared = Arc::new(SessionProxyState {
+            tokens: Tokens::new(
+                MAX_TOKENS,
+                TOKEN_LIFETIME,
+                |waiting: &PendingProxy| waiting.about.kind,
+                observers.clone(),
+            ),
             ports,
             slots: Arc::new(Semaphore::new(max_sessions)),
             max_sessions,
@@ -139,15 +143,19 @@ impl SessionProxy {
         Ok((Self(shared), listener))
     }
 
-    fn verdict(&self, verdict: UrlOutcome) {
+    fn verdict(&self, verdict: UrlRewriteOutcome) {
         self.0.metrics.url(verdict);
     }
 
     /// Issues a URL of criscope.
-    fn issue(&self, upstream: Upstream, about: SessionInfo) -> Result<String, UrlOutcome> {
+    fn issue(
+        &self,
+        upstream: UpstreamTarget,
+        about: SessionInfo,
+    ) -> Result<String, UrlRewriteOutcome> {
         let shared = &self.0;
         if shared.closed.load(Ordering::Relaxed) {
-            return Err(UrlOutcome::Unavailable);
+            return Err(UrlRewriteOutcome::Unavailable);
         }
         // Expired tokens free their slots.
         shared.tokens.sweep();
@@ -156,15 +164,15 @@ impl SessionProxy {
         let waiting = PendingProxy {
             upstream,
             about,
-            slot: Arc::new(slot.map_err(|_| UrlOutcome::LimitReached)?),
+            slot: Arc::new(slot.map_err(|_| UrlRewriteOutcome::LimitReached)?),
         };
         if waiting.upstream.tls {
             return shared.ports.open(waiting);
         }
         match shared.tokens.issue(waiting) {
             Ok(path) => Ok(format!("http://{}{path}", shared.address)),
-            Err(NoToken::Full) => Err(UrlOutcome::LimitReached),
-            Err(NoToken::Random) => Err(UrlOutcome::Unavailable),
+            Err(NoToken::Full) => Err(UrlRewriteOutcome::LimitReached),
+            Err(NoToken::Random) => Err(UrlRewriteOutcome::Unavailable),
         }
     }
 }
@@ -173,8 +181,8 @@ impl SessionProxy {
 pub struct SessionProxyListener {
     tcp: TcpListener,
     /// The ports for sessions with TLS.
-    opened: mpsc::Receiver<TlsPort>,
-    shared: Arc<Shared>,
+    opened: mpsc::Receiver<SessionTlsPort>,
+    shared: Arc<SessionProxyState>,
 }
 
 impl fmt::Debug for SessionProxyListener {
@@ -186,9 +194,9 @@ impl fmt::Debug for SessionProxyListener {
 }
 
 /// When dropped, no more URLs are issued, however the listener ended.
-struct Closing(Arc<Shared>);
+struct ProxyClosingGuard(Arc<SessionProxyState>);
 
-impl Drop for Closing {
+impl Drop for ProxyClosingGuard {
     fn drop(&mut self) {
         self.0.closed.store(true, Ordering::Relaxed);
     }
@@ -203,9 +211,10 @@ impl SessionProxyListener {
     /// Serves until `stop` fires; then every session is ended.
     pub async fn serve(mut self, stop: CancellationToken) {
         let shared = self.shared;
-        let closing = Closing(Arc::clone(&shared));
+        let closing = ProxyClosingGuard(Arc::clone(&shared));
         // Sessions keep their slots; a client that has not presented a token is evicted for a new connection.
-        let limit = ConnectionLimit::new(shared.max_sessions + MORE_CONNECTIONS, Evict::Idle);
+        let limit =
+            ConnectionLimit::new(shared.max_sessions + MORE_CONNECTIONS, EvictionPolicy::Idle);
         let tasks = TaskTracker::new();
         let mut sweep = tokio::time::interval(SWEEP);
         loop {

@@ -12,13 +12,13 @@ use http_body_util::BodyExt as _;
 use tonic::Code;
 
 use super::url::UrlMessage;
-use crate::grpc::frame::{self, Head};
+use crate::grpc::frame::{self, FrameHeader};
 use crate::grpc::{Body, BoxError, Response};
 
 /// Largest response that is read. A URL has about a hundred bytes.
-const MAX_ANSWER: usize = 16 << 10;
+const MAX_RESPONSE_BYTES: usize = 16 << 10;
 
-/// A response as far as it was read.
+/// The part of a response that was read.
 pub(super) struct BufferedResponse {
     head: http::response::Parts,
     frames: VecDeque<Result<Frame<Bytes>, BoxError>>,
@@ -31,7 +31,7 @@ impl BufferedResponse {
         let (head, mut rest) = response.into_parts();
         let mut frames = VecDeque::new();
         let mut len = 0;
-        while len <= MAX_ANSWER && !rest.is_end_stream() {
+        while len <= MAX_RESPONSE_BYTES && !rest.is_end_stream() {
             let Some(frame) = rest.frame().await else {
                 break;
             };
@@ -77,14 +77,14 @@ impl BufferedResponse {
                 all.extend_from_slice(data);
             }
         }
-        let head = Head::read(&all).filter(|head| !head.compressed)?;
-        (all.len() == frame::HEADER.checked_add(head.len)?)
-            .then(|| Bytes::from(all).slice(frame::HEADER..))
+        let head = FrameHeader::read(&all).filter(|head| !head.compressed)?;
+        (all.len() == frame::HEADER_LENGTH.checked_add(head.len)?)
+            .then(|| Bytes::from(all).slice(frame::HEADER_LENGTH..))
     }
 
     /// The response as it arrived.
     pub(super) fn untouched(self) -> Response {
-        let body = Replay {
+        let body = ReplayedBody {
             frames: self.frames,
             rest: self.rest,
         };
@@ -103,12 +103,12 @@ impl BufferedResponse {
 }
 
 /// The bytes that were read, then the rest.
-struct Replay {
+struct ReplayedBody {
     frames: VecDeque<Result<Frame<Bytes>, BoxError>>,
     rest: Body,
 }
 
-impl HttpBody for Replay {
+impl HttpBody for ReplayedBody {
     type Data = Bytes;
     type Error = BoxError;
 

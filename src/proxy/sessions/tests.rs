@@ -19,11 +19,15 @@ impl Observer for Seen {
     }
 }
 
-fn issue(proxy: &SessionProxy, kind: SessionKind) -> Result<String, UrlOutcome> {
+fn issue(proxy: &SessionProxy, kind: SessionKind) -> Result<String, UrlRewriteOutcome> {
     issue_for(proxy, "http://127.0.0.1:1/exec/T", kind)
 }
 
-fn issue_for(proxy: &SessionProxy, url: &str, kind: SessionKind) -> Result<String, UrlOutcome> {
+fn issue_for(
+    proxy: &SessionProxy,
+    url: &str,
+    kind: SessionKind,
+) -> Result<String, UrlRewriteOutcome> {
     let about = SessionInfo {
         kind,
         id: "c".into(),
@@ -74,12 +78,12 @@ async fn sessions_beyond_the_limit_are_left_to_the_upstream() {
     // A token holds a slot, although its client has not connected yet.
     assert_eq!(
         issue(&one, SessionKind::Exec),
-        Err(UrlOutcome::LimitReached)
+        Err(UrlRewriteOutcome::LimitReached)
     );
     let waiting = one.0.tokens.take(&path(&first)).expect("it waits");
     assert_eq!(
         issue(&one, SessionKind::Exec),
-        Err(UrlOutcome::LimitReached)
+        Err(UrlRewriteOutcome::LimitReached)
     );
     drop(waiting);
     issue(&one, SessionKind::Exec).expect("room again");
@@ -92,7 +96,7 @@ async fn sessions_beyond_the_limit_are_left_to_the_upstream() {
     }
     assert_eq!(
         issue(&many, SessionKind::Exec),
-        Err(UrlOutcome::LimitReached)
+        Err(UrlRewriteOutcome::LimitReached)
     );
 }
 
@@ -106,7 +110,7 @@ async fn without_a_listener_there_is_no_url() {
     serving.await.expect("no panic");
     assert_eq!(
         issue(&proxy, SessionKind::Exec),
-        Err(UrlOutcome::Unavailable)
+        Err(UrlRewriteOutcome::Unavailable)
     );
 }
 
@@ -133,7 +137,7 @@ async fn a_port_closes_when_its_token_expires() {
     for _ in 0..tls::MAX_PORTS {
         tls(&proxy).expect("room");
     }
-    assert_eq!(tls(&proxy), Err(UrlOutcome::LimitReached));
+    assert_eq!(tls(&proxy), Err(UrlRewriteOutcome::LimitReached));
     let seen = seen.0.lock().expect("no panic").clone();
     assert_eq!(seen[..2], [TokenOutcome::Issued, TokenOutcome::Expired]);
     assert_eq!(seen.last(), Some(&TokenOutcome::Full));

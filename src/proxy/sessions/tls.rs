@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 use super::connection::{dial, ended, warn_refused};
 use super::copy::{FirstClosed, both};
 use super::exit_sniffer::{ExitReport, ExitSniffer};
-use super::metrics::{UpstreamAnswer, UrlOutcome};
-use super::{PendingProxy, Shared, TOKEN_LIFETIME};
+use super::metrics::{UpstreamAnswer, UrlRewriteOutcome};
+use super::{PendingProxy, SessionProxyState, TOKEN_LIFETIME};
 use crate::streaming::listener::ACCEPT_PAUSE;
 use cri_streaming::{HEAD_TIMEOUT, socket};
 use cri_streaming::{ObservedSession, SessionInfo};
@@ -32,25 +32,25 @@ const MAX_CONNECTIONS: usize = 4;
 /// The first byte of a TLS client: a handshake record (RFC 8446, section 5.1).
 const HANDSHAKE: u8 = 22;
 /// Shown in place of the protocol.
-const UNREAD: &str = "encrypted";
+const ENCRYPTED_PROTOCOL: &str = "encrypted";
 
 /// Opens ports, and passes them to the listener that serves them.
-pub(super) struct TlsPorts {
+pub(super) struct SessionTlsPorts {
     free: Arc<Semaphore>,
-    opened: mpsc::Sender<TlsPort>,
+    opened: mpsc::Sender<SessionTlsPort>,
     observers: Observers,
 }
 
 /// A port for one session.
-pub(super) struct TlsPort {
+pub(super) struct SessionTlsPort {
     tcp: TcpListener,
     waiting: PendingProxy,
     expires: Instant,
     _slot: OwnedSemaphorePermit,
 }
 
-impl TlsPorts {
-    pub(super) fn new(observers: Observers) -> (Self, mpsc::Receiver<TlsPort>) {
+impl SessionTlsPorts {
+    pub(super) fn new(observers: Observers) -> (Self, mpsc::Receiver<SessionTlsPort>) {
         let (opened, ports) = mpsc::channel(MAX_PORTS);
         let free = Arc::new(Semaphore::new(MAX_PORTS));
         let ours = Self {
@@ -65,15 +65,18 @@ impl TlsPorts {
     ///
     /// # Errors
     /// Too many ports, no free port at that address, or no listener that serves them.
-    pub(super) fn open(&self, waiting: PendingProxy) -> Result<String, UrlOutcome> {
+    pub(super) fn open(&self, waiting: PendingProxy) -> Result<String, UrlRewriteOutcome> {
         let Ok(slot) = Arc::clone(&self.free).try_acquire_owned() else {
             self.count(TokenOutcome::Full);
-            return Err(UrlOutcome::LimitReached);
+            return Err(UrlRewriteOutcome::LimitReached);
         };
-        let tcp = listen(waiting.upstream.address.ip()).map_err(|_| UrlOutcome::Unavailable)?;
-        let address = tcp.local_addr().map_err(|_| UrlOutcome::Unavailable)?;
+        let tcp =
+            listen(waiting.upstream.address.ip()).map_err(|_| UrlRewriteOutcome::Unavailable)?;
+        let address = tcp
+            .local_addr()
+            .map_err(|_| UrlRewriteOutcome::Unavailable)?;
         let url = format!("https://{address}{}", waiting.upstream.target);
-        let port = TlsPort {
+        let port = SessionTlsPort {
             tcp,
             waiting,
             expires: Instant::now() + TOKEN_LIFETIME,
@@ -81,7 +84,7 @@ impl TlsPorts {
         };
         self.opened
             .try_send(port)
-            .map_err(|_| UrlOutcome::Unavailable)?;
+            .map_err(|_| UrlRewriteOutcome::Unavailable)?;
         self.count(TokenOutcome::Issued);
         Ok(url)
     }
@@ -101,9 +104,9 @@ fn listen(ip: IpAddr) -> io::Result<TcpListener> {
     socket.listen(u32::try_from(MAX_CONNECTIONS).unwrap_or(u32::MAX))
 }
 
-impl TlsPort {
+impl SessionTlsPort {
     /// Accepts connections as long as the token lives; then runs until the last connection ends, or `stop` fires.
-    pub(super) async fn serve(self, shared: &Arc<Shared>, stop: &CancellationToken) {
+    pub(super) async fn serve(self, shared: &Arc<SessionProxyState>, stop: &CancellationToken) {
         let used = Arc::<AtomicBool>::default();
         let mut connections = JoinSet::new();
         loop {
@@ -156,7 +159,7 @@ async fn is_tls(client: &TcpStream, stop: &CancellationToken) -> bool {
 
 /// A connection from its first byte to its last. The call that requested it records its purpose.
 async fn session(
-    shared: &Shared,
+    shared: &SessionProxyState,
     mut client: TcpStream,
     upstream: SocketAddr,
     about: SessionInfo,
@@ -176,7 +179,8 @@ async fn session(
         return warn_refused(&about, None);
     };
     let kind = about.kind;
-    let session = ObservedSession::begin(about, Transport::Tls, UNREAD, &shared.observers);
+    let session =
+        ObservedSession::begin(about, Transport::Tls, ENCRYPTED_PROTOCOL, &shared.observers);
     let meter = session.meter();
     let mut blind = ExitSniffer::new(kind, Transport::Tls);
     let first = tokio::select! {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint};
 
-use super::metrics::UrlOutcome;
+use super::metrics::UrlRewriteOutcome;
 
 /// The field of the URL in `ExecResponse`, `AttachResponse` and `PortForwardResponse`.
 const URL: u32 = 1;
@@ -14,11 +14,11 @@ const MAX_URL: usize = 4096;
 
 /// Address and target of an upstream's session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Upstream {
+pub(super) struct UpstreamTarget {
     pub(super) address: SocketAddr,
     /// Path and query, as received. They hold the upstream's token, so they are never printed.
     pub(super) target: String,
-    /// Whether it is `https`.
+    /// True for `https`.
     pub(super) tls: bool,
 }
 
@@ -27,29 +27,31 @@ pub(super) struct Upstream {
 ///
 /// # Errors
 /// The reason why the URL is left unchanged.
-pub(super) fn parse(url: &str) -> Result<Upstream, UrlOutcome> {
+pub(super) fn parse(url: &str) -> Result<UpstreamTarget, UrlRewriteOutcome> {
     if url.len() > MAX_URL {
-        return Err(UrlOutcome::Unparsable);
+        return Err(UrlRewriteOutcome::Unparsable);
     }
     let (tls, rest) = match url.split_once("://") {
         Some(("http", rest)) => (false, rest),
         Some(("https", rest)) => (true, rest),
-        _ => return Err(UrlOutcome::Unparsable),
+        _ => return Err(UrlRewriteOutcome::Unparsable),
     };
-    let (authority, target) = rest.split_at(rest.find('/').ok_or(UrlOutcome::Unparsable)?);
-    // It becomes part of a request head.
+    let (authority, target) = rest.split_at(rest.find('/').ok_or(UrlRewriteOutcome::Unparsable)?);
+    // The target becomes part of a request head.
     if !target.bytes().all(|b| b.is_ascii_graphic()) || target.contains('#') {
-        return Err(UrlOutcome::Unparsable);
+        return Err(UrlRewriteOutcome::Unparsable);
     }
     // Host names are refused: the client might resolve them to another address.
-    let address: SocketAddr = authority.parse().map_err(|_| UrlOutcome::Unparsable)?;
+    let address: SocketAddr = authority
+        .parse()
+        .map_err(|_| UrlRewriteOutcome::Unparsable)?;
     if address.port() == 0 {
-        return Err(UrlOutcome::Unparsable);
+        return Err(UrlRewriteOutcome::Unparsable);
     }
     if !address.ip().is_loopback() {
-        return Err(UrlOutcome::NotLoopback);
+        return Err(UrlRewriteOutcome::NotLoopback);
     }
-    Ok(Upstream {
+    Ok(UpstreamTarget {
         address,
         target: target.to_owned(),
         tls,
@@ -130,32 +132,41 @@ mod tests {
         assert_eq!(url.address, "127.0.0.1:2".parse().expect("an address"));
         assert!(url.tls && url.target == "/exec/abc");
         for (url, why) in [
-            ("https://10.0.0.1:1/exec/a", UrlOutcome::NotLoopback),
-            ("https://localhost:1/exec/a", UrlOutcome::Unparsable),
-            ("https://127.0.0.1/exec/a", UrlOutcome::Unparsable),
-            ("http://10.0.0.1:1/exec/a", UrlOutcome::NotLoopback),
-            ("http://0.0.0.0:1/exec/a", UrlOutcome::NotLoopback),
-            ("http://localhost:1/exec/a", UrlOutcome::Unparsable),
-            ("http://127.0.0.1/exec/a", UrlOutcome::Unparsable),
-            ("http://127.0.0.1:0/exec/a", UrlOutcome::Unparsable),
-            ("http://user@127.0.0.1:1/exec/a", UrlOutcome::Unparsable),
-            ("http://127.0.0.1:1", UrlOutcome::Unparsable),
-            ("http://127.0.0.1:1?x=/", UrlOutcome::Unparsable),
-            ("http://127.0.0.1:1/exec/a b", UrlOutcome::Unparsable),
-            ("http://127.0.0.1:1/exec/a\r\nX: y", UrlOutcome::Unparsable),
-            ("http://127.0.0.1:1/exec/a#b", UrlOutcome::Unparsable),
-            ("http://127.0.0.1:1/exec/\u{e4}", UrlOutcome::Unparsable),
-            ("HTTP://127.0.0.1:1/exec/a", UrlOutcome::Unparsable),
-            ("unix:///run/x.sock", UrlOutcome::Unparsable),
-            ("/exec/a", UrlOutcome::Unparsable),
-            ("//127.0.0.1:1/exec/a", UrlOutcome::Unparsable),
-            ("://127.0.0.1:1/exec/a", UrlOutcome::Unparsable),
-            ("", UrlOutcome::Unparsable),
+            ("https://10.0.0.1:1/exec/a", UrlRewriteOutcome::NotLoopback),
+            ("https://localhost:1/exec/a", UrlRewriteOutcome::Unparsable),
+            ("https://127.0.0.1/exec/a", UrlRewriteOutcome::Unparsable),
+            ("http://10.0.0.1:1/exec/a", UrlRewriteOutcome::NotLoopback),
+            ("http://0.0.0.0:1/exec/a", UrlRewriteOutcome::NotLoopback),
+            ("http://localhost:1/exec/a", UrlRewriteOutcome::Unparsable),
+            ("http://127.0.0.1/exec/a", UrlRewriteOutcome::Unparsable),
+            ("http://127.0.0.1:0/exec/a", UrlRewriteOutcome::Unparsable),
+            (
+                "http://user@127.0.0.1:1/exec/a",
+                UrlRewriteOutcome::Unparsable,
+            ),
+            ("http://127.0.0.1:1", UrlRewriteOutcome::Unparsable),
+            ("http://127.0.0.1:1?x=/", UrlRewriteOutcome::Unparsable),
+            ("http://127.0.0.1:1/exec/a b", UrlRewriteOutcome::Unparsable),
+            (
+                "http://127.0.0.1:1/exec/a\r\nX: y",
+                UrlRewriteOutcome::Unparsable,
+            ),
+            ("http://127.0.0.1:1/exec/a#b", UrlRewriteOutcome::Unparsable),
+            (
+                "http://127.0.0.1:1/exec/\u{e4}",
+                UrlRewriteOutcome::Unparsable,
+            ),
+            ("HTTP://127.0.0.1:1/exec/a", UrlRewriteOutcome::Unparsable),
+            ("unix:///run/x.sock", UrlRewriteOutcome::Unparsable),
+            ("/exec/a", UrlRewriteOutcome::Unparsable),
+            ("//127.0.0.1:1/exec/a", UrlRewriteOutcome::Unparsable),
+            ("://127.0.0.1:1/exec/a", UrlRewriteOutcome::Unparsable),
+            ("", UrlRewriteOutcome::Unparsable),
         ] {
             assert_eq!(parse(url), Err(why), "{url}");
         }
         let long = format!("http://127.0.0.1:1/{}", "a".repeat(MAX_URL));
-        assert_eq!(parse(&long), Err(UrlOutcome::Unparsable));
+        assert_eq!(parse(&long), Err(UrlRewriteOutcome::Unparsable));
     }
 
     #[test]

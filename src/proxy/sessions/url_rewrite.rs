@@ -5,31 +5,31 @@ use std::sync::Arc;
 use prost::Message as _;
 
 use super::SessionProxy;
-use super::metrics::UrlOutcome;
+use super::metrics::UrlRewriteOutcome;
 use super::response::BufferedResponse;
 use super::url::{self, UrlMessage};
 use crate::call::Call;
 use crate::cri::{Method, v1};
-use crate::grpc::{Answering, BoxError, CriService, Handler, Request, Response};
+use crate::grpc::{BoxError, CallHandler, CriService, Request, Response, ResponseFuture};
 use crate::streaming::extensions;
 use cri_streaming::SessionInfo;
 use cri_streaming::SessionKind;
 
-/// See the module documentation. Other calls pass unchanged.
+/// Replaces the URLs of sessions by URLs of the session proxy. Other calls pass unchanged.
 #[derive(Clone, Debug)]
-pub(super) struct UrlRewrite {
+pub(super) struct UrlRewriteService {
     inner: CriService,
     proxy: SessionProxy,
 }
 
-impl UrlRewrite {
+impl UrlRewriteService {
     pub(super) fn new(inner: CriService, proxy: SessionProxy) -> Self {
         Self { inner, proxy }
     }
 }
 
-impl Handler for UrlRewrite {
-    fn answer(&self, request: Request) -> Answering {
+impl CallHandler for UrlRewriteService {
+    fn answer(&self, request: Request) -> ResponseFuture {
         let call = request.extensions().get::<Arc<Call>>();
         let session = call.and_then(|call| Some((kind(call.method)?, Arc::clone(call))));
         let answering = self.inner.answer(request);
@@ -62,11 +62,11 @@ async fn rewrite(
         Some(message) => issue(proxy, &message, kind, call).map(|url| (message, url)),
         // An error response carries no URL.
         None if answer.is_error() => return Ok(answer.untouched()),
-        None => Err(UrlOutcome::Unread),
+        None => Err(UrlRewriteOutcome::Unread),
     };
     match ours {
         Ok((message, url)) => {
-            proxy.verdict(UrlOutcome::Proxied);
+            proxy.verdict(UrlRewriteOutcome::Proxied);
             Ok(answer.with(&message, &url))
         }
         Err(verdict) => {
@@ -82,9 +82,9 @@ fn issue(
     message: &UrlMessage<'_>,
     kind: SessionKind,
     call: Arc<Call>,
-) -> Result<String, UrlOutcome> {
+) -> Result<String, UrlRewriteOutcome> {
     let upstream = url::parse(message.url)?;
-    let about = about(kind, call).ok_or(UrlOutcome::Unread)?;
+    let about = about(kind, call).ok_or(UrlRewriteOutcome::Unread)?;
     proxy.issue(upstream, about)
 }
 

@@ -13,6 +13,8 @@ use criscope_linux::namespace::Kind;
 use criscope_linux::rootfs::{self, IdMapped, MountRequest, Rootfs, VolumeLimits};
 
 use super::image_volumes::{VolumeRequest, volume_places};
+use super::volumes::error_of_image;
+use super::working_directory::check_working_directory;
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::failpoint::{Failpoint, failpoint};
@@ -70,7 +72,8 @@ impl Assembly {
                     label: self.file_label(record),
                     ids: self.ids()?,
                 })?;
-                rootfs::check_kernel_dirs(&root)?;
+                let checked = rootfs::check_kernel_dirs(&root);
+                checked.map_err(|error| error_of_image(&record.image_name, error))?;
                 let image_mounts = self.mount_volumes(dir, record)?;
                 Ok::<_, Error>((root, image_mounts, self.mount_mapped(dir, record)?))
             })?;
@@ -147,6 +150,7 @@ impl Assembly {
         if let Some(filters) = &handler.filters {
             filters.fill(&mut built.spec);
         }
+        check_working_directory(&built.spec, root, record)?;
         for action in &built.actions {
             act(action)?;
         }
@@ -187,6 +191,7 @@ impl Assembly {
         let mut node = self.live.settings.node.clone();
         node.recursive_read_only = handler.recursive_read_only;
         let image = ImageConfig {
+            name: record.image_name.clone(),
             entrypoint: self.image.entrypoint.clone(),
             cmd: self.image.cmd.clone(),
             env: self.image.env.clone(),

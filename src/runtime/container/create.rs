@@ -7,13 +7,14 @@ use criscope_nri::api::Event;
 use super::super::sandbox::teardown::blocking;
 use super::bundle::{Assembled, Assembly};
 use super::pod_config;
+use super::stop_signal::StopSignal;
 use super::volumes::{VolumeImage, find_volumes, hold_volumes, volume_limits};
 use crate::cri::v1::{self, ContainerEventType, CreateContainerRequest};
 use crate::runtime::call_context::CallContext;
 use crate::runtime::error::{Error, Result, What, shown};
 use crate::runtime::failpoint::{Failpoint, failpoint};
 use crate::runtime::singleflight::fingerprint;
-use crate::runtime::steps::in_scope;
+use crate::runtime::steps::{self, in_scope};
 use crate::runtime::store::record::{VERSION, container_name};
 use crate::runtime::store::{Container, ContainerRecord, ContainerState, Sandbox, disk};
 use crate::runtime::{Runtime, id, validate};
@@ -67,9 +68,14 @@ impl Runtime {
         let image = &found.image;
         let layers = images.layers(image.id.as_str())?;
         let volumes = hold_volumes(&images, volumes)?;
+        let stop_signal = StopSignal::choose(&config, &image.config.stop_signal)?;
         let id = id::new_id()?;
         let reservation = self.store.container_names.reserve(&name, &id)?;
         config.image.get_or_insert_default();
+        let image_name = name_of(&images, &found, config.image.as_ref());
+        if let Some(text) = &stop_signal.remark {
+            steps::remark(&image_name, text);
+        }
         let record = ContainerRecord {
             version: VERSION,
             id: id.clone(),
@@ -77,13 +83,13 @@ impl Runtime {
             state: ContainerState::Making,
             image_id: image.id.to_string(),
             image_ref: reference(image),
-            image_name: name_of(&images, &found, config.image.as_ref()),
+            image_name,
             image_volumes: volumes.records,
             layers: layers.ids().to_vec(),
             handler: sandbox.record().handler.clone(),
             created_at: id::now(),
             log: log_path(&sandbox.record().config, &config),
-            stop_signal: stop_signal(&config, &image.config.stop_signal)?,
+            stop_signal: stop_signal.number,
             resources: requested_resources(&config),
             config,
             ..ContainerRecord::default()
@@ -241,113 +247,4 @@ fn requested_resources(config: &v1::ContainerConfig) -> v1::LinuxContainerResour
     linux
         .and_then(|linux| linux.resources.clone())
         .unwrap_or_default()
-}
-
-/// The stop signal of a container: the request's, else the image's, else SIGTERM.
-fn stop_signal(config: &v1::ContainerConfig, image: &str) -> Result<i32> {
-    match v1::Signal::try_from(config.stop_signal) {
-        Ok(v1::Signal::RuntimeDefault) => {}
-        Ok(signal) => return parse_signal(signal.as_str_name()),
-        Err(_) => {
-            let number = config.stop_signal;
-            return Err(Error::invalid(format!("unknown signal {number}")));
-        }
-    }
-    match image {
-        "" => Ok(nix::sys::signal::Signal::SIGTERM as i32),
-        name => parse_signal(name),
-    }
-}
-
-/// Parses a signal in any notation found in images: `SIGQUIT`, `QUIT`, `3`, `SIGRTMIN+3`.
-pub(super) fn parse_signal(text: &str) -> Result<i32> {
-    /// The first real-time signal that glibc and musl leave to programs; the kernel's first one is 32.
-    const RTMIN: i32 = 34;
-    const RTMAX: i32 = 64;
-    let unknown = || Error::invalid(format!("unknown signal {text:?}"));
-    if let Ok(number) = text.parse::<i32>() {
-        return (1..=RTMAX)
-            .contains(&number)
-            .then_some(number)
-            .ok_or_else(unknown);
-    }
-    let upper = text.to_ascii_uppercase();
-    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
-    let offset = |rest: &str| match rest {
-        "" => Some(0),
-        rest => rest
-            .trim_start_matches(['+', '-', 'P', 'M', 'L', 'I', 'N', 'U', 'S'])
-            .parse::<i32>()
-            .ok(),
-    };
-    let number = if let Some(rest) = name.strip_prefix("RTMIN") {
-        offset(rest).map(|offset| RTMIN + offset)
-    } else if let Some(rest) = name.strip_prefix("RTMAX") {
-        offset(rest).map(|offset| RTMAX - offset)
-    } else {
-        // Synonyms (signal(7)).
-        let name = match name {
-            "CLD" => "CHLD",
-            "POLL" => "IO",
-            "IOT" => "ABRT",
-            "UNUSED" => "SYS",
-            name => name,
-        };
-        let named: std::result::Result<nix::sys::signal::Signal, _> = format!("SIG{name}").parse();
-        return named.map(|signal| signal as i32).map_err(|_| unknown());
-    };
-    number
-        .filter(|number| (RTMIN..=RTMAX).contains(number))
-        .ok_or_else(unknown)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn signals_are_parsed_in_every_notation() {
-        for (text, number) in [
-            ("SIGTERM", Some(15)),
-            ("sigquit", Some(3)),
-            ("KILL", Some(9)),
-            ("37", Some(37)),
-            ("SIGRTMIN+3", Some(37)),
-            ("SIGRTMIN", Some(34)),
-            ("SIGRTMINPLUS3", Some(37)),
-            ("SIGRTMAXMINUS2", Some(62)),
-            ("RTMAX-1", Some(63)),
-            ("0", None),
-            ("65", None),
-            ("SIGNOTHING", None),
-            ("SIGRTMIN+99", None),
-        ] {
-            assert_eq!(parse_signal(text).ok(), number, "{text}");
-        }
-    }
-
-    #[test]
-    fn every_signal_of_the_cri_is_parsed() {
-        for number in 1..=65 {
-            if let Ok(signal) = v1::Signal::try_from(number) {
-                let name = signal.as_str_name();
-                assert!(parse_signal(name).is_ok(), "{name}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_requested_stop_signal_overrides_that_of_the_image() {
-        let config = |signal: v1::Signal| v1::ContainerConfig {
-            stop_signal: signal as i32,
-            ..Default::default()
-        };
-        let none = config(v1::Signal::RuntimeDefault);
-        assert_eq!(stop_signal(&none, "").expect("valid"), 15);
-        assert_eq!(stop_signal(&none, "SIGINT").expect("valid"), 2);
-        assert_eq!(
-            stop_signal(&config(v1::Signal::Sigusr1), "SIGINT").expect("valid"),
-            10
-        );
-    }
 }

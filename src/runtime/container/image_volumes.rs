@@ -3,15 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use criscope_linux::rootfs::{ContainerView, lexical};
+use criscope_linux::rootfs::{ContainerView, kernel_dir, lexical};
 
 use crate::cri::v1::Mount;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::oci::spec::SandboxFacts;
-
-/// The directories of the kernel's file systems. With files of an image in their place, nothing that the OCI runtime hides or
-/// makes read-only there, and no label that it writes there, would have an effect.
-const KERNEL_DIRECTORIES: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 /// An image's volumes, and all that decides about their places.
 pub(super) struct VolumeRequest<'a> {
@@ -27,32 +23,14 @@ pub(super) struct VolumeRequest<'a> {
     pub(super) sandbox: &'a SandboxFacts,
 }
 
-/// Refuses an image in which a directory of the kernel is a link: the kernel's files would be mounted where it leads, and a volume
-/// there could hide them.
-fn check_kernel_directories(request: &VolumeRequest<'_>, view: &ContainerView) -> Result<()> {
-    for directory in KERNEL_DIRECTORIES {
-        let place = view.resolve(directory)?;
-        if place != Path::new(directory) {
-            return Err(Error::invalid(format!(
-                "{directory} of image {:?} is a link to {}: it must be a directory, or not exist",
-                request.image,
-                place.display()
-            )));
-        }
-    }
-    Ok(())
-}
-
 /// Returns the container paths of an image's volumes, without links: a link of the image cannot lead a mount elsewhere later. Volumes
 /// that a mount of the request, or a file of the pod, replaces are left out.
 ///
 /// # Errors
 /// [`Error::Invalid`], with the image and the path, for a volume in the place of the root or of a kernel directory, or below
-/// one, unless the request mounts something there itself; for a mount of the request that links of the image lead to `/proc`; and
-/// for an image in which a kernel directory is a link.
+/// one, unless the request mounts something there itself; and for a mount of the request that links of the image lead to `/proc`.
 pub(super) fn volume_places(request: &VolumeRequest<'_>) -> Result<BTreeSet<String>> {
     let mut view = ContainerView::new(request.root)?;
-    check_kernel_directories(request, &view)?;
     let covered = mount_places(request, &mut view)?;
     let mut places = BTreeSet::new();
     for volume in request.volumes {
@@ -60,7 +38,7 @@ pub(super) fn volume_places(request: &VolumeRequest<'_>) -> Result<BTreeSet<Stri
         if covered.contains(&place) {
             continue;
         }
-        if let Some(kernel) = kernel_directory(&place) {
+        if let Some(kernel) = kernel_dir(&place) {
             // Hidden by a mount of the pod in place of the kernel's directory, or in it.
             let is_hidden = |mount: &PathBuf| mount.starts_with(kernel) && place.starts_with(mount);
             if covered.iter().any(is_hidden) {
@@ -121,11 +99,6 @@ fn mount_places(request: &VolumeRequest<'_>, view: &mut ContainerView) -> Result
         places.push(place);
     }
     Ok(places)
-}
-
-fn kernel_directory(place: &Path) -> Option<&'static str> {
-    let mut all = KERNEL_DIRECTORIES.into_iter();
-    all.find(|directory| place.starts_with(directory))
 }
 
 #[cfg(test)]
@@ -265,16 +238,6 @@ mod tests {
         // The pod itself says so, or it is another directory.
         for path in ["/proc", "/proc/cpuinfo", "/sys/fs/x", "/d/shm"] {
             Case::new().mount(path).places(&[]).expect(path);
-        }
-    }
-
-    #[test]
-    fn directories_of_the_kernel_are_no_links() {
-        for directory in ["proc", "sys", "dev"] {
-            let case = Case::new();
-            symlink("real", case.dir.path().join("root").join(directory)).expect("a link");
-            let error = case.places(&["/real"]).expect_err(directory);
-            assert!(error.to_string().contains("/real"), "{error}");
         }
     }
 }

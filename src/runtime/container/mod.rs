@@ -17,9 +17,11 @@ mod remove;
 mod start;
 mod status;
 mod stop;
+mod stop_signal;
 mod update;
 mod volumes;
 pub(super) mod watch;
+mod working_directory;
 
 pub(super) use self::bundle::{SPEC, write_private};
 pub(super) use self::exec_sync::{ExecKind, Running, kill_exec};

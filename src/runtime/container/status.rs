@@ -113,9 +113,8 @@ fn mounts(record: &ContainerRecord) -> Vec<v1::Mount> {
 fn signal_of(record: &ContainerRecord) -> v1::Signal {
     let named = (1..=65).filter_map(|number| v1::Signal::try_from(number).ok());
     let wanted = record.stop_signal;
-    let mut same = named.filter(|signal| {
-        super::create::parse_signal(signal.as_str_name()).is_ok_and(|number| number == wanted)
-    });
+    let mut same =
+        named.filter(|signal| super::stop_signal::parse(signal.as_str_name()) == Some(wanted));
     same.next().unwrap_or(v1::Signal::RuntimeDefault)
 }
 

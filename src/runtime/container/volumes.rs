@@ -186,14 +186,20 @@ impl Assembly {
         record: &ContainerRecord,
     ) -> Result<BTreeMap<String, PathBuf>> {
         let copied = rootfs::prepare_volumes(root, volumes, dir, &self.volume_limits);
-        copied.map_err(|error| match error {
-            rootfs::Error::TooManyVolumes { .. }
-            | rootfs::Error::OverBudget { .. }
-            | rootfs::Error::NoSpace { .. } => {
-                Error::Exhausted(format!("image {}: {error}", record.image_name))
-            }
-            error => error.into(),
-        })
+        copied.map_err(|error| error_of_image(&record.image_name, error))
+    }
+}
+
+/// Adds the name of the image to an error about its files.
+pub(super) fn error_of_image(image: &str, error: rootfs::Error) -> Error {
+    match error {
+        rootfs::Error::TooManyVolumes { .. }
+        | rootfs::Error::OverBudget { .. }
+        | rootfs::Error::NoSpace { .. } => Error::Exhausted(format!("image {image}: {error}")),
+        rootfs::Error::Kind { .. } | rootfs::Error::Invalid(_) => {
+            Error::invalid(format!("image {image}: {error}"))
+        }
+        error => error.into(),
     }
 }
 

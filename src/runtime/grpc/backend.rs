@@ -18,7 +18,7 @@ use crate::call::steps::RuntimeSteps;
 use crate::cri::v1::image_service_server::ImageServiceServer;
 use crate::cri::v1::runtime_service_server::RuntimeServiceServer;
 use crate::grpc::status::Status;
-use crate::grpc::{Answering, Body, BoxError, Handler, Request, frame};
+use crate::grpc::{Body, BoxError, CallHandler, Request, ResponseFuture, frame};
 use crate::runtime::Runtime;
 use crate::runtime::call_context::CallContext;
 use crate::runtime::steps::in_call;
@@ -53,8 +53,8 @@ impl Builtin {
     }
 }
 
-impl Handler for Builtin {
-    fn answer(&self, mut request: Request) -> Answering {
+impl CallHandler for Builtin {
+    fn answer(&self, mut request: Request) -> ResponseFuture {
         let gone = CancellationToken::new();
         let waits = gone.clone().drop_guard();
         let deadline = frame::timeout(request.headers()).map(|left| Instant::now() + left);

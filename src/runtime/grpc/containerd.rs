@@ -12,7 +12,7 @@ use tower::service_fn;
 
 use crate::grpc::frame;
 use crate::grpc::status::Status;
-use crate::grpc::{Answering, Body, BoxError, Handler, Request, Response};
+use crate::grpc::{Body, BoxError, CallHandler, Request, Response, ResponseFuture};
 use crate::runtime::containerd::NAMESPACE;
 use crate::runtime::containerd::messages::{GetContainer, GetTask, GotContainer, GotTask, Version};
 use crate::runtime::error::{Error, What};
@@ -91,8 +91,8 @@ impl Containerd {
     }
 }
 
-impl Handler for Containerd {
-    fn answer(&self, request: Request) -> Answering {
+impl CallHandler for Containerd {
+    fn answer(&self, request: Request) -> ResponseFuture {
         // Not on the thread of the request path.
         let work = self.threads.spawn(self.clone().serve(request));
         Box::pin(async move {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use criscope_image::{Verdict, Verifier};
 
+use super::rate_limits::RateLimits;
 use super::{
     CONTAINERD_METHODS, CONTAINERD_RESULTS, NRI_METHODS, NRI_RESULTS, OTHER_PLUGINS, PLUGIN_VERBS,
     PLUGINS, RUNTIME_CNI_PLUGIN, RUNTIME_CONTAINERD_REQUESTS, RUNTIME_EVENTS_DROPPED,
@@ -36,6 +37,7 @@ pub struct RuntimeWork {
     nri_requests: Counters<2>,
     nri_closed: Counters<1>,
     containerd_requests: Counters<2>,
+    rate_limits: RateLimits,
 }
 
 /// How a shim was lost before its pod was stopped, in the order of the metric's label values.
@@ -80,6 +82,7 @@ impl RuntimeWork {
             nri_requests: registry.counters(&RUNTIME_NRI_REQUESTS)?,
             nri_closed: registry.counters(&RUNTIME_NRI_CLOSED)?,
             containerd_requests: registry.counters(&RUNTIME_CONTAINERD_REQUESTS)?,
+            rate_limits: RateLimits::new(registry)?,
         };
         for how in 0..2 {
             let _ = work.shims_lost.at([how]);
@@ -109,6 +112,11 @@ impl RuntimeWork {
             let _ = work.pulls.at([outcome as usize]);
         }
         Ok(work)
+    }
+
+    /// The limits of requests that registries tell.
+    pub fn rate_limits(&self) -> &RateLimits {
+        &self.rate_limits
     }
 
     /// Records a shim that was lost before its pod was stopped.

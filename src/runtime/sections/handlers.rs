@@ -4,14 +4,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{Runtime, programs, shim_type};
-use crate::settings::value::{Count, DirPath, FilePath, List, Maybe, Span, Switch, Text, secs};
-use crate::settings::{Hint, InEffect, Problem, Reader, Schema, Scope, Section, settings};
+use crate::settings::value::{
+    BooleanValue, BoundedDuration, BoundedNumber, DirectoryPath, FilePath, ListOf, OptionalValue,
+    VisibleText, secs,
+};
+use crate::settings::{
+    ConfigProblem, EffectiveSettings, SettingsReader, SettingsSchema, SettingsSection, TableScope,
+    ValueSuggestion, settings,
+};
 
 /// The handler that is the default if it exists.
 const RUNC: &str = "runc";
 
-const ANNOTATIONS: List<Text> = List {
-    of: Text,
+const ANNOTATIONS: ListOf<VisibleText> = ListOf {
+    of: VisibleText,
     words: "an array of annotation keys, of which `*` may end each",
 };
 
@@ -23,46 +29,46 @@ settings! {
     pub struct Handler in "runtime.handlers.NAME" named name {
         /// The shim of containerd that runs the pods of this handler; no containerd is needed. As in containerd's configuration:
         /// `io.containerd.kata.v2` is the program `containerd-shim-kata-v2` on `PATH`, and an absolute path is the program itself.
-        runtime_type: Option<String> = None, Maybe(Text), or "none: an OCI runtime" like "\"io.containerd.kata.v2\"" => live;
+        runtime_type: Option<String> = None, OptionalValue(VisibleText), or "none: an OCI runtime" like "\"io.containerd.kata.v2\"" => live;
         /// The configuration file of that shim (`ConfigPath` in containerd's configuration), if it is not runc's.
-        config_path: Option<PathBuf> = None, Maybe(FilePath),
+        config_path: Option<PathBuf> = None, OptionalValue(FilePath),
             or "that of the shim" like "\"/etc/kata-containers/configuration.toml\"" => live;
         /// The type of that file (`TypeUrl`), for shims that ask for it.
-        type_url: Option<String> = None, Maybe(Text), or "none" like "\"io.containerd.runsc.v1.options\"" => live;
+        type_url: Option<String> = None, OptionalValue(VisibleText), or "none" like "\"io.containerd.runsc.v1.options\"" => live;
         /// The OCI runtime. With runc's shim it is the program that the shim calls (`BinaryName`).
-        path: Option<PathBuf> = None, Maybe(FilePath),
+        path: Option<PathBuf> = None, OptionalValue(FilePath),
             or "the program called NAME on `PATH`" like "\"/usr/sbin/runc\"" => live;
         /// Global options of the OCI runtime, before its verb: `["--debug"]`.
-        options: Vec<String> = Vec::new(), List { of: Text, words: "an array of strings" } => live;
+        options: Vec<String> = Vec::new(), ListOf { of: VisibleText, words: "an array of strings" } => live;
         /// The directory for its state (`--root`). No other runtime of the node may use the same.
-        root: Option<PathBuf> = None, Maybe(DirPath), or "`oci/NAME` below `runtime.state`" like "\"/run/runc\"" => live;
+        root: Option<PathBuf> = None, OptionalValue(DirectoryPath), or "`oci/NAME` below `runtime.state`" like "\"/run/runc\"" => live;
         /// Whether it is called with `--systemd-cgroup`. Set it for a runtime without this option.
-        systemd_cgroup: Option<bool> = None, Maybe(Switch), or "as `runtime.cgroup_driver` says" like "false" => live;
+        systemd_cgroup: Option<bool> = None, OptionalValue(BooleanValue), or "as `runtime.cgroup_driver` says" like "false" => live;
         /// Does not pivot the root: for nodes that run from a RAM disk.
-        no_pivot: bool = false, Switch => live;
+        no_pivot: bool = false, BooleanValue => live;
         /// Creates no session keyring for each container.
-        no_new_keyring: bool = false, Switch => live;
-        /// Annotations of pods that are passed to the OCI runtime. Those that reach the node (`run.oci.`, `krun.`,
-        /// `org.systemd.property.`, `org.criu.`, `dev.gvisor.`, `io.katacontainers.`) need a key that spells out that much
-        /// of them before its `*`.
+        no_new_keyring: bool = false, BooleanValue => live;
+        /// Annotations of pods that are passed to the OCI runtime. Those that reach the node or other pods (`run.oci.`, `krun.`,
+        /// `org.systemd.property.`, `org.criu.`, `dev.gvisor.`, `io.katacontainers.`, `io.kubernetes.cri-o.`,
+        /// `io.kubernetes.docker.`, `io.kubernetes.sandbox.`) need a key that spells out that much of them before its `*`.
         pod_annotations: Vec<String> = Vec::new(), ANNOTATIONS => live;
         /// The same for annotations of containers, which device plugins set.
         container_annotations: Vec<String> = Vec::new(), ANNOTATIONS => live;
         /// Gives privileged containers no devices of the host: for runtimes that start a virtual machine.
-        privileged_without_host_devices: bool = false, Switch => live;
+        privileged_without_host_devices: bool = false, BooleanValue => live;
         /// Still allows such a container all devices that it creates itself. Only with `privileged_without_host_devices`.
-        privileged_without_host_devices_all_devices_allowed: bool = false, Switch => live;
+        privileged_without_host_devices_all_devices_allowed: bool = false, BooleanValue => live;
         /// Mounts `/sys/fs/cgroup` read-write in containers that are not privileged, so that a container can have cgroups of its
         /// own below its cgroup, as systemd and container runtimes in containers need. Only with cgroup v2. Its limits stay out of
         /// its reach only where the node mounts cgroups with `nsdelegate`, as systemd does.
-        cgroup_writable: bool = false, Switch => live;
+        cgroup_writable: bool = false, BooleanValue => live;
         /// The directory with the networks of its pods.
-        cni_conf_dir: Option<PathBuf> = None, Maybe(DirPath), or "that of `runtime.cni`" like "\"/etc/cni/net.d\"" => live;
+        cni_conf_dir: Option<PathBuf> = None, OptionalValue(DirectoryPath), or "that of `runtime.cni`" like "\"/etc/cni/net.d\"" => live;
         /// How many of them a pod is attached to; 0 means all.
-        cni_max_conf_num: Option<usize> = None, Maybe(Count::between(0, 64)), or "that of `runtime.cni`" like "1" => live;
+        cni_max_conf_num: Option<usize> = None, OptionalValue(BoundedNumber::between(0, 64)), or "that of `runtime.cni`" like "1" => live;
         /// How long one call of the OCI runtime may take before it is killed. Virtual machines may need more; the kubelet
         /// waits two minutes (`runtimeRequestTimeout`).
-        timeout: Duration = secs(60), Span::between(secs(1), secs(600)) => live;
+        timeout: Duration = secs(60), BoundedDuration::between(secs(1), secs(600)) => live;
     }
 }
 
@@ -117,11 +123,11 @@ impl Handler {
 
     /// A handler with defaults only.
     pub(super) fn defaults(name: &str) -> Self {
-        Self::read(&mut Reader::empty(), name.to_owned())
+        Self::read(&mut SettingsReader::empty(), name.to_owned())
     }
 }
 
-pub(super) fn read(reader: &mut Reader<'_>) -> Vec<Handler> {
+pub(super) fn read(reader: &mut SettingsReader<'_>) -> Vec<Handler> {
     let mut handlers = Vec::new();
     for (name, scope) in reader.tables("runtime.handlers") {
         let handler = Handler::read_at(reader, &scope, name);
@@ -131,7 +137,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Vec<Handler> {
         {
             let needed = Handler::privileged_without_host_devices.name;
             let problem = format!("has no effect without {needed} = true");
-            reader.fail_at(&scope, key, Problem::Conflict(problem));
+            reader.fail_at(&scope, key, ConfigProblem::Conflict(problem));
         }
         shim_type::check(reader, &scope, &handler);
         handlers.push(handler);
@@ -145,23 +151,23 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Vec<Handler> {
 pub struct UsualBesides(pub bool);
 
 impl UsualBesides {
-    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+    pub(super) fn read(reader: &mut SettingsReader<'_>) -> Self {
         let tables = reader.tables("runtime.handlers");
         Self(tables.iter().all(|(_, scope)| reader.is_dropped_in(scope)))
     }
 }
 
-impl Section for UsualBesides {
+impl SettingsSection for UsualBesides {
     const PATH: &'static str = "";
     const ABOUT: &'static str = "";
 
-    fn describe(_: &mut Schema) {}
+    fn describe(_: &mut SettingsSchema) {}
 
     fn path(&self, _: usize) -> String {
         String::new()
     }
 
-    fn list(&self, _: &str, _: &mut InEffect) {}
+    fn list(&self, _: &str, _: &mut EffectiveSettings) {}
 
     fn reload(&mut self, new: &Self) {
         *self = *new;
@@ -169,7 +175,11 @@ impl Section for UsualBesides {
 }
 
 /// `default_handler` must be one of the handlers, and is required with several of which none is `runc`.
-pub(super) fn check_default(reader: &mut Reader<'_>, scope: &Scope<'_>, runtime: &Runtime) {
+pub(super) fn check_default(
+    reader: &mut SettingsReader<'_>,
+    scope: &TableScope<'_>,
+    runtime: &Runtime,
+) {
     let key = &Runtime::default_handler;
     let handlers = runtime.handlers.iter();
     let mut names: Vec<_> = handlers.map(|handler| handler.name.as_str()).collect();
@@ -181,7 +191,7 @@ pub(super) fn check_default(reader: &mut Reader<'_>, scope: &Scope<'_>, runtime:
             if names.contains(&name.as_str()) {
                 return;
             }
-            let hint = Hint::among(name, &names);
+            let hint = ValueSuggestion::among(name, &names);
             format!("there is no handler {name:?}; {hint}")
         }
         None if names.len() > 1
@@ -197,7 +207,7 @@ pub(super) fn check_default(reader: &mut Reader<'_>, scope: &Scope<'_>, runtime:
         }
         None => return,
     };
-    reader.fail_at(scope, key, Problem::Conflict(problem));
+    reader.fail_at(scope, key, ConfigProblem::Conflict(problem));
 }
 
 /// The default among configured handlers if `default_handler` is not set.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::settings::settings;
-use crate::settings::value::{DirPath, SocketPath, Span, Switch, secs};
+use crate::settings::value::{BooleanValue, BoundedDuration, DirectoryPath, SocketPath, secs};
 
 settings! {
     /// Plugins of the Node Resource Interface (NRI), which learn of the life of pods and containers and adjust containers
@@ -12,19 +12,19 @@ settings! {
     pub struct Nri in "runtime.nri" {
         /// Starts the plugins that are installed, and lets others connect. A plugin can give any container anything of the
         /// host, hooks that run as root included.
-        enable: bool = false, Switch;
+        enable: bool = false, BooleanValue;
         /// The socket that plugins connect to, for root only.
         socket_path: PathBuf = "/var/run/nri/nri.sock".into(), SocketPath;
         /// Starts only the plugins that are installed.
-        disable_connections: bool = false, Switch;
+        disable_connections: bool = false, BooleanValue;
         /// The directory with plugins that are started, named `NN-name`.
-        plugin_path: PathBuf = "/opt/nri/plugins".into(), DirPath;
+        plugin_path: PathBuf = "/opt/nri/plugins".into(), DirectoryPath;
         /// The directory with their configurations, `NN-name.conf` or `name.conf`.
-        plugin_config_path: PathBuf = "/etc/nri/conf.d".into(), DirPath;
+        plugin_config_path: PathBuf = "/etc/nri/conf.d".into(), DirectoryPath;
         /// How long a plugin may take to register after it has connected.
-        plugin_registration_timeout: Duration = secs(5), Span::between(secs(1), secs(60));
+        plugin_registration_timeout: Duration = secs(5), BoundedDuration::between(secs(1), secs(60));
         /// How long a plugin may take for each request. One that takes longer is disconnected, and the pod goes on without
         /// it.
-        plugin_request_timeout: Duration = secs(2), Span::between(secs(1), secs(60));
+        plugin_request_timeout: Duration = secs(2), BoundedDuration::between(secs(1), secs(60));
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Handler;
-use crate::settings::{Key, Problem, Reader, Scope};
+use crate::settings::{ConfigProblem, SettingKey, SettingsReader, TableScope};
 
 /// The beginning of the names of all such programs.
 const PREFIX: &str = "containerd-shim-";
@@ -79,7 +79,7 @@ fn is_runc(shim: &Path) -> bool {
 }
 
 /// Checks the keys that depend on the runtime type.
-pub(super) fn check(reader: &mut Reader<'_>, scope: &Scope<'_>, handler: &Handler) {
+pub(super) fn check(reader: &mut SettingsReader<'_>, scope: &TableScope<'_>, handler: &Handler) {
     let Some(runtime_type) = &handler.runtime_type else {
         let without = "has no effect without runtime_type";
         refuse(reader, scope, &Handler::config_path, without);
@@ -88,14 +88,19 @@ pub(super) fn check(reader: &mut Reader<'_>, scope: &Scope<'_>, handler: &Handle
     };
     if program(runtime_type).is_none() {
         let problem = "neither a type such as \"io.containerd.kata.v2\" nor an absolute path";
-        let problem = Problem::Conflict(problem.to_owned());
+        let problem = ConfigProblem::Conflict(problem.to_owned());
         reader.fail_at(scope, &Handler::runtime_type, problem);
     }
 }
 
-fn refuse<T>(reader: &mut Reader<'_>, scope: &Scope<'_>, key: &Key<T>, why: &str) {
+fn refuse<T>(
+    reader: &mut SettingsReader<'_>,
+    scope: &TableScope<'_>,
+    key: &SettingKey<T>,
+    why: &str,
+) {
     if scope.has(key) {
-        reader.fail_at(scope, key, Problem::Conflict(why.to_owned()));
+        reader.fail_at(scope, key, ConfigProblem::Conflict(why.to_owned()));
     }
 }
 

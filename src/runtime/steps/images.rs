@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use criscope_image::{ActiveStep, Error, Observer, Outcome, Steps, Verdict, Verifier};
+use criscope_image::{ActiveStep, Error, Observer, Outcome, RateLimit, Steps, Verdict, Verifier};
 
-use super::{Current, Step, StepRecorder, current};
+use super::{Current, Step, StepRecorder, current, remark_within, server_remark_within};
 use crate::call::steps::{RuntimeStep, StepOutcome};
+use crate::cri::redact;
 use crate::runtime::error::shown;
 
 impl Observer for StepRecorder {
@@ -32,10 +33,20 @@ impl Observer for StepRecorder {
         }
     }
 
+    fn rate_limit(&self, registry: &str, limit: &RateLimit) {
+        if let Some(metrics) = self.metrics() {
+            metrics.rate_limits().set(registry, limit);
+        }
+    }
+
     fn bytes_fetched(&self, bytes: u64) {
         if let Some(metrics) = self.metrics() {
             metrics.pulled(bytes);
         }
+    }
+
+    fn server_words(&self, words: String) -> String {
+        redact::server_words(&words).into()
     }
 
     fn error_text(&self, error: &Error) -> Box<str> {
@@ -62,6 +73,14 @@ impl Steps for Within {
             criscope_image::Step::Record => RuntimeStep::ImageRecord,
         };
         Box::new(self.recorder.begin_within(what, name, self.within.clone()))
+    }
+
+    fn remark(&self, image: &str, text: &str) {
+        remark_within(self.within.as_ref(), image, text);
+    }
+
+    fn server_remark(&self, image: &str, text: &str) {
+        server_remark_within(self.within.as_ref(), image, text);
     }
 }
 
@@ -99,6 +118,7 @@ mod tests {
                 .operation()
                 .start(criscope_image::Step::Layer, Some("sha256:0a1b"));
             let inner = layer.steps();
+            inner.remark("a.example/b:1", "the registry is old");
             let fetch = async move { drop(inner.start(criscope_image::Step::Fetch, None)) };
             tokio::spawn(fetch).await.expect("the task ends");
             layer.end(Outcome::Error);
@@ -113,5 +133,7 @@ mod tests {
         let how = |record: &crate::call::steps::StepRecord| record.ended.map(|(_, how)| how);
         assert_eq!(how(layer), Some(StepOutcome::Error));
         assert_eq!(how(fetch), Some(StepOutcome::Cancelled));
+        steps.redact_remarks(|text| text.into());
+        assert_eq!(steps.remarks(), ["the registry is old".into()]);
     }
 }

@@ -1,20 +1,20 @@
 //! Names of images, platforms and network interfaces.
 
-use super::super::Platform;
-use super::{Kind, Raw, ValueError, quoted};
+use super::super::OciPlatform;
+use super::{UnparsedValue, ValueError, ValueKind, quoted};
 use crate::cri::image_pattern::ImagePattern;
 
 /// Names of images, with `*` at either end as a wildcard.
-pub(crate) struct ImageName;
+pub(crate) struct ImagePatternValue;
 
-impl Kind for ImageName {
+impl ValueKind for ImagePatternValue {
     type Value = ImagePattern;
 
     fn words(&self) -> String {
         "the name of an image such as \"registry.k8s.io/pause:*\"".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<ImagePattern, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<ImagePattern, ValueError> {
         let text = raw.text(self)?;
         ImagePattern::new(text).ok_or_else(|| ValueError::ImagePattern(text.to_owned()))
     }
@@ -27,14 +27,14 @@ impl Kind for ImageName {
 /// Operating system, architecture and variant, in Go's notation.
 pub(crate) struct PlatformName;
 
-impl Kind for PlatformName {
-    type Value = Platform;
+impl ValueKind for PlatformName {
+    type Value = OciPlatform;
 
     fn words(&self) -> String {
         "a platform such as \"linux/arm64\" or \"linux/arm/v7\"".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<Platform, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<OciPlatform, ValueError> {
         let text = raw.text(self)?;
         let parts: Vec<_> = text.split('/').collect();
         let right = parts.iter().all(|part| {
@@ -44,7 +44,7 @@ impl Kind for PlatformName {
                     .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.')
         });
         match parts.as_slice() {
-            [os, architecture, rest @ ..] if right && rest.len() <= 1 => Ok(Platform {
+            [os, architecture, rest @ ..] if right && rest.len() <= 1 => Ok(OciPlatform {
                 os: (*os).to_owned(),
                 architecture: (*architecture).to_owned(),
                 variant: rest.concat(),
@@ -56,8 +56,8 @@ impl Kind for PlatformName {
         }
     }
 
-    fn show(&self, value: &Platform) -> String {
-        let Platform {
+    fn show(&self, value: &OciPlatform) -> String {
+        let OciPlatform {
             os,
             architecture,
             variant,
@@ -70,17 +70,17 @@ impl Kind for PlatformName {
     }
 }
 
-/// The prefix of interface names; the kernel limits names to 15 bytes, some of which the number needs.
+/// The prefix of interface names. The kernel limits names to 15 bytes, and the number needs some of them.
 pub(crate) struct InterfacePrefix;
 
-impl Kind for InterfacePrefix {
+impl ValueKind for InterfacePrefix {
     type Value = String;
 
     fn words(&self) -> String {
         "1 to 12 letters, digits, `-` or `_`, such as \"eth\"".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<String, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<String, ValueError> {
         let text = raw.text(self)?;
         let right = (1..=12).contains(&text.len())
             && text
@@ -108,7 +108,9 @@ mod tests {
     #[test]
     fn patterns_are_open_only_at_their_ends() {
         let matches = |pattern, name| {
-            let pattern = ImageName.read(&Raw::Text(pattern)).expect("right");
+            let pattern = ImagePatternValue
+                .read(&UnparsedValue::Text(pattern))
+                .expect("right");
             pattern.matches(name)
         };
         let name = "registry.k8s.io/pause:3.10";
@@ -121,26 +123,39 @@ mod tests {
         // The prefix and the suffix must not overlap.
         assert!(!matches("*aa*", "a"));
         for text in ["", "*", "**", "a*b", "a b", "***a"] {
-            assert!(ImageName.read(&Raw::Text(text)).is_err(), "{text}");
+            assert!(
+                ImagePatternValue.read(&UnparsedValue::Text(text)).is_err(),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn platforms_have_two_or_three_parts() {
         for text in ["linux/amd64", "linux/arm/v7"] {
-            let platform = PlatformName.read(&Raw::Text(text)).expect(text);
+            let platform = PlatformName.read(&UnparsedValue::Text(text)).expect(text);
             assert_eq!(PlatformName.show(&platform), format!("\"{text}\""));
         }
         for text in ["linux", "linux/", "Linux/amd64", "linux/arm/v7/x", ""] {
-            assert!(PlatformName.read(&Raw::Text(text)).is_err(), "{text}");
+            assert!(
+                PlatformName.read(&UnparsedValue::Text(text)).is_err(),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn interfaces_leave_room_for_their_number() {
-        assert!(InterfacePrefix.read(&Raw::Text("abcdefghijkl")).is_ok());
+        assert!(
+            InterfacePrefix
+                .read(&UnparsedValue::Text("abcdefghijkl"))
+                .is_ok()
+        );
         for text in ["", "abcdefghijklm", "a/b", "a b", "a.b"] {
-            assert!(InterfacePrefix.read(&Raw::Text(text)).is_err(), "{text}");
+            assert!(
+                InterfacePrefix.read(&UnparsedValue::Text(text)).is_err(),
+                "{text}"
+            );
         }
     }
 }

@@ -1,24 +1,24 @@
 //! Arrays, texts, and a keyword for no value.
 
-use super::{Kind, Raw, ValueError, quoted_text};
+use super::{UnparsedValue, ValueError, ValueKind, quoted_text};
 
 /// An array of values of one kind.
-pub(crate) struct List<K> {
+pub(crate) struct ListOf<K> {
     /// The kind of its elements.
     pub(crate) of: K,
     /// The accepted values.
     pub(crate) words: &'static str,
 }
 
-impl<K: Kind> Kind for List<K> {
+impl<K: ValueKind> ValueKind for ListOf<K> {
     type Value = Vec<K::Value>;
 
     fn words(&self) -> String {
         self.words.to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<Self::Value, ValueError> {
-        let Raw::List(entries) = raw else {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<Self::Value, ValueError> {
+        let UnparsedValue::List(entries) = raw else {
             return Err(ValueError::Type {
                 expected: self.words(),
                 found: raw.found(),
@@ -27,7 +27,7 @@ impl<K: Kind> Kind for List<K> {
         let mut values = Vec::new();
         let mut wrong = Vec::new();
         for (i, entry) in entries.iter().enumerate() {
-            match self.of.read(&Raw::new(entry.get_ref())) {
+            match self.of.read(&UnparsedValue::new(entry.get_ref())) {
                 Ok(value) => values.push(value),
                 Err(error) => wrong.push((i + 1, error)),
             }
@@ -46,19 +46,19 @@ impl<K: Kind> Kind for List<K> {
 }
 
 /// The description of a list of directories.
-pub(crate) const PATHS: &str = "an array of absolute paths of directories";
+pub(crate) const DIRECTORIES_DESCRIPTION: &str = "an array of absolute paths of directories";
 
 /// A text of visible characters and spaces.
-pub(crate) struct Text;
+pub(crate) struct VisibleText;
 
-impl Kind for Text {
+impl ValueKind for VisibleText {
     type Value = String;
 
     fn words(&self) -> String {
         "a string".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<String, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<String, ValueError> {
         let text = raw.text(self)?;
         if text.is_empty() || text.contains(|c: char| c.is_control()) {
             return Err(ValueError::Text(text.to_owned()));
@@ -73,12 +73,12 @@ impl Kind for Text {
 
 #[cfg(test)]
 mod tests {
-    use super::super::DirPath;
+    use super::super::DirectoryPath;
     use super::super::tests::read_toml as read;
     use super::*;
 
-    const DIRS: List<DirPath> = List {
-        of: DirPath,
+    const DIRS: ListOf<DirectoryPath> = ListOf {
+        of: DirectoryPath,
         words: "an array of paths",
     };
 
@@ -99,11 +99,11 @@ mod tests {
 
     #[test]
     fn texts_are_written_as_they_are_read() {
-        let text = read(&Text, r#""a \"b\" \\ ü""#).expect("right");
+        let text = read(&VisibleText, r#""a \"b\" \\ ü""#).expect("right");
         assert_eq!(text, r#"a "b" \ ü"#);
-        assert_eq!(Text.show(&text), r#""a \"b\" \\ ü""#);
+        assert_eq!(VisibleText.show(&text), r#""a \"b\" \\ ü""#);
         for text in ["\"\"", "\"a\\u0000\"", "\"a\\nb\""] {
-            assert!(read(&Text, text).is_err(), "{text}");
+            assert!(read(&VisibleText, text).is_err(), "{text}");
         }
     }
 }

@@ -3,14 +3,14 @@
 use tracing_subscriber::EnvFilter;
 
 use super::super::suggest::nearest;
-use super::{Kind, Raw, ValueError, quoted};
+use super::{UnparsedValue, ValueError, ValueKind, quoted};
 
-const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+const LEVEL_NAMES: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
 /// A filter directive of `tracing-subscriber`.
-pub(crate) struct Directive;
+pub(crate) struct FilterDirective;
 
-impl Kind for Directive {
+impl ValueKind for FilterDirective {
     type Value = String;
 
     fn words(&self) -> String {
@@ -18,25 +18,28 @@ impl Kind for Directive {
             .to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<String, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<String, ValueError> {
         let text = raw.text(self)?;
-        let wrong = |cause: String| ValueError::Directive {
+        compact(text).map_err(|cause| ValueError::Directive {
             text: text.to_owned(),
             cause,
-        };
-        // The filter does not accept spaces after a comma.
-        let parts: Vec<_> = text.split(',').map(str::trim).collect();
-        for part in &parts {
-            bare_word(part).map_err(wrong)?;
-        }
-        let compact = parts.join(",");
-        EnvFilter::try_new(&compact).map_err(|error| wrong(error.to_string()))?;
-        Ok(compact)
+        })
     }
 
     fn show(&self, value: &String) -> String {
         quoted(value.escape_default())
     }
+}
+
+/// The directive without the spaces after commas, which the filter does not accept.
+fn compact(text: &str) -> Result<String, String> {
+    let parts: Vec<_> = text.split(',').map(str::trim).collect();
+    for part in &parts {
+        bare_word(part)?;
+    }
+    let compact = parts.join(",");
+    EnvFilter::try_new(&compact).map_err(|error| error.to_string())?;
+    Ok(compact)
 }
 
 /// The filter interprets any other word as a target and enables all of its events: `inof` would mean "everything of the
@@ -45,12 +48,16 @@ fn bare_word(part: &str) -> Result<(), String> {
     if part.is_empty() {
         return Err("it is empty".to_owned());
     }
-    if part.contains(['=', '[']) || LEVELS.iter().any(|level| part.eq_ignore_ascii_case(level)) {
+    if part.contains(['=', '['])
+        || LEVEL_NAMES
+            .iter()
+            .any(|level| part.eq_ignore_ascii_case(level))
+    {
         return Ok(());
     }
-    Err(match nearest(part, LEVELS) {
+    Err(match nearest(part, LEVEL_NAMES) {
         Some(level) => format!("did you mean `{level}`?"),
-        None => format!("write a level ({}) or target=level", LEVELS.join(", ")),
+        None => format!("write a level ({}) or target=level", LEVEL_NAMES.join(", ")),
     })
 }
 
@@ -59,7 +66,9 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<String, String> {
-        Directive.read(&Raw::Text(text)).map_err(|e| e.to_string())
+        FilterDirective
+            .read(&UnparsedValue::Text(text))
+            .map_err(|e| e.to_string())
     }
 
     #[test]

@@ -1,25 +1,25 @@
 //! Names of CRI calls.
 
 use super::super::suggest::nearest;
-use super::{Kind, Raw, ValueError, quoted};
+use super::{UnparsedValue, ValueError, ValueKind, quoted};
 use crate::cri::Method;
 
 /// The short name of a call of the CRI.
-pub(crate) struct MethodName;
+pub(crate) struct CriMethodName;
 
 /// All calls with a name.
 fn known() -> impl Iterator<Item = Method> {
     Method::ALL.into_iter().filter(|m| *m != Method::Other)
 }
 
-impl Kind for MethodName {
+impl ValueKind for CriMethodName {
     type Value = Method;
 
     fn words(&self) -> String {
         "the name of a call such as \"PullImage\"".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<Method, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<Method, ValueError> {
         let text = raw.text(self)?;
         known()
             .find(|m| m.name() == text)
@@ -44,11 +44,16 @@ mod tests {
     #[test]
     fn every_call_has_its_name_and_nothing_else_has() {
         for method in known() {
-            assert_eq!(MethodName.read(&Raw::Text(method.name())), Ok(method));
-            assert_eq!(MethodName.show(&method), format!("\"{method}\""));
+            assert_eq!(
+                CriMethodName.read(&UnparsedValue::Text(method.name())),
+                Ok(method)
+            );
+            assert_eq!(CriMethodName.show(&method), format!("\"{method}\""));
         }
         let message = |text| {
-            let error = MethodName.read(&Raw::Text(text)).expect_err("refused");
+            let error = CriMethodName
+                .read(&UnparsedValue::Text(text))
+                .expect_err("refused");
             error.to_string()
         };
         assert_eq!(

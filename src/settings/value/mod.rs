@@ -18,29 +18,29 @@ use std::fmt;
 use toml::de::{DeArray, DeTable, DeValue};
 
 pub(crate) use backend::{BackendName, HandlerName, RuntimeClassHandler};
-pub(crate) use image::{ImageName, InterfacePrefix, PlatformName};
-pub(crate) use list::{List, PATHS, Text};
-pub(crate) use log::Directive;
-pub(crate) use method::MethodName;
-pub(crate) use net::{Address, CollectorUrl, HostName};
-pub(crate) use number::{Count, Ratio, Size, UserId};
+pub(crate) use image::{ImagePatternValue, InterfacePrefix, PlatformName};
+pub(crate) use list::{DIRECTORIES_DESCRIPTION, ListOf, VisibleText};
+pub(crate) use log::FilterDirective;
+pub(crate) use method::CriMethodName;
+pub(crate) use net::{CollectorUrl, HostName, ListenAddress, ServerName};
+pub(crate) use number::{BoundedNumber, ByteCount, RatioNumber, UserIdNumber};
 pub(crate) use path::{
-    DirPath, FilePath, GroupOf, MaybeSocket, Mode, OwnerOf, SocketPath, fits, lexical,
-    show_endpoint,
+    DirectoryPath, FilePath, GroupNameOrId, OptionalSocketPath, PermissionBits, SocketPath,
+    UserAndGroup, fits, lexical, show_endpoint,
 };
-pub(crate) use pod::{Capabilities, Profile, Sysctls, default_capabilities};
-pub(crate) use time::{Span, ms, secs};
-pub(crate) use ulimit::Ulimits;
-pub(crate) use url::{BaseUrl, TcpAddress, TraceUrl};
+pub(crate) use pod::{CapabilitySet, SeccompNotation, SysctlValues, default_capabilities};
+pub(crate) use time::{BoundedDuration, ms, secs};
+pub(crate) use ulimit::ResourceLimits;
+pub(crate) use url::{HttpBaseUrl, TcpAddress, TracePageUrl};
 
 /// A kind of value: what the parser and the reference need.
-pub(crate) trait Kind {
+pub(crate) trait ValueKind {
     /// The Rust type.
     type Value;
     /// The accepted values, for the reference and for errors: `a duration such as "10s"`.
     fn words(&self) -> String;
     /// Parses and validates a value.
-    fn read(&self, raw: &Raw<'_>) -> Result<Self::Value, ValueError>;
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<Self::Value, ValueError>;
     /// Formats the value in the syntax of the file.
     fn show(&self, value: &Self::Value) -> String;
     /// Returns whether the file can contain this value.
@@ -50,16 +50,16 @@ pub(crate) trait Kind {
 }
 
 /// An optional key.
-pub(crate) struct Maybe<K>(pub(crate) K);
+pub(crate) struct OptionalValue<K>(pub(crate) K);
 
-impl<K: Kind> Kind for Maybe<K> {
+impl<K: ValueKind> ValueKind for OptionalValue<K> {
     type Value = Option<K::Value>;
 
     fn words(&self) -> String {
         self.0.words()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<Self::Value, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<Self::Value, ValueError> {
         self.0.read(raw).map(Some)
     }
 
@@ -76,7 +76,7 @@ impl<K: Kind> Kind for Maybe<K> {
 
 /// A value of the file or a flag, before it is parsed as its kind.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Raw<'a> {
+pub(crate) enum UnparsedValue<'a> {
     /// A string; also the value of every flag.
     Text(&'a str),
     /// Clamped to the range of the type; such a large number exceeds every limit.
@@ -88,7 +88,7 @@ pub(crate) enum Raw<'a> {
     Date,
 }
 
-impl<'a> Raw<'a> {
+impl<'a> UnparsedValue<'a> {
     pub(crate) fn new(value: &'a DeValue<'a>) -> Self {
         match value {
             DeValue::String(text) => Self::Text(text),
@@ -122,7 +122,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    fn text(&self, kind: &impl Kind) -> Result<&'a str, ValueError> {
+    fn text(&self, kind: &impl ValueKind) -> Result<&'a str, ValueError> {
         match self {
             Self::Text(text) => Ok(text),
             other => Err(ValueError::Type {
@@ -221,7 +221,7 @@ pub enum ValueError {
     #[error("{0:?} is not an IP address with a port; write one such as \"127.0.0.1:0\"")]
     TcpAddress(String),
     /// Not a base URL; the text is not repeated, because it may contain a password.
-    #[error("not what a URL begins with: {0}; write such as https://node.example:10010")]
+    #[error("not a base URL: {0}; write one such as https://node.example:10010")]
     BaseUrl(&'static str),
     /// Not a URL of traces; the text is not repeated, because it may contain a password.
     #[error(
@@ -264,11 +264,11 @@ pub enum ValueError {
     #[error("there is no capability {0}")]
     Capability(String),
     /// A kernel parameter that is not namespaced.
-    #[error("{0:?} is no kernel parameter that a pod can have its own value of")]
+    #[error("{0:?} is not a kernel parameter that a pod can set for itself")]
     Sysctl(String),
     /// An invalid resource limit, or a second one of a type.
     #[error(
-        "{0} is no resource limit, or a second one of its type; write it like \"nofile=1024:4096\", the soft limit first"
+        "{0} is not a resource limit, or its type occurs twice; write it like \"nofile=1024:4096\", the soft limit first"
     )]
     Ulimit(String),
     /// `*` elsewhere than at an end, or nothing else.
@@ -288,18 +288,18 @@ fn entries(wrong: &[(usize, ValueError)]) -> String {
 }
 
 /// True or false.
-pub(crate) struct Switch;
+pub(crate) struct BooleanValue;
 
-impl Kind for Switch {
+impl ValueKind for BooleanValue {
     type Value = bool;
 
     fn words(&self) -> String {
         "true or false".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<bool, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<bool, ValueError> {
         match raw {
-            Raw::Boolean(value) => Ok(*value),
+            UnparsedValue::Boolean(value) => Ok(*value),
             other => Err(ValueError::Type {
                 expected: self.words(),
                 found: other.found(),
@@ -313,9 +313,9 @@ impl Kind for Switch {
 }
 
 /// A keyword.
-pub(crate) struct Choice<T: 'static>(pub(crate) &'static [(&'static str, T)]);
+pub(crate) struct KeywordChoice<T: 'static>(pub(crate) &'static [(&'static str, T)]);
 
-impl<T: Copy + PartialEq> Kind for Choice<T> {
+impl<T: Copy + PartialEq> ValueKind for KeywordChoice<T> {
     type Value = T;
 
     fn words(&self) -> String {
@@ -323,10 +323,10 @@ impl<T: Copy + PartialEq> Kind for Choice<T> {
         words.join(" or ")
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<T, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<T, ValueError> {
         self.0
             .iter()
-            .find(|(word, _)| matches!(raw, Raw::Text(text) if text == word))
+            .find(|(word, _)| matches!(raw, UnparsedValue::Text(text) if text == word))
             .map(|(_, value)| *value)
             .ok_or_else(|| ValueError::Type {
                 expected: self.words(),
@@ -355,21 +355,21 @@ mod tests {
     use super::*;
 
     /// Reads a value in TOML.
-    pub(super) fn read_toml<K: Kind>(kind: &K, text: &str) -> Result<K::Value, String> {
+    pub(super) fn read_toml<K: ValueKind>(kind: &K, text: &str) -> Result<K::Value, String> {
         let text = format!("a = {text}");
         let table = toml::de::DeTable::parse(&text).expect("toml");
         let value = table.get_ref().get("a").expect("there");
-        kind.read(&Raw::new(value.get_ref()))
+        kind.read(&UnparsedValue::new(value.get_ref()))
             .map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_choice_names_all_its_words() {
-        let kind = Choice(&[("json", 1), ("text", 2)]);
-        assert_eq!(kind.read(&Raw::Text("text")), Ok(2));
+        let kind = KeywordChoice(&[("json", 1), ("text", 2)]);
+        assert_eq!(kind.read(&UnparsedValue::Text("text")), Ok(2));
         assert_eq!(kind.show(&1), "\"json\"");
         assert_eq!(
-            kind.read(&Raw::Text("JSON"))
+            kind.read(&UnparsedValue::Text("JSON"))
                 .expect_err("refused")
                 .to_string(),
             "expected \"json\" or \"text\", found \"JSON\""
@@ -381,6 +381,9 @@ mod tests {
         let text = format!("a = {}", "9".repeat(60));
         let table = toml::de::DeTable::parse_recoverable(&text).0;
         let value = table.get_ref().get("a").expect("parsed");
-        assert!(matches!(Raw::new(value.get_ref()), Raw::Integer(i128::MAX)));
+        assert!(matches!(
+            UnparsedValue::new(value.get_ref()),
+            UnparsedValue::Integer(i128::MAX)
+        ));
     }
 }

@@ -1,20 +1,20 @@
 //! Addresses on the network.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 
-use super::{Kind, Raw, ValueError, quoted};
+use super::{UnparsedValue, ValueError, ValueKind, quoted};
 
 /// A TCP address to listen on, or `off`.
-pub(crate) struct Address;
+pub(crate) struct ListenAddress;
 
-impl Kind for Address {
+impl ValueKind for ListenAddress {
     type Value = Option<SocketAddr>;
 
     fn words(&self) -> String {
         "an IP address with a port such as \"127.0.0.1:9478\", or \"off\"".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<Option<SocketAddr>, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<Option<SocketAddr>, ValueError> {
         let text = raw.text(self)?;
         if text == "off" {
             return Ok(None);
@@ -33,30 +33,70 @@ impl Kind for Address {
     }
 }
 
+fn is_label(label: &str) -> bool {
+    let mut bytes = label.bytes();
+    !label.is_empty() && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+}
+
 /// A host name, or with a leading dot all names below it.
 pub(crate) struct HostName;
 
-impl Kind for HostName {
+impl ValueKind for HostName {
     type Value = String;
 
     fn words(&self) -> String {
         "a host name such as \"node1.example.com\" or \".example.com\"".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<String, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<String, ValueError> {
         let text = raw.text(self)?;
-        let labels = text.strip_prefix('.').unwrap_or(text).split('.');
-        let is_label = |label: &str| {
-            !label.is_empty()
-                && label
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
-        };
+        let mut labels = text.strip_prefix('.').unwrap_or(text).split('.');
         // RFC 1035, 2.3.4.
-        match text.len() <= 254 && labels.into_iter().all(is_label) {
-            true => Ok(text.to_ascii_lowercase()),
-            false => Err(ValueError::HostName(text.to_owned())),
+        if text.len() <= 254 && labels.all(is_label) {
+            Ok(text.to_ascii_lowercase())
+        } else {
+            Err(ValueError::HostName(text.to_owned()))
         }
+    }
+
+    fn show(&self, value: &String) -> String {
+        quoted(value)
+    }
+}
+
+/// A host name, an IP address, or with a leading dot all names below it; with or without a port.
+pub(crate) struct ServerName;
+
+impl ValueKind for ServerName {
+    type Value = String;
+
+    fn words(&self) -> String {
+        "a host with or without a port, such as \"store.example.com:9000\" or \".example.com\""
+            .to_owned()
+    }
+
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<String, ValueError> {
+        let text = raw.text(self)?;
+        let (host, port) = match text.rsplit_once(':') {
+            // A colon within brackets belongs to an address.
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+            _ => (text, None),
+        };
+        let is_port = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
+        let bare = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
+        let is_host = match bare {
+            Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+            None => HostName.read(&UnparsedValue::Text(host)).is_ok(),
+        };
+        if is_port && is_host {
+            return Ok(text.to_ascii_lowercase());
+        }
+        Err(ValueError::Type {
+            expected: self.words(),
+            found: raw.found(),
+        })
     }
 
     fn show(&self, value: &String) -> String {
@@ -88,14 +128,14 @@ impl CollectorUrl {
     }
 }
 
-impl Kind for CollectorUrl {
+impl ValueKind for CollectorUrl {
     type Value = String;
 
     fn words(&self) -> String {
         "the URL of an OTLP collector such as \"http://127.0.0.1:4317\"".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<String, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<String, ValueError> {
         let text = raw.text(self)?;
         Self::check(text).map_err(ValueError::Collector)?;
         // 443 is usual with TLS; 80 would be a slip.
@@ -120,7 +160,7 @@ mod tests {
 
     #[test]
     fn an_address_is_never_a_name() {
-        let read = |text| Address.read(&Raw::Text(text));
+        let read = |text| ListenAddress.read(&UnparsedValue::Text(text));
         assert_eq!(read("off"), Ok(None));
         assert_eq!(read("[::1]:80").map(|a| a.is_some()), Ok(true));
         for text in [
@@ -133,12 +173,12 @@ mod tests {
         ] {
             assert_eq!(read(text), Err(ValueError::Address(text.to_owned())));
         }
-        assert!(Address.read(&Raw::Boolean(false)).is_err());
+        assert!(ListenAddress.read(&UnparsedValue::Boolean(false)).is_err());
     }
 
     #[test]
     fn a_host_name_has_no_port_and_no_wildcard() {
-        let read = |text| HostName.read(&Raw::Text(text));
+        let read = |text| HostName.read(&UnparsedValue::Text(text));
         assert_eq!(
             read("Node1.Example.com"),
             Ok("node1.example.com".to_owned())
@@ -159,8 +199,28 @@ mod tests {
     }
 
     #[test]
+    fn a_server_is_a_host_with_or_without_a_port() {
+        let read = |text| ServerName.read(&UnparsedValue::Text(text));
+        for text in [
+            "Store.example",
+            ".example.com",
+            "a:9000",
+            "10.0.0.7:80",
+            "[fd00::1]",
+            "[fd00::1]:80",
+        ] {
+            assert_eq!(read(text), Ok(text.to_ascii_lowercase()));
+        }
+        for text in [
+            "", ":80", "a:", "a:0", "a:65536", "http://a", "a/b", "*.a", "fd00::1", "[a]:1", "[::1",
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn a_collector_has_a_port_and_no_secrets() {
-        let read = |text| CollectorUrl.read(&Raw::Text(text));
+        let read = |text| CollectorUrl.read(&UnparsedValue::Text(text));
         assert_eq!(
             read("http://collector.example:4317"),
             Ok("http://collector.example:4317".to_owned())

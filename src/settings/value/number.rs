@@ -1,34 +1,34 @@
 //! Sizes in bytes, counts and shares.
 
-use super::{Kind, Raw, ValueError, quoted};
+use super::{UnparsedValue, ValueError, ValueKind, quoted};
 
-const UNITS: [(&str, usize); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+const SIZE_UNITS: [(&str, usize); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
 /// A number of bytes between two bounds.
-pub(crate) struct Size {
+pub(crate) struct ByteCount {
     pub(crate) least: usize,
     pub(crate) most: usize,
 }
 
-impl Size {
+impl ByteCount {
     pub(crate) const fn between(least: usize, most: usize) -> Self {
         Self { least, most }
     }
 }
 
-impl Kind for Size {
+impl ValueKind for ByteCount {
     type Value = usize;
 
     fn words(&self) -> String {
         "a size such as \"16MiB\" (KiB, MiB, GiB), or a number of bytes".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<usize, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<usize, ValueError> {
         let bytes = match raw {
-            Raw::Integer(number) => {
+            UnparsedValue::Integer(number) => {
                 Some(usize::try_from(*number).unwrap_or(if *number < 0 { 0 } else { usize::MAX }))
             }
-            Raw::Text(text) => parse(text)?,
+            UnparsedValue::Text(text) => parse(text)?,
             _ => None,
         };
         let bytes = bytes.ok_or_else(|| ValueError::Type {
@@ -64,12 +64,12 @@ fn parse(text: &str) -> Result<Option<usize>, ValueError> {
     let Ok(number) = number.parse::<usize>() else {
         return Ok(None);
     };
-    if let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit) {
+    if let Some((_, factor)) = SIZE_UNITS.iter().find(|(name, _)| *name == unit) {
         return Ok(number.checked_mul(*factor));
     }
     // "MB" is ambiguous between 10^6 and 2^20; limits must not be.
     let letter = unit.chars().next().unwrap_or_default();
-    let meant = UNITS
+    let meant = SIZE_UNITS
         .iter()
         .find(|(name, _)| name.starts_with(letter.to_ascii_uppercase()));
     match meant {
@@ -84,7 +84,7 @@ fn parse(text: &str) -> Result<Option<usize>, ValueError> {
 }
 
 fn show(bytes: usize) -> String {
-    for (name, unit) in UNITS {
+    for (name, unit) in SIZE_UNITS {
         if bytes >= unit && bytes.is_multiple_of(unit) {
             return format!("{}{name}", bytes / unit);
         }
@@ -93,26 +93,26 @@ fn show(bytes: usize) -> String {
 }
 
 /// A whole number between two bounds.
-pub(crate) struct Count {
+pub(crate) struct BoundedNumber {
     pub(crate) least: usize,
     pub(crate) most: usize,
 }
 
-impl Count {
+impl BoundedNumber {
     pub(crate) const fn between(least: usize, most: usize) -> Self {
         Self { least, most }
     }
 }
 
-impl Kind for Count {
+impl ValueKind for BoundedNumber {
     type Value = usize;
 
     fn words(&self) -> String {
         "a whole number".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<usize, ValueError> {
-        let Raw::Integer(number) = raw else {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<usize, ValueError> {
+        let UnparsedValue::Integer(number) = raw else {
             return Err(ValueError::Type {
                 expected: self.words(),
                 found: raw.found(),
@@ -134,21 +134,21 @@ impl Kind for Count {
 }
 
 /// The id of a user.
-pub(crate) struct UserId;
+pub(crate) struct UserIdNumber;
 
-impl UserId {
+impl UserIdNumber {
     /// The kernel reserves the largest number for "no user".
-    const IDS: Count = Count::between(0, u32::MAX as usize - 1);
+    const IDS: BoundedNumber = BoundedNumber::between(0, u32::MAX as usize - 1);
 }
 
-impl Kind for UserId {
+impl ValueKind for UserIdNumber {
     type Value = u32;
 
     fn words(&self) -> String {
         "the id of a user, a whole number".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<u32, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<u32, ValueError> {
         let id = Self::IDS.read(raw)?;
         u32::try_from(id).map_err(|_| ValueError::Type {
             expected: self.words(),
@@ -162,20 +162,20 @@ impl Kind for UserId {
 }
 
 /// A number from 0 to 1.
-pub(crate) struct Ratio;
+pub(crate) struct RatioNumber;
 
-impl Kind for Ratio {
+impl ValueKind for RatioNumber {
     type Value = f64;
 
     fn words(&self) -> String {
         "a number from 0.0 to 1.0".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<f64, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<f64, ValueError> {
         let share = match raw {
-            Raw::Float(share) => *share,
-            Raw::Integer(0) => 0.0,
-            Raw::Integer(1) => 1.0,
+            UnparsedValue::Float(share) => *share,
+            UnparsedValue::Integer(0) => 0.0,
+            UnparsedValue::Integer(1) => 1.0,
             _ => f64::NAN,
         };
         // NaN is outside every range.
@@ -197,7 +197,7 @@ impl Kind for Ratio {
 mod tests {
     use super::*;
 
-    const ANY: Size = Size {
+    const ANY: ByteCount = ByteCount {
         least: 1024,
         most: 1 << 30,
     };
@@ -205,11 +205,11 @@ mod tests {
     #[test]
     fn sizes_read_what_they_write() {
         for (text, bytes) in [("16MiB", 16 << 20), ("64KiB", 64 << 10), ("1GiB", 1 << 30)] {
-            assert_eq!(ANY.read(&Raw::Text(text)), Ok(bytes));
+            assert_eq!(ANY.read(&UnparsedValue::Text(text)), Ok(bytes));
             assert_eq!(ANY.show(&bytes), format!("\"{text}\""));
         }
-        assert_eq!(ANY.read(&Raw::Integer(1025)), Ok(1025));
-        assert_eq!(ANY.read(&Raw::Text("2048")), Ok(2048));
+        assert_eq!(ANY.read(&UnparsedValue::Integer(1025)), Ok(1025));
+        assert_eq!(ANY.read(&UnparsedValue::Text("2048")), Ok(2048));
         assert_eq!(ANY.show(&1025), "1025");
     }
 
@@ -223,47 +223,50 @@ mod tests {
             ("1gib", "1GiB"),
         ] {
             assert_eq!(
-                message(Raw::Text(text)),
+                message(UnparsedValue::Text(text)),
                 format!("{text:?} is ambiguous; write {meant:?}")
             );
         }
         assert_eq!(
-            message(Raw::Integer(-1)),
+            message(UnparsedValue::Integer(-1)),
             "-1 is out of range; it must be from 1KiB to 1GiB"
         );
         for text in ["", "MiB", "-1MiB", "1.5MiB", "12 parsecs", "99999999999GiB"] {
-            assert!(ANY.read(&Raw::Text(text)).is_err(), "{text}");
+            assert!(ANY.read(&UnparsedValue::Text(text)).is_err(), "{text}");
         }
-        assert!(ANY.read(&Raw::Boolean(true)).is_err());
+        assert!(ANY.read(&UnparsedValue::Boolean(true)).is_err());
     }
 
     #[test]
     fn ids_of_users_are_numbers_but_the_reserved_one() {
         for uid in [0, 65534, u32::MAX - 1] {
-            assert_eq!(UserId.read(&Raw::Integer(uid.into())), Ok(uid));
-            assert_eq!(UserId.show(&uid), uid.to_string());
+            assert_eq!(
+                UserIdNumber.read(&UnparsedValue::Integer(uid.into())),
+                Ok(uid)
+            );
+            assert_eq!(UserIdNumber.show(&uid), uid.to_string());
         }
         for raw in [
-            Raw::Integer(-1),
-            Raw::Integer(u32::MAX.into()),
-            Raw::Integer(1 << 32),
-            Raw::Text("1000"),
+            UnparsedValue::Integer(-1),
+            UnparsedValue::Integer(u32::MAX.into()),
+            UnparsedValue::Integer(1 << 32),
+            UnparsedValue::Text("1000"),
         ] {
-            UserId.read(&raw).expect_err("no id");
+            UserIdNumber.read(&raw).expect_err("no id");
         }
     }
 
     #[test]
     fn shares_are_between_nothing_and_all() {
-        assert_eq!(Ratio.read(&Raw::Integer(1)), Ok(1.0));
-        assert_eq!(Ratio.read(&Raw::Float(0.25)), Ok(0.25));
+        assert_eq!(RatioNumber.read(&UnparsedValue::Integer(1)), Ok(1.0));
+        assert_eq!(RatioNumber.read(&UnparsedValue::Float(0.25)), Ok(0.25));
         for raw in [
-            Raw::Float(1.01),
-            Raw::Float(f64::NAN),
-            Raw::Integer(2),
-            Raw::Text("1"),
+            UnparsedValue::Float(1.01),
+            UnparsedValue::Float(f64::NAN),
+            UnparsedValue::Integer(2),
+            UnparsedValue::Text("1"),
         ] {
-            assert!(Ratio.read(&raw).is_err(), "{raw:?}");
+            assert!(RatioNumber.read(&raw).is_err(), "{raw:?}");
         }
     }
 }

@@ -5,23 +5,23 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::unistd::{Group, User};
 
-use super::super::Owner;
-use super::{Kind, Raw, ValueError, quoted, quoted_text};
+use super::super::FileOwner;
+use super::{UnparsedValue, ValueError, ValueKind, quoted, quoted_text};
 
 /// `sun_path` has 108 bytes and ends with a zero (unix(7)).
-const LONGEST: usize = 107;
+const MAX_SOCKET_PATH: usize = 107;
 
 /// The path of a unix socket.
 pub(crate) struct SocketPath;
 
-impl Kind for SocketPath {
+impl ValueKind for SocketPath {
     type Value = PathBuf;
 
     fn words(&self) -> String {
         "a unix socket such as \"unix:///run/name.sock\"".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<PathBuf, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<PathBuf, ValueError> {
         let text = raw.text(self)?;
         let path = match text.strip_prefix("unix:") {
             Some(rest) => rest.strip_prefix("//").unwrap_or(rest),
@@ -34,7 +34,7 @@ impl Kind for SocketPath {
         if path.ends_with('/') || path.contains(|c: char| c.is_control()) {
             return Err(ValueError::NotAFile(text.to_owned()));
         }
-        if path.len() > LONGEST {
+        if path.len() > MAX_SOCKET_PATH {
             return Err(ValueError::PathTooLong(path.len()));
         }
         Ok(PathBuf::from(path))
@@ -46,16 +46,16 @@ impl Kind for SocketPath {
 }
 
 /// The path of a unix socket, or `off`.
-pub(crate) struct MaybeSocket;
+pub(crate) struct OptionalSocketPath;
 
-impl Kind for MaybeSocket {
+impl ValueKind for OptionalSocketPath {
     type Value = Option<PathBuf>;
 
     fn words(&self) -> String {
         format!("{}, or \"off\"", SocketPath.words())
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<Option<PathBuf>, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<Option<PathBuf>, ValueError> {
         match raw.text(self)? {
             "off" => Ok(None),
             _ => SocketPath.read(raw).map(Some),
@@ -72,20 +72,20 @@ impl Kind for MaybeSocket {
 
 /// Returns whether the path is short enough for a unix socket.
 pub(crate) fn fits(socket: &Path) -> bool {
-    socket.as_os_str().len() <= LONGEST
+    socket.as_os_str().len() <= MAX_SOCKET_PATH
 }
 
 /// The path of a directory.
-pub(crate) struct DirPath;
+pub(crate) struct DirectoryPath;
 
-impl Kind for DirPath {
+impl ValueKind for DirectoryPath {
     type Value = PathBuf;
 
     fn words(&self) -> String {
         "the absolute path of a directory".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<PathBuf, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<PathBuf, ValueError> {
         absolute(raw.text(self)?)
     }
 
@@ -97,14 +97,14 @@ impl Kind for DirPath {
 /// The path of a file.
 pub(crate) struct FilePath;
 
-impl Kind for FilePath {
+impl ValueKind for FilePath {
     type Value = PathBuf;
 
     fn words(&self) -> String {
         "the absolute path of a file".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<PathBuf, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<PathBuf, ValueError> {
         let text = raw.text(self)?;
         if text.ends_with('/') {
             return Err(ValueError::NotAPath(text.to_owned()));
@@ -113,7 +113,7 @@ impl Kind for FilePath {
     }
 
     fn show(&self, value: &PathBuf) -> String {
-        DirPath.show(value)
+        DirectoryPath.show(value)
     }
 }
 
@@ -146,28 +146,26 @@ pub(crate) fn lexical(path: &Path) -> PathBuf {
 }
 
 /// Permission bits.
-pub(crate) struct Mode;
+pub(crate) struct PermissionBits;
 
-impl Kind for Mode {
+impl ValueKind for PermissionBits {
     type Value = u32;
 
     fn words(&self) -> String {
         "permission bits in octal, such as \"0660\"".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<u32, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<u32, ValueError> {
         // A TOML integer 0660 does not parse and 660 would be decimal, so only a string is taken.
-        let wrong = || ValueError::Mode(raw.found());
-        let Raw::Text(text) = raw else {
-            return Err(wrong());
+        let digits = match raw {
+            UnparsedValue::Text(text) if (3..=4).contains(&text.len()) => Some(text),
+            _ => None,
         };
-        if !(3..=4).contains(&text.len()) || !text.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(wrong());
-        }
-        u32::from_str_radix(text, 8)
-            .ok()
+        digits
+            .filter(|text| text.bytes().all(|b| b.is_ascii_digit()))
+            .and_then(|text| u32::from_str_radix(text, 8).ok())
             .filter(|mode| *mode <= 0o777)
-            .ok_or_else(wrong)
+            .ok_or_else(|| ValueError::Mode(raw.found()))
     }
 
     fn show(&self, value: &u32) -> String {
@@ -176,16 +174,16 @@ impl Kind for Mode {
 }
 
 /// A user and a group, by number or by name.
-pub(crate) struct OwnerOf;
+pub(crate) struct UserAndGroup;
 
-impl Kind for OwnerOf {
-    type Value = Owner;
+impl ValueKind for UserAndGroup {
+    type Value = FileOwner;
 
     fn words(&self) -> String {
         "\"uid:gid\" or \"user:group\"".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<Owner, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<FileOwner, ValueError> {
         let text = raw.text(self)?;
         let Some((user, group)) = text.split_once(':') else {
             return Err(ValueError::Owner(text.to_owned()));
@@ -193,30 +191,30 @@ impl Kind for OwnerOf {
         if user.is_empty() || group.is_empty() || group.contains(':') {
             return Err(ValueError::Owner(text.to_owned()));
         }
-        Ok(Owner {
+        Ok(FileOwner {
             uid: uid_of(user)?,
             gid: gid_of(group)?,
         })
     }
 
-    fn show(&self, value: &Owner) -> String {
+    fn show(&self, value: &FileOwner) -> String {
         quoted(format_args!("{}:{}", value.uid, value.gid))
     }
 }
 
 /// A group, by number or by name.
-pub(crate) struct GroupOf;
+pub(crate) struct GroupNameOrId;
 
-impl Kind for GroupOf {
+impl ValueKind for GroupNameOrId {
     type Value = u32;
 
     fn words(&self) -> String {
         "the number or the name of a group".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<u32, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<u32, ValueError> {
         match raw {
-            Raw::Integer(number) => gid_of(&number.to_string()),
+            UnparsedValue::Integer(number) => gid_of(&number.to_string()),
             _ => gid_of(raw.text(self)?),
         }
     }
@@ -264,7 +262,9 @@ mod tests {
     use super::*;
 
     fn socket(text: &str) -> Result<PathBuf, String> {
-        SocketPath.read(&Raw::Text(text)).map_err(|e| e.to_string())
+        SocketPath
+            .read(&UnparsedValue::Text(text))
+            .map_err(|e| e.to_string())
     }
 
     #[test]
@@ -299,20 +299,27 @@ mod tests {
 
     #[test]
     fn paths_of_files_and_directories_are_absolute() {
-        let dir = |text| DirPath.read(&Raw::Text(text)).map_err(|e| e.to_string());
+        let dir = |text| {
+            DirectoryPath
+                .read(&UnparsedValue::Text(text))
+                .map_err(|e| e.to_string())
+        };
         assert_eq!(dir("/a/b/"), Ok(PathBuf::from("/a/b/")));
         assert_eq!(dir("a"), Err("\"a\" is not an absolute path".to_owned()));
         assert_eq!(dir("/a\n"), Err("\"/a\\n\" cannot be a path".to_owned()));
-        assert_eq!(DirPath.show(&PathBuf::from("/a \"b\"")), r#""/a \"b\"""#);
-        assert!(FilePath.read(&Raw::Text("/a/b")).is_ok());
+        assert_eq!(
+            DirectoryPath.show(&PathBuf::from("/a \"b\"")),
+            r#""/a \"b\"""#
+        );
+        assert!(FilePath.read(&UnparsedValue::Text("/a/b")).is_ok());
         for text in ["", "b", "/a/", "/"] {
-            assert!(FilePath.read(&Raw::Text(text)).is_err(), "{text}");
+            assert!(FilePath.read(&UnparsedValue::Text(text)).is_err(), "{text}");
         }
     }
 
     #[test]
     fn the_limit_of_the_kernel_is_exact() {
-        let longest = format!("/{}", "a".repeat(LONGEST - 1));
+        let longest = format!("/{}", "a".repeat(MAX_SOCKET_PATH - 1));
         assert!(socket(&longest).is_ok());
         assert_eq!(
             socket(&format!("{longest}a")),
@@ -339,26 +346,30 @@ mod tests {
 
     #[test]
     fn modes_are_octal_strings() {
-        assert_eq!(Mode.read(&Raw::Text("0660")), Ok(0o660));
-        assert_eq!(Mode.read(&Raw::Text("600")), Ok(0o600));
-        assert_eq!(Mode.show(&0o660), "\"0660\"");
+        assert_eq!(PermissionBits.read(&UnparsedValue::Text("0660")), Ok(0o660));
+        assert_eq!(PermissionBits.read(&UnparsedValue::Text("600")), Ok(0o600));
+        assert_eq!(PermissionBits.show(&0o660), "\"0660\"");
         for raw in [
-            Raw::Text("0o660"),
-            Raw::Text("1777"),
-            Raw::Text("0680"),
-            Raw::Text("+660"),
-            Raw::Text(""),
-            Raw::Integer(660),
+            UnparsedValue::Text("0o660"),
+            UnparsedValue::Text("1777"),
+            UnparsedValue::Text("0680"),
+            UnparsedValue::Text("+660"),
+            UnparsedValue::Text(""),
+            UnparsedValue::Integer(660),
         ] {
-            assert!(Mode.read(&raw).is_err(), "{raw:?}");
+            assert!(PermissionBits.read(&raw).is_err(), "{raw:?}");
         }
     }
 
     #[test]
     fn owners_are_numbers_or_names() {
-        let owner = |text| OwnerOf.read(&Raw::Text(text)).map_err(|e| e.to_string());
-        assert_eq!(owner("0:10"), Ok(Owner { uid: 0, gid: 10 }));
-        assert_eq!(owner("root:root"), Ok(Owner { uid: 0, gid: 0 }));
+        let owner = |text| {
+            UserAndGroup
+                .read(&UnparsedValue::Text(text))
+                .map_err(|e| e.to_string())
+        };
+        assert_eq!(owner("0:10"), Ok(FileOwner { uid: 0, gid: 10 }));
+        assert_eq!(owner("root:root"), Ok(FileOwner { uid: 0, gid: 0 }));
         assert_eq!(
             owner("no-such-user-here:0"),
             Err("there is no user \"no-such-user-here\" on this machine".to_owned())
@@ -371,12 +382,16 @@ mod tests {
             assert!(owner(text).is_err(), "{text}");
         }
         assert!(owner("4294967295:0").is_err());
-        assert_eq!(GroupOf.read(&Raw::Text("root")), Ok(0));
-        for gid in [Raw::Integer(65532), Raw::Text("65532")] {
-            assert_eq!(GroupOf.read(&gid), Ok(65532));
+        assert_eq!(GroupNameOrId.read(&UnparsedValue::Text("root")), Ok(0));
+        for gid in [UnparsedValue::Integer(65532), UnparsedValue::Text("65532")] {
+            assert_eq!(GroupNameOrId.read(&gid), Ok(65532));
         }
-        for wrong in [Raw::Integer(4_294_967_295), Raw::Integer(-1), Raw::Text("")] {
-            assert!(GroupOf.read(&wrong).is_err());
+        for wrong in [
+            UnparsedValue::Integer(4_294_967_295),
+            UnparsedValue::Integer(-1),
+            UnparsedValue::Text(""),
+        ] {
+            assert!(GroupNameOrId.read(&wrong).is_err());
         }
     }
 }

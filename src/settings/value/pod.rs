@@ -7,10 +7,10 @@ use std::str::FromStr;
 use oci_spec::runtime::Capability;
 
 use super::super::SeccompProfile;
-use super::{Kind, Raw, ValueError, quoted, quoted_text};
+use super::{UnparsedValue, ValueError, ValueKind, quoted, quoted_text};
 
 /// The default capabilities of containerd.
-const CONTAINERD: [Capability; 14] = [
+const CONTAINERD_CAPABILITIES: [Capability; 14] = [
     Capability::Chown,
     Capability::DacOverride,
     Capability::Fsetid,
@@ -28,7 +28,7 @@ const CONTAINERD: [Capability; 14] = [
 ];
 
 /// The default capabilities of CRI-O.
-const CRIO: [Capability; 9] = [
+const CRIO_CAPABILITIES: [Capability; 9] = [
     Capability::Chown,
     Capability::DacOverride,
     Capability::Fsetid,
@@ -40,15 +40,15 @@ const CRIO: [Capability; 9] = [
     Capability::Kill,
 ];
 
-/// Those of containerd, which workloads expect.
+/// The capabilities of containerd, which workloads expect.
 pub(crate) fn default_capabilities() -> Vec<Capability> {
-    CONTAINERD.to_vec()
+    CONTAINERD_CAPABILITIES.to_vec()
 }
 
 /// A set of capabilities: by the name of the runtime whose default it is, or as a list.
-pub(crate) struct Capabilities;
+pub(crate) struct CapabilitySet;
 
-impl Kind for Capabilities {
+impl ValueKind for CapabilitySet {
     type Value = Vec<Capability>;
 
     fn words(&self) -> String {
@@ -56,21 +56,22 @@ impl Kind for Capabilities {
             .to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<Vec<Capability>, ValueError> {
-        let wrong = |raw: &Raw<'_>| ValueError::Type {
-            expected: self.words(),
-            found: raw.found(),
-        };
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<Vec<Capability>, ValueError> {
         let entries = match raw {
-            Raw::Text("containerd") => return Ok(CONTAINERD.to_vec()),
-            Raw::Text("crio") => return Ok(CRIO.to_vec()),
-            Raw::List(entries) => entries,
-            other => return Err(wrong(other)),
+            UnparsedValue::Text("containerd") => return Ok(CONTAINERD_CAPABILITIES.to_vec()),
+            UnparsedValue::Text("crio") => return Ok(CRIO_CAPABILITIES.to_vec()),
+            UnparsedValue::List(entries) => entries,
+            other => {
+                return Err(ValueError::Type {
+                    expected: self.words(),
+                    found: other.found(),
+                });
+            }
         };
         let mut set = Vec::new();
         let mut unknown = Vec::new();
         for (i, entry) in entries.iter().enumerate() {
-            match capability(&Raw::new(entry.get_ref())) {
+            match capability(&UnparsedValue::new(entry.get_ref())) {
                 Ok(one) if set.contains(&one) => {}
                 Ok(one) => set.push(one),
                 Err(error) => unknown.push((i + 1, error)),
@@ -84,10 +85,10 @@ impl Kind for Capabilities {
     }
 
     fn show(&self, value: &Vec<Capability>) -> String {
-        if *value == CONTAINERD {
+        if *value == CONTAINERD_CAPABILITIES {
             return quoted("containerd");
         }
-        if *value == CRIO {
+        if *value == CRIO_CAPABILITIES {
             return quoted("crio");
         }
         let names: Vec<_> = value.iter().map(quoted).collect();
@@ -95,8 +96,8 @@ impl Kind for Capabilities {
     }
 }
 
-fn capability(raw: &Raw<'_>) -> Result<Capability, ValueError> {
-    let Raw::Text(text) = raw else {
+fn capability(raw: &UnparsedValue<'_>) -> Result<Capability, ValueError> {
+    let UnparsedValue::Text(text) = raw else {
         return Err(ValueError::Capability(raw.found()));
     };
     let upper = text.to_ascii_uppercase();
@@ -105,16 +106,16 @@ fn capability(raw: &Raw<'_>) -> Result<Capability, ValueError> {
 }
 
 /// A seccomp profile in the older string notation of the CRI.
-pub(crate) struct Profile;
+pub(crate) struct SeccompNotation;
 
-impl Kind for Profile {
+impl ValueKind for SeccompNotation {
     type Value = SeccompProfile;
 
     fn words(&self) -> String {
         "\"unconfined\", \"runtime/default\" or \"localhost//path\"".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<SeccompProfile, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<SeccompProfile, ValueError> {
         let text = raw.text(self)?;
         match text {
             "unconfined" => Ok(SeccompProfile::Unconfined),
@@ -143,17 +144,17 @@ impl Kind for Profile {
 }
 
 /// Kernel parameters and their values.
-pub(crate) struct Sysctls;
+pub(crate) struct SysctlValues;
 
-impl Kind for Sysctls {
+impl ValueKind for SysctlValues {
     type Value = BTreeMap<String, String>;
 
     fn words(&self) -> String {
         "a table of kernel parameters such as { \"net.core.somaxconn\" = \"1024\" }".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<Self::Value, ValueError> {
-        let Raw::Table(table) = raw else {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<Self::Value, ValueError> {
+        let UnparsedValue::Table(table) = raw else {
             return Err(ValueError::Type {
                 expected: self.words(),
                 found: raw.found(),
@@ -165,9 +166,9 @@ impl Kind for Sysctls {
             if !is_namespaced(&name) {
                 return Err(ValueError::Sysctl(name));
             }
-            let value = match Raw::new(value.get_ref()) {
-                Raw::Text(text) => text.to_owned(),
-                Raw::Integer(number) => number.to_string(),
+            let value = match UnparsedValue::new(value.get_ref()) {
+                UnparsedValue::Text(text) => text.to_owned(),
+                UnparsedValue::Integer(number) => number.to_string(),
                 other => {
                     return Err(ValueError::Type {
                         expected: format!("a string for {name}"),
@@ -210,20 +211,20 @@ mod tests {
 
     #[test]
     fn capabilities_are_sets_with_a_name_or_single_ones() {
-        let all = |text| read(&Capabilities, text).expect("right");
+        let all = |text| read(&CapabilitySet, text).expect("right");
         assert_eq!(all("\"containerd\"").len(), 14);
-        assert_eq!(Capabilities.show(&all("\"crio\"")), "\"crio\"");
+        assert_eq!(CapabilitySet.show(&all("\"crio\"")), "\"crio\"");
         let some = all(r#"["cap_chown", "KILL", "CHOWN"]"#);
-        assert_eq!(Capabilities.show(&some), r#"["CHOWN", "KILL"]"#);
+        assert_eq!(CapabilitySet.show(&some), r#"["CHOWN", "KILL"]"#);
         assert_eq!(all("[]"), []);
         assert_eq!(
-            read(&Capabilities, r#"["CHOWM", "KILL", 7]"#),
+            read(&CapabilitySet, r#"["CHOWM", "KILL", 7]"#),
             Err(
                 "entry 1: there is no capability \"CHOWM\"; entry 3: there is no capability 7"
                     .to_owned()
             )
         );
-        assert!(read(&Capabilities, "\"docker\"").is_err());
+        assert!(read(&CapabilitySet, "\"docker\"").is_err());
     }
 
     #[test]
@@ -233,20 +234,20 @@ mod tests {
             "\"runtime/default\"",
             "\"localhost//etc/seccomp/x.json\"",
         ] {
-            let profile = read(&Profile, text).expect(text);
-            assert_eq!(Profile.show(&profile), text);
+            let profile = read(&SeccompNotation, text).expect(text);
+            assert_eq!(SeccompNotation.show(&profile), text);
         }
         for text in ["\"\"", "\"localhost/x.json\"", "\"default\"", "1"] {
-            assert!(read(&Profile, text).is_err(), "{text}");
+            assert!(read(&SeccompNotation, text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn only_what_a_pod_can_have_of_its_own_is_set() {
         let text = r#"{ "net/core/somaxconn" = 1024, "kernel.sem" = "1 2 3 4" }"#;
-        let all = read(&Sysctls, text).expect("right");
+        let all = read(&SysctlValues, text).expect("right");
         assert_eq!(
-            Sysctls.show(&all),
+            SysctlValues.show(&all),
             r#"{ "kernel.sem" = "1 2 3 4", "net/core/somaxconn" = "1024" }"#
         );
         for name in [
@@ -258,12 +259,12 @@ mod tests {
             "kernel.hostname",
         ] {
             assert_eq!(
-                read(&Sysctls, &format!("{{ {name:?} = \"1\" }}")),
+                read(&SysctlValues, &format!("{{ {name:?} = \"1\" }}")),
                 Err(format!(
-                    "{name:?} is no kernel parameter that a pod can have its own value of"
+                    "{name:?} is not a kernel parameter that a pod can set for itself"
                 )),
             );
         }
-        assert!(read(&Sysctls, r#"{ "net.x" = true }"#).is_err());
+        assert!(read(&SysctlValues, r#"{ "net.x" = true }"#).is_err());
     }
 }

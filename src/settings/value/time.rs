@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use super::{Kind, Raw, ValueError, quoted};
+use super::{UnparsedValue, ValueError, ValueKind, quoted};
 
 /// Units from large to small, in milliseconds.
-const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+const TIME_UNITS_MS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 /// A duration between two limits.
-pub(crate) struct Span {
+pub(crate) struct BoundedDuration {
     pub(crate) least: Duration,
     pub(crate) most: Duration,
 }
 
-impl Span {
+impl BoundedDuration {
     pub(crate) const fn between(least: Duration, most: Duration) -> Self {
         Self { least, most }
     }
@@ -27,15 +27,15 @@ pub(crate) const fn secs(number: u64) -> Duration {
     Duration::from_secs(number)
 }
 
-impl Kind for Span {
+impl ValueKind for BoundedDuration {
     type Value = Duration;
 
     fn words(&self) -> String {
         "a duration such as \"500ms\", \"10s\", \"2m\" or \"1h\"".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<Duration, ValueError> {
-        if let Raw::Integer(number) = raw {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<Duration, ValueError> {
+        if let UnparsedValue::Integer(number) = raw {
             return Err(ValueError::NoUnit(*number));
         }
         let duration = parse(raw.text(self)?).ok_or_else(|| ValueError::Type {
@@ -60,7 +60,9 @@ impl Kind for Span {
 fn parse(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
-    let (_, millis) = UNITS.iter().find(|(name, _)| *name == unit.trim_start())?;
+    let (_, millis) = TIME_UNITS_MS
+        .iter()
+        .find(|(name, _)| *name == unit.trim_start())?;
     let number: u64 = number.parse().ok()?;
     number.checked_mul(*millis).map(Duration::from_millis)
 }
@@ -68,7 +70,7 @@ fn parse(text: &str) -> Option<Duration> {
 /// Formats it in the largest unit that divides it.
 fn show(duration: Duration) -> String {
     let millis = duration.as_millis();
-    for (name, unit) in UNITS {
+    for (name, unit) in TIME_UNITS_MS {
         let unit = u128::from(unit);
         if millis >= unit && millis.is_multiple_of(unit) {
             return format!("{}{name}", millis / unit);
@@ -81,7 +83,7 @@ fn show(duration: Duration) -> String {
 mod tests {
     use super::*;
 
-    const ANY: Span = Span {
+    const ANY: BoundedDuration = BoundedDuration {
         least: Duration::ZERO,
         most: Duration::from_secs(3600),
     };
@@ -89,11 +91,17 @@ mod tests {
     #[test]
     fn reads_what_it_writes() {
         for text in ["500ms", "10s", "2m", "1h", "1500ms", "90s", "0s"] {
-            let duration = ANY.read(&Raw::Text(text)).expect(text);
+            let duration = ANY.read(&UnparsedValue::Text(text)).expect(text);
             assert_eq!(ANY.show(&duration), format!("\"{text}\""));
         }
-        assert_eq!(ANY.read(&Raw::Text("60s")), Ok(Duration::from_secs(60)));
-        assert_eq!(ANY.read(&Raw::Text("7 s")), Ok(Duration::from_secs(7)));
+        assert_eq!(
+            ANY.read(&UnparsedValue::Text("60s")),
+            Ok(Duration::from_secs(60))
+        );
+        assert_eq!(
+            ANY.read(&UnparsedValue::Text("7 s")),
+            Ok(Duration::from_secs(7))
+        );
     }
 
     #[test]
@@ -109,16 +117,18 @@ mod tests {
             "99999999999999999999h",
             "18446744073709551615h",
         ] {
-            assert!(ANY.read(&Raw::Text(text)).is_err(), "{text}");
+            assert!(ANY.read(&UnparsedValue::Text(text)).is_err(), "{text}");
         }
         assert_eq!(
-            ANY.read(&Raw::Integer(10))
+            ANY.read(&UnparsedValue::Integer(10))
                 .expect_err("refused")
                 .to_string(),
             "10 has no unit; write \"10s\" or \"10ms\""
         );
         assert_eq!(
-            ANY.read(&Raw::Text("2h")).expect_err("refused").to_string(),
+            ANY.read(&UnparsedValue::Text("2h"))
+                .expect_err("refused")
+                .to_string(),
             "\"2h\" is out of range; it must be from 0s to 1h"
         );
     }

@@ -2,15 +2,15 @@
 
 use oci_spec::runtime::{PosixRlimit, PosixRlimitBuilder, PosixRlimitType};
 
-use super::{Kind, Raw, ValueError, quoted_text};
+use super::{UnparsedValue, ValueError, ValueKind, quoted_text};
 
 /// Without a limit, `-1` in the notation.
 const UNLIMITED: u64 = u64::MAX;
 
 /// Limits such as `nofile=1024:4096`: soft and hard, or one number for both.
-pub(crate) struct Ulimits;
+pub(crate) struct ResourceLimits;
 
-impl Kind for Ulimits {
+impl ValueKind for ResourceLimits {
     type Value = Vec<PosixRlimit>;
 
     fn words(&self) -> String {
@@ -18,8 +18,8 @@ impl Kind for Ulimits {
             .to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<Self::Value, ValueError> {
-        let Raw::List(entries) = raw else {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<Self::Value, ValueError> {
+        let UnparsedValue::List(entries) = raw else {
             return Err(ValueError::Type {
                 expected: self.words(),
                 found: raw.found(),
@@ -28,9 +28,9 @@ impl Kind for Ulimits {
         let mut limits = Vec::<PosixRlimit>::new();
         let mut wrong = Vec::new();
         for (i, entry) in entries.iter().enumerate() {
-            let raw = Raw::new(entry.get_ref());
+            let raw = UnparsedValue::new(entry.get_ref());
             let limit = match raw {
-                Raw::Text(text) => parsed(text),
+                UnparsedValue::Text(text) => parsed(text),
                 _ => None,
             };
             // The OCI specification forbids two limits of one type.
@@ -82,11 +82,11 @@ fn number(text: &str) -> Option<u64> {
 fn shown(limit: &PosixRlimit) -> String {
     let name = limit.typ().to_string().to_ascii_lowercase();
     let name = name.trim_start_matches("rlimit_");
-    let number = |value: u64| match value {
+    let [soft, hard] = [limit.soft(), limit.hard()].map(|value| match value {
         UNLIMITED => "-1".to_owned(),
         value => value.to_string(),
-    };
-    format!("{name}={}:{}", number(limit.soft()), number(limit.hard()))
+    });
+    format!("{name}={soft}:{hard}")
 }
 
 #[cfg(test)]
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Vec<PosixRlimit>, String> {
-        read_toml(&Ulimits, text)
+        read_toml(&ResourceLimits, text)
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
             (r#"["nproc=7:-1"]"#, r#"["nproc=7:-1"]"#),
         ] {
             let limits = read(text).expect(text);
-            assert_eq!(Ulimits.show(&limits), shown);
+            assert_eq!(ResourceLimits.show(&limits), shown);
         }
         for wrong in [
             "nofile",

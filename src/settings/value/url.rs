@@ -2,19 +2,19 @@
 
 use std::net::SocketAddr;
 
-use super::{Kind, Raw, ValueError, quoted};
+use super::{UnparsedValue, ValueError, ValueKind, quoted};
 
 /// A TCP address to listen on.
 pub(crate) struct TcpAddress;
 
-impl Kind for TcpAddress {
+impl ValueKind for TcpAddress {
     type Value = SocketAddr;
 
     fn words(&self) -> String {
         "an IP address with a port such as \"127.0.0.1:0\"".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<SocketAddr, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<SocketAddr, ValueError> {
         let text = raw.text(self)?;
         // Names are not resolved, because a daemon of the node must not wait for DNS to start.
         text.parse()
@@ -27,33 +27,20 @@ impl Kind for TcpAddress {
 }
 
 /// A base URL: scheme, host and optionally a port.
-pub(crate) struct BaseUrl;
+pub(crate) struct HttpBaseUrl;
 
-impl Kind for BaseUrl {
+impl ValueKind for HttpBaseUrl {
     type Value = String;
 
     fn words(&self) -> String {
         "a URL without a path such as \"https://node.example:10010\"".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<String, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<String, ValueError> {
         let text = raw.text(self)?;
-        let wrong = |why| Err(ValueError::BaseUrl(why));
-        let Ok(uri) = text.parse::<http::Uri>() else {
-            return wrong("not a URL");
-        };
-        if !matches!(uri.scheme_str(), Some("http" | "https")) {
-            return wrong("it must begin with http:// or https://");
-        }
-        match uri.authority() {
-            None => return wrong("no host"),
-            Some(authority) if authority.as_str().contains('@') => {
-                return wrong("no user and password belong there");
-            }
-            Some(_) => {}
-        }
+        let (uri, _) = http_url(text).map_err(ValueError::BaseUrl)?;
         if uri.path() != "/" || uri.query().is_some() {
-            return wrong("no path belongs there");
+            return Err(ValueError::BaseUrl("no path belongs there"));
         }
         Ok(text.trim_end_matches('/').to_owned())
     }
@@ -63,15 +50,28 @@ impl Kind for BaseUrl {
     }
 }
 
-/// A URL of a page that shows a trace, with `{trace_id}` in the place of its id.
-pub(crate) struct TraceUrl;
+/// Parses a URL with a host and without user and password.
+fn http_url(text: &str) -> Result<(http::Uri, http::uri::Authority), &'static str> {
+    let uri: http::Uri = text.parse().map_err(|_| "not a URL")?;
+    if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        return Err("it must begin with http:// or https://");
+    }
+    let authority = uri.authority().cloned().ok_or("no host")?;
+    if authority.as_str().contains('@') {
+        return Err("no user and password belong there");
+    }
+    Ok((uri, authority))
+}
 
-impl TraceUrl {
+/// A URL of a page that shows a trace, with `{trace_id}` in the place of its id.
+pub(crate) struct TracePageUrl;
+
+impl TracePageUrl {
     /// Replaced by the id, in hex.
     pub(crate) const ID: &str = "{trace_id}";
 }
 
-impl Kind for TraceUrl {
+impl ValueKind for TracePageUrl {
     type Value = String;
 
     fn words(&self) -> String {
@@ -79,27 +79,18 @@ impl Kind for TraceUrl {
             .to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<String, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<String, ValueError> {
         let text = raw.text(self)?;
-        let wrong = |why| Err(ValueError::TraceUrl(why));
         if !text.contains(Self::ID) {
-            return wrong("it has no {trace_id}");
+            return Err(ValueError::TraceUrl("it has no {trace_id}"));
         }
-        let Ok(uri) = text.replace(Self::ID, "0").parse::<http::Uri>() else {
-            return wrong("not a URL");
-        };
-        if !matches!(uri.scheme_str(), Some("http" | "https")) {
-            return wrong("it must begin with http:// or https://");
-        }
-        match uri.authority() {
-            None => wrong("no host"),
-            Some(authority) if authority.as_str().contains('@') => {
-                wrong("no user and password belong there")
-            }
-            Some(authority) if !text.contains(authority.as_str()) => {
-                wrong("{trace_id} belongs into the path or the query")
-            }
-            Some(_) => Ok(text.to_owned()),
+        let (_, authority) =
+            http_url(&text.replace(Self::ID, "0")).map_err(ValueError::TraceUrl)?;
+        if text.contains(authority.as_str()) {
+            Ok(text.to_owned())
+        } else {
+            let why = "{trace_id} belongs into the path or the query";
+            Err(ValueError::TraceUrl(why))
         }
     }
 
@@ -114,7 +105,7 @@ mod tests {
 
     #[test]
     fn an_address_is_never_off() {
-        let read = |text| TcpAddress.read(&Raw::Text(text));
+        let read = |text| TcpAddress.read(&UnparsedValue::Text(text));
         assert_eq!(read("127.0.0.1:0").map(|a| a.port()), Ok(0));
         assert_eq!(read("[::1]:80").map(|a| a.port()), Ok(80));
         for text in ["off", "localhost:0", ":0", ""] {
@@ -124,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_base_url_ends_with_its_host() {
-        let read = |text| BaseUrl.read(&Raw::Text(text));
+        let read = |text| HttpBaseUrl.read(&UnparsedValue::Text(text));
         assert_eq!(read("http://node/"), Ok("http://node".to_owned()));
         assert_eq!(read("https://[::1]:1"), Ok("https://[::1]:1".to_owned()));
         for text in [
@@ -142,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_trace_url_has_a_place_for_the_id_and_no_secrets() {
-        let read = |text| TraceUrl.read(&Raw::Text(text));
+        let read = |text| TracePageUrl.read(&UnparsedValue::Text(text));
         for text in [
             "https://jaeger.example/trace/{trace_id}",
             "http://grafana:3000/explore?left=%7B%22query%22:%22{trace_id}%22%7D",

@@ -29,7 +29,7 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// The runtime's objects.
 #[derive(Default)]
-pub(super) struct Objects {
+pub(super) struct FakeObjects {
     pub(super) sandboxes: HashMap<String, PodSandboxConfig>,
     pub(super) images: Vec<String>,
     container: Option<CreateContainerRequest>,
@@ -37,10 +37,10 @@ pub(super) struct Objects {
     pub(super) calls: Vec<String>,
 }
 
-/// See the module documentation.
+/// A CRI runtime that keeps its objects in memory.
 #[derive(Default)]
-pub(super) struct Fake {
-    pub(super) objects: Mutex<Objects>,
+pub(super) struct FakeRuntime {
+    pub(super) objects: Mutex<FakeObjects>,
     /// This method fails.
     pub(super) fails: Option<(&'static str, Code)>,
     /// This method waits for `release` first.
@@ -70,7 +70,7 @@ impl Semaphore0 {
     }
 }
 
-impl Fake {
+impl FakeRuntime {
     /// Serves at `path` for the duration of the test.
     pub(super) fn serve(self, path: &Path) -> Arc<Self> {
         let fake = Arc::new(self);
@@ -88,7 +88,7 @@ impl Fake {
         fake
     }
 
-    pub(super) fn objects(&self) -> MutexGuard<'_, Objects> {
+    pub(super) fn objects(&self) -> MutexGuard<'_, FakeObjects> {
         self.objects.lock().expect("no test panics in it")
     }
 
@@ -151,7 +151,7 @@ fn refused(code: Code, message: &str) -> Response<Body> {
         .expect("a response")
 }
 
-impl Objects {
+impl FakeObjects {
     fn answer(&mut self, method: &str, message: Bytes) -> FakeResponse {
         Ok(match method {
             "Version" => VersionResponse {

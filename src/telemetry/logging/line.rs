@@ -109,7 +109,7 @@ struct Fields<M: SerializeMap> {
 
 impl<M: SerializeMap> Fields<M> {
     fn put_shown(&mut self, field: &Field, text: fmt::Arguments<'_>) {
-        self.put(field, &Short::of(text));
+        self.put(field, &Short::format(text));
     }
 
     fn put<V: serde::Serialize + ?Sized>(&mut self, field: &Field, value: &V) {
@@ -129,9 +129,10 @@ impl<M: SerializeMap> Visit for Fields<M> {
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        match value.len() > MAX_TEXT {
-            true => self.put_shown(field, format_args!("{value}")),
-            false => self.put(field, value),
+        if value.len() > MAX_TEXT {
+            self.put_shown(field, format_args!("{value}"))
+        } else {
+            self.put(field, value)
         }
     }
 
@@ -164,7 +165,7 @@ pub(super) struct Short {
 }
 
 impl Short {
-    pub(super) fn of(text: fmt::Arguments<'_>) -> String {
+    pub(super) fn format(text: fmt::Arguments<'_>) -> String {
         let mut short = Self {
             text: String::new(),
             most: MAX_TEXT,
@@ -236,7 +237,7 @@ impl Visit for Words<'_, '_> {
         }
         let gap = if self.is_first { "" } else { " " };
         self.is_first = false;
-        let text = Short::of(format_args!("{value:?}"));
+        let text = Short::format(format_args!("{value:?}"));
         let text = visible(&text);
         self.result = match field.name() {
             "message" => write!(self.writer, "{gap}{text}"),
@@ -251,11 +252,11 @@ mod tests {
 
     #[test]
     fn long_text_is_cut_between_characters() {
-        assert_eq!(Short::of(format_args!("short")), "short");
-        let text = Short::of(format_args!("{}{}", "ü".repeat(MAX_TEXT), "behind"));
+        assert_eq!(Short::format(format_args!("short")), "short");
+        let text = Short::format(format_args!("{}{}", "ü".repeat(MAX_TEXT), "behind"));
         assert_eq!(text.len(), MAX_TEXT + '…'.len_utf8());
         assert!(text.ends_with("ü…"), "cut between characters");
-        let text = Short::of(format_args!("a{}", "ü".repeat(MAX_TEXT)));
+        let text = Short::format(format_args!("a{}", "ü".repeat(MAX_TEXT)));
         assert!(text.len() < MAX_TEXT + '…'.len_utf8() && text.ends_with("ü…"));
     }
 }

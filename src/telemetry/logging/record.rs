@@ -72,7 +72,7 @@ impl Fields {
     }
 
     fn put_shown(&mut self, field: &Field, text: fmt::Arguments<'_>) {
-        self.put(field, Value::StringValue(Short::of(text)));
+        self.put(field, Value::StringValue(Short::format(text)));
     }
 }
 

@@ -20,7 +20,7 @@ use tonic::Code;
 
 use super::alert::WithAlert;
 use super::collector::Collector;
-use crate::grpc::frame::{self, Head};
+use crate::grpc::frame::{self, FrameHeader};
 use crate::telemetry::settings::OtlpProtocol;
 
 /// Largest response, in bytes: the number of rejected spans and a reason.
@@ -46,7 +46,7 @@ pub enum SendError {
         /// `Retry-After`, in seconds.
         after: Option<Duration>,
     },
-    /// It takes too long.
+    /// The collector takes too long.
     #[error("no answer from the collector within {0:?}")]
     Late(Duration),
 }
@@ -85,15 +85,15 @@ pub struct Export {
 
 impl Export {
     /// The message of a gRPC request with these headers; `None` if it is not one whole message.
-    pub fn of_grpc(mut headers: HeaderMap, mut body: Bytes) -> Option<Self> {
-        let head = Head::read(&body)?;
-        let message = body.split_off(frame::HEADER);
+    pub fn from_grpc(mut headers: HeaderMap, mut body: Bytes) -> Option<Self> {
+        let head = FrameHeader::read(&body)?;
+        let message = body.split_off(frame::HEADER_LENGTH);
         if message.len() != head.len {
             return None;
         }
         let encoding = headers.remove("grpc-encoding");
         let encoding = encoding.filter(|_| head.compressed);
-        // Those of the transport, and the caller's timeout, do not apply to another connection.
+        // Headers of the transport, and the caller's timeout, do not apply to another connection.
         for name in [
             "grpc-timeout",
             "grpc-accept-encoding",
@@ -296,7 +296,7 @@ async fn over_grpc(
     request: Request<()>,
     export: &Export,
 ) -> Result<Result<Bytes, SendError>, BoxError> {
-    let mut framed = BytesMut::with_capacity(frame::HEADER + export.message.len());
+    let mut framed = BytesMut::with_capacity(frame::HEADER_LENGTH + export.message.len());
     framed.put_u8(u8::from(export.encoding.is_some()));
     framed.put_u32(u32::try_from(export.message.len())?);
     framed.put_slice(&export.message);
@@ -316,7 +316,7 @@ async fn over_grpc(
     let status = trailers.as_ref().and_then(frame::status);
     Ok(match status.or_else(|| frame::status(&head.headers)) {
         Some((Code::Ok, _)) => {
-            let start = answer.len().min(frame::HEADER);
+            let start = answer.len().min(frame::HEADER_LENGTH);
             Ok(answer.freeze().slice(start..))
         }
         Some((code, _)) => Err(SendError::Grpc(code)),
@@ -333,7 +333,10 @@ fn http_request(
     export: &Export,
 ) -> Result<Request<Full<Bytes>>, BoxError> {
     let host = collector.url.authority().ok_or("no host")?;
-    let path = collector.url.path_and_query().map_or("/", |it| it.as_str());
+    let path = collector
+        .url
+        .path_and_query()
+        .map_or("/", |path| path.as_str());
     let mut request = Request::post(path).body(Full::new(export.message.clone()))?;
     let mut headers = merged(export, headers, "content-encoding");
     let protobuf = HeaderValue::from_static("application/x-protobuf");
@@ -353,7 +356,7 @@ async fn over_http(
         return Ok(Ok(body));
     }
     let after = head.headers.get(header::RETRY_AFTER);
-    let after = after.and_then(|it| it.to_str().ok()?.trim().parse().ok());
+    let after = after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
     Ok(Err(SendError::Http {
         status: head.status,
         after: after.map(Duration::from_secs),

@@ -8,10 +8,10 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use super::tls::TlsFiles;
-use super::variables::{Env, Variables, header, of_process};
+use super::variables::{Env, Variables, header, process_variable};
 use crate::telemetry::settings::{self, OtlpCompression, OtlpProtocol};
 
-/// What is sent to a collector.
+/// The signals that collectors take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// Spans.
@@ -79,7 +79,7 @@ pub enum HeadersError {
     Line {
         /// The file.
         path: PathBuf,
-        /// Its number, from 1.
+        /// Number of the line, from 1.
         line: usize,
         /// The cause.
         why: &'static str,
@@ -106,8 +106,11 @@ impl Collector {
     ///
     /// # Errors
     /// If the endpoint cannot be used.
-    pub fn of(config: &settings::Otlp, signal: Signal) -> Result<Option<Self>, CollectorError> {
-        Self::with(config, signal, &of_process)
+    pub fn from_settings(
+        config: &settings::Otlp,
+        signal: Signal,
+    ) -> Result<Option<Self>, CollectorError> {
+        Self::with(config, signal, &process_variable)
     }
 
     pub(super) fn with(

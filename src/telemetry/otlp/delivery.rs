@@ -78,7 +78,7 @@ fn gzip(message: &[u8]) -> Option<Vec<u8>> {
     encoder.finish().ok()
 }
 
-/// A collector may accept a request and reject a part of it. Its reason may quote what it rejects, and is not logged.
+/// A collector may accept a request and reject a part of it. The reason may quote rejected data, and is not logged.
 pub(super) fn report_rejected(signal: &'static str, rejected: i64) {
     if rejected > 0 {
         tracing::warn!(
@@ -94,6 +94,6 @@ pub(super) fn report_rejected(signal: &'static str, rejected: i64) {
 /// So that the nodes of a cluster do not retry in step. The clock is random enough.
 fn random_below(limit: Duration) -> Duration {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let nanos = now.map_or(0, |it| it.subsec_nanos() % 1_000_000);
+    let nanos = now.map_or(0, |time| time.subsec_nanos() % 1_000_000);
     limit.mul_f64(f64::from(nanos) / 1e6)
 }

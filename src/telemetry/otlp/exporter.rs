@@ -56,7 +56,9 @@ impl SpanExporter for Exporter {
         let answer = answer.map_err(|error| failed(error.to_string()))?;
         let answer = answer.map_err(|error| failed(error.to_string()))?;
         let answer = ExportTraceServiceResponse::decode(answer).unwrap_or_default();
-        let rejected = answer.partial_success.map_or(0, |it| it.rejected_spans);
+        let rejected = answer
+            .partial_success
+            .map_or(0, |partial| partial.rejected_spans);
         report_rejected("span", rejected);
         Ok(())
     }

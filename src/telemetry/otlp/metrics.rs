@@ -26,7 +26,7 @@ use crate::telemetry::exemplars;
 use crate::telemetry::openmetrics::{self, ByName};
 use crate::telemetry::registry::Registry;
 
-/// See the module documentation.
+/// Pushes the metrics to the collector.
 #[derive(Debug)]
 pub(super) struct MetricsPush {
     pub(super) registry: Arc<Registry>,
@@ -58,7 +58,7 @@ impl MetricsPush {
 
     async fn push(&self, delivery: &mut Delivery, began: SystemTime) {
         let registry = Arc::clone(&self.registry);
-        // It takes milliseconds, which would delay the other tasks of the side thread.
+        // Reading takes milliseconds, which would delay the other tasks of the side thread.
         let read = move || (registry.gather(), registry.exemplars().clone());
         let Ok((families, exemplars)) = tokio::task::spawn_blocking(read).await else {
             return;
@@ -73,7 +73,10 @@ impl MetricsPush {
                 resource: Some(self.resource.clone()),
                 scope_metrics: vec![ScopeMetrics {
                     scope: Some(scope()),
-                    metrics: families.iter().map(|it| reading.metric(it)).collect(),
+                    metrics: families
+                        .iter()
+                        .map(|family| reading.metric(family))
+                        .collect(),
                     schema_url: String::new(),
                 }],
                 schema_url: self.schema_url.clone(),
@@ -86,7 +89,10 @@ impl MetricsPush {
             Ok(answer) => {
                 let answer = ExportMetricsServiceResponse::decode(answer).unwrap_or_default();
                 let rejected = answer.partial_success;
-                report_rejected("metric", rejected.map_or(0, |it| it.rejected_data_points));
+                report_rejected(
+                    "metric",
+                    rejected.map_or(0, |partial| partial.rejected_data_points),
+                );
             }
             Err(error) => {
                 self.drops.add(DropReason::MetricsExportFailed, 1);
@@ -125,11 +131,12 @@ impl Reading<'_> {
         let cumulative = AggregationTemporality::Cumulative.into();
         let points = |value: fn(&proto::Metric) -> f64| {
             let all = family.get_metric().iter();
-            all.map(move |it| self.number(it, value(it))).collect()
+            all.map(move |metric| self.number(metric, value(metric)))
+                .collect()
         };
         let data = match family.get_field_type() {
             MetricType::COUNTER => metric::Data::Sum(Sum {
-                data_points: points(|it| it.get_counter().get_value()),
+                data_points: points(|metric| metric.get_counter().get_value()),
                 aggregation_temporality: cumulative,
                 is_monotonic: true,
             }),
@@ -137,9 +144,9 @@ impl Reading<'_> {
                 data_points: self.histograms(family),
                 aggregation_temporality: cumulative,
             }),
-            // No metric is of another type.
+            // criscope has no metrics of other types.
             _ => metric::Data::Gauge(Gauge {
-                data_points: points(|it| it.get_gauge().get_value()),
+                data_points: points(|metric| metric.get_gauge().get_value()),
             }),
         };
         Metric {
@@ -176,7 +183,7 @@ impl Reading<'_> {
                 *below = up_to;
                 Some(own)
             });
-            let seen = exemplars.map_or_else(Vec::new, |all| all.of(metric));
+            let seen = exemplars.map_or_else(Vec::new, |all| all.for_metric(metric));
             HistogramDataPoint {
                 attributes: labels(metric),
                 start_time_unix_nano: self.began,
@@ -204,7 +211,9 @@ fn exemplar(of: exemplars::Exemplar) -> Exemplar {
 
 fn labels(metric: &proto::Metric) -> Vec<KeyValue> {
     let labels = metric.get_label().iter();
-    labels.map(|it| text(it.name(), it.value())).collect()
+    labels
+        .map(|label| text(label.name(), label.value()))
+        .collect()
 }
 
 /// The unit, in the notation of UCUM; empty if there is none.
@@ -241,8 +250,16 @@ mod tests {
             now: 2,
         };
         let families = registry.gather();
-        let metrics: Vec<_> = families.iter().map(|it| reading.metric(it)).collect();
-        let of = |name: &str| metrics.iter().find(|it| it.name == name).expect("there");
+        let metrics: Vec<_> = families
+            .iter()
+            .map(|family| reading.metric(family))
+            .collect();
+        let of = |name: &str| {
+            metrics
+                .iter()
+                .find(|metric| metric.name == name)
+                .expect("there")
+        };
         let bytes = of("criscope_sent_bytes_total");
         assert_eq!((&*bytes.unit, &*bytes.description), ("By", "Bytes sent."));
         let Some(metric::Data::Sum(sum)) = &bytes.data else {

@@ -4,7 +4,7 @@
 //! Spans of calls are built when a call ends and passed to [`SpanSink`]. Spans of background work (target `criscope`,
 //! level info or above) come from [`layer`] and use the same sink.
 //!
-//! What the configuration does not set is taken from the standard `OTEL_*` variables ([`variables`]); `docs/OTLP.md` lists
+//! Settings that the configuration leaves out are taken from the standard `OTEL_*` variables ([`variables`]); `docs/OTLP.md` lists
 //! them. Resource attributes, service name and batch limits (`OTEL_BSP_*`) come from the environment only.
 
 mod alert;
@@ -50,7 +50,7 @@ pub use self::records::LogQueue;
 pub use self::sink::SpanSink;
 use self::sink::{ForProvider, Limits};
 pub use self::tls::TlsError;
-use self::variables::{Variables, of_process};
+use self::variables::{Variables, process_variable};
 use super::drops::Drops;
 use super::registry::Registry;
 use super::settings;
@@ -63,7 +63,7 @@ pub fn client_certificate(config: &settings::Otlp) -> Option<(PathBuf, PathBuf)>
     let signals = [Signal::Traces, Signal::Metrics, Signal::Logs];
     let mut collectors = signals
         .into_iter()
-        .filter_map(|signal| Collector::of(config, signal).ok().flatten());
+        .filter_map(|signal| Collector::from_settings(config, signal).ok().flatten());
     collectors.find_map(|collector| collector.tls?.client)
 }
 
@@ -91,12 +91,12 @@ impl Otlp {
     /// Call it on the runtime that drives the connections, and [`Otlp::shutdown`] before that runtime ends.
     ///
     /// # Errors
-    /// If an endpoint cannot be used. Log it and go on: a proxy without traces is better than none.
+    /// If an endpoint cannot be used. Log it and go on: missing traces must not stop the proxy.
     pub fn start(config: &settings::Otlp, drops: Arc<Drops>) -> Result<Self, CollectorError> {
-        let of = |signal| Collector::of(config, signal);
+        let of = |signal| Collector::from_settings(config, signal);
         let (traces, metrics, logs) =
             (of(Signal::Traces)?, of(Signal::Metrics)?, of(Signal::Logs)?);
-        let resource = resource::resource(&of_process);
+        let resource = resource::resource(&process_variable);
         let mut otlp = Self {
             spans: None,
             logs: None,
@@ -196,7 +196,7 @@ impl Otlp {
         self.tasks.spawn(push.run(self.stop.clone()));
     }
 
-    /// Stops accepting spans and sends what is pending, for at most `limit`.
+    /// Stops accepting spans and sends the pending ones, for at most `limit`.
     pub async fn shutdown(self, limit: Duration) {
         self.stop.cancel();
         self.tasks.close();
@@ -210,7 +210,11 @@ impl Otlp {
 
 /// A positive number of the environment. Wrong ones are reported with all variables.
 fn number(name: &str) -> Option<u64> {
-    of_process(name)?.trim().parse().ok().filter(|n| *n > 0)
+    process_variable(name)?
+        .trim()
+        .parse()
+        .ok()
+        .filter(|n| *n > 0)
 }
 
 /// The instrumentation scope of criscope's spans.
@@ -244,7 +248,7 @@ where
 
 /// Logs variables that are set and ignored.
 pub fn report_ignored_variables() {
-    for ignored in Variables::of_process().ignored {
+    for ignored in Variables::from_process().ignored {
         tracing::warn!(
             target: "criscope::telemetry",
             event = "config.environment",

@@ -21,7 +21,7 @@ use super::collector::Collector;
 use super::delivery::{Delivery, encoded, report_rejected};
 use crate::telemetry::drops::{DropReason, Drops};
 
-/// Bounds, of which the environment may set others (`OTEL_BLRP_*`).
+/// Bounds; the environment may change them (`OTEL_BLRP_*`).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Most records that wait.
@@ -51,7 +51,7 @@ impl LogQueue {
     }
 }
 
-/// Sends what is put into the queue.
+/// Sends the records in the queue.
 #[derive(Debug)]
 pub(super) struct LogExport {
     queue: mpsc::Receiver<Line>,
@@ -85,7 +85,7 @@ impl LogExport {
         (put, export)
     }
 
-    /// Sends until `stop`, and then what is left.
+    /// Sends until `stop`, and then the rest of the queue.
     pub(super) async fn run(mut self, stop: CancellationToken) {
         let mut delivery = Delivery::new(Arc::new(self.collector.clone()));
         let mut batch = Vec::new();
@@ -116,7 +116,10 @@ impl LogExport {
             Ok(answer) => {
                 let answer = ExportLogsServiceResponse::decode(answer).unwrap_or_default();
                 let rejected = answer.partial_success;
-                report_rejected("log", rejected.map_or(0, |it| it.rejected_log_records));
+                report_rejected(
+                    "log",
+                    rejected.map_or(0, |partial| partial.rejected_log_records),
+                );
             }
             Err(error) => {
                 self.drops.add(DropReason::LogExportFailed, records);
@@ -159,12 +162,12 @@ impl LogExport {
 }
 
 /// An attribute whose value is text.
-pub(in crate::telemetry) fn text(key: &str, value: &str) -> KeyValue {
+pub(crate) fn text(key: &str, value: &str) -> KeyValue {
     attribute(key, Value::StringValue(value.to_owned()))
 }
 
 /// An attribute.
-pub(in crate::telemetry) fn attribute(key: &str, value: Value) -> KeyValue {
+pub(crate) fn attribute(key: &str, value: Value) -> KeyValue {
     KeyValue {
         key: key.to_owned(),
         value: Some(AnyValue { value: Some(value) }),
@@ -173,7 +176,9 @@ pub(in crate::telemetry) fn attribute(key: &str, value: Value) -> KeyValue {
 }
 
 /// A time in nanoseconds since 1970.
-pub(in crate::telemetry) fn nanos(time: SystemTime) -> u64 {
+pub(crate) fn nanos(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |it| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX))
+    since.map_or(0, |duration| {
+        u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    })
 }

@@ -87,9 +87,10 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(in_file(path))?;
-    match certificates.is_empty() {
-        true => Err(TlsError::Empty(path.to_owned())),
-        false => Ok(certificates),
+    if certificates.is_empty() {
+        Err(TlsError::Empty(path.to_owned()))
+    } else {
+        Ok(certificates)
     }
 }
 
@@ -106,7 +107,7 @@ fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// Those of the distribution, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+/// Certificate authorities of the distribution, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 fn authorities_of_the_system() -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     let (added, _) =

@@ -16,14 +16,14 @@ use crate::telemetry::settings::{OnUnsampledParent, OtlpCompression, OtlpProtoco
 pub(super) type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
 /// Reads the environment of this process.
-pub(super) fn of_process(name: &str) -> Option<String> {
+pub(super) fn process_variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|v| !v.trim().is_empty())
 }
 
 /// A variable that is set and ignored. Values are not repeated: some are secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ignored {
-    /// Its name.
+    /// Name of the variable.
     pub variable: &'static str,
     /// Why.
     pub reason: String,
@@ -34,20 +34,20 @@ pub struct Ignored {
 pub struct Sampler {
     /// Share of the episodes, and of the mutating calls outside of them.
     pub share: Option<f64>,
-    /// Of a sampler that begins with `parentbased_`.
+    /// Set by a sampler that begins with `parentbased_`.
     pub on_unsampled_parent: Option<OnUnsampledParent>,
 }
 
-/// What the variables set for metrics or logs.
+/// Settings of the variables for metrics or logs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Other {
-    /// Whether the exporter is `otlp`. Without that the signal is not exported.
+    /// True if the exporter is `otlp`. Otherwise the signal is not exported.
     pub is_asked: bool,
     /// The endpoint for this signal alone.
     pub endpoint: Option<String>,
 }
 
-/// What the variables set, without the headers, which are secret.
+/// Settings of the variables. The headers are left out, because they are secret.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Variables {
     /// `OTEL_EXPORTER_OTLP_ENDPOINT`
@@ -76,7 +76,7 @@ pub struct Variables {
     pub sampler: Sampler,
     /// `OTEL_SDK_DISABLED`
     pub disabled: bool,
-    /// What is ignored.
+    /// Ignored variables.
     pub ignored: Vec<Ignored>,
 }
 
@@ -101,7 +101,7 @@ const NUMBERS: [&str; 7] = [
     "OTEL_BLRP_MAX_EXPORT_BATCH_SIZE",
 ];
 
-/// Variables of metrics and logs for what is the same for all signals.
+/// Variables of metrics and logs for settings that all signals have.
 macro_rules! shared {
     ($($name:literal)*) => {
         [$(
@@ -115,9 +115,9 @@ const SHARED: [&str; 16] = shared!(
 );
 
 impl Variables {
-    /// Those of this process.
-    pub fn of_process() -> Self {
-        Self::read(&of_process)
+    /// Reads the variables of this process.
+    pub fn from_process() -> Self {
+        Self::read(&process_variable)
     }
 
     pub(super) fn read(env: &Env<'_>) -> Self {
@@ -241,9 +241,10 @@ impl Source<'_> {
         };
         Sampler {
             share: Some(share),
-            on_unsampled_parent: Some(match is_parent_based {
-                true => OnUnsampledParent::Respect,
-                false => OnUnsampledParent::Episode,
+            on_unsampled_parent: Some(if is_parent_based {
+                OnUnsampledParent::Respect
+            } else {
+                OnUnsampledParent::Episode
             }),
         }
     }
@@ -288,15 +289,16 @@ enum Exporter {
     None,
 }
 
-/// A list, of which `otlp` and `none` are known.
+/// A list; `otlp` and `none` are known.
 fn exporter(text: &str) -> Result<Exporter, String> {
     let mut names = text.split(',').map(str::trim);
     if names.clone().any(|name| name == "otlp") {
         return Ok(Exporter::Otlp);
     }
-    match names.any(|name| name == "none") {
-        true => Ok(Exporter::None),
-        false => Err("only otlp and none are known".to_owned()),
+    if names.any(|name| name == "none") {
+        Ok(Exporter::None)
+    } else {
+        Err("only otlp and none are known".to_owned())
     }
 }
 
@@ -331,9 +333,10 @@ fn positive(text: &str) -> Result<u64, String> {
 }
 
 fn path(text: &str) -> Result<PathBuf, String> {
-    match Path::new(text).is_absolute() {
-        true => Ok(PathBuf::from(text)),
-        false => Err("not an absolute path".to_owned()),
+    if Path::new(text).is_absolute() {
+        Ok(PathBuf::from(text))
+    } else {
+        Err("not an absolute path".to_owned())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Progress of image pulls of a real containerd, from its content service.
 
-use criscope::lifecycle::view::{Progress, Pulls};
+use criscope::lifecycle::view::{ImagePullList, PullProgressView};
 
 use super::explained::Kubelet;
 use super::{before, end};
@@ -19,9 +19,9 @@ fn image(pieces: usize) -> (make::Image, Vec<u8>, usize) {
     (image, slow, piece)
 }
 
-async fn progress(proxy: &Proxy) -> Vec<Progress> {
+async fn progress(proxy: &Proxy) -> Vec<PullProgressView> {
     let (_, text) = proxy.get("/debug/images/pulls?format=json").await;
-    let pulls: Pulls = serde_json::from_str(&text).expect("json");
+    let pulls: ImagePullList = serde_json::from_str(&text).expect("json");
     pulls
         .in_flight
         .into_iter()

@@ -1,6 +1,7 @@
 //! The built-in runtime and its parts, with the real tools they drive.
 
 mod campaign;
+mod compared;
 mod crash;
 mod crun;
 mod image;

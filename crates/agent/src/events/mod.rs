@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::time::Duration;
 
-use criscope::lifecycle::view::Recent;
+use criscope::lifecycle::view::RecentEpisodes;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -88,7 +88,7 @@ impl Events {
         tokio::pin!(stop);
         let mut is_away = false;
         loop {
-            match daemon.json::<Recent>(EPISODES).await {
+            match daemon.json::<RecentEpisodes>(EPISODES).await {
                 Ok(recent) => {
                     self.write(&recent).await;
                     is_away = false;
@@ -107,7 +107,7 @@ impl Events {
     }
 
     /// Writes what is new in a list of episodes.
-    pub async fn write(&mut self, recent: &Recent) {
+    pub async fn write(&mut self, recent: &RecentEpisodes) {
         let reports = reports(recent, self.slow);
         let keys: Vec<_> = reports.iter().map(Report::name).collect();
         self.written.retain(|key, _| keys.contains(key));

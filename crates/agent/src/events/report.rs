@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use criscope::lifecycle::view::{Episode, Recent, State};
+use criscope::lifecycle::view::{EpisodeState, EpisodeView, RecentEpisodes};
 use sha2::{Digest as _, Sha256};
 
 /// The longest note, in bytes (`NoteLengthLimit` of the API server).
@@ -72,7 +72,7 @@ pub(super) fn cut(text: &str, bytes: usize) -> &str {
 }
 
 /// The reports of a list of episodes, the newest first. Of a crash loop there is one.
-pub fn reports(recent: &Recent, slow: Duration) -> Vec<Report> {
+pub fn reports(recent: &RecentEpisodes, slow: Duration) -> Vec<Report> {
     let mut loops = HashSet::new();
     let now = recent.now_unix_us;
     let episodes = recent.episodes.iter();
@@ -84,7 +84,7 @@ pub fn reports(recent: &Recent, slow: Duration) -> Vec<Report> {
 
 const CRASH_LOOP: &str = "CrashLoop";
 
-fn report(episode: &Episode, now: u64, slow: Duration) -> Option<Report> {
+fn report(episode: &EpisodeView, now: u64, slow: Duration) -> Option<Report> {
     let [action, failing, failed, slowly] = match episode.kind.as_str() {
         "start" => ["Start", "StartFailing", "StartFailed", "SlowStart"],
         "restart" => ["Restart", "RestartFailing", "RestartFailed", "SlowRestart"],
@@ -96,10 +96,10 @@ fn report(episode: &Episode, now: u64, slow: Duration) -> Option<Report> {
     let so_far = now.saturating_sub(episode.began_unix_us) as f64 / 1e3;
     let slow = slow.as_secs_f64() * 1e3;
     let (reason, warning, last) = match (episode.state, &episode.crash_loop) {
-        (State::Failing, _) if so_far >= BRIEF => (failing, true, now),
-        (State::Failed, _) => (failed, true, ended),
+        (EpisodeState::Failing, _) if so_far >= BRIEF => (failing, true, now),
+        (EpisodeState::Failed, _) => (failed, true, ended),
         (_, Some(_)) => (CRASH_LOOP, true, ended),
-        (State::Ok, None) if episode.duration_ms >= slow => (slowly, false, ended),
+        (EpisodeState::Ok, None) if episode.duration_ms >= slow => (slowly, false, ended),
         _ => return None,
     };
     // A failing episode is as old as its last call.
@@ -158,8 +158,8 @@ mod tests {
     const NOW: u64 = 1_750_000_000_000_000;
     const SLOW: Duration = Duration::from_secs(5);
 
-    fn episode(kind: &str, state: State, took_ms: f64, ago_s: u64) -> Episode {
-        Episode {
+    fn episode(kind: &str, state: EpisodeState, took_ms: f64, ago_s: u64) -> EpisodeView {
+        EpisodeView {
             kind: kind.to_owned(),
             namespace: "shop".to_owned(),
             name: "web-0".to_owned(),
@@ -169,12 +169,12 @@ mod tests {
             duration_ms: took_ms,
             headline: "network 9.5 s of 9.8 s".to_owned(),
             cause: "slow_network".to_owned(),
-            ..Episode::default()
+            ..EpisodeView::default()
         }
     }
 
-    fn of(episodes: Vec<Episode>) -> Vec<Report> {
-        let recent = Recent {
+    fn of(episodes: Vec<EpisodeView>) -> Vec<Report> {
+        let recent = RecentEpisodes {
             now_unix_us: NOW,
             episodes,
             forgotten: 0,
@@ -189,24 +189,32 @@ mod tests {
             reports.first().map(|it| (it.reason, it.warning))
         };
         assert_eq!(
-            reasons("start", State::Ok, 9_800.0, 1),
+            reasons("start", EpisodeState::Ok, 9_800.0, 1),
             Some(("SlowStart", false))
         );
         assert_eq!(
-            reasons("stop", State::Ok, 9_800.0, 1),
+            reasons("stop", EpisodeState::Ok, 9_800.0, 1),
             Some(("SlowStop", false))
         );
-        assert_eq!(reasons("start", State::Ok, 4_999.0, 1), None);
-        assert_eq!(reasons("start", State::Open, 9_800.0, 1), None);
-        assert_eq!(reasons("start", State::Cancelled, 9_800.0, 1), None);
-        assert_eq!(reasons("start", State::Ok, 9_800.0, 601), None, "too old");
-        assert_eq!(reasons("start", State::Failing, 100.0, 2), None, "brief");
+        assert_eq!(reasons("start", EpisodeState::Ok, 4_999.0, 1), None);
+        assert_eq!(reasons("start", EpisodeState::Open, 9_800.0, 1), None);
+        assert_eq!(reasons("start", EpisodeState::Cancelled, 9_800.0, 1), None);
         assert_eq!(
-            reasons("start", State::Failing, 100.0, 30),
+            reasons("start", EpisodeState::Ok, 9_800.0, 601),
+            None,
+            "too old"
+        );
+        assert_eq!(
+            reasons("start", EpisodeState::Failing, 100.0, 2),
+            None,
+            "brief"
+        );
+        assert_eq!(
+            reasons("start", EpisodeState::Failing, 100.0, 30),
             Some(("StartFailing", true))
         );
         assert_eq!(
-            reasons("restart", State::Failed, 100.0, 1),
+            reasons("restart", EpisodeState::Failed, 100.0, 1),
             Some(("RestartFailed", true))
         );
     }
@@ -214,7 +222,7 @@ mod tests {
     #[test]
     fn a_crash_loop_is_one_report_that_counts_restarts() {
         let restart = |attempt: u32| {
-            let mut it = episode("restart", State::Ok, 50.0, 60 - u64::from(attempt));
+            let mut it = episode("restart", EpisodeState::Ok, 50.0, 60 - u64::from(attempt));
             it.crash_loop = Some(format!("container app ended {attempt} times"));
             it.container = Some("app".to_owned());
             it.attempt = attempt;
@@ -228,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_report_keeps_its_name_until_its_cause_changes() {
-        let first = episode("start", State::Failing, 100.0, 30);
+        let first = episode("start", EpisodeState::Failing, 100.0, 30);
         let mut again = first.clone();
         again.failures = 7;
         again.duration_ms = 9_000.0;
@@ -247,7 +255,7 @@ mod tests {
 
     #[test]
     fn long_texts_fit_the_limits_of_the_api_server() {
-        let mut long = episode("start", State::Ok, 9_800.0, 1);
+        let mut long = episode("start", EpisodeState::Ok, 9_800.0, 1);
         long.headline = "\u{e9}\n".repeat(900);
         long.name = "a".repeat(253);
         let report = of(vec![long]).remove(0);

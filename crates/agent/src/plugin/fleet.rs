@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use criscope::cri::visible::visible;
-use criscope::lifecycle::view::{Call, Pod, PodStory, Pods};
+use criscope::lifecycle::view::{CallView, PodList, PodStory, PodSummary};
 use criscope::units;
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -23,7 +23,7 @@ const SLOW: f64 = 5_000.0;
 /// A pod that is failing or was slow, and what it shares with others.
 #[derive(Clone, Debug)]
 struct Entry {
-    pod: Pod,
+    pod: PodSummary,
     node: String,
     shares: BTreeSet<(Kind, String)>,
 }
@@ -57,7 +57,7 @@ pub async fn view(cluster: &Cluster, namespace: Option<&str>, top: usize) -> (St
     for (agent, reply) in cluster.ask_all("/debug/pods?format=json&by=pod").await {
         let reply = reply.map_err(|error| error.to_string());
         let pods = reply.and_then(|it| {
-            serde_json::from_slice::<Pods>(&it.body).map_err(|error| error.to_string())
+            serde_json::from_slice::<PodList>(&it.body).map_err(|error| error.to_string())
         });
         let pods = match pods {
             Ok(pods) => pods.pods,
@@ -85,7 +85,7 @@ pub async fn view(cluster: &Cluster, namespace: Option<&str>, top: usize) -> (St
 }
 
 impl Entry {
-    fn new(pod: Pod, node: &str) -> Self {
+    fn new(pod: PodSummary, node: &str) -> Self {
         let mut shares = BTreeSet::from([(Kind::Node, node.to_owned())]);
         let episode = &pod.episode;
         if !episode.cause.is_empty() {
@@ -102,7 +102,7 @@ impl Entry {
     }
 
     /// Images that were pulled or failed to be, and plugins at work, in calls that took their part of the time or failed.
-    fn add(&mut self, calls: &[Call], duration_ms: f64) {
+    fn add(&mut self, calls: &[CallView], duration_ms: f64) {
         let matter = |ms: f64| ms >= duration_ms / 4.0;
         for call in calls
             .iter()
@@ -122,7 +122,7 @@ impl Entry {
 /// Lists have no calls: those of the worst are read from the nodes. What cannot be read is left out.
 async fn add_stories(cluster: &Cluster, entries: &mut [Entry]) {
     let asked = entries.iter().take(STORIES).enumerate().map(|(n, entry)| {
-        let Pod {
+        let PodSummary {
             namespace,
             name,
             uid,
@@ -202,18 +202,18 @@ fn shared(text: &mut String, group: &[&Entry], top: usize) {
 
 #[cfg(test)]
 mod tests {
-    use criscope::lifecycle::view::{Detail, PodState};
+    use criscope::lifecycle::view::{CallDetail, PodState};
 
     use super::*;
 
     fn entry(name: &str, node: &str, state: PodState, ms: f64) -> Entry {
-        let mut pod = Pod {
+        let mut pod = PodSummary {
             namespace: "shop".to_owned(),
             name: name.to_owned(),
             state,
             duration_ms: ms,
             reason: "because".to_owned(),
-            ..Pod::default()
+            ..PodSummary::default()
         };
         pod.episode.cause = "slow_network".to_owned();
         Entry::new(pod, node)
@@ -222,19 +222,19 @@ mod tests {
     #[test]
     fn what_several_pods_share_is_named_with_the_most_common_first() {
         let mut slow = entry("a", "n1", PodState::Ok, 9_000.0);
-        let call = Call {
+        let call = CallView {
             method: "RunPodSandbox".to_owned(),
             duration_ms: 8_900.0,
             outcome: "ok".to_owned(),
             details: ["calico", "portmap"]
-                .map(|name| Detail {
+                .map(|name| CallDetail {
                     what: "cni".to_owned(),
                     name: name.to_owned(),
                     duration_ms: if name == "calico" { 8_000.0 } else { 1.0 },
-                    ..Detail::default()
+                    ..CallDetail::default()
                 })
                 .into(),
-            ..Call::default()
+            ..CallView::default()
         };
         slow.add(std::slice::from_ref(&call), 9_000.0);
         let mut other = entry("b", "n2", PodState::Ok, 7_000.0);

@@ -58,7 +58,7 @@ struct Connection {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say why a pod was slow, or is not up
+    /// Explain why a pod is slow or will not start
     Explain {
         /// The pod: POD, pod/POD or NAMESPACE/POD
         #[arg(value_name = "POD")]
@@ -76,7 +76,7 @@ enum Command {
         #[arg(long, short, value_name = "FORMAT")]
         output: Option<String>,
     },
-    /// List the pods of all nodes with their state, those in trouble first
+    /// List the pods of all nodes with their state, failing pods first
     Pods {
         /// Only pods whose name contains this, or NAMESPACE/NAME
         #[arg(value_name = "NAME")]
@@ -270,7 +270,7 @@ fn start(cli: &Cli) -> Result<ExitCode, Failure> {
     match result {
         Ok(()) => Ok(ExitCode::SUCCESS),
         // The reason is that of the nodes, which has been said.
-        Err(criscope::cli::Failure::Ask(_)) if !silent.is_empty() => Err(Failure::Silent),
+        Err(criscope::cli::CommandFailure::Ask(_)) if !silent.is_empty() => Err(Failure::Silent),
         Err(failure) => Ok(failure.report()),
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use criscope::lifecycle::view::{Pods, Unknown, sort};
+use criscope::lifecycle::view::{PodList, UnknownPod, sort_pods};
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -109,9 +109,9 @@ fn away() -> Reply {
 
 /// The pods of all nodes that answered, each with its node; in the order of a single node's.
 fn merged(known: &[(&Agent, Reply)]) -> Option<Reply> {
-    let mut all: Option<Pods> = None;
+    let mut all: Option<PodList> = None;
     for (agent, reply) in known {
-        let Ok(mut pods) = serde_json::from_slice::<Pods>(&reply.body) else {
+        let Ok(mut pods) = serde_json::from_slice::<PodList>(&reply.body) else {
             continue;
         };
         for pod in &mut pods.pods {
@@ -129,7 +129,7 @@ fn merged(known: &[(&Agent, Reply)]) -> Option<Reply> {
         }
     }
     let mut all = all?;
-    sort(&mut all.pods, false);
+    sort_pods(&mut all.pods, false);
     Some(Reply {
         status: StatusCode::OK,
         body: serde_json::to_vec(&all).ok()?.into(),
@@ -138,12 +138,12 @@ fn merged(known: &[(&Agent, Reply)]) -> Option<Reply> {
 
 /// The answer of the node that knows the pod, else an error that none does.
 fn first(known: Vec<(&Agent, Reply)>) -> Option<Reply> {
-    let mut unknown: Option<Unknown> = None;
+    let mut unknown: Option<UnknownPod> = None;
     for (_, reply) in known {
         if reply.status == StatusCode::OK {
             return Some(reply);
         }
-        if let Ok(mut it) = serde_json::from_slice::<Unknown>(&reply.body) {
+        if let Ok(mut it) = serde_json::from_slice::<UnknownPod>(&reply.body) {
             // Notes on the state of one node say nothing about the others.
             it.notes.clear();
             match &mut unknown {

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use criscope::lifecycle::view::{Episode, Pod, PodState, PodStory, Pods, State};
+use criscope::lifecycle::view::{
+    EpisodeState, EpisodeView, PodList, PodState, PodStory, PodSummary,
+};
 use tokio::net::TcpListener;
 
 use crate::agent::agent;
@@ -18,17 +20,17 @@ pub(crate) const PLUGIN: &str = env!("CARGO_BIN_EXE_kubectl-criscope");
 async fn node(api: &Api, n: u32) -> (Daemon, Program, SocketAddr) {
     let daemon = Daemon::start().await;
     let headline = format!("web-{n} took 9.8 s to start: network 9.5 s");
-    let episode = Episode {
+    let episode = EpisodeView {
         kind: "start".to_owned(),
         namespace: "shop".to_owned(),
         name: format!("web-{n}"),
         uid: format!("uid-{n}"),
-        state: State::Ok,
+        state: EpisodeState::Ok,
         began_unix_us: 1_750_000_000_000_000,
         duration_ms: 9_800.0 + f64::from(n),
         headline: headline.clone(),
         cause: "slow_network".to_owned(),
-        ..Episode::default()
+        ..EpisodeView::default()
     };
     let story = PodStory {
         now_unix_us: 1_750_000_060_000_000,
@@ -38,7 +40,7 @@ async fn node(api: &Api, n: u32) -> (Daemon, Program, SocketAddr) {
         episodes: vec![episode.clone()],
         ..PodStory::default()
     };
-    let pod = Pod {
+    let pod = PodSummary {
         namespace: "shop".to_owned(),
         name: episode.name.clone(),
         uid: episode.uid.clone(),
@@ -49,9 +51,9 @@ async fn node(api: &Api, n: u32) -> (Daemon, Program, SocketAddr) {
         since_unix_us: episode.began_unix_us,
         duration_ms: episode.duration_ms,
         episode,
-        ..Pod::default()
+        ..PodSummary::default()
     };
-    let pods = Pods {
+    let pods = PodList {
         now_unix_us: story.now_unix_us,
         pods: vec![pod],
         known: 1,

@@ -105,6 +105,7 @@ impl Flight {
         let part = BlobPart {
             range: 0..file.blob.size,
             sends_parts: &AtomicBool::new(false),
+            is_further: false,
         };
         let sink = |_: u64, chunk: Bytes| {
             self.fetched(chunk.len() as u64);

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -48,7 +48,19 @@ pub(super) struct Parts {
     are_sent: AtomicBool,
     /// A connection has failed; there will be no other.
     has_failed: AtomicBool,
+    /// Further connections that are at work.
+    active: AtomicUsize,
     changed: Notify,
+}
+
+/// A further connection at work.
+struct ActivePart<'a>(&'a Parts);
+
+impl Drop for ActivePart<'_> {
+    fn drop(&mut self) {
+        self.0.active.fetch_sub(1, Ordering::Relaxed);
+        self.0.changed.notify_one();
+    }
 }
 
 impl Parts {
@@ -61,9 +73,14 @@ impl Parts {
         self.are_offered.load(Ordering::Relaxed) && !self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// Waits until a further connection has received something, or failed.
+    fn begin(&self) -> ActivePart<'_> {
+        self.active.fetch_add(1, Ordering::Relaxed);
+        ActivePart(self)
+    }
+
+    /// Waits until a further connection has received something, or all have given back what they did not get.
     async fn tried(&self) {
-        while !self.are_sent.load(Ordering::Relaxed) && !self.has_failed.load(Ordering::Relaxed) {
+        while !self.are_sent.load(Ordering::Relaxed) && self.active.load(Ordering::Relaxed) > 0 {
             self.changed.notified().await;
         }
     }
@@ -117,14 +134,14 @@ where
         if !is_begun && let Some(claimed) = self.pieces.claim() {
             let whole = claimed.start..self.descriptor.size;
             let claimed = Mutex::new(claimed);
-            self.fetch(whole, |at, chunk| self.stream(&claimed, at, chunk))
+            self.fetch(whole, false, |at, chunk| self.stream(&claimed, at, chunk))
                 .await?;
             if !lock(&claimed).is_empty() {
                 return Ok(false);
             }
         }
         while let Some(claimed) = self.pieces.claim() {
-            if !self.piece(claimed).await? {
+            if !self.piece(claimed, false).await? {
                 return Ok(false);
             }
         }
@@ -168,8 +185,9 @@ where
 
     /// Another connection: piece by piece, until a layer waits for its permit.
     async fn further(&self, permit: Permit) {
+        let _active = self.parts.begin();
         while let Some(claimed) = self.pieces.claim() {
-            match self.piece(claimed).await {
+            match self.piece(claimed, true).await {
                 Ok(true) if !permit.is_wanted() => {}
                 Ok(_) => return,
                 Err(error) => {
@@ -184,9 +202,9 @@ where
     }
 
     /// Fetches a piece; missing bytes are given back. Returns `false` if the receiver is gone.
-    async fn piece(&self, claimed: Range<u64>) -> Result<bool> {
+    async fn piece(&self, claimed: Range<u64>, is_further: bool) -> Result<bool> {
         let mut position = claimed.start;
-        let fetched = self.fetch(claimed.clone(), |at, chunk| {
+        let fetched = self.fetch(claimed.clone(), is_further, |at, chunk| {
             position = at + chunk.len() as u64;
             self.parts.set(&self.parts.are_sent);
             (self.sink)(at, chunk)
@@ -197,7 +215,7 @@ where
         fetched.map(|()| is_complete)
     }
 
-    async fn fetch<T, G>(&self, range: Range<u64>, sink: T) -> Result<()>
+    async fn fetch<T, G>(&self, range: Range<u64>, is_further: bool, sink: T) -> Result<()>
     where
         T: FnMut(u64, Bytes) -> G + Send,
         G: Future<Output = bool> + Send,
@@ -205,6 +223,7 @@ where
         let part = BlobPart {
             range,
             sends_parts: &self.parts.are_offered,
+            is_further,
         };
         self.repository.blob(self.descriptor, &part, sink).await
     }

@@ -395,7 +395,7 @@ fn with_cause(unpacked: Result<()>, failure: Option<Error>, broke_off: bool) -> 
 /// Returns whether fetching the blob again may help.
 fn is_about_content(error: &Error) -> bool {
     matches!(
-        error,
+        error.telling(),
         Error::WrongDigest { .. } | Error::Unpack { .. } | Error::TooLarge { .. }
     )
 }

@@ -132,7 +132,7 @@ impl LayerFetcher {
     }
 
     /// Waits until a layer is in the store. If a flight started by another pull fails, this one tries as well: the other
-    /// may have had different credentials.
+    /// may have had different credentials. After silence of the registry it does not: each of many pulls would wait in turn.
     pub(super) async fn get(
         self: &Arc<Self>,
         layer: &Digest,
@@ -146,7 +146,7 @@ impl LayerFetcher {
                 PendingLayer::Flying(waiter) => {
                     let is_first = waiter.is_first;
                     match waiter.wait().await {
-                        Err(_) if !is_first => {}
+                        Err(error) if !is_first && !error.is_silence() => {}
                         result => return result,
                     }
                 }

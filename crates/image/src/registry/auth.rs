@@ -2,22 +2,27 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use reqwest::{Client, StatusCode, Url};
+use reqwest::{StatusCode, Url};
 use serde::Deserialize;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
+use super::body::read_body;
 use super::challenge::Challenge;
 use super::node_address::may_lead_to;
-use super::request::{Failure, read_body, send};
+use super::refusal::Refusal;
+use super::request::{Failure, Server, host_and_port};
+use super::secrets::without;
+use crate::config::Timeouts;
 use crate::credentials::Credentials;
 use crate::docker_config;
 use crate::error::{Error, Result};
 use crate::json;
+use crate::observer::Observer;
 
 const MAX_TOKEN: u64 = 1 << 20;
 
@@ -31,8 +36,8 @@ pub(super) struct Authorizer {
     registry: String,
     repository: String,
     scope: String,
-    helper_timeout: Duration,
-    stall: Duration,
+    timeouts: Timeouts,
+    observer: Arc<dyn Observer>,
     state: Mutex<State>,
 }
 
@@ -42,34 +47,13 @@ struct State {
     generation: u64,
     header: Option<HeaderValue>,
     credentials: Option<Option<Credentials>>,
+    /// A token service that took too long, and when: requests that waited for it meanwhile need not wait for it again.
+    silence: Option<(Instant, Failure)>,
 }
 
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State").finish_non_exhaustive()
-    }
-}
-
-/// The server that sent a challenge.
-#[derive(Debug)]
-pub(super) struct Challenger<'a> {
-    pub(super) client: &'a Client,
-    /// Host and port, for errors.
-    pub(super) host: String,
-    /// The address. Only a server without TLS may have a token service without it.
-    pub(super) url: Url,
-}
-
-impl<'a> Challenger<'a> {
-    /// Returns the server of a URL. Only the host appears in errors: the rest of the URL may be as secret as a password.
-    pub(super) fn of(url: &Url, client: &'a Client) -> Self {
-        let mut host = url.host_str().unwrap_or_default().to_owned();
-        host.extend(url.port().map(|port| format!(":{port}")));
-        Self {
-            client,
-            host,
-            url: url.clone(),
-        }
     }
 }
 
@@ -81,8 +65,8 @@ pub(super) struct Identity {
     pub(super) client_id: Arc<str>,
     pub(super) registry: String,
     pub(super) repository: String,
-    pub(super) helper_timeout: Duration,
-    pub(super) stall: Duration,
+    pub(super) timeouts: Timeouts,
+    pub(super) observer: Arc<dyn Observer>,
 }
 
 #[derive(Default, Deserialize)]
@@ -101,8 +85,8 @@ impl Authorizer {
             registry: identity.registry,
             scope: format!("repository:{}:pull", identity.repository),
             repository: identity.repository,
-            helper_timeout: identity.helper_timeout,
-            stall: identity.stall,
+            timeouts: identity.timeouts,
+            observer: identity.observer,
             state: Mutex::default(),
         }
     }
@@ -116,8 +100,8 @@ impl Authorizer {
             registry: String::new(),
             repository: self.repository.clone(),
             scope: self.scope.clone(),
-            helper_timeout: self.helper_timeout,
-            stall: self.stall,
+            timeouts: self.timeouts,
+            observer: Arc::clone(&self.observer),
             state: Mutex::default(),
         }
     }
@@ -128,16 +112,37 @@ impl Authorizer {
         (state.generation, state.header.clone())
     }
 
+    /// The secrets that requests were sent with so far.
+    pub(super) async fn secrets(&self) -> Vec<String> {
+        let state = self.state.lock().await;
+        let known = [
+            self.given.as_ref(),
+            state.credentials.iter().flatten().next(),
+        ];
+        let known = known.into_iter().flatten();
+        let mut secrets: Vec<_> = known.flat_map(Credentials::secrets).collect();
+        let header = state.header.as_ref().and_then(|value| value.to_str().ok());
+        let value = header.and_then(|value| value.split_once(' '));
+        secrets.extend(value.map(|(_scheme, value)| value.to_owned()));
+        secrets
+    }
+
     /// Obtains a new header after a 401, unless another request has already replaced the one of generation `used`.
     pub(super) async fn renew(
         &self,
-        challenger: &Challenger<'_>,
+        challenger: &Server<'_>,
         used: u64,
         challenge: Option<Challenge>,
     ) -> std::result::Result<(), Failure> {
+        let arrived = Instant::now();
         let mut state = self.state.lock().await;
         if state.generation != used {
             return Ok(());
+        }
+        if let Some((ended, failure)) = &state.silence
+            && *ended >= arrived
+        {
+            return Err(failure.clone());
         }
         let refused = |reason: &str| unauthenticated(&challenger.host, reason);
         let challenge = challenge.ok_or_else(|| refused("it does not say how to log in"))?;
@@ -147,10 +152,14 @@ impl Authorizer {
                 basic(username, password)
             }
             (Challenge::Basic, None) => {
-                return Err(refused("it wants a user and a password, there are none"));
+                return Err(refused(
+                    "it needs a user and a password, and none are given",
+                ));
             }
             (Challenge::Basic, Some(_)) => {
-                return Err(refused("it wants a user and a password, there is a token"));
+                return Err(refused(
+                    "it needs a user and a password, and a token is given",
+                ));
             }
             (Challenge::Bearer { .. }, Some(Credentials::RegistryToken(token))) => bearer(token),
             (
@@ -168,9 +177,12 @@ impl Authorizer {
                     service,
                     scope,
                 };
-                let token = self
-                    .token(challenger, &request, credentials.as_ref())
-                    .await?;
+                let token = self.token(challenger, &request, credentials.as_ref());
+                let token = token.await.inspect_err(|failure| {
+                    if failure.is_silence() {
+                        state.silence = Some((Instant::now(), failure.clone()));
+                    }
+                })?;
                 bearer(&token)
             }
         };
@@ -193,7 +205,7 @@ impl Authorizer {
         let found = match &self.docker_config {
             Some(path) => {
                 let repository = &self.repository;
-                docker_config::look_up(path, &self.registry, repository, self.helper_timeout)
+                docker_config::look_up(path, &self.registry, repository, self.timeouts.helper)
                     .await?
             }
             None => None,
@@ -205,7 +217,7 @@ impl Authorizer {
     /// Requests a token from the token service (distribution: "Token Authentication Specification", and its OAuth2 form).
     async fn token(
         &self,
-        challenger: &Challenger<'_>,
+        challenger: &Server<'_>,
         request: &TokenRequest<'_>,
         credentials: Option<&Credentials>,
     ) -> std::result::Result<String, Failure> {
@@ -223,23 +235,22 @@ impl Authorizer {
         if !may_lead_to(&challenger.url, &url) {
             return Err(bad("its token service is an address of this node").into());
         }
-        let host = Challenger::of(&url, challenger.client).host;
-        let host = format!("token service {host}");
+        let host = format!("token service {}", host_and_port(&url));
+        let service = challenger.named(&url, host.clone());
         let http = request.http(challenger, url, credentials)?;
-        let response = send(challenger.client, http, &host, self.stall).await?;
-        let status = response.status();
-        if status.is_client_error()
-            && !matches!(
-                status,
-                StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
-            )
-        {
-            return Err(unauthenticated(&host, &format!("no token: {status}")));
+        let response = service.send(http, &self.timeouts).await?;
+        if response.status() != StatusCode::OK {
+            let secrets = credentials.map(Credentials::secrets).unwrap_or_default();
+            let refusal = Refusal::read(response, &self.timeouts).await;
+            let refusal =
+                refusal.map_words(|words| self.observer.server_words(without(words, &secrets)));
+            if refusal.status().is_client_error() && !refusal.is_temporary() {
+                let reason = format!("no token: {}", refusal.reason());
+                return Err(unauthenticated(&host, &reason));
+            }
+            return Err(refusal.failure(&host));
         }
-        if status != StatusCode::OK {
-            return Err(Failure::of_status(&response, &host, ""));
-        }
-        let body = read_body(response, MAX_TOKEN, &host, self.stall).await?;
+        let body = read_body(response, MAX_TOKEN, &host, &self.timeouts).await?;
         let token: Token =
             json::from_slice(&body).map_err(|_| bad("its token service sends no JSON"))?;
         let token = [token.token, token.access_token]
@@ -259,7 +270,7 @@ struct TokenRequest<'a> {
 impl TokenRequest<'_> {
     fn http(
         &self,
-        challenger: &Challenger<'_>,
+        challenger: &Server<'_>,
         mut url: Url,
         credentials: Option<&Credentials>,
     ) -> std::result::Result<reqwest::Request, Failure> {
@@ -273,7 +284,7 @@ impl TokenRequest<'_> {
                     ("client_id", self.client_id),
                     ("refresh_token", token),
                 ]);
-                let post = challenger.client.post(url);
+                let post = challenger.post(url);
                 post.header(CONTENT_TYPE, "application/x-www-form-urlencoded")
                     .body(body)
             }
@@ -286,7 +297,7 @@ impl TokenRequest<'_> {
                     query.append_pair("scope", scope);
                 }
                 drop(query);
-                let get = challenger.client.get(url);
+                let get = challenger.get(url);
                 match other {
                     Some(Credentials::Basic { username, password }) => get.header(
                         AUTHORIZATION,

@@ -9,11 +9,14 @@ use reqwest::header::{ACCEPT_RANGES, CONTENT_RANGE};
 use reqwest::{Response, StatusCode, Url};
 use tokio::time::Instant;
 
+use super::Repository;
+use super::answers::Answers;
+use super::body::Chunks;
 use super::get::GetRequest;
-use super::request::{Attempt, Chunks, Failure, pause};
-use super::{Host, Repository};
-use crate::digest::Digest;
-use crate::error::{Error, Result};
+use super::host::Host;
+use super::request::{Attempt, Failure, pause};
+use super::retries::Retries;
+use crate::error::Result;
 use crate::manifest::Descriptor;
 
 /// Progress that resets the count of retries: a connection that breaks occasionally does not mean a dead registry.
@@ -26,6 +29,8 @@ pub struct BlobPart<'a> {
     pub range: Range<u64>,
     /// Set when a server says that it knows parts.
     pub sends_parts: &'a AtomicBool,
+    /// Whether another connection fetches the same blob, and waits for this one: one server is asked, and silence is not waited for twice.
+    pub is_further: bool,
 }
 
 /// Where the bytes go. The sink returns `false` to stop.
@@ -48,7 +53,7 @@ impl Repository {
     ///
     /// # Errors
     ///
-    /// The error of the last host.
+    /// The error of the only host, [`Error::AllServersFailed`](crate::Error::AllServersFailed).
     pub async fn blob<S, F>(
         &self,
         descriptor: &Descriptor,
@@ -66,51 +71,52 @@ impl Repository {
             sends_parts: part.sends_parts,
             sink: &mut sink,
         };
-        let mut last = None;
+        let mut answers = Answers::default();
         for host in self.usable_hosts(false) {
             let url = host.url(&format!("blobs/{}", descriptor.digest));
-            match host.blob(&url, &mut target).await {
+            let mut retries = host.retries;
+            if part.is_further {
+                retries = retries.without_silence();
+            }
+            match host.blob(&url, &mut target, retries).await {
                 Ok(()) => return Ok(()),
-                Err(failure) => last = Some(host.failed(failure)),
+                Err(failure) => answers.add(&host.endpoint.host, host.failed(failure)),
+            }
+            if part.is_further {
+                break;
             }
         }
-        let error = last.unwrap_or_else(|| self.no_host());
-        let error = of_blob(&descriptor.digest, error);
-        match &error {
-            Error::NotFound { .. } if !descriptor.urls.is_empty() => {
-                self.foreign_blob(descriptor, &mut target, error).await
-            }
-            _ => Err(error),
+        let error = self.error_of_blob(answers, &descriptor.digest);
+        let has_addresses = !descriptor.urls.is_empty() && !part.is_further;
+        if has_addresses && error.is_not_found() {
+            return self.foreign_blob(descriptor, &mut target, error).await;
         }
-    }
-}
-
-/// The error of a request for a blob: if that is missing, it is not the image that the registry does not have.
-pub(super) fn of_blob(digest: &Digest, error: Error) -> Error {
-    match error {
-        Error::NotFound { what } => Error::NotFound {
-            what: format!("blob {digest}: {what}"),
-        },
-        other => other,
+        Err(error)
     }
 }
 
 impl Host {
-    pub(super) async fn blob<S, F>(&self, url: &Url, target: &mut Target<'_, S>) -> Attempt<()>
+    /// Fetches from this host, and goes on where it broke off. Each megabyte of progress allows all retries again.
+    pub(super) async fn blob<S, F>(
+        &self,
+        url: &Url,
+        target: &mut Target<'_, S>,
+        retries: Retries,
+    ) -> Attempt<()>
     where
         S: FnMut(u64, Bytes) -> F + Send,
         F: Future<Output = bool> + Send,
     {
-        let mut tries = 0;
+        let (mut left, mut tries) = (retries, 0);
         let mut mark = target.position;
         while target.position < target.end {
             let Err(failure) = self.stream(url, target).await else {
                 return Ok(());
             };
             if target.position - mark >= WORTH_IT {
-                (tries, mark) = (0, target.position);
+                (left, tries, mark) = (retries, 0, target.position);
             }
-            let retry = failure.retry.filter(|_| tries < self.retries);
+            let retry = failure.retry.filter(|retry| left.take(*retry));
             let Some(retry) = retry else {
                 return Err(failure);
             };
@@ -129,14 +135,15 @@ impl Host {
         F: Future<Output = bool> + Send,
     {
         let get = GetRequest {
-            accept: None,
             from: target.position,
             to: (target.end < target.size).then_some(target.end),
+            is_checked: true,
+            ..GetRequest::default()
         };
         let response = self.get(url, get).await?;
         let mut skip = self.offset(&response, target)?;
         let host = &self.endpoint.host;
-        let mut chunks = Chunks::new(response, host.clone(), self.timeouts.stall);
+        let mut chunks = Chunks::new(response, host.clone(), &self.timeouts);
         while let Some(mut chunk) = chunks.next().await? {
             let skipped = usize::try_from(skip).map_or(chunk.len(), |skip| skip.min(chunk.len()));
             skip -= skipped as u64;

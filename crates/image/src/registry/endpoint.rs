@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
@@ -12,8 +12,9 @@ use reqwest::redirect::Policy;
 use reqwest::tls::{Certificate, Identity};
 use reqwest::{Client, Url};
 
-use super::auth::Challenger;
 use super::hosts_file::{Capabilities, HostEntry, TlsEntry, look_up};
+use super::redirect::InsecureHosts;
+use crate::config::ImageStoreConfig;
 use crate::error::{At as _, Error, Result};
 use crate::progress::lock;
 
@@ -32,21 +33,16 @@ pub(super) struct Endpoint {
     /// Host and port, for errors and credentials.
     pub(super) host: String,
     pub(super) client: Client,
+    /// The time limit of a connection.
+    pub(super) connect: Duration,
     pub(super) headers: HeaderMap,
     pub(super) capabilities: Capabilities,
+    /// Whether it may be reached without TLS, and with certificates of unknown authorities.
+    pub(super) is_insecure: bool,
+    /// The hosts that it may lead to without TLS.
+    pub(super) insecure_hosts: Arc<InsecureHosts>,
     /// True if it is a mirror, which receives the registry in the parameter `ns`.
     pub(super) is_mirror: bool,
-}
-
-impl Endpoint {
-    /// This endpoint as the origin of a challenge.
-    pub(super) fn challenger(&self) -> Challenger<'_> {
-        Challenger {
-            client: &self.client,
-            host: self.host.clone(),
-            url: self.base.clone(),
-        }
-    }
 }
 
 /// Creates endpoints, and caches clients with their connections.
@@ -55,6 +51,7 @@ pub(super) struct Endpoints {
     dirs: Vec<PathBuf>,
     connect: Duration,
     user_agent: String,
+    pub(super) insecure_hosts: Arc<InsecureHosts>,
     clients: Mutex<HashMap<ClientKey, Client>>,
 }
 
@@ -67,13 +64,14 @@ struct ClientKey {
 }
 
 impl Endpoints {
-    pub(super) fn new(dirs: Vec<PathBuf>, connect: Duration, user_agent: String) -> Self {
+    pub(super) fn new(config: &ImageStoreConfig) -> Self {
         // An error means that the process has already installed a provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self {
-            dirs,
-            connect,
-            user_agent,
+            dirs: config.certs_dirs.clone(),
+            connect: config.timeouts.connect,
+            user_agent: config.user_agent.clone(),
+            insecure_hosts: Arc::new(InsecureHosts::new(&config.insecure_redirect_hosts)),
             clients: Mutex::default(),
         }
     }
@@ -82,6 +80,7 @@ impl Endpoints {
     /// `insecure` allows plain HTTP and certificates of unknown authorities, unless a `hosts.toml` has its own address.
     pub(super) fn of(&self, registry: &str, insecure: bool) -> Result<Vec<Endpoint>> {
         let mut entries = look_up(&self.dirs, registry)?;
+        let mut insecure_from = usize::MAX;
         if insecure && let Some(own) = entries.pop_if(|entry| entry.address.is_empty()) {
             let host = upstream_host(registry);
             let at = |scheme: &str| {
@@ -90,12 +89,16 @@ impl Endpoints {
                 entry.tls.skip_verify = true;
                 entry
             };
+            insecure_from = entries.len();
             entries.extend([at("https"), at("http")]);
         }
-        entries
-            .into_iter()
-            .map(|entry| self.endpoint(registry, entry))
-            .collect()
+        let mut endpoints = Vec::new();
+        for (index, entry) in entries.into_iter().enumerate() {
+            let mut endpoint = self.endpoint(registry, entry)?;
+            endpoint.is_insecure = index >= insecure_from;
+            endpoints.push(endpoint);
+        }
+        Ok(endpoints)
     }
 
     fn endpoint(&self, registry: &str, entry: HostEntry) -> Result<Endpoint> {
@@ -121,12 +124,19 @@ impl Endpoints {
         }
         Ok(Endpoint {
             is_mirror: host != upstream && !entry.address.is_empty(),
+            connect: self.connect_timeout(&entry.tls),
             client: self.client(entry.tls, is_local(&host))?,
             capabilities: entry.capabilities,
+            is_insecure: false,
+            insecure_hosts: Arc::clone(&self.insecure_hosts),
             base,
             host,
             headers,
         })
+    }
+
+    fn connect_timeout(&self, tls: &TlsEntry) -> Duration {
+        tls.dial_timeout.unwrap_or(self.connect)
     }
 
     fn client(&self, tls: TlsEntry, is_local: bool) -> Result<Client> {
@@ -169,7 +179,7 @@ impl Endpoints {
             let mut builder = Client::builder()
                 // Redirects are followed by `Host::get`, which does not send credentials to their targets.
                 .redirect(Policy::none())
-                .connect_timeout(tls.dial_timeout.unwrap_or(self.connect))
+                .connect_timeout(self.connect_timeout(tls))
                 .pool_idle_timeout(IDLE)
                 .user_agent(&self.user_agent)
                 .tls_danger_accept_invalid_certs(tls.skip_verify);

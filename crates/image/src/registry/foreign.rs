@@ -9,11 +9,14 @@ use bytes::Bytes;
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 
+use super::Repository;
 use super::blob::Target;
 use super::endpoint::{Endpoint, Endpoints};
 use super::get::RedirectTokens;
+use super::host::Host;
 use super::node_address::may_lead_to;
-use super::{Host, Repository};
+use super::redirect::InsecureHosts;
+use super::request::host_and_port;
 use crate::error::{Error, Result};
 use crate::manifest::Descriptor;
 
@@ -23,11 +26,11 @@ pub(super) struct ForeignHosts(pub(super) Arc<Endpoints>);
 
 /// Returns the address of a layer, if it may be used: as for redirects, what a registry with TLS offers is not fetched without. User and
 /// password in it are left out.
-fn address(text: &str, is_plain: bool) -> Option<Url> {
+fn address(text: &str, is_plain: bool, hosts: &InsecureHosts) -> Option<Url> {
     let mut url = Url::parse(text).ok()?;
     let is_usable = match url.scheme() {
         "https" => true,
-        "http" => is_plain,
+        "http" => is_plain || hosts.contain(&url),
         _ => false,
     };
     url.set_username("").ok()?;
@@ -51,7 +54,7 @@ impl Repository {
         let is_plain = schemes.all(|scheme| scheme == "http");
         let mut last = "no address that may be used".to_owned();
         for url in &descriptor.urls {
-            let Some(url) = address(url, is_plain) else {
+            let Some(url) = address(url, is_plain, &self.foreign.0.insecure_hosts) else {
                 continue;
             };
             let mut hosts = self.hosts.iter();
@@ -61,7 +64,7 @@ impl Repository {
             let Some(host) = self.foreign_host(&url)? else {
                 continue;
             };
-            match host.blob(&url, target).await {
+            match host.blob(&url, target, host.retries).await {
                 Ok(()) => return Ok(()),
                 Err(failure) => {
                     last = match host.failed(failure) {
@@ -72,12 +75,7 @@ impl Repository {
                 }
             }
         }
-        Err(match missing {
-            Error::NotFound { what } => Error::NotFound {
-                what: format!("{what}; and elsewhere: {last}"),
-            },
-            other => other,
-        })
+        Err(and_elsewhere(missing, &last))
     }
 
     /// The host of an address. It has neither the headers nor the credentials of a registry, also if it is one.
@@ -85,10 +83,7 @@ impl Repository {
         let Some(like) = self.hosts.last() else {
             return Ok(None);
         };
-        let name = match (url.host_str(), url.port()) {
-            (Some(host), Some(port)) => format!("{host}:{port}"),
-            (host, _) => host.unwrap_or_default().to_owned(),
-        };
+        let name = host_and_port(url);
         let Some(own) = self.foreign.0.of(&name, false)?.pop() else {
             return Ok(None);
         };
@@ -109,9 +104,24 @@ impl Repository {
             timeouts: like.timeouts,
             retries: like.retries,
             is_down: AtomicBool::new(false),
+            notes: Arc::default(),
             observer: Arc::clone(&like.observer),
         }))
     }
+}
+
+/// The error of the registry itself, with that of the addresses.
+fn and_elsewhere(mut missing: Error, elsewhere: &str) -> Error {
+    let of_registry = match &mut missing {
+        Error::AllServersFailed { answers, .. } => {
+            answers.last_mut().map(|answer| &mut answer.error)
+        }
+        only => Some(only),
+    };
+    if let Some(Error::NotFound { what }) = of_registry {
+        *what = format!("{what}; and elsewhere: {elsewhere}");
+    }
+    missing
 }
 
 #[cfg(test)]
@@ -120,7 +130,8 @@ mod tests {
 
     #[test]
     fn addresses_are_of_the_web_and_not_less_safe_than_the_registry() {
-        let at = |text, is_plain| address(text, is_plain).map(|url| url.to_string());
+        let named = InsecureHosts::new(&["named.example".to_owned()]);
+        let at = |text, is_plain| address(text, is_plain, &named).map(|url| url.to_string());
         let https = "https://a.example/x?y=z";
         for is_plain in [false, true] {
             assert_eq!(at(https, is_plain).as_deref(), Some(https));
@@ -141,5 +152,6 @@ mod tests {
         }
         assert_eq!(at("http://a.example/x", false), None);
         assert!(at("http://a.example/x", true).is_some());
+        assert!(at("http://named.example/x", false).is_some());
     }
 }

@@ -1,20 +1,23 @@
-//! A GET request to one host: redirects, and which credentials each target gets.
+//! A GET or HEAD request to one host: redirects, and which credentials each target gets.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, LOCATION, RANGE};
+use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, RANGE};
 use reqwest::{Method, Request, Response, StatusCode, Url};
 
-use super::Host;
-use super::auth::{Authorizer, Challenger};
+use super::auth::Authorizer;
 use super::challenge::Challenge;
-use super::node_address::may_lead_to;
-use super::request::{Attempt, Failure, refusal, send};
+use super::host::Host;
+use super::rate_limit::RateLimit;
+use super::redirect::{MAX_REDIRECTS, RedirectRule};
+use super::refusal::Refusal;
+use super::request::{Attempt, Failure, Server, host_and_port};
+use super::secrets::without;
+use super::warning::warnings;
 use crate::error::Error;
 use crate::progress::lock;
 
-const MAX_REDIRECTS: usize = 5;
 /// Maximum number of authentications per request to the host: for a first token, and for one that replaces a token that
 /// has just expired. The same number applies to the target of a redirect.
 const MAX_RENEWALS: usize = 2;
@@ -27,6 +30,10 @@ pub(super) struct GetRequest<'a> {
     pub(super) from: u64,
     /// The offset after the last byte, unless all are wanted.
     pub(super) to: Option<u64>,
+    /// Whether the content is compared with a digest that is known already.
+    pub(super) is_checked: bool,
+    /// Whether only the headers are wanted (HEAD).
+    pub(super) is_head: bool,
 }
 
 /// Anonymous tokens for the targets of redirects, by origin.
@@ -55,53 +62,77 @@ impl Host {
         let mut left = [MAX_RENEWALS; 2];
         loop {
             let (used, response) = self.follow(url, get).await?;
-            match response.status() {
-                StatusCode::OK | StatusCode::PARTIAL_CONTENT => return Ok(response),
-                StatusCode::UNAUTHORIZED => {
-                    let challenge = Challenge::of(response.headers());
-                    let is_own = response.url().origin() == url.origin();
-                    let left = &mut left[usize::from(is_own)];
-                    if *left == 0 {
-                        let host = Challenger::of(response.url(), &self.endpoint.client).host;
-                        let reason = "the credentials were refused".to_owned();
-                        return Err(Error::Unauthenticated { host, reason }.into());
-                    }
-                    *left -= 1;
-                    if is_own {
-                        let challenger = self.endpoint.challenger();
-                        self.authorizer.renew(&challenger, used, challenge).await?;
-                    } else {
-                        let challenger = Challenger::of(response.url(), &self.endpoint.client);
-                        let anonymous = || self.authorizer.anonymous();
-                        let other = self
-                            .redirect_tokens
-                            .get_or_insert(response.url(), anonymous);
-                        other.renew(&challenger, used, challenge).await?;
-                    }
-                }
-                _ => {
-                    let host = self.server_of(response.url(), url);
-                    let status_only = Failure::of_status(&response, &host, "");
-                    if status_only.retry.is_some() {
-                        return Err(status_only);
-                    }
-                    let (head, message) = refusal(response, &host, self.timeouts.stall).await;
-                    return Err(Failure::of_status(&head, &host, &message));
-                }
+            let status = response.status();
+            if matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
+                return Ok(response);
             }
+            let answered = response.url().clone();
+            let challenge = Challenge::of(response.headers());
+            let refusal = Refusal::read(response, &self.timeouts).await;
+            let refusal = self.hide_secrets(refusal).await;
+            if status != StatusCode::UNAUTHORIZED {
+                return Err(refusal.failure(&self.server_of(&answered, url)));
+            }
+            let is_own = answered.origin() == url.origin();
+            let left = &mut left[usize::from(is_own)];
+            if *left == 0 {
+                let (host, said) = (host_and_port(&answered), refusal.said());
+                let mut reason = "the credentials were refused".to_owned();
+                reason.push_str(&said);
+                return Err(Error::Unauthenticated { host, reason }.into());
+            }
+            *left -= 1;
+            let renewed = if is_own {
+                let server = Server::new(&self.endpoint);
+                self.authorizer.renew(&server, used, challenge).await
+            } else {
+                let server = Server::at(&answered, &self.endpoint);
+                let anonymous = || self.authorizer.anonymous();
+                let other = self.redirect_tokens.get_or_insert(&answered, anonymous);
+                other.renew(&server, used, challenge).await
+            };
+            renewed.map_err(|failure| said_by(failure, &host_and_port(&answered), &refusal))?;
+        }
+    }
+
+    /// What a server says, without what it repeats of the request.
+    async fn hide_secrets(&self, refusal: Refusal) -> Refusal {
+        let secrets = self.secrets().await;
+        refusal.map_words(|words| self.observer.server_words(without(words, &secrets)))
+    }
+
+    async fn secrets(&self) -> Vec<String> {
+        let mut secrets = self.authorizer.secrets().await;
+        let headers = self.endpoint.headers.values();
+        secrets.extend(headers.filter_map(|value| value.to_str().ok().map(str::to_owned)));
+        secrets
+    }
+
+    /// Notes what a server warns of in a response, and its limit of requests.
+    async fn note_headers(&self, response: &Response, server: &str) {
+        if let Some(limit) = RateLimit::parse(response.headers()) {
+            self.observer.rate_limit(self.registry(), &limit);
+            self.notes.set_limit(server, limit);
+        }
+        let warnings = warnings(response.headers());
+        if warnings.is_empty() {
+            return;
+        }
+        let secrets = self.secrets().await;
+        for warning in warnings {
+            let warning = self.observer.server_words(without(warning, &secrets));
+            self.notes.add(format!("{server} warns: \"{warning}\""));
         }
     }
 
     /// The server of a URL for errors: this host, or another that the request for `first` was redirected to.
     fn server_of(&self, url: &Url, first: &Url) -> String {
         let own = &self.endpoint.host;
-        match url.origin() == first.origin() {
-            true => own.clone(),
-            false => {
-                let other = Challenger::of(url, &self.endpoint.client).host;
-                format!("{other}, to which {own} redirects")
-            }
+        if url.origin() == first.origin() {
+            return own.clone();
         }
+        let other = host_and_port(url);
+        format!("{other}, to which {own} redirects")
     }
 
     /// Follows redirects. Credentials and headers go only to the host they are for. Also returns the generation of the
@@ -132,32 +163,42 @@ impl Host {
                 let range = HeaderValue::try_from(format!("bytes={}-{last}", get.from));
                 headers.insert(RANGE, range.map_err(|_| Failure::bad(host, "range"))?);
             }
-            let mut request = Request::new(Method::GET, target.clone());
+            let method = if get.is_head {
+                Method::HEAD
+            } else {
+                Method::GET
+            };
+            let mut request = Request::new(method, target.clone());
             *request.headers_mut() = headers;
             let server = self.server_of(&target, url);
-            let response =
-                send(&self.endpoint.client, request, &server, self.timeouts.stall).await?;
+            let server = Server::new(&self.endpoint).named(&target, server);
+            let response = server.send(request, &self.timeouts).await?;
+            self.note_headers(&response, &server.host).await;
             if !response.status().is_redirection() {
                 return Ok((used, response));
             }
-            let location = response
-                .headers()
-                .get(LOCATION)
-                .and_then(|l| l.to_str().ok());
-            let next = location.and_then(|location| target.join(location).ok());
-            let next = next.ok_or_else(|| Failure::bad(host, "a redirect to nowhere"))?;
-            let is_worse = target.scheme() == "https" && next.scheme() != "https";
-            if is_worse || !matches!(next.scheme(), "http" | "https") {
-                return Err(Failure::bad(host, "a redirect away from https"));
-            }
-            if !may_lead_to(url, &next) {
-                return Err(Failure::bad(host, "a redirect to an address of this node"));
-            }
-            target = next;
+            let rule = RedirectRule {
+                first: url,
+                is_checked: get.is_checked,
+                is_insecure: self.endpoint.is_insecure,
+                hosts: &self.endpoint.insecure_hosts,
+            };
+            let next = rule.target(&target, &response);
+            target = next.map_err(|reason| Failure::bad(host, reason))?;
         }
         Err(Failure::bad(
             host,
             format!("more than {MAX_REDIRECTS} redirects"),
         ))
     }
+}
+
+/// Adds what a server says to an error about its credentials.
+fn said_by(mut failure: Failure, server: &str, refusal: &Refusal) -> Failure {
+    if let Error::Unauthenticated { host, reason } = &mut failure.error
+        && host == server
+    {
+        reason.push_str(&refusal.said());
+    }
+    failure
 }

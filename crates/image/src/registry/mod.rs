@@ -3,45 +3,56 @@
 //! The client is built on `reqwest`. `oci-client` does not fit: it has one TLS configuration for all hosts, no client certificates,
 //! headers or `override_path`, reads manifests of any size into memory, and does not expose status codes and `Retry-After`.
 
+mod answers;
 mod auth;
 mod blob;
+mod body;
 mod challenge;
 mod client_certificates;
 mod endpoint;
 mod foreign;
 mod get;
 mod given;
+mod host;
 mod hosts_file;
 mod node_address;
+mod notes;
 mod plain;
+mod rate_limit;
+mod redirect;
+mod refusal;
 mod registries_conf;
+mod repository;
 mod request;
+mod retries;
+mod secrets;
+mod warning;
+mod words;
 
-use std::collections::BTreeMap;
-use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use reqwest::Url;
-use reqwest::header::CONTENT_TYPE;
-
+pub(crate) use self::answers::Answers;
 pub use self::blob::BlobPart;
 pub use self::client_certificates::ClientCertificate;
 pub(crate) use self::client_certificates::client_certificates;
+pub use self::rate_limit::RateLimit;
 
 use self::auth::{Authorizer, Identity};
-use self::endpoint::{Endpoint, Endpoints};
+use self::endpoint::Endpoints;
 use self::foreign::ForeignHosts;
-use self::get::{GetRequest, RedirectTokens};
+use self::get::RedirectTokens;
 use self::given::{given, known_as};
+use self::host::Host;
+use self::notes::Notes;
 use self::registries_conf::RegistriesConf;
-use self::request::{Attempt, Failure, read_body};
+use self::retries::Retries;
 use super::config::{ImageStoreConfig, Timeouts};
 use super::credentials::Auth;
 use super::digest::Digest;
-use super::error::{Error, Result};
-use super::manifest::{ACCEPT, Descriptor, MAX_MANIFEST};
+use super::error::Result;
+use super::manifest::Descriptor;
 use super::observer::Observer;
 use super::progress::lock;
 use super::reference::Reference;
@@ -78,21 +89,16 @@ pub struct Repository {
     name: Reference,
     hosts: Vec<Host>,
     foreign: ForeignHosts,
+    pub(crate) notes: Arc<Notes>,
 }
 
-/// One host of the registry: the registry itself or a mirror.
+/// What a reference resolves to.
 #[derive(Debug)]
-struct Host {
-    /// The repository there.
-    name: Reference,
-    endpoint: Endpoint,
-    authorizer: Authorizer,
-    redirect_tokens: RedirectTokens,
-    timeouts: Timeouts,
-    retries: u32,
-    /// The host did not respond: other hosts are tried first from then on.
-    is_down: AtomicBool,
-    observer: Arc<dyn Observer>,
+pub(crate) enum ManifestAnswer {
+    /// A digest that the caller knows.
+    Known(Digest),
+    /// Something else.
+    Fetched(FetchedManifest),
 }
 
 /// A manifest or index as received.
@@ -111,11 +117,8 @@ impl FetchedManifest {
     pub(crate) fn descriptor(&self) -> Descriptor {
         Descriptor {
             media_type: self.media_type.clone(),
-            digest: self.digest.clone(),
             size: self.bytes.len() as u64,
-            platform: None,
-            urls: Vec::new(),
-            annotations: BTreeMap::new(),
+            ..Descriptor::of(self.digest.clone())
         }
     }
 }
@@ -125,11 +128,7 @@ impl RegistryClient {
     #[must_use]
     pub fn new(config: &ImageStoreConfig) -> Self {
         Self {
-            endpoints: Arc::new(Endpoints::new(
-                config.certs_dirs.clone(),
-                config.timeouts.connect,
-                config.user_agent.clone(),
-            )),
+            endpoints: Arc::new(Endpoints::new(config)),
             registries_conf: config.registries_conf.clone(),
             conf: Mutex::new(Arc::new(
                 // A file that cannot be used is reported by the next pull.
@@ -160,6 +159,7 @@ impl RegistryClient {
             endpoints.extend(hosts.into_iter().map(|host| (source.clone(), host)));
         }
         let last = endpoints.len().saturating_sub(1);
+        let notes = Arc::new(Notes::default());
         let hosts = endpoints.into_iter().enumerate();
         let hosts = hosts.map(|(index, (source, endpoint))| {
             let identity = Identity {
@@ -168,8 +168,8 @@ impl RegistryClient {
                 client_id: Arc::clone(&self.client_id),
                 registry: known_as(&source.name, &endpoint),
                 repository: source.name.repository().to_owned(),
-                helper_timeout: self.timeouts.helper,
-                stall: self.timeouts.stall,
+                timeouts: self.timeouts,
+                observer: Arc::clone(&self.observer),
             };
             Host {
                 name: source.name,
@@ -177,19 +177,16 @@ impl RegistryClient {
                 authorizer: Authorizer::new(identity),
                 redirect_tokens: RedirectTokens::default(),
                 timeouts: self.timeouts,
-                // While there are other hosts to try, this one is not retried for long.
-                retries: if index < last {
-                    self.timeouts.retries.min(1)
-                } else {
-                    self.timeouts.retries
-                },
+                retries: Retries::new(self.timeouts.retries, index < last),
                 is_down: AtomicBool::new(false),
+                notes: Arc::clone(&notes),
                 observer: Arc::clone(&self.observer),
             }
         });
         Ok(Repository {
             name: name.clone(),
             hosts: hosts.collect(),
+            notes,
             foreign: ForeignHosts(Arc::clone(&self.endpoints)),
         })
     }
@@ -221,204 +218,5 @@ impl RegistryClient {
     pub(crate) fn known_candidates(&self, text: &str) -> Result<Vec<Reference>> {
         let conf = Arc::clone(&lock(&self.conf));
         conf.candidates(text)
-    }
-}
-
-impl Repository {
-    /// The registry in the reference of the image.
-    #[must_use]
-    pub fn registry(&self) -> &str {
-        self.name.registry()
-    }
-
-    /// Fetches the manifest or index of a tag or digest, and checks `expected`.
-    ///
-    /// # Errors
-    ///
-    /// The error of the last host; [`Error::WrongDigest`].
-    pub async fn manifest(
-        &self,
-        version: &str,
-        expected: Option<&Digest>,
-    ) -> Result<FetchedManifest> {
-        self.first_of(expected.is_none(), |host| {
-            let path = format!("manifests/{version}");
-            async move {
-                let url = host.url(&path);
-                host.retry(|| host.manifest(&url, expected)).await
-            }
-        })
-        .await
-        .map_err(|error| self.name_missing(error))
-    }
-
-    /// Fetches a blob of at most `most` bytes into memory, and checks its digest.
-    ///
-    /// # Errors
-    ///
-    /// The error of the last host; [`Error::TooLarge`], [`Error::WrongDigest`].
-    pub async fn small_blob(&self, descriptor: &Descriptor, most: u64) -> Result<Vec<u8>> {
-        self.small("image configuration", descriptor, most).await
-    }
-
-    /// Like [`Self::small_blob`]; `kind` is what errors call it.
-    pub(crate) async fn small(
-        &self,
-        kind: &'static str,
-        descriptor: &Descriptor,
-        most: u64,
-    ) -> Result<Vec<u8>> {
-        let Descriptor { digest, size, .. } = descriptor;
-        if *size > most {
-            let what = format!("{kind} {digest}");
-            let reason = format!("{size} bytes, at most {most}");
-            return Err(Error::TooLarge { what, reason });
-        }
-        self.first_of(false, |host| async move {
-            let url = host.url(&format!("blobs/{digest}"));
-            host.retry(|| async {
-                let response = host.get(&url, GetRequest::default()).await?;
-                let body =
-                    read_body(response, *size, &host.endpoint.host, host.timeouts.stall).await?;
-                digest.check(kind, &body)?;
-                Ok(body)
-            })
-            .await
-        })
-        .await
-        .map_err(|error| blob::of_blob(digest, error))
-    }
-
-    /// Fetches the index of referrers of a manifest, at most `most` bytes.
-    pub(crate) async fn referrers(&self, manifest: &Digest, most: u64) -> Result<Vec<u8>> {
-        self.first_of(true, |host| async move {
-            let url = host.url(&format!("referrers/{manifest}"));
-            host.retry(|| async {
-                let response = host.get(&url, GetRequest::default()).await?;
-                let stall = host.timeouts.stall;
-                read_body(response, most, &host.endpoint.host, stall).await
-            })
-            .await
-        })
-        .await
-    }
-
-    /// Tries one host after the other. The error comes from the last host, the registry itself.
-    async fn first_of<'a, T, F, Fut>(&'a self, resolve: bool, mut attempt: F) -> Result<T>
-    where
-        F: FnMut(&'a Host) -> Fut,
-        Fut: Future<Output = Attempt<T>>,
-    {
-        let mut last = None;
-        for host in self.usable_hosts(resolve) {
-            match attempt(host).await {
-                Ok(value) => return Ok(value),
-                Err(failure) => last = Some(host.failed(failure)),
-            }
-        }
-        Err(last.unwrap_or_else(|| self.no_host()))
-    }
-
-    /// Returns the hosts with the required capability; the ones that did not respond come last.
-    fn usable_hosts(&self, resolve: bool) -> impl Iterator<Item = &Host> {
-        let able = move |host: &&Host| {
-            let can = host.endpoint.capabilities;
-            if resolve { can.resolve } else { can.pull }
-        };
-        let down = |host: &&Host| host.is_down.load(Ordering::Relaxed);
-        let up = self
-            .hosts
-            .iter()
-            .filter(move |host| able(host) && !down(host));
-        let others = self
-            .hosts
-            .iter()
-            .filter(move |host| able(host) && down(host));
-        // Collected here, so that requests do not change the order.
-        up.collect::<Vec<_>>()
-            .into_iter()
-            .chain(others.collect::<Vec<_>>())
-    }
-
-    fn no_host(&self) -> Error {
-        Error::invalid(
-            format!("registry {}", self.name.registry()),
-            "no host in its hosts.toml may be asked for this",
-        )
-    }
-
-    fn name_missing(&self, error: Error) -> Error {
-        match error {
-            Error::NotFound { what } => Error::NotFound {
-                what: format!("{}: {what}", self.name),
-            },
-            other => other,
-        }
-    }
-}
-
-impl Host {
-    fn failed(&self, failure: Failure) -> Error {
-        let host = &self.endpoint.host;
-        let error = self.observer.error_text(&failure.error);
-        tracing::debug!(server.address = %host, error.message = %error, "a registry host failed");
-        if matches!(failure.error, Error::RegistryUnavailable { .. }) {
-            self.is_down.store(true, Ordering::Relaxed);
-        }
-        failure.error
-    }
-
-    fn url(&self, path: &str) -> Url {
-        let mut url = self.endpoint.base.clone();
-        let base = url.path().trim_end_matches('/').to_owned();
-        url.set_path(&format!("{base}/{}/{path}", self.name.repository()));
-        if self.endpoint.is_mirror {
-            let namespace = self.name.registry();
-            url.query_pairs_mut().append_pair("ns", namespace);
-        }
-        url
-    }
-
-    async fn manifest(&self, url: &Url, expected: Option<&Digest>) -> Attempt<FetchedManifest> {
-        let get = GetRequest {
-            accept: Some(ACCEPT),
-            from: 0,
-            to: None,
-        };
-        let response = self.get(url, get).await?;
-        let headers = response.headers();
-        let text = |name: &str| {
-            headers
-                .get(name)
-                .and_then(|v| v.to_str().ok())
-                .unwrap_or_default()
-                .to_owned()
-        };
-        let (media_type, announced) = (text(CONTENT_TYPE.as_str()), text("docker-content-digest"));
-        if media_type.starts_with("text/html") {
-            let reason = "a web page instead of a manifest";
-            return Err(Failure::bad(&self.endpoint.host, reason));
-        }
-        let bytes = read_body(
-            response,
-            MAX_MANIFEST,
-            &self.endpoint.host,
-            self.timeouts.stall,
-        )
-        .await?;
-        // The digest announced by the registry is checked in addition to all other checks.
-        let announced = Digest::parse(&announced).ok();
-        let digest = match expected.or(announced.as_ref()) {
-            Some(digest) => {
-                digest.check("manifest", &bytes)?;
-                digest.clone()
-            }
-            None => Digest::of(&bytes),
-        };
-        Ok(FetchedManifest {
-            bytes,
-            media_type,
-            digest,
-        })
     }
 }

@@ -1,13 +1,14 @@
 //! Files of other servers than registries: signatures in lookaside stores.
 
-use reqwest::header::LOCATION;
 use reqwest::{Method, Request, Url};
 
 use super::RegistryClient;
-use super::request::{Attempt, Failure, pause, read_body, refusal, send};
+use super::body::read_body;
+use super::redirect::{MAX_REDIRECTS, RedirectRule};
+use super::refusal::Refusal;
+use super::request::{Attempt, Failure, Server, host_and_port, pause};
+use super::retries::Retries;
 use crate::error::{Error, Result};
-
-const MAX_REDIRECTS: usize = 5;
 
 impl RegistryClient {
     /// Gets a file of at most `most` bytes, without credentials; `None` if there is none. TLS is configured as for a registry on the host.
@@ -21,6 +22,7 @@ impl RegistryClient {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(wrong());
         }
+        let mut retries = Retries::new(self.timeouts.retries, false);
         let mut tries = 0;
         loop {
             match self.get_once(url.clone(), most).await {
@@ -31,7 +33,7 @@ impl RegistryClient {
                 }) => return Ok(None),
                 Err(Failure {
                     retry: Some(retry), ..
-                }) if tries < self.timeouts.retries => {
+                }) if retries.take(retry) => {
                     pause(&self.timeouts, tries, retry).await;
                     tries += 1;
                 }
@@ -41,31 +43,31 @@ impl RegistryClient {
     }
 
     async fn get_once(&self, mut url: Url, most: u64) -> Attempt<Vec<u8>> {
-        let stall = self.timeouts.stall;
+        let first = url.clone();
         for _ in 0..=MAX_REDIRECTS {
-            let host = match (url.host_str(), url.port()) {
-                (Some(host), Some(port)) => format!("{host}:{port}"),
-                (host, _) => host.unwrap_or_default().to_owned(),
-            };
+            let host = host_and_port(&url);
             let endpoint = self.endpoints.of(&host, false)?.pop();
             let endpoint = endpoint.ok_or_else(|| Error::internal("a registry without hosts"))?;
             let request = Request::new(Method::GET, url.clone());
-            let response = send(&endpoint.client, request, &host, stall).await?;
+            let server = Server::at(&url, &endpoint);
+            let response = server.send(request, &self.timeouts).await?;
             if response.status().is_success() {
-                return read_body(response, most, &host, stall).await;
+                return read_body(response, most, &host, &self.timeouts).await;
             }
             if !response.status().is_redirection() {
-                let (response, said) = refusal(response, &host, stall).await;
-                return Err(Failure::of_status(&response, &host, &said));
+                let refusal = Refusal::read(response, &self.timeouts).await;
+                let refusal = refusal.map_words(|words| self.observer.server_words(words));
+                return Err(refusal.failure(&host));
             }
-            let to = response.headers().get(LOCATION);
-            let to = to.and_then(|to| url.join(to.to_str().ok()?).ok());
-            let to = to.filter(|to| match url.scheme() {
-                // What was asked for with TLS is not fetched without.
-                "https" => to.scheme() == "https",
-                _ => matches!(to.scheme(), "http" | "https"),
-            });
-            url = to.ok_or_else(|| Failure::bad(&host, "a redirect to nowhere"))?;
+            let rule = RedirectRule {
+                first: &first,
+                // Signatures are verified.
+                is_checked: true,
+                is_insecure: false,
+                hosts: &self.endpoints.insecure_hosts,
+            };
+            let to = rule.target(&url, &response);
+            url = to.map_err(|reason| Failure::bad(&host, reason))?;
         }
         let host = url.host_str().unwrap_or_default().to_owned();
         Err(Failure::bad(

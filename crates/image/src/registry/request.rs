@@ -1,24 +1,15 @@
-//! HTTP requests: sending, interpreting status codes, and deciding on retries.
+//! HTTP requests: sending, and deciding on retries.
 
 use std::future::Future;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use bytes::Bytes;
-use reqwest::header::RETRY_AFTER;
-use reqwest::{Client, Request, Response, StatusCode};
-use serde::Deserialize;
+use reqwest::{Client, Request, RequestBuilder, Response, Url};
 
-use super::Host;
+use super::endpoint::Endpoint;
+use super::host::Host;
+use super::retries::Retries;
 use crate::config::Timeouts;
-use crate::error::Error;
-use crate::json;
-
-/// Maximum bytes read of the body of an error response.
-const MAX_REFUSAL: u64 = 8 << 10;
-/// Fewer bytes within [`Timeouts::stall`] count as a stalled transfer.
-pub(super) const PROGRESS: u64 = 64 << 10;
-/// A small response must be complete within this many times [`Timeouts::stall`].
-const WHOLE: u32 = 4;
+use crate::error::{Error, TIMED_OUT};
 
 /// An error, and whether a retry may help.
 #[derive(Clone, Debug)]
@@ -31,7 +22,9 @@ pub(super) struct Failure {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Retry {
     /// The host's `Retry-After`.
-    after: Option<Duration>,
+    pub(super) after: Option<Duration>,
+    /// Whether the server took too long: a retry may take as long.
+    pub(super) is_after_silence: bool,
 }
 
 pub(super) type Attempt<T> = std::result::Result<T, Failure>;
@@ -52,68 +45,117 @@ impl Failure {
         }
     }
 
+    /// A server that took longer than a time limit.
+    pub(super) fn silent(host: &str, reason: impl Into<String>) -> Self {
+        let retry = Retry {
+            is_after_silence: true,
+            ..Retry::default()
+        };
+        let reason = format!("{TIMED_OUT}{}", reason.into());
+        Self {
+            retry: Some(retry),
+            ..Self::network(host, reason)
+        }
+    }
+
+    /// Returns whether the server took longer than a time limit.
+    pub(super) fn is_silence(&self) -> bool {
+        self.retry.is_some_and(|retry| retry.is_after_silence)
+    }
+
     /// A response that violates the protocol.
     pub(super) fn bad(host: &str, reason: impl Into<String>) -> Self {
         let (host, reason) = (host.to_owned(), reason.into());
         Error::BadResponse { host, reason }.into()
     }
+}
 
-    /// Interprets a status other than success.
-    pub(super) fn of_status(response: &Response, host: &str, said: &str) -> Self {
-        let status = response.status();
-        let reason = if said.is_empty() {
-            format!("HTTP {status}")
-        } else {
-            format!("HTTP {status}: {said}")
-        };
-        let host = host.to_owned();
-        match status {
-            StatusCode::UNAUTHORIZED => Error::Unauthenticated { host, reason }.into(),
-            StatusCode::FORBIDDEN => Error::PermissionDenied { host, reason }.into(),
-            StatusCode::NOT_FOUND | StatusCode::GONE => {
-                let what = format!("{host}: {reason}");
-                Error::NotFound { what }.into()
-            }
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => {
-                Self::later(response, host, reason)
-            }
-            status if status.is_server_error() => Self::later(response, host, reason),
-            _ => Error::BadResponse { host, reason }.into(),
+/// A server that requests are sent to: a host of a registry, or where it leads.
+#[derive(Clone, Debug)]
+pub(super) struct Server<'a> {
+    client: &'a Client,
+    /// Its time limit for a connection.
+    connect: Duration,
+    /// Host and port, for errors.
+    pub(super) host: String,
+    /// Its address. Only a server without TLS may have a token service without it.
+    pub(super) url: Url,
+}
+
+impl<'a> Server<'a> {
+    /// An endpoint itself.
+    pub(super) fn new(endpoint: &'a Endpoint) -> Self {
+        Self {
+            client: &endpoint.client,
+            connect: endpoint.connect,
+            host: endpoint.host.clone(),
+            url: endpoint.base.clone(),
         }
     }
 
-    fn later(response: &Response, host: String, reason: String) -> Self {
-        let after = response.headers().get(RETRY_AFTER).and_then(|value| {
-            // The other form, a date, announces maintenance: longer than any pause here.
-            value
-                .to_str()
-                .ok()?
-                .trim()
-                .parse()
-                .ok()
-                .map(Duration::from_secs)
-        });
+    /// The server of a URL, which is reached like an endpoint. Only the host appears in errors: the rest of the URL may be as secret
+    /// as a password.
+    pub(super) fn at(url: &Url, endpoint: &'a Endpoint) -> Self {
         Self {
-            error: Error::RegistryUnavailable { host, reason },
-            retry: Some(Retry { after }),
+            host: host_and_port(url),
+            url: url.clone(),
+            ..Self::new(endpoint)
         }
+    }
+
+    /// The same client for another URL, with a name for errors.
+    pub(super) fn named(&self, url: &Url, host: String) -> Self {
+        Self {
+            host,
+            url: url.clone(),
+            ..self.clone()
+        }
+    }
+
+    /// Begins a GET request.
+    pub(super) fn get(&self, url: Url) -> RequestBuilder {
+        self.client.get(url)
+    }
+
+    /// Begins a POST request.
+    pub(super) fn post(&self, url: Url) -> RequestBuilder {
+        self.client.post(url)
+    }
+
+    /// Sends a request and waits for the response headers.
+    pub(super) async fn send(&self, request: Request, timeouts: &Timeouts) -> Attempt<Response> {
+        let began = Instant::now();
+        let sent = tokio::time::timeout(timeouts.stall, self.client.execute(request)).await;
+        let Ok(sent) = sent else {
+            let seconds = timeouts.stall.as_secs_f32();
+            let reason = format!("no answer within {seconds} s");
+            return Err(Failure::silent(&self.host, reason));
+        };
+        sent.map_err(|error| {
+            // The kernel has time limits of its own, for packets that nobody acknowledges.
+            let is_ours = error.is_connect() && began.elapsed() >= self.connect;
+            let is_timeout = error.is_timeout();
+            let reason = if is_timeout && is_ours {
+                let seconds = self.connect.as_secs_f32();
+                format!("no connection within {seconds} s (name, TCP, TLS)")
+            } else {
+                error_chain(error)
+            };
+            if is_timeout {
+                Failure::silent(&self.host, reason)
+            } else {
+                Failure::network(&self.host, reason)
+            }
+        })
     }
 }
 
-/// Sends a request and waits for the response headers.
-pub(super) async fn send(
-    client: &Client,
-    request: Request,
-    host: &str,
-    stall: Duration,
-) -> Attempt<Response> {
-    match tokio::time::timeout(stall, client.execute(request)).await {
-        Ok(Ok(response)) => Ok(response),
-        Ok(Err(error)) => Err(Failure::network(host, error_chain(error))),
-        Err(_) => Err(Failure::network(
-            host,
-            format!("no answer within {} s", stall.as_secs_f32()),
-        )),
+/// Host and port of a URL, without the rest.
+pub(super) fn host_and_port(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
     }
 }
 
@@ -133,145 +175,26 @@ pub(super) fn error_chain(error: reqwest::Error) -> String {
     text
 }
 
-/// Reads a body of at most `most` bytes.
-pub(super) async fn read_body(
-    response: Response,
-    most: u64,
-    host: &str,
-    stall: Duration,
-) -> Attempt<Vec<u8>> {
-    let too_large = || {
-        Failure::from(Error::TooLarge {
-            what: format!("answer of {host}"),
-            reason: format!("more than {most} bytes"),
-        })
-    };
-    if response
-        .content_length()
-        .is_some_and(|length| length > most)
-    {
-        return Err(too_large());
-    }
-    let mut chunks = Chunks::new(response, host.to_owned(), stall);
-    let mut body = Vec::new();
-    let whole = tokio::time::Instant::now() + stall * WHOLE;
-    let late = |_| {
-        let seconds = (stall * WHOLE).as_secs_f32();
-        Failure::network(host, format!("no whole answer within {seconds} s"))
-    };
-    while let Some(chunk) = tokio::time::timeout_at(whole, chunks.next())
-        .await
-        .map_err(late)??
-    {
-        if body.len() as u64 + chunk.len() as u64 > most {
-            return Err(too_large());
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(body)
-}
-
-/// A body in chunks. A trickle counts as stalled.
-pub(super) struct Chunks {
-    response: Response,
-    host: String,
-    stall: Duration,
-    deadline: tokio::time::Instant,
-    since: u64,
-}
-
-impl Chunks {
-    pub(super) fn new(response: Response, host: String, stall: Duration) -> Self {
-        Self {
-            response,
-            host,
-            stall,
-            deadline: tokio::time::Instant::now() + stall,
-            since: 0,
-        }
-    }
-
-    pub(super) async fn next(&mut self) -> Attempt<Option<Bytes>> {
-        let chunk = tokio::time::timeout_at(self.deadline, self.response.chunk()).await;
-        let Ok(chunk) = chunk else {
-            let reason = format!(
-                "less than {PROGRESS} bytes within {} s",
-                self.stall.as_secs_f32()
-            );
-            return Err(Failure::network(&self.host, reason));
-        };
-        let chunk = chunk.map_err(|error| Failure::network(&self.host, error_chain(error)))?;
-        self.since += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
-        if self.since >= PROGRESS {
-            self.since = 0;
-            self.deadline = tokio::time::Instant::now() + self.stall;
-        }
-        Ok(chunk)
-    }
-
-    /// Extends the deadline by the time that the receiver took.
-    pub(super) fn excuse(&mut self, taken: Duration) {
-        self.deadline += taken;
-    }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Refusal {
-    errors: Vec<RefusalEntry>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RefusalEntry {
-    code: String,
-    message: String,
-}
-
-/// Returns the error code and message of a response (OCI distribution, "Error Codes") as one truncated line.
-pub(super) async fn refusal(response: Response, host: &str, stall: Duration) -> (Response, String) {
-    let status = response.status();
-    let body = read_body(response, MAX_REFUSAL, host, stall)
-        .await
-        .unwrap_or_default();
-    let first = json::from_slice::<Refusal>(&body)
-        .ok()
-        .and_then(|r| r.errors.into_iter().next());
-    let said = first
-        .map(|entry| format!("{} {}", entry.code, entry.message))
-        .unwrap_or_default();
-    let said: String = said
-        .trim()
-        .chars()
-        .filter(|c| !c.is_control())
-        .take(200)
-        .collect();
-    let mut empty = http::Response::new(Vec::new());
-    *empty.status_mut() = status;
-    (empty.into(), said)
-}
-
 impl Host {
     /// Retries a request until it succeeds, fails permanently, or has used up its retries.
-    pub(super) async fn retry<T, F, Fut>(&self, mut attempt: F) -> Attempt<T>
+    pub(super) async fn retry<T, F, Fut>(&self, mut retries: Retries, mut attempt: F) -> Attempt<T>
     where
         F: FnMut() -> Fut,
         Fut: Future<Output = Attempt<T>>,
     {
         let mut tries = 0;
         loop {
-            match attempt().await {
-                Err(Failure {
-                    retry: Some(retry),
-                    error,
-                }) if tries < self.retries => {
-                    let error = self.observer.error_text(&error);
-                    tracing::debug!(error.message = %error, tries, "retrying a registry request");
-                    pause(&self.timeouts, tries, retry).await;
-                    tries += 1;
-                }
-                result => return result,
-            }
+            let failure = match attempt().await {
+                Ok(value) => return Ok(value),
+                Err(failure) => failure,
+            };
+            let Some(retry) = failure.retry.filter(|retry| retries.take(*retry)) else {
+                return Err(failure);
+            };
+            let error = self.observer.error_text(&failure.error);
+            tracing::debug!(error.message = %error, tries, "retrying a registry request");
+            pause(&self.timeouts, tries, retry).await;
+            tries += 1;
         }
     }
 }

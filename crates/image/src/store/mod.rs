@@ -10,6 +10,7 @@ mod disk;
 mod garbage;
 mod index;
 mod layers;
+mod origin;
 mod pending;
 mod record;
 
@@ -34,6 +35,7 @@ pub(super) use self::index::{Resolved, is_part_of_id, whole_id};
 
 pub use self::layers::LayerUsage;
 pub(super) use self::layers::NewLayer;
+pub(super) use self::origin::Origin;
 pub(super) use self::record::Record;
 pub use self::record::VERSION as RECORD_VERSION;
 
@@ -222,10 +224,11 @@ impl ContentStore {
         let parsed = record.config(&config)?;
         let contents = [(record.id.clone(), config)].into_iter().chain(contents);
         for (digest, bytes) in contents {
-            // What another image needs is there, and the same.
-            if !lock(&self.index).needs_content(&digest) {
-                self.disk
-                    .write_unsynced(&self.disk.content(&digest), &bytes)?;
+            // What another image needs is there, unless it was damaged.
+            let path = self.disk.content(&digest);
+            let is_needed = lock(&self.index).needs_content(&digest);
+            if !is_needed || fs::read(&path).ok().as_ref() != Some(&bytes) {
+                self.disk.write_unsynced(&path, &bytes)?;
             }
         }
         self.failpoint.reached(Failpoint::ContentWritten);

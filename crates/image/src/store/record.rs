@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+use super::origin::Origin;
 use crate::digest::Digest;
 use crate::image_config::{ImageConfig, ParsedConfig};
 use crate::reference::Reference;
@@ -33,6 +34,9 @@ pub(crate) struct Record {
     pub(crate) digests: Vec<String>,
     /// The manifest for the platform; none for an archive of `docker save`.
     pub(crate) manifest: Option<Digest>,
+    /// What registries resolved to this image, the latest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) origins: Vec<Origin>,
     /// The type of an artifact, whose ID is the digest of its manifest; none for an image to run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) artifact: Option<String>,
@@ -60,6 +64,7 @@ impl Record {
             tags: BTreeMap::new(),
             digests: Vec::new(),
             manifest: None,
+            origins: Vec::new(),
             artifact: None,
             evidence: Vec::new(),
             layers: diff_ids.clone(),
@@ -107,7 +112,8 @@ impl Record {
 
     /// All documents that the image needs besides its configuration.
     pub(super) fn contents(&self) -> impl Iterator<Item = &Digest> {
-        self.manifest.iter().chain(&self.evidence)
+        let of_origins = self.origins.iter().flat_map(Origin::contents);
+        self.manifest.iter().chain(&self.evidence).chain(of_origins)
     }
 
     pub(super) fn bytes(&self) -> serde_json::Result<Vec<u8>> {
@@ -137,6 +143,7 @@ impl Record {
         }
         self.manifest = self.manifest.take().or(older.manifest);
         self.pinned |= older.pinned;
+        self.absorb_origins(older.origins);
         for digest in older.evidence {
             if !self.evidence.contains(&digest) {
                 self.evidence.push(digest);

@@ -12,7 +12,7 @@ use super::error::{At as _, Error, Result};
 use super::inside;
 
 /// Maximum number of links on the way to a mount, as in OCI runtimes.
-const MAX_LINKS: usize = 255;
+pub(super) const MAX_LINKS: usize = 255;
 
 /// The files of a container before it runs: its root, and directories that will be mounted into it.
 #[derive(Debug)]
@@ -83,33 +83,69 @@ impl ContainerView {
         Ok(place)
     }
 
+    /// Adds a mount whose files are not known, such as a file system of the kernel, and returns where it will be.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve).
+    pub fn mount_unknown(&mut self, path: &str) -> Result<PathBuf> {
+        let place = self.resolve(path)?;
+        self.mounts.push((place.clone(), None));
+        Ok(place)
+    }
+
     /// Returns the target of a link; `None` for other files and for what does not exist. No directory of the path is a link.
     fn link(&self, path: &Path) -> Result<Option<PathBuf>> {
+        Ok(match self.look(path)? {
+            Found::Link(target) => Some(target),
+            Found::Directory | Found::Other | Found::Unknown => None,
+        })
+    }
+
+    /// Returns what is at a path. No directory of the path is a link.
+    pub(super) fn look(&self, path: &Path) -> Result<Found> {
         let mut directory = Some(&self.root);
         let mut inside = path.strip_prefix("/").unwrap_or(path);
         // The last mount that contains the path hides the others.
         for (place, mounted) in &self.mounts {
-            if let Ok(rest) = path.strip_prefix(place)
-                && !rest.as_os_str().is_empty()
-            {
+            if let Ok(rest) = path.strip_prefix(place) {
                 (directory, inside) = (mounted.as_ref(), rest);
             }
         }
         let Some(directory) = directory else {
-            return Ok(None);
+            return Ok(Found::Unknown);
         };
+        if inside.as_os_str().is_empty() {
+            return Ok(Found::Directory);
+        }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let found = match inside::resolve(directory, inside, flags) {
-            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Found::Unknown),
             found => found.at("find in the container", path)?,
         };
         let found_stat = fstat(&found).at("read in the container", path)?;
-        if FileType::from_raw_mode(found_stat.st_mode) != FileType::Symlink {
-            return Ok(None);
-        }
-        let target = readlinkat(&found, "", Vec::new()).at("read in the container", path)?;
-        Ok(Some(OsString::from_vec(target.into_bytes()).into()))
+        Ok(match FileType::from_raw_mode(found_stat.st_mode) {
+            FileType::Directory => Found::Directory,
+            FileType::Symlink => {
+                let target =
+                    readlinkat(&found, "", Vec::new()).at("read in the container", path)?;
+                Found::Link(OsString::from_vec(target.into_bytes()).into())
+            }
+            _ => Found::Other,
+        })
     }
+}
+
+/// What is at a path of a container.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// A symbolic link with this target.
+    Link(PathBuf),
+    /// A directory.
+    Directory,
+    /// Another file.
+    Other,
+    /// Nothing yet, or what a mount has that is not known.
+    Unknown,
 }
 
 /// Returns a container path as specifications have it: absolute, with `.` and `..` removed from the text.
@@ -129,7 +165,7 @@ pub fn lexical(path: &str) -> PathBuf {
 }
 
 /// The names of a path and its `..`, the last one first.
-fn reversed_parts(path: &Path) -> Vec<OsString> {
+pub(super) fn reversed_parts(path: &Path) -> Vec<OsString> {
     let parts = path
         .components()
         .rev()

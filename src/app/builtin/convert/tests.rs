@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::super::{self as builtin};
 use super::*;
-use crate::config::{Config, Overrides, annotated_file};
+use crate::config::{Config, FlagOverrides, annotated_file};
 
 /// The runtime does not read these, or they are used before it exists: `programs.rs` of the configuration has tests of
 /// them.
@@ -143,7 +143,7 @@ plugin_request_timeout = "17s"
 
 /// All settings passed to the runtime, as text.
 fn passed(text: &str) -> String {
-    let config = Config::from_text("test", text, &Overrides::default()).expect("valid");
+    let config = Config::from_text("test", text, &FlagOverrides::default()).expect("valid");
     let config = config.runtime.expect("built in");
     let options = node_options(&config);
     let runc = config.handlers.first().expect("one").clone();
@@ -155,7 +155,7 @@ fn passed(text: &str) -> String {
         ..NodeOptions::default()
     };
     let node = crate::runtime::node::detect(&looked).expect("a node");
-    let found = Found {
+    let found = UsableHandlers {
         handlers,
         default: "runc".into(),
         node,
@@ -185,9 +185,10 @@ fn keys(text: &str) -> BTreeSet<(String, String)> {
             && table.starts_with("runtime")
             && !key.contains(' ')
         {
-            let table = match table.starts_with("runtime.handlers") {
-                true => "runtime.handlers",
-                false => &table,
+            let table = if table.starts_with("runtime.handlers") {
+                "runtime.handlers"
+            } else {
+                &table
             };
             all.insert((table.to_owned(), key.to_owned()));
         }
@@ -215,12 +216,13 @@ fn every_key_changes_the_options_of_the_runtime() {
         let key = line.split(' ').next().unwrap_or_default();
         let needed = NEEDED.iter().find(|(names, _)| names.contains(&key));
         let with = needed.map_or("", |(_, with)| with);
-        let (text, without) = match table.contains("handlers") {
-            true => (format!("{base}{with}{line}\n"), format!("{base}{with}")),
-            false => (
+        let (text, without) = if table.contains("handlers") {
+            (format!("{base}{with}{line}\n"), format!("{base}{with}"))
+        } else {
+            (
                 format!("{base}{table}\n{with}{line}\n"),
                 format!("{base}{table}\n{with}"),
-            ),
+            )
         };
         let without = passed(&without);
         assert_ne!(passed(&text), without, "{table} {line} has no effect");

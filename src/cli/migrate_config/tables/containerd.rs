@@ -1,14 +1,14 @@
-//! What containerd's keys become.
+//! Settings of criscope for containerd's keys.
 
 use super::super::convert::{
     decoder_keys, decoder_providers, duration, level, listed, negated, same, seccomp, seconds,
     split,
 };
-use super::To::{Hosts, Key, None, Noted, Quiet, RuntimeType, Secret, ShimPath};
-use super::{CLASSES, NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, Row, row};
+use super::KeyConversion::{Hosts, Key, None, Noted, Quiet, RuntimeType, Secret, ShimPath};
+use super::{CLASSES, KeyMapping, NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, row};
 
 /// containerd's keys; those of the CRI plugin begin with `cri`.
-pub(in super::super) const CONTAINERD: &[Row] = &[
+pub(crate) const CONTAINERD: &[KeyMapping] = &[
     row(
         "root",
         None(
@@ -361,7 +361,7 @@ pub(in super::super) const CONTAINERD: &[Row] = &[
 ];
 
 /// Settings that the other runtime has by default and criscope has not: its key, and what to know. Not mentioned if it is set.
-pub(in super::super) const DEFAULTS_OF_CONTAINERD: &[(&str, &str)] = &[
+pub(crate) const DEFAULTS_OF_CONTAINERD: &[(&str, &str)] = &[
     (
         "runtime.drain_exec_sync_io_timeout",
         "5s here; unlimited (0s) there",

@@ -1,16 +1,16 @@
-//! What CRI-O's keys become.
+//! Settings of criscope for CRI-O's keys.
 
 use super::super::convert::{
     capabilities, driver, duration, ignored, level, limit, listed, pairs, same, seconds,
 };
-use super::To::{Key, None, Noted, Quiet, RuntimeType};
+use super::KeyConversion::{Key, None, Noted, Quiet, RuntimeType};
 use super::{
-    CLASSES, HOOKS, NO_PAUSE, NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, ONE_RUNTIME, POD_SPEC,
-    Row, row,
+    CLASSES, HOOKS, KeyMapping, NO_PAUSE, NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, ONE_RUNTIME,
+    POD_SPEC, row,
 };
 
 /// CRI-O's keys.
-pub(in super::super) const CRIO: &[Row] = &[
+pub(crate) const CRIO: &[KeyMapping] = &[
     row(
         "crio.root",
         None(
@@ -331,8 +331,8 @@ pub(in super::super) const CRIO: &[Row] = &[
     row("crio.nri.*", Quiet),
 ];
 
-/// As `DEFAULTS_OF_CONTAINERD`.
-pub(in super::super) const DEFAULTS_OF_CRIO: &[(&str, &str)] = &[
+/// Defaults that differ from CRI-O's: a key of criscope, and CRI-O's default.
+pub(crate) const DEFAULTS_OF_CRIO: &[(&str, &str)] = &[
     (
         "runtime.default_capabilities",
         "containerd's list here; \"crio\" is CRI-O's, which has no MKNOD, NET_RAW, SETFCAP, SYS_CHROOT and AUDIT_WRITE",

@@ -1,32 +1,32 @@
-//! What each key of containerd and CRI-O becomes. docs/MIGRATION.md has the same tables for readers; a test compares them.
+//! Maps keys of containerd and CRI-O to settings of criscope. docs/MIGRATION.md has the same tables for readers; a test compares them.
 
 mod containerd;
 mod crio;
 
-use super::convert::Convert;
+use super::convert::ValueConversion;
 
 pub(super) use containerd::{CONTAINERD, DEFAULTS_OF_CONTAINERD};
 pub(super) use crio::{CRIO, DEFAULTS_OF_CRIO};
 
 /// One key, or several with `*` in the place of a part or of a piece of one.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(crate) struct KeyMapping {
     pub(super) from: &'static str,
-    pub(super) to: To,
+    pub(super) to: KeyConversion,
 }
 
-/// What becomes of a key. The part that the first `*` stands for is `NAME` in the key of criscope.
+/// Conversion of a key. The part that the first `*` stands for is `NAME` in the key of criscope.
 #[derive(Debug)]
-pub(super) enum To {
+pub(super) enum KeyConversion {
     /// A key of criscope.
-    Key(&'static str, Convert),
-    /// The same, with what a reader must know.
-    Noted(&'static str, Convert, &'static str),
+    Key(&'static str, ValueConversion),
+    /// A key of criscope, and a note for the user.
+    Noted(&'static str, ValueConversion, &'static str),
     /// A file for the registry: `hosts.toml` below this key's registry.
     Hosts,
     /// Credentials, which are never shown.
     Secret,
-    /// A shim of containerd, unless it is that for runc.
+    /// A shim of containerd other than the shim for runc.
     RuntimeType,
     /// The path of the shim.
     ShimPath,
@@ -36,8 +36,8 @@ pub(super) enum To {
     Quiet,
 }
 
-const fn row(from: &'static str, to: To) -> Row {
-    Row { from, to }
+const fn row(from: &'static str, to: KeyConversion) -> KeyMapping {
+    KeyMapping { from, to }
 }
 
 const CLASSES: &str =

@@ -2,15 +2,17 @@
 
 use std::fmt::Write as _;
 
-use crate::cli::render::{Ink, Paper, image};
-use crate::lifecycle::view::{Call, Detail, PodSync, Tries, Wait, details};
+use crate::cli::render::{TerminalOutput, TextStyle, image};
+use crate::lifecycle::view::{
+    CallDetail, CallView, InitContainerWaitView, PodSyncView, RepeatedTries, details,
+};
 use crate::units;
 
 /// One line of the waterfall.
-pub(super) struct Row {
+pub(super) struct WaterfallRow {
     pub(super) at: f64,
     pub(super) took: f64,
-    pub(super) ink: Ink,
+    pub(super) ink: TextStyle,
     /// Always shown in full.
     pub(super) name: String,
     /// Truncated at its end if it does not fit.
@@ -19,19 +21,21 @@ pub(super) struct Row {
     pub(super) detail: bool,
     /// Written below the line.
     pub(super) error: Option<String>,
+    /// Warnings, written below the line.
+    pub(super) remarks: Vec<String>,
     /// Begin and duration of each of several bars; empty for one.
     pub(super) bars: Vec<(f64, f64)>,
 }
 
-impl Row {
+impl WaterfallRow {
     /// Where its bars end.
     pub(super) fn end(&self) -> f64 {
         let ends = self.bars.iter().map(|(at, took)| at + took);
         ends.reduce(f64::max).unwrap_or(self.at + self.took)
     }
 
-    /// Its bar, or bars, in `room` columns that represent `total` milliseconds.
-    pub(super) fn bar(&self, total: f64, room: usize, paper: Paper) -> String {
+    /// Draws the bar, or bars, of the row in `room` columns that represent `total` milliseconds.
+    pub(super) fn bar(&self, total: f64, room: usize, paper: TerminalOutput) -> String {
         let bars = self.bars.iter().map(|bar| paper.bar(*bar, total, room));
         bars.reduce(|a, b| {
             let behind = b.chars().chain(std::iter::repeat(' '));
@@ -44,27 +48,28 @@ impl Row {
     }
 
     /// Name and subject, in at most this many columns.
-    pub(super) fn label(&self, columns: usize, paper: Paper) -> String {
+    pub(super) fn label(&self, columns: usize, paper: TerminalOutput) -> String {
         let name = paper.cut(&self.name, columns);
         let left = columns.saturating_sub(name.chars().count() + 1);
         let whole = self.about.chars().count();
         // A few letters of a longer text are useless.
-        match whole == 0 || left < whole.min(6) {
-            true => name,
-            false => format!("{name} {}", paper.cut_front(&self.about, left)),
+        if whole == 0 || left < whole.min(6) {
+            name
+        } else {
+            format!("{name} {}", paper.cut_front(&self.about, left))
         }
     }
 }
 
 /// The line of equal tries: a bar for each of them, the number and the times. The last of them follows in full.
-pub(super) fn tries(tries: &Tries<'_>) -> Option<Row> {
+pub(super) fn tries(tries: &RepeatedTries<'_>) -> Option<WaterfallRow> {
     let failed = tries.failed()?;
     let (begin, end) = tries.span();
     let (first, last) = tries.times();
-    Some(Row {
+    Some(WaterfallRow {
         at: begin,
         took: end - begin,
-        ink: Ink::Red,
+        ink: TextStyle::Red,
         name: format!("{} failed {} times", failed.method, tries.count),
         about: String::new(),
         detail: false,
@@ -73,30 +78,32 @@ pub(super) fn tries(tries: &Tries<'_>) -> Option<Row> {
             tries.count,
             units::from_to(first, last)
         )),
+        remarks: Vec::new(),
         bars: tries
             .calls
             .iter()
-            .map(|it| (it.offset_ms, it.duration_ms))
+            .map(|call| (call.offset_ms, call.duration_ms))
             .collect(),
     })
 }
 
 /// The line of a container that a call waited for.
-pub(super) fn wait(wait: &Wait) -> Row {
-    Row {
+pub(super) fn wait(wait: &InitContainerWaitView) -> WaterfallRow {
+    WaterfallRow {
         at: wait.offset_ms,
         took: wait.duration_ms,
-        ink: Ink::Yellow,
+        ink: TextStyle::Yellow,
         name: "init container".to_owned(),
         about: wait.container.clone(),
         detail: false,
         error: None,
+        remarks: Vec::new(),
         bars: Vec::new(),
     }
 }
 
 /// The line of the kubelet's own work. Its bar begins with the episode at the earliest.
-pub(super) fn kubelet(sync: &PodSync) -> Row {
+pub(super) fn kubelet(sync: &PodSyncView) -> WaterfallRow {
     let at = sync.offset_ms.max(0.0);
     let mut name = format!("kubelet: {}", sync.name);
     match (&sync.error, sync.tries) {
@@ -108,23 +115,24 @@ pub(super) fn kubelet(sync: &PodSync) -> Row {
     }
     let before = sync.offset_ms < 0.0;
     let before = before.then(|| format!("(began {} before)", units::duration(-sync.offset_ms)));
-    Row {
+    WaterfallRow {
         at,
         took: sync.duration_ms,
         ink: match sync.error {
-            Some(_) => Ink::Red,
-            None => Ink::Dim,
+            Some(_) => TextStyle::Red,
+            None => TextStyle::Dim,
         },
         name,
         about: before.unwrap_or_default(),
         detail: false,
         error: sync.error.clone(),
+        remarks: Vec::new(),
         bars: vec![(at, (sync.offset_ms + sync.duration_ms - at).max(0.0))],
     }
 }
 
 /// The line of a call and those of its details.
-pub(super) fn lines(call: &Call) -> Vec<Row> {
+pub(super) fn lines(call: &CallView) -> Vec<WaterfallRow> {
     let mut about = match (&call.container, &call.image) {
         (Some(container), _) => container.clone(),
         (None, Some(name)) => image(name),
@@ -145,11 +153,11 @@ pub(super) fn lines(call: &Call) -> Vec<Row> {
         _ => {}
     }
     let about = about.trim_start().to_owned();
-    let mut lines = vec![Row {
+    let mut lines = vec![WaterfallRow {
         at: call.offset_ms,
         took: call.duration_ms,
         ink: if failed {
-            Ink::Red
+            TextStyle::Red
         } else {
             ink_of(&call.method)
         },
@@ -157,14 +165,15 @@ pub(super) fn lines(call: &Call) -> Vec<Row> {
         about,
         detail: false,
         error: failed.then(|| error(call)),
+        remarks: call.remarks.clone(),
         bars: Vec::new(),
     }];
-    lines.extend(details(call).iter().map(|(it, count)| detail(it, *count)));
+    lines.extend(details(call).iter().map(|(one, count)| detail(one, *count)));
     lines
 }
 
 /// `CODE: message`, and the deadline if it was exceeded.
-pub(super) fn error(call: &Call) -> String {
+pub(super) fn error(call: &CallView) -> String {
     let mut text = call.code.clone();
     if let Some(error) = &call.error {
         let _ = write!(text, ": {error}");
@@ -175,35 +184,35 @@ pub(super) fn error(call: &Call) -> String {
     text
 }
 
-pub(super) fn ink_of(method: &str) -> Ink {
+pub(super) fn ink_of(method: &str) -> TextStyle {
     match method {
-        "PullImage" => Ink::Magenta,
-        "CreateContainer" => Ink::Cyan,
-        "StartContainer" => Ink::Green,
-        _ => Ink::Blue,
+        "PullImage" => TextStyle::Magenta,
+        "CreateContainer" => TextStyle::Cyan,
+        "StartContainer" => TextStyle::Green,
+        _ => TextStyle::Blue,
     }
 }
 
-pub(super) fn detail(detail: &Detail, count: usize) -> Row {
+pub(super) fn detail(detail: &CallDetail, count: usize) -> WaterfallRow {
     let (ink, kind) = match detail.what.as_str() {
-        "cni" => (Ink::Yellow, "CNI "),
-        "oci" => (Ink::Cyan, "OCI "),
-        "blocked" => (Ink::Red, ""),
-        "injected" => (Ink::Red, "injected fault: "),
-        "helper" => (Ink::Cyan, ""),
-        "layers" => (Ink::Magenta, "layers: "),
+        "cni" => (TextStyle::Yellow, "CNI "),
+        "oci" => (TextStyle::Cyan, "OCI "),
+        "blocked" => (TextStyle::Red, ""),
+        "injected" => (TextStyle::Red, "injected fault: "),
+        "helper" => (TextStyle::Cyan, ""),
+        "layers" => (TextStyle::Magenta, "layers: "),
         // The names of the built-in runtime's steps are descriptive already.
-        _ if detail.source == "runtime" => (Ink::Dim, ""),
-        _ => (Ink::Dim, "in "),
+        _ if detail.source == "runtime" => (TextStyle::Dim, ""),
+        _ => (TextStyle::Dim, "in "),
     };
-    let command = detail.command.as_ref().map(|it| format!("{it} "));
+    let command = detail.command.as_ref().map(|command| format!("{command} "));
     let command = command.unwrap_or_default();
     let activity = detail
         .doing
         .as_ref()
         .map(|activity| format!(": {activity}"))
         .unwrap_or_default();
-    Row {
+    WaterfallRow {
         at: detail.offset_ms,
         took: detail.duration_ms,
         ink,
@@ -214,6 +223,7 @@ pub(super) fn detail(detail: &Detail, count: usize) -> Row {
         about: String::new(),
         detail: true,
         error: None,
+        remarks: Vec::new(),
         bars: Vec::new(),
     }
 }

@@ -19,7 +19,7 @@ fn of_second_sandbox(method: Method) -> Call {
 #[tokio::test]
 async fn it_is_known_after_a_restart_of_ours() {
     let dir = tempfile::tempdir().expect("dir");
-    let booted = UNIX_EPOCH + Duration::from_micros(Boot::read().at);
+    let booted = UNIX_EPOCH + Duration::from_micros(NodeBoot::read().at);
     let mut first = aggregator(Some(dir.path()));
     let ended = booted - Duration::from_secs(10);
     first.end(&status("web", 0, ended, ExitReason::Unknown), Ending::Ok);
@@ -34,7 +34,7 @@ async fn it_is_known_after_a_restart_of_ours() {
     let mut second = aggregator(Some(dir.path()));
     second.finish().await;
     for running in [first, second] {
-        let story = running.stories.of_pod("shop", "web", None, &[]);
+        let story = running.stories.pod_story("shop", "web", None, &[]);
         let headline = story.expect("a story").headline;
         assert!(
             headline.contains("the node was started again at"),

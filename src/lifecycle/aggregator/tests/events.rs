@@ -1,7 +1,7 @@
 //! Events of containers, and what calls say of the same.
 
 use super::*;
-use crate::lifecycle::container_events::{ContainerEvent, What};
+use crate::lifecycle::container_events::{ContainerEvent, ContainerEventKind};
 
 /// ContainerStatus may know the reason better, if it comes soon.
 #[tokio::test(start_paused = true)]
@@ -14,18 +14,18 @@ async fn an_exit_that_an_event_told_is_counted_once_with_its_reason() {
     for name in ["web", "lone"] {
         let of = call(Method::ContainerStatus, name, 0);
         let subject = of.subject.get().expect("a subject");
-        let task = |what, at| {
-            Event::Container(ContainerEvent {
+        let task = |kind, at| {
+            AggregatorEvent::Container(ContainerEvent {
                 id: subject.container_id.clone().expect("an id"),
                 pod: subject.pod.clone().expect("a pod"),
                 container: subject.container.clone(),
-                what,
+                kind,
                 at: unix_micros(at),
             })
         };
         let feed = aggregator.sink.feed();
-        let began = task(What::Started, at - Duration::from_millis(200));
-        let ended = What::Ended {
+        let began = task(ContainerEventKind::Started, at - Duration::from_millis(200));
+        let ended = ContainerEventKind::Ended {
             code: Some(1),
             started: None,
             evicted: None,
@@ -43,7 +43,7 @@ async fn an_exit_that_an_event_told_is_counted_once_with_its_reason() {
         line.expect("a count").to_owned()
     };
     assert_eq!(count("error"), "0");
-    let story = aggregator.stories.of_pod("shop", "web", None, &[]);
+    let story = aggregator.stories.pod_story("shop", "web", None, &[]);
     let exits: Vec<_> = story.expect("story").episodes[0].exits.clone();
     assert_eq!((exits.len(), exits[0].ran_ms), (1, 200.0), "told at once");
     for _ in 0..2 {
@@ -62,19 +62,19 @@ async fn oom_kills_and_dead_sandboxes_are_counted_and_named() {
     sleep(Duration::from_secs(1)).await;
     let at = SystemTime::now() + Duration::from_secs(2);
     let feed = aggregator.sink.feed();
-    let event = |name: &str, what, of_sandbox: bool| {
+    let event = |name: &str, kind, of_sandbox: bool| {
         let of = call(Method::ContainerStatus, name, 0);
         let subject = of.subject.get().expect("a subject");
-        Event::Container(ContainerEvent {
+        AggregatorEvent::Container(ContainerEvent {
             id: subject.container_id.clone().expect("an id"),
             pod: subject.pod.clone().expect("a pod"),
             container: subject.container.clone().filter(|_| !of_sandbox),
-            what,
+            kind,
             at: unix_micros(at),
         })
     };
-    let killed = |kills| What::OutOfMemory { kills: Some(kills) };
-    let ended = || What::Ended {
+    let killed = |kills| ContainerEventKind::OutOfMemory { kills: Some(kills) };
+    let ended = || ContainerEventKind::Ended {
         code: Some(137),
         started: None,
         evicted: None,
@@ -102,7 +102,7 @@ async fn oom_kills_and_dead_sandboxes_are_counted_and_named() {
     assert_eq!(count("criscope_container_oom_kills_total"), "3");
     assert_eq!(count("criscope_sandbox_deaths_total"), "1");
     let episode = |name: &str| {
-        let story = aggregator.stories.of_pod("shop", name, None, &[]);
+        let story = aggregator.stories.pod_story("shop", name, None, &[]);
         let mut episodes = story.expect("story").episodes;
         episodes.retain(|it| it.kind == "start");
         episodes.remove(0)

@@ -1,51 +1,53 @@
 //! Stable names of causes, for JSON, logs and labels.
 
-use super::{Cause, End, Failure, How, Slow};
-use crate::lifecycle::diagnosis::before::Before;
+use super::{CallFailure, Cause, EpisodeOutcome, FailureKind, SlowPhase};
+use crate::lifecycle::diagnosis::before::Predecessor;
 use crate::lifecycle::timeline::EpisodePhase;
 
 impl Cause<'_> {
-    /// A stable name of its kind.
-    pub(in crate::lifecycle) fn name(&self) -> &'static str {
+    /// The stable name of this kind of cause.
+    pub(crate) fn name(&self) -> &'static str {
         match self {
-            Self::InFlight(_) => "call_in_flight",
-            Self::Failing(failure) => failure.name(),
-            Self::Deleted { .. } => "deleted_without_sandbox",
+            Self::CallInFlight(_) => "call_in_flight",
+            Self::CallFails(failure) => failure.name(),
+            Self::DeletedWithoutSandbox { .. } => "deleted_without_sandbox",
             Self::Recovered { .. } => "recovered",
-            Self::Silent { .. } => "no_further_call",
-            Self::ImageAbsent { .. } => "image_absent",
-            Self::PullWaits { .. } => "pull_queue",
-            Self::NodeBlocks { fact, .. }
+            Self::NoFurtherCall { .. } => "no_further_call",
+            Self::ImageMissing { .. } => "image_absent",
+            Self::WaitsForPull { .. } => "pull_queue",
+            Self::WaitsForNode { fact, .. }
             | Self::NodeInGap { fact, .. }
             | Self::NodeInCall { fact, .. } => fact.name(),
             Self::BackendWasAway { .. } => "recovered",
-            Self::Awaiting { .. } => "awaiting_container",
-            Self::Beside { cause, .. } | Self::Injected { cause, .. } => cause.name(),
-            Self::GivenUp { .. } => "no_container_started",
+            Self::AwaitsContainer { .. } => "awaiting_container",
+            Self::WithNodeConditions { cause, .. } | Self::WithInjectedFault { cause, .. } => {
+                cause.name()
+            }
+            Self::NoContainerStarted { .. } => "no_container_started",
             Self::CrashLoop(_) => "crash_loop",
             Self::PodStopped(_) => "pod_stopped",
             Self::EndedWithNode { .. } => "node_restarted",
             Self::Kubelet(cause) => cause.name(),
-            Self::Exited { .. } => "container_ended",
+            Self::ContainerExited { .. } => "container_ended",
             Self::ProbeFails { .. } => "probe_fails",
             Self::OomKills { .. } => "oom_kill",
             Self::SandboxDied { .. } => "sandbox_died",
-            Self::Again { before, .. } => match before {
-                Before::Run(_) => "container_ended",
-                Before::Sandbox(_) => "sandbox_replaced",
+            Self::StartedAgain { before, .. } => match before {
+                Predecessor::ContainerRun(_) => "container_ended",
+                Predecessor::Sandbox(_) => "sandbox_replaced",
             },
-            Self::Slow(slow) => slow.name(),
-            Self::Unusual { .. } => "unusual",
-            Self::Quick(quick) => match quick.end {
-                End::Begun => "begun",
-                End::Done(_) => "container_done",
+            Self::SlowPhase(slow) => slow.name(),
+            Self::UnusualCall { .. } => "unusual",
+            Self::NotSlow(quick) => match quick.end {
+                EpisodeOutcome::Incomplete => "begun",
+                EpisodeOutcome::ContainerDone(_) => "container_done",
                 _ => "quick",
             },
         }
     }
 }
 
-impl Slow<'_> {
+impl SlowPhase<'_> {
     fn name(&self) -> &'static str {
         match self.phase {
             EpisodePhase::Sandbox => "slow_sandbox",
@@ -64,20 +66,20 @@ impl Slow<'_> {
     }
 }
 
-impl Failure<'_> {
+impl CallFailure<'_> {
     fn name(&self) -> &'static str {
-        if let Some(fault) = self.how.fault() {
+        if let Some(fault) = self.kind.fault() {
             return fault.name();
         }
-        match self.how {
-            How::Injected => "injected_fault",
-            How::Late { .. } => "deadline_passed",
-            How::GaveUp { .. } => "runtime_gave_up",
-            How::Reserved { .. } => "name_reserved",
-            How::Cancelled { .. } => "cancelled",
-            How::Network { .. } => "network_failed",
-            How::PauseImage { .. } => "pause_image_failed",
-            How::Error { .. } => match EpisodePhase::of(self.last.method) {
+        match self.kind {
+            FailureKind::Injected => "injected_fault",
+            FailureKind::DeadlinePassed { .. } => "deadline_passed",
+            FailureKind::RuntimeGaveUp { .. } => "runtime_gave_up",
+            FailureKind::NameReserved { .. } => "name_reserved",
+            FailureKind::CallerCancelled { .. } => "cancelled",
+            FailureKind::Network { .. } => "network_failed",
+            FailureKind::PauseImage { .. } => "pause_image_failed",
+            FailureKind::Error { .. } => match EpisodePhase::from_method(self.last.method) {
                 EpisodePhase::Sandbox => "sandbox_failed",
                 EpisodePhase::ImagePull => "image_pull_failed",
                 EpisodePhase::ContainerCreate => "container_create_failed",

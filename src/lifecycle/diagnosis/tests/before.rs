@@ -1,22 +1,22 @@
 //! Pods that run again, and pods that are gone: how the last run ended.
 
 use super::*;
-use crate::lifecycle::node::{FactKind, NodeFact};
+use crate::lifecycle::node::{NodeFact, NodeFactKind};
 
 /// The start of a container of a pod that was up at 1.2 s, and what happened then.
-fn up_and(pod: &Pod, more: impl IntoIterator<Item = EpisodeCall>) -> EpisodeStore {
+fn up_and(pod: &ScriptedPod, more: impl IntoIterator<Item = EpisodeCall>) -> EpisodeStore {
     let calls = chain([pod.run(0, 900)], up(pod, 1000));
     store(calls.into_iter().chain(more))
 }
 
-fn again(pod: &Pod, attempt: u32, from: u64) -> [EpisodeCall; 2] {
+fn again(pod: &ScriptedPod, attempt: u32, from: u64) -> [EpisodeCall; 2] {
     [
         pod.create(("app", attempt), from, 20),
         pod.start(("app", attempt), from + 30, 30),
     ]
 }
 
-fn apply(store: &mut EpisodeStore, pod: &Pod, attempt: u32, from: u64) {
+fn apply(store: &mut EpisodeStore, pod: &ScriptedPod, attempt: u32, from: u64) {
     for call in again(pod, attempt, from) {
         store.apply(call);
     }
@@ -24,7 +24,7 @@ fn apply(store: &mut EpisodeStore, pod: &Pod, attempt: u32, from: u64) {
 
 fn tells(store: &mut EpisodeStore, now: u64) -> String {
     store.tick(at(now), &[]);
-    of_pod(&episodes(store), at(now))
+    pod_headline(&episodes(store), at(now))
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_container_that_crashed_once_and_is_up_again() {
     assert_eq!(tells(&mut store, 3_700_000), later);
     let all = episodes(&store);
     let node = store.node();
-    let pods = Pods::new(&all, node, at(3_700_000));
+    let pods = Diagnoser::new(&all, node, at(3_700_000));
     assert_eq!(pods.cause(all[0]).to_string(), later, "of the start");
     assert_eq!(pods.cause(all[1]).name(), "container_ended");
     // It does not matter any more.
@@ -145,7 +145,7 @@ fn how_a_run_ended_is_not_guessed() {
     apply(&mut store, &pod, 2, 90_000);
     let newest = store.episodes().last().expect("a restart");
     let all = episodes(&store);
-    let pods = Pods::new(&all, store.node(), at(91_000));
+    let pods = Diagnoser::new(&all, store.node(), at(91_000));
     assert_eq!(
         pods.cause(newest).to_string(),
         "container app up after 60.0 ms, nothing slow"
@@ -166,7 +166,7 @@ fn a_restart_that_has_done_its_work_is_not_up() {
 }
 
 /// The kubelet stops what is left of it, and makes another one.
-fn replace(store: &mut EpisodeStore, old: &Pod, attempt: u32, from: u64) -> Pod {
+fn replace(store: &mut EpisodeStore, old: &ScriptedPod, attempt: u32, from: u64) -> ScriptedPod {
     let new = old.attempt(attempt);
     store.tick(at(from), &[]);
     store.apply(old.kill(("app", attempt - 1), from, 50));
@@ -241,7 +241,7 @@ fn sandboxes_that_were_lost_with_their_runtime_are_no_series() {
     let down = NodeFact {
         from: at(80_000),
         to: Some(at(90_000)),
-        ..NodeFact::new(FactKind::CriscopeDown, at(80_000), "")
+        ..NodeFact::new(NodeFactKind::CriscopeDown, at(80_000), "")
     };
     store.note_fact(down);
     store.tick(at(99_000), &[]);
@@ -294,7 +294,7 @@ fn a_story_that_begins_after_a_reboot() {
 #[test]
 fn a_start_that_was_tried_again_replaces_nothing() {
     let pod = pod("web");
-    let fails = |pod: &Pod, from| pod.run(from, 100).fails(Code::Unknown, "broken");
+    let fails = |pod: &ScriptedPod, from| pod.run(from, 100).fails(Code::Unknown, "broken");
     let next = pod.attempt(1);
     let calls = chain([fails(&pod, 0), next.run(20_000, 100)], up(&next, 20_200));
     let line = says(calls, 60_000);
@@ -413,7 +413,7 @@ fn a_sandbox_is_not_lost_in_a_downtime_that_it_did_not_see() {
     let mut store = store([]);
     store.note_fact(NodeFact {
         to: Some(at(15_000)),
-        ..NodeFact::new(FactKind::CriscopeDown, at(1000), "")
+        ..NodeFact::new(NodeFactKind::CriscopeDown, at(1000), "")
     });
     for call in chain([pod.run(40_000, 900)], up(&pod, 41_000)) {
         store.apply(call);

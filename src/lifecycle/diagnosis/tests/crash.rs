@@ -2,23 +2,23 @@
 
 use super::*;
 use crate::cri::subject::ExitReason;
-use crate::lifecycle::node::{FactKind, NodeFact};
+use crate::lifecycle::node::{NodeFact, NodeFactKind};
 
 /// An exit of `app`, in milliseconds.
-fn end(attempt: u32, code: i32, ran: u64, ended: u64) -> Exit {
+fn end(attempt: u32, code: i32, ran: u64, ended: u64) -> ExitRecord {
     let reason = match code {
         0 => ExitReason::Completed,
         137 => ExitReason::OomKilled,
         _ => ExitReason::Error,
     };
-    Exit {
+    ExitRecord {
         container: "app".into(),
         attempt,
         code,
         reason,
         ran: ran * 1000,
         at: at(ended),
-        ordered: false,
+        stop_requested: false,
         oom_kills: 0,
         oom_at: None,
         evicted: None,
@@ -28,7 +28,7 @@ fn end(attempt: u32, code: i32, ran: u64, ended: u64) -> Exit {
 }
 
 /// A run of `app` whose StartContainer ends 200 ms after `from`.
-fn run(pod: &Pod, attempt: u32, from: u64) -> [EpisodeCall; 2] {
+fn run(pod: &ScriptedPod, attempt: u32, from: u64) -> [EpisodeCall; 2] {
     let app = ("app", attempt);
     [pod.create(app, from, 100), pod.start(app, from + 100, 100)]
 }
@@ -40,7 +40,11 @@ fn apply(store: &mut EpisodeStore, calls: impl IntoIterator<Item = EpisodeCall>)
 }
 
 /// A store with the starts of a pod whose runs of `app` begin at these times, and their exits.
-fn runs(pod: &Pod, from: &[u64], ends: impl IntoIterator<Item = Exit>) -> EpisodeStore {
+fn runs(
+    pod: &ScriptedPod,
+    from: &[u64],
+    ends: impl IntoIterator<Item = ExitRecord>,
+) -> EpisodeStore {
     let starts = (0..).zip(from).flat_map(|(n, from)| run(pod, n, *from));
     let mut store = store([pod.run(0, 100)].into_iter().chain(starts));
     for exit in ends {
@@ -53,10 +57,10 @@ fn runs(pod: &Pod, from: &[u64], ends: impl IntoIterator<Item = Exit>) -> Episod
 fn headline_and_marks(
     store: &mut EpisodeStore,
     now: u64,
-) -> (String, Vec<(String, State, Option<String>)>) {
+) -> (String, Vec<(String, EpisodeState, Option<String>)>) {
     store.tick(at(now), &[]);
     let episodes = episodes(store);
-    let headline = of_pod(&episodes, at(now));
+    let headline = pod_headline(&episodes, at(now));
     let loops = crash_loops(&episodes, at(now)).into_iter();
     let marks = episodes.iter().zip(loops);
     let marks = marks.map(|(e, crash_loop)| (e.kind.name().to_owned(), e.state, crash_loop));
@@ -84,7 +88,7 @@ fn a_container_that_keeps_ending() {
     let sentence = "container app keeps ending: exit code 1 after 200 ms, 5 starts in 2m 00s; its log may have the reason";
     let (headline, marks) = headline_and_marks(&mut store, 140_000);
     assert_eq!(headline, sentence);
-    let all = |kind: &str| (kind.to_owned(), State::Ok, Some(sentence.to_owned()));
+    let all = |kind: &str| (kind.to_owned(), EpisodeState::Ok, Some(sentence.to_owned()));
     let restart = || all("restart");
     assert_eq!(
         marks,
@@ -124,7 +128,7 @@ fn a_container_that_did_its_work_is_no_crash() {
         headline,
         "container app ended with exit code 0 after 1.00 s; the start took 300 ms"
     );
-    assert_eq!(marks, [("start".to_owned(), State::Ok, None)]);
+    assert_eq!(marks, [("start".to_owned(), EpisodeState::Ok, None)]);
 }
 
 #[test]
@@ -249,7 +253,7 @@ fn a_container_that_keeps_being_evicted() {
     let ends = [end(0, 137, 100, 400), end(1, 137, 100, 1400)];
     let store = runs(&web, &[100, 1_000], ends.map(|exit| exit.evicted_by(by())));
     assert_eq!(
-        of_pod(&episodes(&store), at(3000)),
+        pod_headline(&episodes(&store), at(3000)),
         "container app keeps being evicted: exit code 137 (SIGKILL) after 100 ms, 2 starts in 1.10 s, evicted by NRI plugin 10-quota"
     );
 }
@@ -264,7 +268,7 @@ fn a_kill_of_which_the_runtime_says_nothing() {
             exit
         });
         let store = runs(&web, &[100, 1_000], ends);
-        of_pod(&episodes(&store), at(3000))
+        pod_headline(&episodes(&store), at(3000))
     };
     let killed = |oom_kills| ended(137, oom_kills);
     // It ended by itself: the killed process was another's.
@@ -360,7 +364,7 @@ fn a_long_run_ends_a_crash_loop() {
 #[test]
 fn an_unobserved_exit_is_told_as_such() {
     let pod = pod("web");
-    let lost = |attempt, ran, ended| Exit {
+    let lost = |attempt, ran, ended| ExitRecord {
         reason: ExitReason::Unknown,
         ..end(attempt, 255, ran, ended)
     };
@@ -388,9 +392,9 @@ fn a_run_that_was_lost_with_its_node_is_no_part_of_a_series() {
     let pod = pod("web");
     let down = |from: u64, to: u64| NodeFact {
         to: Some(at(to)),
-        ..NodeFact::new(FactKind::CriscopeDown, at(from), "")
+        ..NodeFact::new(NodeFactKind::CriscopeDown, at(from), "")
     };
-    let lost = |attempt, ran, ended| Exit {
+    let lost = |attempt, ran, ended| ExitRecord {
         reason: ExitReason::Unknown,
         ..end(attempt, 255, ran, ended)
     };

@@ -1,25 +1,25 @@
 //! Pods that are deleted before they have a sandbox.
 
 use super::*;
-use crate::lifecycle::node::{FactKind, NodeFact};
+use crate::lifecycle::node::{NodeFact, NodeFactKind};
 use crate::lifecycle::view::PodState;
 
-fn fails(web: &Pod, from: u64) -> EpisodeCall {
+fn fails(web: &ScriptedPod, from: u64) -> EpisodeCall {
     let run = web.run(from, 100);
     run.fails(Code::Unknown, "failed to setup network: no route")
 }
 
 /// RunPodSandbox failed three times, the last at 24.1 s.
-fn failed(web: &Pod) -> EpisodeStore {
+fn failed(web: &ScriptedPod) -> EpisodeStore {
     store([0, 12_000, 24_000].map(|from| fails(web, from)))
 }
 
 fn told(store: &mut EpisodeStore, now: u64) -> (String, PodState) {
     store.tick(at(now), &[]);
     let all = episodes(store);
-    let pods = Pods::new(&all, store.node(), at(now));
+    let pods = Diagnoser::new(&all, store.node(), at(now));
     let newest = all.last().expect("an episode").summary(&pods);
-    let said = pods.newest().expect("an episode").to_string();
+    let said = pods.newest_cause().expect("an episode").to_string();
     (said, newest.pod_state())
 }
 
@@ -49,7 +49,7 @@ fn a_sandbox_that_is_not_tried_again() {
 fn a_kubelet_that_is_away_does_not_try() {
     let web = pod("web");
     let mut store = failed(&web);
-    store.note_fact(NodeFact::new(FactKind::NoKubelet, at(25_000), ""));
+    store.note_fact(NodeFact::new(NodeFactKind::NoKubelet, at(25_000), ""));
     let (said, _) = told(&mut store, 70_000);
     assert!(!said.contains("deleted"), "{said}");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 
 /// A pod whose container `app` is in a crash loop, up to 40 s.
-fn crashing(web: &Pod) -> EpisodeStore {
+fn crashing(web: &ScriptedPod) -> EpisodeStore {
     let mut store = store(chain([web.run(0, 500)], up(web, 600)));
     for run in 0..3 {
         let from = 1000 + 13_000 * u64::from(run);
@@ -21,13 +21,13 @@ fn crashing(web: &Pod) -> EpisodeStore {
     store
 }
 
-fn refused(web: &Pod, at: u64) -> EpisodeCall {
+fn refused(web: &ScriptedPod, at: u64) -> EpisodeCall {
     let create = web.create(("debugger", 0), at, 50);
     create.fails(Code::InvalidArgument, "no command specified")
 }
 
 fn of(store: &EpisodeStore, now: u64) -> String {
-    of_pod(&episodes(store), at(now))
+    pod_headline(&episodes(store), at(now))
 }
 
 #[test]

@@ -5,13 +5,13 @@ use crate::cri::subject::{ContainerIdentity, ExitReason};
 use crate::lifecycle::episode_store::{ReachedLimit, SandboxEnd};
 
 /// A pod that is up at 1.2 s.
-fn web() -> (Pod, EpisodeStore) {
+fn web() -> (ScriptedPod, EpisodeStore) {
     let pod = pod("web");
     let store = store(chain([pod.run(0, 900)], up(&pod, 1000)));
     (pod, store)
 }
 
-fn oom(store: &mut EpisodeStore, pod: &Pod, ms: u64) {
+fn oom(store: &mut EpisodeStore, pod: &ScriptedPod, ms: u64) {
     let app = ContainerIdentity {
         name: "app".into(),
         attempt: 0,
@@ -21,7 +21,7 @@ fn oom(store: &mut EpisodeStore, pod: &Pod, ms: u64) {
 
 fn tells(store: &mut EpisodeStore, now: u64) -> String {
     store.tick(at(now), &[]);
-    of_pod(&episodes(store), at(now))
+    pod_headline(&episodes(store), at(now))
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn an_end_after_a_kill_of_a_child_is_none_for_lack_of_memory() {
         ),
     ] {
         let (pod, mut store) = web();
-        let exit = Exit {
+        let exit = ExitRecord {
             reason: ExitReason::OomKilled,
             oom_at: oom_at.map(at),
             ..pod.exit(("app", 0), code, 1200, 61_200)
@@ -126,7 +126,7 @@ fn an_end_after_a_kill_of_a_child_is_none_for_lack_of_memory() {
 #[test]
 fn a_kill_that_is_told_after_the_exit_is_its_reason() {
     let (pod, mut store) = web();
-    let exit = Exit {
+    let exit = ExitRecord {
         by_event: true,
         ..pod.exit(("app", 0), 137, 1200, 31_200)
     };
@@ -143,12 +143,12 @@ fn a_kill_that_is_told_after_the_exit_is_its_reason() {
 #[test]
 fn an_eviction_is_told_with_the_plugin_and_its_reason() {
     let (pod, mut store) = web();
-    let status = Exit {
+    let status = ExitRecord {
         reason: ExitReason::Evicted,
         ..pod.exit(("app", 0), 137, 1200, 31_200)
     };
     let by = Some("evicted by NRI plugin 10-quota: disk full".into());
-    let event = Exit {
+    let event = ExitRecord {
         by_event: true,
         ..status.clone().evicted_by(by)
     };
@@ -223,7 +223,7 @@ fn a_sandbox_dies_with_the_init_of_its_shared_pid_namespace() {
             " after the pod reached its limit of processes",
         ),
     ] {
-        let end = SandboxEnd::of_container(at(30_000), limit);
+        let end = SandboxEnd::from_container(at(30_000), limit);
         store.note_sandbox_end(&pod.0, end);
         assert_eq!(
             tells(&mut store, 34_000),
@@ -264,7 +264,7 @@ fn a_sandbox_in_which_nothing_runs_may_end() {
 fn a_sandbox_that_ended_with_its_shim() {
     let unknown = pod_exit(255, ExitReason::Unknown);
     let error = pod_exit(255, ExitReason::Error);
-    let event = Exit {
+    let event = ExitRecord {
         by_event: true,
         ..pod_exit(137, ExitReason::Error)
     };
@@ -283,15 +283,15 @@ fn a_sandbox_that_ended_with_its_shim() {
     }
 }
 
-fn pod_exit(code: i32, reason: ExitReason) -> Exit {
-    Exit {
+fn pod_exit(code: i32, reason: ExitReason) -> ExitRecord {
+    ExitRecord {
         reason,
         ..pod("web").exit(("app", 0), code, 1200, 30_010)
     }
 }
 
 /// The stop of the sandbox begins at 30.1 s.
-fn ended_with_its_shim(exits: Vec<Exit>, end: u64) {
+fn ended_with_its_shim(exits: Vec<ExitRecord>, end: u64) {
     let (pod, mut store) = web();
     store.apply(pod.stop(30_100, 100));
     for exit in exits {

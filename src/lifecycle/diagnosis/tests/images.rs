@@ -1,23 +1,23 @@
 //! Images that are absent, and pulls that wait for others.
 
 use super::*;
-use crate::lifecycle::kubelet::images::NoImage;
-use crate::lifecycle::kubelet::pulls::Pulling;
+use crate::lifecycle::kubelet::images::FailedImageLookup;
+use crate::lifecycle::kubelet::pulls::PullInFlight;
 
 #[test]
 fn a_pod_that_waits_for_the_pull_of_another() {
     let (web, big, other) = (pod("web"), pod("big"), pod("other"));
     let mut store = store([web.run(0, 500)]);
-    let pulling = |pods: &[&Pod]| {
+    let pulling = |pods: &[&ScriptedPod]| {
         let pulls = pods.iter().map(|pod| {
             let pull = pod.pull("r.io/big:1", 0, 30_000).under_way(None);
-            Pulling::of(&pull).expect("in flight")
+            PullInFlight::from_call(&pull).expect("in flight")
         });
         pulls.collect::<Vec<_>>()
     };
-    let of_web = |store: &EpisodeStore, pods: &[&Pod]| {
+    let of_web = |store: &EpisodeStore, pods: &[&ScriptedPod]| {
         let node = store.node().with_pulls(pulling(pods));
-        let cause = Pods::new(&episodes(store), node, at(30_000)).newest();
+        let cause = Diagnoser::new(&episodes(store), node, at(30_000)).newest_cause();
         cause.expect("an episode").to_string()
     };
     assert_eq!(
@@ -27,12 +27,12 @@ fn a_pod_that_waits_for_the_pull_of_another() {
     let silent = "kubelet: no call for 29.5 s since RunPodSandbox ended";
     assert!(of_web(&store, &[&big, &other]).starts_with(silent));
     assert!(of_web(&store, &[&web]).starts_with(silent));
-    store.note_no_image(NoImage::new("r.io/app:9", at(520), None));
+    store.note_no_image(FailedImageLookup::new("r.io/app:9", at(520), None));
     assert_eq!(
         of_web(&store, &[&big]),
         "kubelet: the pull of r.io/app:9 has not begun for 29.5 s: by default it pulls one image at a time, for 30.0 s now r.io/big:1 (pod shop/big)"
     );
-    store.note_no_image(NoImage::new("r.io/app:9", at(12_520), None));
+    store.note_no_image(FailedImageLookup::new("r.io/app:9", at(12_520), None));
     let absent = "image r.io/app:9 is absent and is not pulled";
     assert!(of_web(&store, &[&big]).starts_with(absent));
 }
@@ -42,22 +42,22 @@ fn an_image_that_is_never_pulled() {
     let web = pod("web");
     let mut store = store([web.run(0, 500)]);
     let of_web = |store: &EpisodeStore| {
-        let cause = Pods::new(&episodes(store), store.node(), at(16_500)).newest();
+        let cause = Diagnoser::new(&episodes(store), store.node(), at(16_500)).newest_cause();
         cause.expect("an episode").to_string()
     };
     assert!(of_web(&store).starts_with("kubelet: no call for 16.0 s since RunPodSandbox"));
-    store.note_no_image(NoImage::new("r.io/app:9", at(520), None));
+    store.note_no_image(FailedImageLookup::new("r.io/app:9", at(520), None));
     assert_eq!(
         of_web(&store),
         "image r.io/app:9 is absent, and its pull has not begun for 16.0 s: imagePullPolicy Never, the kubelet's queue of pulls or its credential provider"
     );
-    store.note_no_image(NoImage::new("r.io/app:9", at(12_520), None));
+    store.note_no_image(FailedImageLookup::new("r.io/app:9", at(12_520), None));
     assert_eq!(
         of_web(&store),
         "image r.io/app:9 is absent and is not pulled (imagePullPolicy: Never?): the kubelet looked for it twice in 12.0 s, no other call for 16.0 s"
     );
     let refused = Some("INVALID_ARGUMENT the name has capital letters");
-    store.note_no_image(NoImage::new("r.io/app:9", at(14_520), refused));
+    store.note_no_image(FailedImageLookup::new("r.io/app:9", at(14_520), refused));
     assert_eq!(
         of_web(&store),
         "image r.io/app:9 cannot be looked up: INVALID_ARGUMENT the name has capital letters (3 times in 14.0 s)"
@@ -65,24 +65,24 @@ fn an_image_that_is_never_pulled() {
     // Another pod that waits for the same image.
     let other = pod("other");
     store.apply(other.run(15_000, 420));
-    store.note_no_image(NoImage::new("r.io/app:9", at(15_430), None));
-    let of_pod = |store: &EpisodeStore, pod: &Pod| {
-        let own: Vec<_> = store.of_pod(&pod.0).collect();
-        let cause = Pods::new(&own, store.node(), at(30_000)).newest();
+    store.note_no_image(FailedImageLookup::new("r.io/app:9", at(15_430), None));
+    let pod_headline = |store: &EpisodeStore, pod: &ScriptedPod| {
+        let own: Vec<_> = store.episodes_of(&pod.0).collect();
+        let cause = Diagnoser::new(&own, store.node(), at(30_000)).newest_cause();
         cause.expect("an episode").to_string()
     };
     let absent = "image r.io/app:9 is absent and";
-    assert!(of_pod(&store, &web).starts_with(absent));
-    assert!(of_pod(&store, &other).starts_with("image r.io/app:9 is absent, and its pull"));
+    assert!(pod_headline(&store, &web).starts_with(absent));
+    assert!(pod_headline(&store, &other).starts_with("image r.io/app:9 is absent, and its pull"));
     // Two pods at once: it may be the image of either.
     let (third, fourth) = (pod("third"), pod("fourth"));
     store.apply(third.run(16_000, 400));
     store.apply(fourth.run(16_000, 410));
-    store.note_no_image(NoImage::new("r.io/b:1", at(16_420), None));
-    let said = of_pod(&store, &third);
+    store.note_no_image(FailedImageLookup::new("r.io/b:1", at(16_420), None));
+    let said = pod_headline(&store, &third);
     assert!(said.starts_with("kubelet: no call for"), "{said}");
     store.apply(third.pull("r.io/app:9", 600, 100));
-    assert_eq!(store.absent_images(), []);
+    assert_eq!(store.missing_images(), []);
 }
 
 #[test]

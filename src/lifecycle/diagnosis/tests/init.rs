@@ -4,15 +4,15 @@ use super::*;
 use crate::cri::subject::ExitReason;
 
 /// A container that exited at this time, in milliseconds.
-fn done(container: &str, ran: u64, ended: u64) -> Exit {
-    Exit {
+fn done(container: &str, ran: u64, ended: u64) -> ExitRecord {
+    ExitRecord {
         container: container.into(),
         attempt: 0,
         code: 0,
         reason: ExitReason::Completed,
         ran: ran * 1000,
         at: at(ended),
-        ordered: false,
+        stop_requested: false,
         oom_kills: 0,
         oom_at: None,
         evicted: None,
@@ -22,7 +22,11 @@ fn done(container: &str, ran: u64, ended: u64) -> Exit {
 }
 
 /// As [`says`], for a pod with init containers that exit at these times after the calls before them.
-fn says_with(parts: Vec<(Vec<EpisodeCall>, Option<Exit>)>, pod: &Pod, now: u64) -> String {
+fn says_with(
+    parts: Vec<(Vec<EpisodeCall>, Option<ExitRecord>)>,
+    pod: &ScriptedPod,
+    now: u64,
+) -> String {
     let mut store = store([]);
     for (calls, exit) in parts {
         for call in calls {
@@ -35,7 +39,7 @@ fn says_with(parts: Vec<(Vec<EpisodeCall>, Option<Exit>)>, pod: &Pod, now: u64) 
         }
     }
     store.tick(at(now), &[]);
-    of_pod(&episodes(&store), at(now))
+    pod_headline(&episodes(&store), at(now))
 }
 
 #[test]

@@ -6,7 +6,11 @@ use super::*;
 use crate::call::{Client, Peer};
 
 /// Each run of the container: probes that succeed, then two that fail, and the kill.
-fn killed(web: &Pod, runs: u32, fails: impl Fn(EpisodeCall) -> EpisodeCall) -> EpisodeStore {
+fn killed(
+    web: &ScriptedPod,
+    runs: u32,
+    fails: impl Fn(EpisodeCall) -> EpisodeCall,
+) -> EpisodeStore {
     let mut store = store(chain([web.run(0, 500)], up(web, 600)));
     for run in 0..runs {
         let from = 1000 + 45_000 * u64::from(run);
@@ -28,7 +32,7 @@ fn killed(web: &Pod, runs: u32, fails: impl Fn(EpisodeCall) -> EpisodeCall) -> E
 }
 
 fn of(store: &EpisodeStore, now: u64) -> String {
-    of_pod(&episodes(store), at(now))
+    pod_headline(&episodes(store), at(now))
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn a_wait_that_began_before_anybody_watched() {
             store.apply(call);
         }
         store.tick(at(120_000), &[]);
-        of_pod(&episodes(&store), at(120_000))
+        pod_headline(&episodes(&store), at(120_000))
     };
     assert_eq!(
         says_since(29_000),
@@ -102,9 +102,9 @@ fn a_probe_that_keeps_failing_in_a_container_that_is_up() {
     }
     let tells = |store: &EpisodeStore, now| {
         let episodes = episodes(store);
-        let pods = Pods::new(&episodes, store.node(), at(now));
+        let pods = Diagnoser::new(&episodes, store.node(), at(now));
         let pods = pods.with_probes(store.probes_of(&episodes));
-        pods.newest().expect("an episode").to_string()
+        pods.newest_cause().expect("an episode").to_string()
     };
     store.tick(at(30_000), &[]);
     let up = "container app up after 800 ms, nothing slow";

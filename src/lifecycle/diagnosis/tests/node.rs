@@ -1,11 +1,11 @@
 //! What the node has to do with a pod.
 
 use super::*;
-use crate::lifecycle::node::{FactKind, NodeFact, PressureSample};
+use crate::lifecycle::node::{NodeFact, NodeFactKind, PressureSample};
 
 /// An unready network, from then to then; in milliseconds.
 fn unready(from: u64, to: Option<u64>) -> NodeFact {
-    let kind = FactKind::NotReady {
+    let kind = NodeFactKind::NotReady {
         backend: "main".to_owned(),
         condition: "NetworkReady".to_owned(),
     };
@@ -17,7 +17,7 @@ fn unready(from: u64, to: Option<u64>) -> NodeFact {
 }
 
 fn down(from: u64, to: Option<u64>) -> NodeFact {
-    let kind = FactKind::BackendDown {
+    let kind = NodeFactKind::BackendDown {
         backend: "main".to_owned(),
     };
     NodeFact {
@@ -44,7 +44,7 @@ fn tells(facts: &[NodeFact], calls: Vec<EpisodeCall>, now: u64) -> String {
         store.note_fact(fact.clone());
     }
     store.tick(at(now), &[]);
-    of_pod(&episodes(&store), at(now))
+    pod_headline(&episodes(&store), at(now))
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn what_has_another_cause_keeps_it() {
     assert!(told.starts_with("the sandbox cannot be made"), "{told}");
     // The network of another runtime.
     let mut elsewhere = unready(0, None);
-    elsewhere.kind = FactKind::NotReady {
+    elsewhere.kind = NodeFactKind::NotReady {
         backend: "spare".to_owned(),
         condition: "NetworkReady".to_owned(),
     };
@@ -131,7 +131,7 @@ fn a_backend_that_was_away_explains_calls_and_gaps() {
 }
 
 fn hangs(from: u64, to: Option<u64>) -> NodeFact {
-    let kind = FactKind::BackendHangs {
+    let kind = NodeFactKind::BackendHangs {
         backend: "main".to_owned(),
     };
     NodeFact {
@@ -187,13 +187,13 @@ fn a_gap_without_observation_is_not_blamed_on_the_kubelet() {
     let mut store = store([pod.run(0, 900)]);
     store.note_fact(NodeFact {
         to: Some(at(190_000)),
-        ..NodeFact::new(FactKind::CriscopeDown, at(5000), "")
+        ..NodeFact::new(NodeFactKind::CriscopeDown, at(5000), "")
     });
     for call in up(&pod, 200_000) {
         store.apply(call);
     }
     store.tick(at(300_000), &[]);
-    let told = of_pod(&episodes(&store), at(300_000));
+    let told = pod_headline(&episodes(&store), at(300_000));
     assert_eq!(
         told,
         "criscope was down from 15:06:45 to 15:09:50 UTC: nothing is known of calls in between; 3m 19s of 3m 20s passed between CRI calls"
@@ -202,13 +202,13 @@ fn a_gap_without_observation_is_not_blamed_on_the_kubelet() {
     let mut store = self::store([]);
     store.note_fact(NodeFact {
         to: Some(at(190_000)),
-        ..NodeFact::new(FactKind::CriscopeDown, at(5000), "")
+        ..NodeFact::new(NodeFactKind::CriscopeDown, at(5000), "")
     });
     for call in up(&pod, 191_000) {
         store.apply(call);
     }
     store.tick(at(300_000), &[]);
-    let told = of_pod(&episodes(&store), at(300_000));
+    let told = pod_headline(&episodes(&store), at(300_000));
     assert!(
         told.ends_with("; what came before is not known: criscope was down from 15:06:45 to 15:09:50 UTC: nothing is known of calls in between"),
         "{told}"
@@ -231,7 +231,7 @@ fn scarcity_is_named_with_its_numbers() {
     }
     store.tick(at(90_000), &[]);
     assert_eq!(
-        of_pod(&episodes(&store), at(90_000)),
+        pod_headline(&episodes(&store), at(90_000)),
         "38.0 s of 38.2 s in RunPodSandbox; the node was short of io: some task waited for it 62 % of 40.0 s"
     );
 }
@@ -251,7 +251,7 @@ fn what_held_up_the_kubelet_before_the_first_call_is_named() {
     // criscope itself: nothing precedes a RunPodSandbox, so nothing is unknown.
     let down = NodeFact {
         to: Some(at(40_800)),
-        ..NodeFact::new(FactKind::CriscopeDown, at(2000), "")
+        ..NodeFact::new(NodeFactKind::CriscopeDown, at(2000), "")
     };
     let mut store = store([]);
     store.note_fact(down);
@@ -260,7 +260,7 @@ fn what_held_up_the_kubelet_before_the_first_call_is_named() {
         store.apply(call);
     }
     store.tick(at(120_000), &[]);
-    let said = of_pod(&episodes(&store), at(120_000));
+    let said = pod_headline(&episodes(&store), at(120_000));
     assert!(
         said.starts_with("kubelet: 40.0 s before the first call: criscope was down from ")
             && said.ends_with("; then up after 1.20 s"),
@@ -289,7 +289,7 @@ fn a_fact_that_ends_after_the_episode_has_ended() {
     }
     store.tick(at(128_500), &[]);
     store.note_fact(hangs(99_000, Some(129_000)));
-    let told = of_pod(&episodes(&store), at(135_000));
+    let told = pod_headline(&episodes(&store), at(135_000));
     assert!(
         told.starts_with("the runtime main did not answer from ") && told.contains(" (30.0 s)"),
         "{told}"
@@ -303,7 +303,7 @@ fn a_stop_that_waited_until_criscope_ran_again() {
     let web = pod("web");
     let stall = NodeFact {
         to: Some(at(132_400)),
-        ..NodeFact::new(FactKind::CriscopeStalled, at(100_000), "")
+        ..NodeFact::new(NodeFactKind::CriscopeStalled, at(100_000), "")
     };
     let stalled = "criscope did not run from 15:08:20 to 15:08:52 UTC (32.4 s): it was stopped, frozen or starved; then gone after 150 ms";
     let told = |first: u64, noted_first: bool, span: Option<u64>| {

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A container that is up, with a probe every 2 s; that of these numbers fails. The last one ends at 20.05 s.
-fn probed(web: &Pod, fails: impl Fn(u64) -> bool) -> EpisodeStore {
+fn probed(web: &ScriptedPod, fails: impl Fn(u64) -> bool) -> EpisodeStore {
     let mut store = store(chain([web.run(0, 500)], up(web, 600)));
     store.tick(at(15_000), &[]);
     for n in 1..=10 {
@@ -19,14 +19,19 @@ fn take(store: &mut EpisodeStore, mut call: EpisodeCall) {
 }
 
 /// The container is stopped and made again, after these calls.
-fn restarted(mut store: EpisodeStore, web: &Pod, hook: Option<EpisodeCall>, stop: u64) -> String {
+fn restarted(
+    mut store: EpisodeStore,
+    web: &ScriptedPod,
+    hook: Option<EpisodeCall>,
+    stop: u64,
+) -> String {
     if let Some(hook) = hook {
         take(&mut store, hook);
     }
     take(&mut store, web.kill(("app", 0), stop, 100).grace(30));
     take(&mut store, web.create(("app", 1), stop + 150, 50));
     take(&mut store, web.start(("app", 1), stop + 210, 50));
-    of_pod(&episodes(&store), at(stop + 5000))
+    pod_headline(&episodes(&store), at(stop + 5000))
 }
 
 const PROBE: &str =
@@ -66,7 +71,7 @@ fn a_pre_stop_command_that_runs_says_what_it_runs_for() {
     let hook = web.hook(("app", 0), 20_100, 3000).under_way(None);
     take(&mut store, hook);
     assert_eq!(
-        of_pod(&episodes(&store), at(23_100)),
+        pod_headline(&episodes(&store), at(23_100)),
         "the kubelet kills app after a failing liveness or startup probe (exec, exit code 1, 3 times in a row): \
          preStop of app has run for 3.00 s"
     );
@@ -77,7 +82,7 @@ fn a_pre_stop_command_that_runs_says_what_it_runs_for() {
         web.hook(("app", 0), 20_100, 3000).under_way(None),
     );
     assert_eq!(
-        of_pod(&episodes(&store), at(23_100)),
+        pod_headline(&episodes(&store), at(23_100)),
         "preStop of app has run for 3.00 s"
     );
 }
@@ -94,7 +99,7 @@ fn a_pre_stop_command_that_outlasts_the_grace_period() {
     take(&mut store, hook.fails(Code::Unknown, "killed"));
     take(&mut store, web.create(("app", 1), 52_200, 50));
     take(&mut store, web.start(("app", 1), 52_260, 50));
-    let said = of_pod(&episodes(&store), at(55_000));
+    let said = pod_headline(&episodes(&store), at(55_000));
     assert!(said.starts_with(PROBE), "{said}");
 }
 
@@ -137,7 +142,7 @@ fn a_pod_that_is_deleted_is_not_killed_for_a_probe() {
     let mut under_way = stop.clone().under_way(None);
     store.observe(&mut under_way);
     store.apply(under_way);
-    let said = of_pod(&episodes(&store), at(45_000));
+    let said = pod_headline(&episodes(&store), at(45_000));
     assert!(said.starts_with("StopContainer of app has taken"), "{said}");
 }
 

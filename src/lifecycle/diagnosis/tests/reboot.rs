@@ -2,19 +2,19 @@
 
 use super::*;
 use crate::cri::subject::ExitReason;
-use crate::lifecycle::node::{FactKind, NodeFact};
+use crate::lifecycle::node::{NodeFact, NodeFactKind};
 
 /// criscope was last known to run at 100 s, the node booted at 160 s, and criscope began at 170 s.
 fn restart() -> NodeFact {
     let booted = at(160_000);
     NodeFact {
         to: Some(at(170_000)),
-        ..NodeFact::new(FactKind::NodeRestarted { booted }, at(100_000), "")
+        ..NodeFact::new(NodeFactKind::NodeRestarted { booted }, at(100_000), "")
     }
 }
 
 /// A pod that was up when the node went down.
-fn before(web: &Pod) -> EpisodeStore {
+fn before(web: &ScriptedPod) -> EpisodeStore {
     let mut store = store(chain([web.run(0, 500)], up(web, 600)));
     store.apply(web.create(("side", 0), 810, 50));
     store.apply(web.start(("side", 0), 870, 50));
@@ -24,13 +24,13 @@ fn before(web: &Pod) -> EpisodeStore {
 }
 
 /// What containerd says of a container whose end it did not see.
-fn unseen(web: &Pod, name: &str) -> Exit {
+fn unseen(web: &ScriptedPod, name: &str) -> ExitRecord {
     let mut exit = web.exit((name, 0), 255, 1000, 172_000);
     exit.reason = ExitReason::Unknown;
     exit
 }
 
-fn replaced(store: &mut EpisodeStore, web: &Pod, from: u64) {
+fn replaced(store: &mut EpisodeStore, web: &ScriptedPod, from: u64) {
     store.apply(web.stop(from, 100));
     let new = web.attempt(1);
     store.apply(new.run(from + 200, 300));
@@ -39,7 +39,7 @@ fn replaced(store: &mut EpisodeStore, web: &Pod, from: u64) {
 }
 
 fn of(store: &EpisodeStore, now: u64) -> String {
-    of_pod(&episodes(store), at(now))
+    pod_headline(&episodes(store), at(now))
 }
 
 const RESTARTED: &str = "the node was started again at 15:09:20 UTC";
@@ -139,7 +139,7 @@ fn without_a_journal_the_times_of_containers_tell_of_the_restart() {
     let web = pod("web");
     let says = |began| {
         let mut store = store([]);
-        store.booted(at(160_000));
+        store.set_boot(at(160_000));
         let mut exit = web.exit(("app", 2), 255, began, 172_000);
         exit.reason = ExitReason::Unknown;
         store.note_exit(&web.0, Some("a"), exit);
@@ -165,7 +165,7 @@ fn after_several_restarts_of_the_node_the_last_one_is_told() {
     let web = pod("web");
     let (oldest, last, new) = (web.attempt(0), web.attempt(1), web.attempt(2));
     let mut store = store([]);
-    store.booted(at(160_000));
+    store.set_boot(at(160_000));
     store.apply(oldest.stop(174_000, 1));
     let mut exit = web.exit(("app", 2), 255, 1000, 172_000);
     exit.reason = ExitReason::Unknown;
@@ -185,7 +185,7 @@ fn after_several_restarts_of_the_node_the_last_one_is_told() {
 fn a_start_before_the_boot_is_not_of_it() {
     let web = pod("web");
     let mut store = store([]);
-    store.booted(at(500_000));
+    store.set_boot(at(500_000));
     store.note_exit(&web.0, Some("a"), web.exit(("app", 2), 255, 1000, 172_000));
     replaced(&mut store, &web, 176_000);
     let said = of(&store, 177_000);

@@ -19,19 +19,19 @@ impl EpisodeCall {
     }
 }
 
-fn exit(container: &str, code: i32, ran: u64, ended: u64) -> Exit {
+fn exit(container: &str, code: i32, ran: u64, ended: u64) -> ExitRecord {
     let reason = match code {
         0 => ExitReason::Completed,
         _ => ExitReason::Error,
     };
-    Exit {
+    ExitRecord {
         container: container.into(),
         attempt: 0,
         code,
         reason,
         ran: ran * 1000,
         at: at(ended),
-        ordered: false,
+        stop_requested: false,
         oom_kills: 0,
         oom_at: None,
         evicted: None,
@@ -41,13 +41,13 @@ fn exit(container: &str, code: i32, ran: u64, ended: u64) -> Exit {
 }
 
 /// The first line of these calls and exits.
-fn after(calls: Vec<EpisodeCall>, exits: Vec<Exit>, pod: &Pod, now: u64) -> String {
+fn after(calls: Vec<EpisodeCall>, exits: Vec<ExitRecord>, pod: &ScriptedPod, now: u64) -> String {
     let mut store = store(calls);
     for exit in exits {
         store.note_exit(&pod.0, None, exit);
     }
     store.tick(at(now), &[]);
-    of_pod(&episodes(&store), at(now))
+    pod_headline(&episodes(&store), at(now))
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn the_cause_of_a_long_stop() {
             .chain(stop)
             .collect::<Vec<_>>()
     };
-    let of_stop = |exits: Vec<Exit>| {
+    let of_stop = |exits: Vec<ExitRecord>| {
         let mut store = store(calls());
         for exit in exits {
             store.note_exit(&pod.0, None, exit);
@@ -287,7 +287,9 @@ fn the_cause_of_a_long_stop() {
         let all = episodes(&store);
         let stop = all.iter().find(|e| e.kind == Kind::Stop).expect("a stop");
         let node = store.node();
-        Pods::new(&all, node, at(200_000)).cause(stop).to_string()
+        Diagnoser::new(&all, node, at(200_000))
+            .cause(stop)
+            .to_string()
     };
     let waits = "30.0 s of 30.3 s waiting for container app to end";
     assert_eq!(of_stop(vec![]), waits);
@@ -356,7 +358,7 @@ fn names_of_causes() {
         store.tick(at(now), &[]);
         let node = store.node();
         let all = episodes(&store);
-        let cause = Pods::new(&all, node, at(now)).newest();
+        let cause = Diagnoser::new(&all, node, at(now)).newest_cause();
         cause.expect("a cause").name()
     };
     let pull = || pod.pull("a:1", 200, 100);

@@ -125,3 +125,64 @@ fn of_other_servers_than_the_registry() {
         &[(Code::Unknown, text, "the registry did not answer in time")],
     );
 }
+
+/// Texts of the built-in runtime about several servers.
+const SEVERAL: &[(Code, &str, &str)] = &[
+    (
+        Code::PermissionDenied,
+        "r.io/a:1: 2 servers were asked: mirror.local:5000: access denied: HTTP 403 Forbidden: \"DENIED: no quota\"; then r.io: error sending request: client error (Connect): tcp connect error: Connection refused (os error 111)",
+        "mirror.local:5000 denies access, the registry's address refuses connections",
+    ),
+    (
+        Code::Unknown,
+        "RegistryUnavailable: r.io/a:1: 3 servers were asked: a.example: no answer within 60 s; then b.example: HTTP 404 Not Found: not found; then r.io: HTTP 503 Service Unavailable",
+        "a.example did not answer in time, b.example has no such image, the registry failed",
+    ),
+    (
+        Code::Unknown,
+        "r.io/a:1: 2 servers were asked: m.example: unusable answer: a redirect from https://m.example to http://s3.example:9000, which insecure_redirect_hosts does not allow; then r.io: dns error: failed to lookup address information",
+        "m.example redirects to a server without TLS, which this node does not allow, the registry's name cannot be resolved",
+    ),
+    // What servers say proves nothing, and ends no answer.
+    (
+        Code::NotFound,
+        "r.io/a:1: 2 servers were asked: m.example: HTTP 404 Not Found: \"x; then y: connection refused\": not found; then r.io: HTTP 404 Not Found: \"manifest unknown\": not found",
+        "m.example has no such image, the registry has no such image",
+    ),
+    (
+        Code::NotFound,
+        "blob sha256:0a: 2 servers were asked: m.example: HTTP 404 Not Found: not found; then r.io: HTTP 404 Not Found: not found",
+        "m.example lacks a part of the image, the registry lacks a part of the image",
+    ),
+    (
+        Code::Unauthenticated,
+        "r.io/a:1: 2 servers were asked: token service t.example: authentication failed: no token: HTTP 401 Unauthorized; then r.io: 5 bytes in 60 s, less than 61440",
+        "the token service does not accept the credentials, or none were sent, the registry stopped sending, or sends too slowly",
+    ),
+];
+
+/// What a registry says, in texts about one server.
+const SAID: &[(Code, &str, &str)] = &[
+    (
+        Code::PermissionDenied,
+        "r.io: access denied: HTTP 403 Forbidden: \"DENIED: upstream: connection refused\"",
+        "the registry denies access",
+    ),
+    (
+        Code::Unknown,
+        "RegistryUnavailable: r.io: HTTP 429 Too Many Requests: \"TOOMANYREQUESTS: no such host\"; it asks to wait: 3600 s",
+        "the registry limits the rate of pulls",
+    ),
+    (
+        Code::Unknown,
+        "r.io: unusable answer: HTTP 418 I'm a teapot: \"rate limit exceeded\"",
+        "the registry limits the rate of pulls",
+    ),
+];
+
+#[test]
+fn of_several_servers() {
+    let pull = pod("web").pull("r.io/a:1", 0, 500);
+    check(&pull, "image r.io/a:1 cannot be pulled", SEVERAL);
+    check(&pull, "image r.io/a:1 cannot be pulled", SAID);
+}

@@ -4,13 +4,13 @@ mod others;
 
 use super::*;
 use crate::call::Client;
-use crate::lifecycle::episode_store::Exit;
-use crate::lifecycle::view::State;
+use crate::lifecycle::episode_store::ExitRecord;
+use crate::lifecycle::view::EpisodeState;
 
 const NOW: u64 = 72_000;
 
 /// A pod with a grace period of 30 s of which these containers run since 1.2 s, one after the other.
-fn running(web: &Pod, names: &[&str]) -> Vec<EpisodeCall> {
+fn running(web: &ScriptedPod, names: &[&str]) -> Vec<EpisodeCall> {
     let starts = (0..).zip(names).flat_map(|(n, name)| {
         let from = 1000 + 10 * n;
         let create = web.create((name, 0), from, 5).pod_grace(30);
@@ -21,16 +21,16 @@ fn running(web: &Pod, names: &[&str]) -> Vec<EpisodeCall> {
 
 /// What is said of a pod after these calls, whose containers ended so, at 72 s.
 fn told(
-    web: &Pod,
+    web: &ScriptedPod,
     calls: impl IntoIterator<Item = EpisodeCall>,
-    exits: impl IntoIterator<Item = Exit>,
+    exits: impl IntoIterator<Item = ExitRecord>,
 ) -> String {
     let mut store = store(calls);
     for exit in exits {
         store.note_exit(&web.0, None, exit);
     }
     store.tick(at(NOW), &[]);
-    of_pod(&episodes(&store), at(NOW))
+    pod_headline(&episodes(&store), at(NOW))
 }
 
 fn is_told(said: &str) -> bool {
@@ -275,10 +275,10 @@ fn a_span_of_the_kubelet_excludes_a_hook() {
     store.apply(web.stop(60_110, 90));
     store.note_sync(web.terminates(59_990, 300));
     store.tick(at(NOW), &[]);
-    let said = of_pod(&episodes(&store), at(NOW));
+    let said = pod_headline(&episodes(&store), at(NOW));
     assert!(is_told(&said) && !said.contains("hook"), "{said}");
     let stop = store.episodes().last().expect("an episode");
-    assert_eq!(stop.state, State::Ok);
+    assert_eq!(stop.state, EpisodeState::Ok);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn a_probe_that_had_failed_just_before() {
     store.apply(web.stop(59_160, 90));
     store.tick(at(NOW), &[]);
     assert_eq!(
-        of_pod(&episodes(&store), at(NOW)),
+        pod_headline(&episodes(&store), at(NOW)),
         "the pod was stopped by the kubelet 12 s ago, after a failing liveness or startup probe (exec, exit code 1, twice in a row): \
          100 ms until app ended; gone after 200 ms"
     );

@@ -14,7 +14,7 @@ fn with(
         store.note_sync(span);
     }
     store.tick(at(now), &[]);
-    of_pod(&episodes(&store), at(now))
+    pod_headline(&episodes(&store), at(now))
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn syncs_that_failed_before_the_first_call_are_the_cause() {
     store.note_sync(web.syncs(260_000, 41_300));
     store.tick(at(400_000), &[]);
     assert_eq!(
-        of_pod(&episodes(&store), at(400_000)),
+        pod_headline(&episodes(&store), at(400_000)),
         "kubelet: 5m 00s before the first call: syncPod failed twice: volume data is not mounted: context deadline exceeded; \
          then up after 1.20 s"
     );
@@ -143,7 +143,7 @@ fn a_sync_that_succeeds_ends_a_failure_of_an_earlier_episode() {
     let resize = r#"failed to "ResizePodInPlace" for "web" with ResizePodInPlaceError: "memory limit below current usage""#;
     store.note_sync(web.sync_fails(120_000, 10, resize));
     store.tick(at(121_000), &[]);
-    let said = of_pod(&episodes(&store), at(121_000));
+    let said = pod_headline(&episodes(&store), at(121_000));
     assert!(said.contains("ResizePodInPlaceError"), "{said}");
     let mut kill = web.kill(("app", 0), 150_000, 200).grace(30);
     store.observe(&mut kill);
@@ -152,7 +152,7 @@ fn a_sync_that_succeeds_ends_a_failure_of_an_earlier_episode() {
     store.apply(web.start(("app", 1), 150_410, 100));
     store.note_sync(web.syncs(149_900, 700));
     store.tick(at(160_000), &[]);
-    let said = of_pod(&episodes(&store), at(160_000));
+    let said = pod_headline(&episodes(&store), at(160_000));
     assert!(!said.contains("ResizePodInPlaceError"), "{said}");
 }
 

@@ -116,6 +116,16 @@ fn of_pulls() {
         ),
         (
             Code::Unknown,
+            "RegistryUnavailable: r.io: no connection within 30 s (name, TCP, TLS)",
+            slow,
+        ),
+        (
+            Code::Unknown,
+            "RegistryUnavailable: r.io: 120 bytes in 60 s, less than 61440",
+            "the registry stopped sending, or sends too slowly",
+        ),
+        (
+            Code::Unknown,
             "proxyconnect tcp: dial tcp 10.0.0.9:3128: connect: connection refused",
             "the HTTP proxy cannot be reached",
         ),

@@ -1,7 +1,7 @@
 //! What is usual on the node, and many starts at once.
 
 use super::*;
-use crate::lifecycle::usual::Node;
+use crate::lifecycle::usual::NodeContext;
 
 /// A node on which this many pods were started before, one after the other.
 fn learned(n: u64, run: u64, pull: u64) -> EpisodeStore {
@@ -28,9 +28,9 @@ fn line(store: &mut EpisodeStore, calls: Vec<EpisodeCall>, now: u64) -> String {
         store.apply(call);
     }
     store.tick(at(now), &[]);
-    let own: Vec<_> = store.of_pod(&pod).collect();
-    let node: Node<'_> = store.node();
-    let cause = Pods::new(&own, node, at(now)).newest();
+    let own: Vec<_> = store.episodes_of(&pod).collect();
+    let node: NodeContext<'_> = store.node();
+    let cause = Diagnoser::new(&own, node, at(now)).newest_cause();
     cause.expect("episodes").to_string()
 }
 
@@ -132,7 +132,7 @@ fn failures_teach_nothing() {
             store.learn(number);
         }
     }
-    assert_eq!(store.usual, Usual::default());
+    assert_eq!(store.usual, UsualDurations::default());
 }
 
 #[test]

@@ -1,17 +1,17 @@
 //! How containers ended.
 
 use crate::cri::subject::ExitReason;
-use crate::lifecycle::diagnosis::sandbox::Death;
+use crate::lifecycle::diagnosis::sandbox::SandboxDeath;
 use crate::lifecycle::episode_call::millis;
-use crate::lifecycle::episode_store::{Exit, OomKills, ReachedLimit};
+use crate::lifecycle::episode_store::{ContainerOomKills, ExitRecord, ReachedLimit};
 use crate::lifecycle::node::restarted;
 use crate::units::duration;
 
-/// A program that ended earlier has most likely not begun its work, in microseconds.
-const QUICK_END: u64 = 1_000_000;
+/// A program that ended before this time has most likely not begun its work, in microseconds.
+const EARLY_EXIT: u64 = 1_000_000;
 
 /// How a container ended.
-pub(super) fn ended(exit: &Exit) -> String {
+pub(super) fn ended(exit: &ExitRecord) -> String {
     let code = code(exit);
     let after = after(exit);
     if let Some(booted) = exit.node_restarted {
@@ -22,7 +22,7 @@ pub(super) fn ended(exit: &Exit) -> String {
             format!("was killed for lack of memory{after} (exit code {code})")
         }
         ExitReason::Evicted => format!("was {}{after} (exit code {code})", evicted(exit)),
-        _ if exit.ordered => format!("was stopped{after} (exit code {code})"),
+        _ if exit.stop_requested => format!("was stopped{after} (exit code {code})"),
         _ => format!(
             "ended with exit code {code}{after}{}{}",
             ended_by(exit),
@@ -31,27 +31,27 @@ pub(super) fn ended(exit: &Exit) -> String {
     }
 }
 
-fn evicted(exit: &Exit) -> &str {
+fn evicted(exit: &ExitRecord) -> &str {
     exit.evicted.as_deref().unwrap_or("evicted")
 }
 
 /// How long a container had run, if its runtime reports when it was started, as a suffix.
-pub(super) fn after(exit: &Exit) -> String {
+pub(super) fn after(exit: &ExitRecord) -> String {
     match exit.ran {
         0 | 1 => String::new(),
         ran => format!(" after {}", duration(millis(ran))),
     }
 }
 
-/// Where to look for the reason of a failed exit, as a suffix. That of a program that ended at once is in the container's log only, which
-/// is not read: shells and runc write it there, the latter for a program of another architecture or without its dynamic linker.
-pub(super) fn hint(exit: &Exit) -> &'static str {
+/// A hint at the reason of a failed exit, as a suffix. The reason of a program that ended at once is only in the container's log, which
+/// is not read: shells write it there, and runc for a program of another architecture or without its dynamic linker.
+pub(super) fn hint(exit: &ExitRecord) -> &'static str {
     match exit.code {
-        _ if exit.ordered || exit.reason == ExitReason::OomKilled => "",
+        _ if exit.stop_requested || exit.reason == ExitReason::OomKilled => "",
         _ if exit.reason == ExitReason::Unknown => {
             ": the runtime did not see how, as when its shim dies or the node goes down"
         }
-        _ if exit.ran >= QUICK_END => "",
+        _ if exit.ran >= EARLY_EXIT => "",
         126 => ", as when its command cannot be executed: its log has the reason",
         127 => ", as when its command or a library of it is missing: its log has the reason",
         // Unless the runtime did not report when it was started: then it may have run for hours.
@@ -61,14 +61,15 @@ pub(super) fn hint(exit: &Exit) -> &'static str {
 }
 
 /// An exit code, and the signal that it stands for by the convention of shells and runtimes.
-pub(super) fn code(exit: &Exit) -> String {
-    match exit.is_out_of_memory() {
-        true => exit.code.to_string(),
-        false => of_code(exit.code),
+pub(super) fn code(exit: &ExitRecord) -> String {
+    if exit.is_out_of_memory() {
+        exit.code.to_string()
+    } else {
+        exit_code(exit.code)
     }
 }
 
-fn of_code(code: i32) -> String {
+fn exit_code(code: i32) -> String {
     let signal = match code {
         130 => "SIGINT",
         131 => "SIGQUIT",
@@ -87,8 +88,8 @@ fn of_code(code: i32) -> String {
     format!("{code} ({signal})")
 }
 
-/// Who ended it: who evicted it, or what the kernel did at the time of a failed exit of which the runtime says no more; as a suffix.
-pub(super) fn ended_by(exit: &Exit) -> String {
+/// Who ended a container, as a suffix: who evicted it, or the OOM kills at the time of a failed exit without another reason.
+pub(super) fn ended_by(exit: &ExitRecord) -> String {
     if exit.reason == ExitReason::Evicted {
         let by = exit.evicted.as_deref();
         return by.map(|by| format!(", {by}")).unwrap_or_default();
@@ -110,8 +111,8 @@ pub(super) fn ended_by(exit: &Exit) -> String {
     }
 }
 
-/// That a process of the container was killed before it ended otherwise, as a suffix.
-fn after_oom(exit: &Exit) -> Option<String> {
+/// An OOM kill of another process of the container before its exit, as a suffix.
+fn after_oom(exit: &ExitRecord) -> Option<String> {
     let killed = "after the kernel killed a process of it for lack of memory";
     match exit.oom_at.map(|oom_at| exit.at.saturating_sub(oom_at)) {
         Some(later @ 1_000_000..) => Some(format!(", {} {killed}", duration(millis(later)))),
@@ -120,14 +121,14 @@ fn after_oom(exit: &Exit) -> Option<String> {
     }
 }
 
-/// The OOM kills in a container that runs on. `ago`: how long ago the last was.
-pub(super) fn oom_kills(kills: &OomKills, ago: &str) -> String {
+/// The OOM kills in a container that runs on. `ago`: the age of the last kill, in words.
+pub(super) fn oom_kills(kills: &ContainerOomKills, ago: &str) -> String {
     let name = &kills.container.name;
     match (kills.times, kills.last - kills.first) {
         (1, _) => {
             format!("the kernel killed a process of container {name} for lack of memory ({ago})")
         }
-        (n, ..QUICK_END) => {
+        (n, ..EARLY_EXIT) => {
             format!(
                 "the kernel killed {n} processes of container {name} for lack of memory ({ago})"
             )
@@ -140,7 +141,7 @@ pub(super) fn oom_kills(kills: &OomKills, ago: &str) -> String {
 }
 
 /// How a sandbox died.
-pub(super) fn of_sandbox(death: Death<'_>) -> String {
+pub(super) fn sandbox_death(death: SandboxDeath<'_>) -> String {
     if death.with_shim {
         return "its shim ended, and with it everything in the sandbox; no call had stopped it"
             .to_owned();
@@ -153,7 +154,7 @@ pub(super) fn of_sandbox(death: Death<'_>) -> String {
         };
         return format!("its sandbox container ended{limit}, and no call had stopped it");
     }
-    let Some(code) = death.end.code.map(of_code) else {
+    let Some(code) = death.end.code.map(exit_code) else {
         return "the init of its shared PID namespace ended, and no call had stopped it".to_owned();
     };
     format!("its first process (pause) ended with exit code {code}, and no call had stopped it")

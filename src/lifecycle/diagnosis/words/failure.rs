@@ -2,22 +2,22 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{NO_PROCESS, caller, subject, times};
+use super::{NO_PROCESS_SEEN, caller, subject, times};
 use crate::cri::status::code_name;
 use crate::cri::{Method, error_chain};
-use crate::lifecycle::diagnosis::cause::{Failure, How, Progress};
-use crate::lifecycle::diagnosis::failure::message;
+use crate::lifecycle::diagnosis::cause::{CallFailure, FailureKind, WorkProgress};
+use crate::lifecycle::diagnosis::failure::error_message;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::units::{self, duration};
 
-const HOLDS: &str = "the runtime still holds its name (name is reserved)";
+const NAME_HELD: &str = "the runtime still holds its name (name is reserved)";
 
 /// Longest error text in a headline, in bytes.
-pub(super) const MESSAGE: usize = 300;
+pub(super) const MAX_MESSAGE_BYTES: usize = 300;
 
-impl Display for Failure<'_> {
+impl Display for CallFailure<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.how(f)?;
+        self.write_kind(f)?;
         if self.is_not_tried_again {
             let ago = duration(millis(self.now.saturating_sub(self.last.end_us())));
             write!(f, "; not tried again for {ago}, as when the pod is deleted")?;
@@ -26,21 +26,25 @@ impl Display for Failure<'_> {
     }
 }
 
-impl Failure<'_> {
-    fn how(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.how {
-            How::Late { deadline, times: n } => self.late(f, deadline, n),
-            How::GaveUp { after, deadline } => self.gave_up(f, after, deadline),
-            How::Reserved { times: n } => {
+impl CallFailure<'_> {
+    fn write_kind(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            FailureKind::DeadlinePassed { deadline, times: n } => {
+                self.write_deadline(f, deadline, n)
+            }
+            FailureKind::RuntimeGaveUp { after, deadline } => {
+                self.write_gave_up(f, after, deadline)
+            }
+            FailureKind::NameReserved { times: n } => {
                 write!(
                     f,
                     "{} is refused {}: an earlier try still holds the name (name is reserved)",
                     subject(self.last),
                     times(n)
                 )?;
-                self.work(f)
+                self.write_work(f)
             }
-            How::Cancelled { longest, times: n } => {
+            FailureKind::CallerCancelled { longest, times: n } => {
                 write!(
                     f,
                     "{} was broken off by {} {} after {}",
@@ -49,58 +53,65 @@ impl Failure<'_> {
                     times(n),
                     duration(longest)
                 )?;
-                self.refused(f)?;
-                self.work(f)
+                self.write_refused(f)?;
+                self.write_work(f)
             }
-            How::Injected => {
+            FailureKind::Injected => {
                 write!(f, "{}: {}", self.operation(), said(self.last))?;
-                self.tries(f)?;
-                self.refused(f)
+                self.write_tries(f)?;
+                self.write_refused(f)
             }
-            How::Network { .. } | How::PauseImage { .. } | How::Error { .. } => self.error(f),
+            FailureKind::Network { .. }
+            | FailureKind::PauseImage { .. }
+            | FailureKind::Error { .. } => self.write_error(f),
         }
     }
 
-    /// The observed work, as a suffix.
-    fn work(&self, f: &mut Formatter<'_>) -> fmt::Result {
+    /// Writes the observed work, as a suffix.
+    fn write_work(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match &self.work {
-            Progress::Now(worker) | Progress::SoFar(worker) => {
+            WorkProgress::Current(worker) | WorkProgress::SoFar(worker) => {
                 write!(f, "; {} in {worker}", duration(worker.ms))
             }
-            Progress::Unseen { looked: true } => write!(f, "; {NO_PROCESS}"),
-            Progress::Unseen { looked: false } => Ok(()),
+            WorkProgress::Unseen { looked: true } => write!(f, "; {NO_PROCESS_SEEN}"),
+            WorkProgress::Unseen { looked: false } => Ok(()),
         }
     }
 
-    /// The tries that were refused later, as a suffix.
-    fn refused(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let tries = match self.refused {
+    /// Writes the tries that were refused later, as a suffix.
+    fn write_refused(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let tries = match self.refused_tries {
             0 => return Ok(()),
             1 => "1 more try was",
-            n => return write!(f, ", and {n} more tries were refused since: {HOLDS}"),
+            n => return write!(f, ", and {n} more tries were refused since: {NAME_HELD}"),
         };
-        write!(f, ", and {tries} refused since: {HOLDS}")
+        write!(f, ", and {tries} refused since: {NAME_HELD}")
     }
 
-    fn late(&self, f: &mut Formatter<'_>, deadline: f64, n: usize) -> fmt::Result {
+    fn write_deadline(&self, f: &mut Formatter<'_>, deadline: f64, n: usize) -> fmt::Result {
         let (subject, caller) = (subject(self.last), caller(self.last));
         let deadline = duration(deadline);
         write!(f, "{subject} passed {caller}'s deadline of {deadline}")?;
         if n > 1 {
             write!(f, " {}", times(n))?;
         }
-        self.refused(f)?;
-        if let Some(text) = beyond_deadline(message(self.last)) {
+        self.write_refused(f)?;
+        if let Some(text) = beyond_deadline(error_message(self.last)) {
             write!(
                 f,
                 "; the runtime says: {}",
-                error_chain::shortened(&error_chain::innermost(text), MESSAGE)
+                error_chain::shortened(&error_chain::innermost(text), MAX_MESSAGE_BYTES)
             )?;
         }
-        self.work(f)
+        self.write_work(f)
     }
 
-    fn gave_up(&self, f: &mut Formatter<'_>, after: f64, deadline: Option<f64>) -> fmt::Result {
+    fn write_gave_up(
+        &self,
+        f: &mut Formatter<'_>,
+        after: f64,
+        deadline: Option<f64>,
+    ) -> fmt::Result {
         let (operation, caller) = (self.operation(), caller(self.last));
         write!(
             f,
@@ -112,23 +123,23 @@ impl Failure<'_> {
             None => write!(f, ", {caller} set no deadline")?,
         }
         write!(f, ": {}", said(self.last))?;
-        self.tries(f)?;
-        self.work(f)
+        self.write_tries(f)?;
+        self.write_work(f)
     }
 
-    fn error(&self, f: &mut Formatter<'_>) -> fmt::Result {
+    fn write_error(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.operation())?;
-        if let Some(words) = self.how.fault().and_then(|it| it.words(self.last)) {
+        if let Some(words) = self.kind.fault().and_then(|class| class.words(self.last)) {
             write!(f, "{words}: ")?;
         }
         write!(f, "{}", said(self.last))?;
-        self.tries(f)?;
-        self.refused(f)
+        self.write_tries(f)?;
+        self.write_refused(f)
     }
 
-    /// How often, and when.
-    fn tries(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match (self.past, self.tries) {
+    /// Writes the number of tries and the age of the last one.
+    fn write_tries(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match (self.is_resolved, self.tries) {
             (true, 1) => write!(f, " (1 try failed first)"),
             (true, n) => write!(f, " ({n} tries failed first)"),
             (false, 1) => write!(f, " ({})", self.since()),
@@ -142,23 +153,27 @@ impl Failure<'_> {
 
     /// The failed operation, without the reason.
     fn operation(&self) -> String {
-        let cannot = if self.past { "could not" } else { "cannot" };
+        let cannot = if self.is_resolved {
+            "could not"
+        } else {
+            "cannot"
+        };
         let target = self.last.target();
-        match &self.how {
-            How::Network { plugin, .. } => {
+        match &self.kind {
+            FailureKind::Network { plugin, .. } => {
                 return match (self.last.method, plugin) {
                     (Method::StopPodSandbox, Some(plugin)) => {
                         format!("network: the CNI plugin {plugin} {cannot} take it down")
                     }
                     (Method::StopPodSandbox, None) => format!("network: it {cannot} be taken down"),
-                    (_, Some(plugin)) if self.past => {
+                    (_, Some(plugin)) if self.is_resolved => {
                         format!("network: the CNI plugin {plugin} failed")
                     }
                     (_, Some(plugin)) => format!("network: the CNI plugin {plugin} fails"),
                     (_, None) => format!("network: it {cannot} be set up"),
                 };
             }
-            How::PauseImage { .. } => {
+            FailureKind::PauseImage { .. } => {
                 return format!("the sandbox {cannot} be made, its pause image {cannot} be pulled");
             }
             _ => {}
@@ -171,7 +186,7 @@ impl Failure<'_> {
             Method::RunPodSandbox => format!("the sandbox {cannot} be made"),
             Method::StopPodSandbox => format!("the sandbox {cannot} be stopped"),
             Method::RemovePodSandbox => format!("the sandbox {cannot} be removed"),
-            method if self.past => format!("{} failed", method.name()),
+            method if self.is_resolved => format!("{} failed", method.name()),
             method => format!("{} fails", method.name()),
         }
     }
@@ -179,16 +194,19 @@ impl Failure<'_> {
 
 /// Status code and error message.
 fn said(call: &EpisodeCall) -> String {
-    let message = error_chain::innermost(message(call));
+    let message = error_chain::innermost(error_message(call));
     let code = call.outcome().map(|outcome| code_name(outcome.code));
     let code = code.unwrap_or_default();
     match &*message {
         "" => code.to_owned(),
-        message => format!("{code} {}", error_chain::shortened(message, MESSAGE)),
+        message => format!(
+            "{code} {}",
+            error_chain::shortened(message, MAX_MESSAGE_BYTES)
+        ),
     }
 }
 
-/// What the text of a call that passed its deadline says besides that.
+/// The text of a call that passed its deadline, without the words on the deadline; `None` if nothing remains.
 fn beyond_deadline(message: &str) -> Option<&str> {
     let ends = [
         "context deadline exceeded",

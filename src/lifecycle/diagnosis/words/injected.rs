@@ -1,4 +1,4 @@
-//! What is said of faults that were injected on purpose.
+//! Sentences on faults that were injected on purpose.
 
 use std::fmt::{self, Formatter};
 
@@ -9,7 +9,7 @@ use crate::lifecycle::episode_call::EpisodeCall;
 use crate::units::duration;
 
 /// A cause, the call that a fault held longest, and the number of other calls with one.
-pub(super) fn beside(
+pub(super) fn conditions(
     f: &mut Formatter<'_>,
     cause: &Cause<'_>,
     call: &EpisodeCall,

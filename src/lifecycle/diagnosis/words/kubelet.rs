@@ -1,32 +1,36 @@
-//! Sentences on what the kubelet did.
+//! Sentences on the kubelet's own work.
 
 use std::fmt::{self, Display, Formatter};
 
-use super::failure::MESSAGE;
+use super::failure::MAX_MESSAGE_BYTES;
 use super::times;
 use crate::cri::error_chain;
-use crate::lifecycle::diagnosis::kills::{KeepsKilling, KillReason};
-use crate::lifecycle::diagnosis::kubelet::{Hook, HookKind, KubeletCause, Stop};
-use crate::lifecycle::diagnosis::syncs::BeforeCalls;
+use crate::lifecycle::diagnosis::kills::{KillLoop, KillReason};
+use crate::lifecycle::diagnosis::kubelet::{ContainerHook, ContainerStop, HookKind, KubeletCause};
+use crate::lifecycle::diagnosis::syncs::WorkBeforeCalls;
 use crate::lifecycle::episode_call::millis;
-use crate::lifecycle::kubelet::images::Absent;
-use crate::lifecycle::kubelet::probes::{Evidence, FailedProbe};
-use crate::lifecycle::kubelet::pulls::Pulling;
+use crate::lifecycle::kubelet::images::MissingImage;
+use crate::lifecycle::kubelet::probes::{FailedProbe, KillEvidence};
+use crate::lifecycle::kubelet::pulls::PullInFlight;
 use crate::units;
 
-/// A container that ends so long after its grace period was not ended by SIGKILL alone, in microseconds.
-const LATE: u64 = 2_000_000;
+/// A container that ends this long after its grace period was not ended by SIGKILL alone, in microseconds.
+const LATE_KILL: u64 = 2_000_000;
 
 pub(super) fn duration(micros: u64) -> String {
     units::duration(millis(micros))
 }
 
-/// An image that is absent and not pulled; `since`: no call for so many milliseconds.
-pub(super) fn absent(f: &mut Formatter<'_>, image: &Absent, since: f64) -> fmt::Result {
+/// Writes that an image is missing and not pulled. `since`: milliseconds since the last call.
+pub(super) fn write_missing_image(
+    f: &mut Formatter<'_>,
+    image: &MissingImage,
+    since: f64,
+) -> fmt::Result {
     let name = &image.image;
     let over = duration(image.last.saturating_sub(image.first));
     if let Some(error) = &image.error {
-        let error = error_chain::shortened(error, MESSAGE);
+        let error = error_chain::shortened(error, MAX_MESSAGE_BYTES);
         write!(f, "image {name} cannot be looked up: {error}")?;
         return match image.times {
             1 => Ok(()),
@@ -34,7 +38,7 @@ pub(super) fn absent(f: &mut Formatter<'_>, image: &Absent, since: f64) -> fmt::
         };
     }
     match image.times {
-        // It is the next thing that the kubelet does, unless it has to wait.
+        // The pull is the next step of the kubelet, unless it has to wait.
         1 => write!(
             f,
             "image {name} is absent, and its pull has not begun for {}: imagePullPolicy Never, the kubelet's queue of pulls or its credential provider",
@@ -50,12 +54,12 @@ pub(super) fn absent(f: &mut Formatter<'_>, image: &Absent, since: f64) -> fmt::
     }
 }
 
-/// A pod without a call for so many milliseconds, while an image is pulled for another one.
-pub(super) fn pull_waits(
+/// Writes that a pod waits while an image is pulled for another pod. `since`: milliseconds since the last call.
+pub(super) fn write_wait_for_pull(
     f: &mut Formatter<'_>,
     image: Option<&str>,
     since: f64,
-    pull: &Pulling,
+    pull: &PullInFlight,
 ) -> fmt::Result {
     let since = units::duration(since);
     match image {
@@ -85,16 +89,17 @@ impl Display for KubeletCause<'_> {
                 let (waited, then) = (duration(*waited), duration(*then));
                 write!(f, "kubelet: {waited} before the first call")?;
                 match (work, watched) {
-                    (BeforeCalls::Unknown, Some(watched)) => write!(
+                    (WorkBeforeCalls::Unknown, Some(watched)) => write!(
                         f,
                         ", only the last {} of it watched: volumes, admission, its queue, or earlier calls; ",
                         duration(*watched)
                     )?,
                     _ => write!(f, "{work}; ")?,
                 }
-                match up {
-                    true => write!(f, "then up after {then}"),
-                    false => write!(f, "{then} since the first call"),
+                if *up {
+                    write!(f, "then up after {then}")
+                } else {
+                    write!(f, "{then} since the first call")
                 }
             }
             Self::BeforeStop { waited, fact, then } => {
@@ -111,10 +116,10 @@ impl Display for KubeletCause<'_> {
                 }
                 write!(f, "; then gone after {}", duration(*then))
             }
-            Self::SyncFails(fails) => fails.fmt(f),
-            Self::PullQueue { queue, of } => {
-                let (waited, of) = (duration(queue.waited), duration(*of));
-                write!(f, "kubelet: waited {waited} of {of} for ")?;
+            Self::FailingSync(fails) => fails.fmt(f),
+            Self::PullQueue { queue, total } => {
+                let (waited, total) = (duration(queue.waited), duration(*total));
+                write!(f, "kubelet: waited {waited} of {total} for ")?;
                 match queue.pulls {
                     1 => write!(f, "the pull of {} (pod {})", queue.image, queue.pod)?,
                     n => write!(
@@ -125,37 +130,41 @@ impl Display for KubeletCause<'_> {
                 }
                 f.write_str(": it pulls one image at a time")
             }
-            Self::HookRuns { hook, kills_for } => {
-                if let Some(probe) = kills_for {
+            Self::HookInFlight { hook, failed_probe } => {
+                if let Some(probe) = failed_probe {
                     let reason = KillReason::Probe(*probe);
                     write!(f, "the kubelet kills {}{reason}: ", hook.container)?;
                 }
                 write!(f, "{hook} has run for {}", duration(hook.took))
             }
-            Self::PostStart { hook, of } => {
+            Self::PostStart { hook, total } => {
                 write!(
                     f,
                     "{hook} took {} of {}",
                     duration(hook.took),
-                    duration(*of)
+                    duration(*total)
                 )?;
                 match hook.result.filter(|result| !result.is_good()) {
                     Some(result) => write!(f, " and failed: {result}"),
                     None => Ok(()),
                 }
             }
-            Self::Stopped { stop, of } => {
+            Self::ContainerStopped { stop, total } => {
                 write!(f, "stop: {stop}")?;
-                write!(f, "; gone after {}", duration(*of))
+                write!(f, "; gone after {}", duration(*total))
             }
-            Self::Killed { reason, stop, of } => {
+            Self::ContainerKilled {
+                reason,
+                stop,
+                total,
+            } => {
                 match reason {
                     KillReason::Unknown => write!(
                         f,
-                        "the kubelet stopped {} for {UNSEEN}, unknown which",
+                        "the kubelet stopped {} for {UNSEEN_KILL_REASONS}, unknown which",
                         stop.container
                     )?,
-                    KillReason::Probe(weak) if weak.evidence == Evidence::Weak => {
+                    KillReason::Probe(weak) if weak.evidence == KillEvidence::Weak => {
                         write!(
                             f,
                             "the kubelet stopped {} for {}",
@@ -165,14 +174,14 @@ impl Display for KubeletCause<'_> {
                     }
                     known => write!(f, "the kubelet killed {}{known}", stop.container)?,
                 }
-                write!(f, ": {stop}; started again, {} in all", duration(*of))
+                write!(f, ": {stop}; started again, {} in all", duration(*total))
             }
-            Self::KeepsKilling(series) => series.fmt(f),
+            Self::KillLoop(series) => series.fmt(f),
         }
     }
 }
 
-impl Display for Hook<'_> {
+impl Display for ContainerHook<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let hook = match self.kind {
             HookKind::PostStart => "postStart",
@@ -183,7 +192,7 @@ impl Display for Hook<'_> {
     }
 }
 
-impl Display for Stop<'_> {
+impl Display for ContainerStop<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if let Some(hook) = &self.pre_stop {
             write!(f, "{} in preStop", duration(hook.took))?;
@@ -196,23 +205,24 @@ impl Display for Stop<'_> {
         }
         let took = duration(self.took);
         write!(f, "{took} until {} ended", self.container)?;
-        let late = |grace: u32| self.took.saturating_sub(u64::from(grace) * 1_000_000);
-        match self.killed_after {
-            // The kill did not end it at once, or the runtime was late.
-            Some(grace) if late(grace) >= LATE => write!(
-                f,
-                ", {} after its grace period of {grace} s",
-                duration(late(grace))
-            ),
-            Some(0) => f.write_str(", SIGKILL at once"),
-            Some(grace) => write!(f, ", SIGKILL after its grace period of {grace} s"),
-            None => Ok(()),
+        let Some(grace) = self.killed_after else {
+            return Ok(());
+        };
+        let late = self.took.saturating_sub(u64::from(grace) * 1_000_000);
+        match grace {
+            // The kill did not end the container at once, or the runtime was late.
+            _ if late >= LATE_KILL => {
+                let late = duration(late);
+                write!(f, ", {late} after its grace period of {grace} s")
+            }
+            0 => f.write_str(", SIGKILL at once"),
+            _ => write!(f, ", SIGKILL after its grace period of {grace} s"),
         }
     }
 }
 
 /// Reasons of a kill that no call shows.
-const UNSEEN: &str = "an HTTP, TCP or gRPC probe, or a change of the pod";
+const UNSEEN_KILL_REASONS: &str = "an HTTP, TCP or gRPC probe, or a change of the pod";
 
 /// The last failures of a probe.
 fn failures(probe: &FailedProbe) -> String {
@@ -222,10 +232,10 @@ fn failures(probe: &FailedProbe) -> String {
     }
 }
 
-/// The likely reasons of a kill, where the failed probe is one of them.
+/// The possible reasons of a kill, the failed probe among them.
 fn one_of(probe: &FailedProbe) -> String {
     format!(
-        "an exec probe ({}, the last {} before), {UNSEEN}, unknown which",
+        "an exec probe ({}, the last {} before), {UNSEEN_KILL_REASONS}, unknown which",
         failures(probe),
         duration(probe.before)
     )
@@ -234,7 +244,7 @@ fn one_of(probe: &FailedProbe) -> String {
 impl Display for KillReason {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Probe(weak) if weak.evidence == Evidence::Weak => {
+            Self::Probe(weak) if weak.evidence == KillEvidence::Weak => {
                 write!(f, ": {}", one_of(weak))
             }
             Self::Probe(probe) => {
@@ -242,12 +252,15 @@ impl Display for KillReason {
                 write!(f, "{})", failures(probe))
             }
             Self::PostStart(result) => write!(f, " after its postStart hook failed ({result})"),
-            Self::Unknown => write!(f, ": no exec probe explains it; {UNSEEN}, unknown which"),
+            Self::Unknown => write!(
+                f,
+                ": no exec probe explains it; {UNSEEN_KILL_REASONS}, unknown which"
+            ),
         }
     }
 }
 
-impl Display for KeepsKilling<'_> {
+impl Display for KillLoop<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let keeps = if self.is_over { "kept" } else { "keeps" };
         let (kills, window) = (times(self.kills), duration(self.window));

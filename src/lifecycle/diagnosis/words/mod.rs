@@ -1,4 +1,4 @@
-//! The sentences: `Display` of a [`Cause`]. The object first, then the cause, then the evidence.
+//! Sentences of the diagnosis, as `Display` of a [`Cause`]: the object first, then the cause, then the evidence.
 
 mod exit;
 mod failure;
@@ -11,29 +11,29 @@ mod syncs;
 
 use std::fmt::{self, Display, Formatter};
 
-use self::exit::{after, code, ended, ended_by, hint, of_sandbox, oom_kills};
-use super::before::{Before, Replaced};
-use super::cause::{Cause, End, InFlight, Progress, Quick};
+use self::exit::{after, code, ended, ended_by, hint, oom_kills, sandbox_death};
+use super::before::{Predecessor, SandboxReplacement};
+use super::cause::{CallInFlight, Cause, EpisodeOutcome, NotSlow, WorkProgress};
 use super::crash::CrashLoop;
-use super::work::Worker;
+use super::work::LongestWorker;
 use crate::call::episode::Kind;
 use crate::call::{CallFacts, Client};
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
-use crate::lifecycle::episode_store::Awaited;
+use crate::lifecycle::episode_store::AwaitedContainers;
 use crate::lifecycle::node::restarted;
 use crate::lifecycle::process_scanner::WorkKind;
-use crate::lifecycle::usual::{CROWD, Compared};
+use crate::lifecycle::usual::{ComparedDuration, MANY_STARTS};
 use crate::units::{duration, since};
 
-const NO_PROCESS: &str = "no process was seen at work for it";
+const NO_PROCESS_SEEN: &str = "no process was seen at work for it";
 
 impl Display for Cause<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::InFlight(call) => call.fmt(f),
-            Self::Failing(failure) => failure.fmt(f),
-            Self::Deleted { ago, failure } => {
+            Self::CallInFlight(call) => call.fmt(f),
+            Self::CallFails(failure) => failure.fmt(f),
+            Self::DeletedWithoutSandbox { ago, failure } => {
                 let ago = ago_of(*ago);
                 write!(
                     f,
@@ -52,7 +52,7 @@ impl Display for Cause<'_> {
                     duration(*took)
                 )
             }
-            Self::Silent { after, since } => write!(
+            Self::NoFurtherCall { after, since } => write!(
                 f,
                 "kubelet: no call for {} since {} ended: it waits for something outside the CRI",
                 duration(*since),
@@ -67,11 +67,11 @@ impl Display for Cause<'_> {
                     times(probe.failed_in_a_row as usize)
                 )
             }
-            Self::ImageAbsent { image, since } => kubelet::absent(f, image, *since),
-            Self::PullWaits { image, since, pull } => {
-                kubelet::pull_waits(f, image.as_deref(), *since, pull)
+            Self::ImageMissing { image, since } => kubelet::write_missing_image(f, image, *since),
+            Self::WaitsForPull { image, since, pull } => {
+                kubelet::write_wait_for_pull(f, image.as_deref(), *since, pull)
             }
-            Self::NodeBlocks { fact, waits, now } => node::blocks(f, fact, waits, *now),
+            Self::WaitsForNode { fact, waits, now } => node::blocks(f, fact, waits, *now),
             Self::BackendWasAway {
                 fact,
                 kind,
@@ -84,32 +84,34 @@ impl Display for Cause<'_> {
             Self::NodeInGap {
                 fact,
                 took,
-                of,
+                total,
                 now,
             } => write!(
                 f,
                 "{}; {} of {} passed between CRI calls",
                 fact.sentence(*now),
                 duration(*took),
-                duration(*of)
+                duration(*total)
             ),
             Self::NodeInCall {
                 fact,
                 call,
-                of,
+                total,
                 now,
             } => write!(
                 f,
                 "{}; {} of {} in {}",
                 fact.sentence(*now),
                 duration(call.duration_ms()),
-                duration(*of),
+                duration(*total),
                 subject(call)
             ),
-            Self::Injected { cause, call, more } => injected::beside(f, cause, call, *more),
-            Self::Beside { cause, beside } => write!(f, "{cause}{beside}"),
-            Self::Awaiting { awaited, since } => {
-                let Awaited { last, missing, .. } = awaited;
+            Self::WithInjectedFault { cause, call, more } => {
+                injected::conditions(f, cause, call, *more)
+            }
+            Self::WithNodeConditions { cause, conditions } => write!(f, "{cause}{conditions}"),
+            Self::AwaitsContainer { awaited, since } => {
+                let AwaitedContainers { last, missing, .. } = awaited;
                 let init = if awaited.is_init { "init " } else { "" };
                 let since = duration(*since);
                 write!(f, "{init}container {last} was started {since} ago; ")?;
@@ -129,7 +131,7 @@ impl Display for Cause<'_> {
                 }
                 f.write_str(", and nothing of the pod since")
             }
-            Self::GivenUp { after } => write!(
+            Self::NoContainerStarted { after } => write!(
                 f,
                 "no container was started: the pod was stopped, or given up, after {}",
                 duration(*after)
@@ -137,42 +139,42 @@ impl Display for Cause<'_> {
             Self::CrashLoop(crash_loop) => crash_loop.fmt(f),
             Self::PodStopped(stop) => stop.fmt(f),
             Self::Kubelet(cause) => cause.fmt(f),
-            Self::Exited { exit, then } => {
+            Self::ContainerExited { exit, then } => {
                 write!(f, "container {} {}; ", exit.container, ended(exit))?;
                 match &**then {
-                    // It is not up any more.
-                    Self::Quick(quick) => write!(f, "the start took {}", duration(quick.took)),
+                    // The container is not up any more.
+                    Self::NotSlow(quick) => write!(f, "the start took {}", duration(quick.took)),
                     slow => slow.fmt(f),
                 }
             }
-            Self::Again { before, then } => {
+            Self::StartedAgain { before, then } => {
                 let last = match before {
-                    Before::Run(run) => {
+                    Predecessor::ContainerRun(run) => {
                         write!(f, "container {} {}", run.exit.container, ended(run.exit))?;
                         if run.ago >= 1_000_000 {
                             write!(f, " ({})", since(run.ago, 0))?;
                         }
                         Some(run)
                     }
-                    Before::Sandbox(replaced) => {
+                    Predecessor::Sandbox(replaced) => {
                         replaced.fmt(f)?;
                         None
                     }
                 };
                 match (&**then, last) {
-                    (Self::Quick(_), Some(run)) => {
+                    (Self::NotSlow(_), Some(run)) => {
                         let later = duration(millis(run.again_after));
                         let up = if run.is_up { "up" } else { "started" };
                         write!(f, "; {up} again {later} later")
                     }
-                    (Self::Quick(quick), None) => write!(f, "; {}", quick.outcome()),
+                    (Self::NotSlow(quick), None) => write!(f, "; {}", quick.outcome()),
                     (slow, _) => write!(f, "; {slow}"),
                 }
             }
             Self::OomKills { kills, ago, then } => {
                 f.write_str(&oom_kills(kills, &ago_of(*ago)))?;
                 match &**then {
-                    Self::Quick(quick) => write!(f, "; {}", quick.outcome()),
+                    Self::NotSlow(quick) => write!(f, "; {}", quick.outcome()),
                     other => write!(f, "; {other}"),
                 }
             }
@@ -185,19 +187,20 @@ impl Display for Cause<'_> {
                     f,
                     "the sandbox died {}: {}",
                     ago_of(*ago),
-                    of_sandbox(*death)
+                    sandbox_death(*death)
                 )?;
-                match is_stopped {
-                    true => f.write_str("; it was stopped since"),
-                    false => Ok(()),
+                if *is_stopped {
+                    f.write_str("; it was stopped since")
+                } else {
+                    Ok(())
                 }
             }
-            Self::Slow(slow) => slow.fmt(f),
-            Self::Unusual { call, usual, end } => {
+            Self::SlowPhase(slow) => slow.fmt(f),
+            Self::UnusualCall { call, usual, end } => {
                 let took = duration(call.duration_ms());
                 write!(f, "{} took {took}, {usual}; {end}", subject(call))
             }
-            Self::Quick(quick) => quick.fmt(f),
+            Self::NotSlow(quick) => quick.fmt(f),
         }
     }
 }
@@ -210,7 +213,7 @@ const fn ended_as(kind: Kind) -> &'static str {
     }
 }
 
-impl InFlight<'_> {
+impl CallInFlight<'_> {
     /// The grace period of a stop, in seconds, while it lasts.
     fn grace(&self) -> Option<u32> {
         match self.call.facts {
@@ -222,10 +225,10 @@ impl InFlight<'_> {
     }
 }
 
-impl Display for InFlight<'_> {
+impl Display for CallInFlight<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let took = duration(self.call.duration_ms());
-        if let Some(reason) = &self.kills_for {
+        if let Some(reason) = &self.kill_reason {
             write!(f, "the kubelet kills {}{reason}: ", self.call.target())?;
         }
         write!(f, "{} has taken {took}", subject(self.call))?;
@@ -240,15 +243,15 @@ impl Display for InFlight<'_> {
         }
         match &self.work {
             // The built-in runtime's step of the grace period says no more.
-            Progress::Now(worker) if worker.own && grace.is_some() => {}
-            Progress::Now(worker) => write!(f, "; now in {worker}")?,
+            WorkProgress::Current(worker) if worker.own && grace.is_some() => {}
+            WorkProgress::Current(worker) => write!(f, "; now in {worker}")?,
             // The runtime waits for the container to end.
             _ if grace.is_some() => {}
-            Progress::SoFar(worker) => {
+            WorkProgress::SoFar(worker) => {
                 write!(f, "; so far {} in {worker}", duration(worker.ms))?;
             }
-            Progress::Unseen { looked: true } => write!(f, "; {NO_PROCESS}")?,
-            Progress::Unseen { looked: false } => {}
+            WorkProgress::Unseen { looked: true } => write!(f, "; {NO_PROCESS_SEEN}")?,
+            WorkProgress::Unseen { looked: false } => {}
         }
         if let Some(usual) = &self.usual {
             write!(f, "; {usual}")?;
@@ -261,35 +264,37 @@ impl Display for InFlight<'_> {
     }
 }
 
-impl Display for Compared {
+impl Display for ComparedDuration {
     /// `usually 3.00 s here`, `while 20 pods start, 600 ms alone`.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let usual = duration(self.typical.median);
-        match self.is_unusual && self.starts >= CROWD {
-            true => write!(f, "while {} pods start, {usual} alone", self.starts),
-            false => write!(f, "usually {usual} here"),
+        if self.is_unusual && self.starts >= MANY_STARTS {
+            write!(f, "while {} pods start, {usual} alone", self.starts)
+        } else {
+            write!(f, "usually {usual} here")
         }
     }
 }
 
-impl Display for Quick<'_> {
+impl Display for NotSlow<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(&self.outcome())?;
         match self.end {
-            End::Up(_) | End::ContainerUp(_) | End::Gone | End::Begun => {
-                f.write_str(", nothing slow")
-            }
+            EpisodeOutcome::ContainersUp(_)
+            | EpisodeOutcome::ContainerUp(_)
+            | EpisodeOutcome::PodStopped
+            | EpisodeOutcome::Incomplete => f.write_str(", nothing slow"),
             _ => Ok(()),
         }
     }
 }
 
-impl Quick<'_> {
-    /// What it came to, and when.
+impl NotSlow<'_> {
+    /// The outcome, and after what time.
     fn outcome(&self) -> String {
         let took = duration(self.took);
         match &self.end {
-            End::Up(names) => match &names[..] {
+            EpisodeOutcome::ContainersUp(names) => match &names[..] {
                 [] => format!("started after {took}"),
                 [name] => format!("container {name} up after {took}"),
                 [_, _] | [_, _, _] => {
@@ -298,25 +303,25 @@ impl Quick<'_> {
                 }
                 _ => format!("{} containers up after {took}", names.len()),
             },
-            End::Alone { container, since } => format!(
+            EpisodeOutcome::OneContainerUp { container, since } => format!(
                 "container {container} has run for {}, its start took {took}; \
                  the CRI does not say whether it is an init container",
                 duration(*since)
             ),
-            End::Done(exit) => {
+            EpisodeOutcome::ContainerDone(exit) => {
                 let name = &exit.container;
                 format!("container {name} {}; the start took {took}", ended(exit))
             }
-            End::ContainerUp(Some(name)) => {
+            EpisodeOutcome::ContainerUp(Some(name)) => {
                 format!("container {name} up after {took}")
             }
-            End::ContainerUp(None) => format!("the container up after {took}"),
-            End::Pulled => format!("image pulled in {took}"),
-            End::ContainerStopped(name) => {
+            EpisodeOutcome::ContainerUp(None) => format!("the container up after {took}"),
+            EpisodeOutcome::ImagePulled => format!("image pulled in {took}"),
+            EpisodeOutcome::ContainerStopped(name) => {
                 format!("container {name} stopped after {took}; the pod stays")
             }
-            End::Gone => format!("gone after {took}"),
-            End::Begun => format!("begun, {took} so far"),
+            EpisodeOutcome::PodStopped => format!("gone after {took}"),
+            EpisodeOutcome::Incomplete => format!("begun, {took} so far"),
         }
     }
 }
@@ -346,7 +351,7 @@ impl Display for CrashLoop<'_> {
     }
 }
 
-impl Display for Worker<'_> {
+impl Display for LongestWorker<'_> {
     /// `the CNI plugin calico (running iptables)`, `the OCI runtime runc create`.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let name = self.name;
@@ -373,7 +378,7 @@ impl Display for Worker<'_> {
     }
 }
 
-impl Display for Replaced<'_> {
+impl Display for SandboxReplacement<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let attempt = self.attempt;
         match self.times {
@@ -382,7 +387,7 @@ impl Display for Replaced<'_> {
                 let (n, window) = (times(n), duration(millis(self.window)));
                 write!(f, "the sandbox {keeps} replaced: {n} in {window}")?;
                 match self.death {
-                    Some(death) => write!(f, "; the last one died: {}", of_sandbox(death)),
+                    Some(death) => write!(f, "; the last one died: {}", sandbox_death(death)),
                     None => Ok(()),
                 }
             }
@@ -392,13 +397,13 @@ impl Display for Replaced<'_> {
             ),
             _ => {
                 write!(f, "the sandbox was replaced (attempt {attempt}): ")?;
-                if let Some(restart) = self.lost.filter(|fact| fact.booted().is_some()) {
+                if let Some(restart) = self.downtime.filter(|fact| fact.booted().is_some()) {
                     return f.write_str(&restart.sentence(0));
                 }
                 f.write_str("the one before ")?;
-                match (self.death, self.lost) {
-                    (Some(death), _) => write!(f, "died: {}", of_sandbox(death)),
-                    // It has ended: the time does not matter.
+                match (self.death, self.downtime) {
+                    (Some(death), _) => write!(f, "died: {}", sandbox_death(death)),
+                    // The downtime has ended, so its sentence does not depend on the time.
                     (None, Some(fact)) => {
                         write!(f, "was not usable after {}", fact.sentence(0))
                     }
@@ -409,7 +414,7 @@ impl Display for Replaced<'_> {
     }
 }
 
-/// How long ago something was: `12 s ago`.
+/// An age in words: `12 s ago`.
 fn ago_of(micros: u64) -> String {
     match micros {
         0..1_000_000 => "just now".to_owned(),

@@ -1,49 +1,49 @@
-//! What the node has to do with an episode.
+//! Sentences on the part of the node in an episode.
 
 use std::fmt::{self, Display, Formatter};
 
 use super::{subject, times};
-use crate::lifecycle::diagnosis::cause::Beside;
-use crate::lifecycle::diagnosis::node::Waits;
+use crate::lifecycle::diagnosis::cause::NodeConditions;
+use crate::lifecycle::diagnosis::node::EpisodeWait;
 use crate::lifecycle::episode_call::millis;
 use crate::lifecycle::node::NodeFact;
 use crate::units::{duration, since};
 
-/// A fact, and what waits for it.
+/// Writes a fact, and the part of the episode that waits for its end.
 pub(super) fn blocks(
     f: &mut Formatter<'_>,
     fact: &NodeFact,
-    waits: &Waits<'_>,
+    waits: &EpisodeWait<'_>,
     now: u64,
 ) -> fmt::Result {
     write!(f, "{}; ", fact.sentence(now))?;
     match waits {
-        Waits::Call(call) => {
+        EpisodeWait::EndOfCall(call) => {
             let took = duration(call.duration_ms());
             write!(f, "{} has taken {took}", subject(call))
         }
-        Waits::Retry(call, tries) => {
+        EpisodeWait::Retry(call, tries) => {
             let ago = since(now, call.end_us());
             let tries = times(*tries);
             write!(f, "{} failed {tries}, the last {ago}", subject(call))
         }
-        Waits::Next(call) => {
+        EpisodeWait::NextCall(call) => {
             let ago = since(now, call.end_us());
             write!(f, "no call since {} ended {ago}", subject(call))
         }
     }
 }
 
-impl Display for Beside<'_> {
+impl Display for NodeConditions<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if let Some(down) = self.unseen {
+        if let Some(down) = self.unseen_downtime {
             let down = down.sentence(self.now);
             write!(f, "; what came before is not known: {down}")?;
         }
-        if let Some(starts) = self.starts {
+        if let Some(starts) = self.concurrent_starts {
             write!(f, "; {starts} pods started at the same time")?;
         }
-        if let Some(short) = &self.short {
+        if let Some(short) = &self.short_of {
             write!(
                 f,
                 "; the node was short of {}: some task waited for it {:.0} % of {}",
@@ -52,7 +52,7 @@ impl Display for Beside<'_> {
                 duration(millis(short.over))
             )?;
         }
-        match self.full {
+        match self.full_disk {
             Some(full) => write!(f, "; {}", full.sentence(self.now)),
             None => Ok(()),
         }

@@ -4,21 +4,19 @@ use std::fmt::{self, Display, Formatter};
 
 use super::{subject, times};
 use crate::cri::Method;
-use crate::lifecycle::diagnosis::cause::{Slow, What};
-use crate::lifecycle::diagnosis::work::Worker;
+use crate::lifecycle::diagnosis::cause::{SlowDetail, SlowPhase};
+use crate::lifecycle::diagnosis::work::LongestWorker;
 use crate::lifecycle::episode_call::EpisodeCall;
+use crate::lifecycle::episode_store::SIGKILL_EXIT_CODE;
 use crate::units::duration;
 
-/// The exit code after SIGKILL.
-const KILLED: i32 = 137;
-
-impl Display for Slow<'_> {
+impl Display for SlowPhase<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.part(f)?;
+        self.write_phase(f)?;
         let Some((call, usual)) = &self.usual else {
             return Ok(());
         };
-        // Where the call is the whole part, its time has just been said.
+        // If the call took the whole phase, its time has just been said.
         if call.method == Method::PullImage && call.duration_ms() >= 0.99 * self.took {
             return write!(f, "; {usual}");
         }
@@ -27,28 +25,28 @@ impl Display for Slow<'_> {
     }
 }
 
-impl Slow<'_> {
-    /// The part, and what is known of it.
-    fn part(&self, f: &mut Formatter<'_>) -> fmt::Result {
+impl SlowPhase<'_> {
+    /// Writes the phase and its details.
+    fn write_phase(&self, f: &mut Formatter<'_>) -> fmt::Result {
         // `9.50 s of 9.90 s`
-        let share = format!("{} of {}", duration(self.took), duration(self.of));
-        match &self.what {
-            What::Network { worker, whole } => network(f, &share, worker.as_ref(), *whole),
-            What::Pull {
+        let share = format!("{} of {}", duration(self.took), duration(self.total));
+        match &self.detail {
+            SlowDetail::Network { worker, whole } => network(f, &share, worker.as_ref(), *whole),
+            SlowDetail::Pull {
                 images,
                 longest,
                 layer,
             } => pull(f, &share, *images, *longest, layer.as_ref()),
-            What::Outside { longest, work } => {
+            SlowDetail::Outside { longest, work } => {
                 self.outside(f, &share, *longest)?;
                 work.as_ref().map_or(Ok(()), |work| write!(f, "{work}"))
             }
-            What::Init { longest: None, .. } => write!(f, "init containers: {share}"),
-            What::Init {
+            SlowDetail::Init { longest: None, .. } => write!(f, "init containers: {share}"),
+            SlowDetail::Init {
                 waits: 1,
                 longest: Some((name, _)),
             } => write!(f, "init container {name} ran for {share}"),
-            What::Init {
+            SlowDetail::Init {
                 waits,
                 longest: Some((name, ms)),
             } => write!(
@@ -56,16 +54,16 @@ impl Slow<'_> {
                 "{waits} init containers ran for {share}, {} of it {name}",
                 duration(*ms)
             ),
-            What::Stop {
+            SlowDetail::Stop {
                 container,
                 exit,
                 again,
             } => {
                 let name = container.unwrap_or("a container");
                 match exit {
-                    Some(exit) if exit.code == KILLED => write!(
+                    Some(exit) if exit.code == SIGKILL_EXIT_CODE => write!(
                         f,
-                        "{share} until container {name} was killed: it did not end when asked (exit code {KILLED})"
+                        "{share} until container {name} was killed: it did not end when asked (exit code {SIGKILL_EXIT_CODE})"
                     )?,
                     Some(exit) => write!(
                         f,
@@ -74,17 +72,17 @@ impl Slow<'_> {
                     )?,
                     None => write!(f, "{share} waiting for container {name} to end")?,
                 }
-                match again {
-                    true => write!(f, ", which was then started again"),
-                    false => Ok(()),
+                if *again {
+                    write!(f, ", which was then started again")?;
                 }
+                Ok(())
             }
-            What::Calls { .. } => self.calls(f, &share),
+            SlowDetail::Calls { .. } => self.calls(f, &share),
         }
     }
 }
 
-impl Slow<'_> {
+impl SlowPhase<'_> {
     fn outside(
         &self,
         f: &mut Formatter<'_>,
@@ -106,13 +104,13 @@ impl Slow<'_> {
     }
 
     fn calls(&self, f: &mut Formatter<'_>, share: &str) -> fmt::Result {
-        let What::Calls {
+        let SlowDetail::Calls {
             name,
             longest,
             count,
             worker,
             seen,
-        } = &self.what
+        } = &self.detail
         else {
             return Ok(());
         };
@@ -122,8 +120,8 @@ impl Slow<'_> {
         let during = subject(longest);
         if let Some(worker) = worker {
             let took = duration(worker.ms.min(self.took));
-            let of = duration(self.of);
-            return write!(f, "{took} of {of} in {worker}, during {during}");
+            let total = duration(self.total);
+            return write!(f, "{took} of {total} in {worker}, during {during}");
         }
         write!(f, "{share} in {during}")?;
         if *count != 1 {
@@ -141,7 +139,7 @@ impl Slow<'_> {
 fn network(
     f: &mut Formatter<'_>,
     share: &str,
-    worker: Option<&Worker<'_>>,
+    worker: Option<&LongestWorker<'_>>,
     whole: bool,
 ) -> fmt::Result {
     let Some(worker) = worker else {
@@ -164,7 +162,7 @@ fn pull(
     share: &str,
     images: usize,
     longest: Option<&EpisodeCall>,
-    layer: Option<&Worker<'_>>,
+    layer: Option<&LongestWorker<'_>>,
 ) -> fmt::Result {
     write!(f, "image pull: {share}")?;
     let Some(longest) = longest else {

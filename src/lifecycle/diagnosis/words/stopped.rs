@@ -7,21 +7,19 @@ use super::{ago_of, kubelet};
 use crate::call::Client;
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::diagnosis::cause::Cause;
-use crate::lifecycle::diagnosis::stopped::{ContainerEnd, PodStop, Shortened};
-use crate::lifecycle::episode_store::Exit;
+use crate::lifecycle::diagnosis::stopped::{ContainerEnd, PodStop, ShortenedGracePeriod};
+use crate::lifecycle::episode_store::{ExitRecord, SIGKILL_EXIT_CODE};
 
-/// The exit code after SIGKILL.
-const KILLED: i32 = 137;
-/// Most containers of which the end is told.
-const MOST: usize = 3;
-/// The longest grace period of a hard eviction, in seconds: the kubelet sets one, and newer versions raise it to their minimum of two.
-const HARD_EVICTION: u32 = 2;
-/// The seconds that the kubelet leaves at least to a container after its preStop hook.
-const AFTER_HOOK: u32 = 2;
+/// Number of containers whose end is told.
+const MAX_CONTAINER_ENDS: usize = 3;
+/// The longest grace period of a hard eviction, in seconds: the kubelet sets 1, and newer versions raise it to their minimum of 2.
+const HARD_EVICTION_GRACE_SECONDS: u32 = 2;
+/// The kubelet leaves a container at least this many seconds after its preStop hook.
+const GRACE_SECONDS_AFTER_HOOK: u32 = 2;
 
 impl Display for PodStop<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let by: Vec<_> = self.by.iter().map(|client| name(*client)).collect();
+        let by: Vec<_> = self.by.iter().map(|client| client_name(*client)).collect();
         write!(
             f,
             "the pod was stopped by {} {}",
@@ -40,7 +38,7 @@ impl Display for PodStop<'_> {
             write!(f, "; {name} had ended with exit code {}", code(exit))?;
         }
         match &self.then {
-            Some(cause) => then(f, cause, self.took),
+            Some(cause) => write_duration(f, cause, self.took),
             None => Ok(()),
         }
     }
@@ -48,32 +46,34 @@ impl Display for PodStop<'_> {
 
 impl PodStop<'_> {
     fn ends(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let is_listed = self.shortened.is_some_and(|it| it.by_kubelet);
+        let is_listed = self.shortened.is_some_and(|shortened| shortened.by_kubelet);
         let mut before = if is_listed { "; " } else { ": " };
-        for end in self.ends.iter().take(MOST) {
+        for end in self.ends.iter().take(MAX_CONTAINER_ENDS) {
             write!(f, "{before}{end}")?;
             before = "; ";
         }
-        match self.ends.len().saturating_sub(MOST) {
+        match self.ends.len().saturating_sub(MAX_CONTAINER_ENDS) {
             0 => Ok(()),
             n => write!(f, "; {n} more ended"),
         }
     }
 }
 
-/// What is known of the stop besides, and how long it took.
-fn then(f: &mut Formatter<'_>, cause: &Cause<'_>, took: u64) -> fmt::Result {
+/// Writes the cause of the stop's duration, or only the duration.
+fn write_duration(f: &mut Formatter<'_>, cause: &Cause<'_>, took: u64) -> fmt::Result {
     match cause {
-        Cause::Beside { cause, beside } => {
-            then(f, cause, took)?;
-            write!(f, "{beside}")
+        Cause::WithNodeConditions { cause, conditions } => {
+            write_duration(f, cause, took)?;
+            write!(f, "{conditions}")
         }
-        cause if cause.is_of_containers() => write!(f, "; gone after {}", kubelet::duration(took)),
+        cause if cause.only_says_how_containers_ended() => {
+            write!(f, "; gone after {}", kubelet::duration(took))
+        }
         cause => write!(f, "; {cause}"),
     }
 }
 
-const fn name(client: Client) -> &'static str {
+const fn client_name(client: Client) -> &'static str {
     match client {
         Client::Kubelet => "the kubelet",
         Client::Crictl => "crictl",
@@ -81,7 +81,7 @@ const fn name(client: Client) -> &'static str {
     }
 }
 
-impl Display for Shortened {
+impl Display for ShortenedGracePeriod {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { given, own, .. } = self;
         write!(
@@ -91,16 +91,18 @@ impl Display for Shortened {
         if !self.by_kubelet {
             return Ok(());
         }
-        let eviction = match *given <= HARD_EVICTION {
-            true => "an eviction",
-            false => "a soft eviction",
+        let eviction = if *given <= HARD_EVICTION_GRACE_SECONDS {
+            "an eviction"
+        } else {
+            "a soft eviction"
         };
         write!(f, ": {eviction}, a deletion with a shorter grace period")?;
-        match self.may_be_hook && *given >= AFTER_HOOK {
-            true => f.write_str(", a node shutdown or a preStop hook that is no exec")?,
-            false => f.write_str(" or a node shutdown")?,
-        }
-        f.write_str(", unknown which")
+        let other_reasons = if self.may_be_hook && *given >= GRACE_SECONDS_AFTER_HOOK {
+            ", a node shutdown or a preStop hook that is no exec"
+        } else {
+            " or a node shutdown"
+        };
+        write!(f, "{other_reasons}, unknown which")
     }
 }
 
@@ -113,18 +115,18 @@ impl Display for ContainerEnd<'_> {
                 None => Ok(()),
             };
         };
-        let is_killed = self.exit.is_none_or(|exit| exit.code == KILLED);
+        let is_killed = self.exit.is_none_or(|exit| exit.code == SIGKILL_EXIT_CODE);
         stop.killed_after = stop.killed_after.filter(|_| is_killed);
         stop.fmt(f)?;
         match self.exit.filter(|_| stop.killed_after.is_none()) {
-            Some(exit) => with(f, exit),
+            Some(exit) => write_exit_code(f, exit),
             None => Ok(()),
         }
     }
 }
 
-/// The exit code, as a suffix.
-fn with(f: &mut Formatter<'_>, exit: &Exit) -> fmt::Result {
+/// Writes the exit code, as a suffix.
+fn write_exit_code(f: &mut Formatter<'_>, exit: &ExitRecord) -> fmt::Result {
     let code = code(exit);
     match exit.reason {
         _ if exit.is_out_of_memory() => {

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use super::kubelet::duration;
 use super::times;
-use crate::lifecycle::diagnosis::syncs::{BeforeCalls, InGap, SyncFails};
+use crate::lifecycle::diagnosis::syncs::{FailingSync, WorkBeforeCalls, WorkInGap};
 use crate::lifecycle::kubelet::syncs::{PodSync, SyncKind};
 
 /// `syncPod failed twice: ...`.
@@ -19,7 +19,7 @@ fn failed(f: &mut Formatter<'_>, sync: &PodSync, tries: u32) -> fmt::Result {
     }
 }
 
-impl Display for BeforeCalls<'_> {
+impl Display for WorkBeforeCalls<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown => f.write_str(": volumes, admission or its queue"),
@@ -43,7 +43,7 @@ impl Display for BeforeCalls<'_> {
     }
 }
 
-impl Display for InGap<'_> {
+impl Display for WorkInGap<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Inside(SyncKind::Terminating) => f.write_str(
@@ -59,7 +59,7 @@ impl Display for InGap<'_> {
     }
 }
 
-impl Display for SyncFails<'_> {
+impl Display for FailingSync<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str("kubelet: ")?;
         failed(f, self.sync, 1)?;

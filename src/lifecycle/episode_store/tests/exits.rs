@@ -1,7 +1,7 @@
 //! Exits of containers.
 
 use super::*;
-use crate::lifecycle::episode_store::Noted;
+use crate::lifecycle::episode_store::ExitChange;
 
 #[test]
 fn an_end_counts_once_and_goes_to_the_start_it_ended() {
@@ -14,26 +14,32 @@ fn an_end_counts_once_and_goes_to_the_start_it_ended() {
             pod.start(("app", 1), 20_100, 1),
         ],
     );
-    let ended = |attempt| Exit {
+    let ended = |attempt| ExitRecord {
         container: "app".into(),
         attempt,
         code: 1,
         reason: crate::cri::subject::ExitReason::Error,
         ran: 200_000,
         at: at(1100),
-        ordered: false,
+        stop_requested: false,
         oom_kills: 0,
         oom_at: None,
         evicted: None,
         node_restarted: None,
         by_event: false,
     };
-    assert_eq!(store.note_exit(&pod.0, Some("c0"), ended(0)), Noted::New);
     assert_eq!(
         store.note_exit(&pod.0, Some("c0"), ended(0)),
-        Noted::Nothing
+        ExitChange::New
     );
-    assert_eq!(store.note_exit(&pod.0, Some("c1"), ended(1)), Noted::New);
+    assert_eq!(
+        store.note_exit(&pod.0, Some("c0"), ended(0)),
+        ExitChange::Nothing
+    );
+    assert_eq!(
+        store.note_exit(&pod.0, Some("c1"), ended(1)),
+        ExitChange::New
+    );
     let exits: Vec<_> = store.episodes().map(|t| t.exits.len()).collect();
     assert_eq!(exits, [1, 1]);
     for n in 0..10_000 {
@@ -51,10 +57,10 @@ fn an_exit_that_was_asked_for_is_marked() {
     let exit = |id: &str, name, code, from, to, store: &mut EpisodeStore| {
         assert_eq!(
             store.note_exit(&pod.0, Some(id), pod.exit(name, code, from, to)),
-            Noted::New
+            ExitChange::New
         );
         let exits = store.episodes().flat_map(|t| &t.exits);
-        exits.last().map(|exit| exit.ordered)
+        exits.last().map(|exit| exit.stop_requested)
     };
     // A liveness probe failed; the kubelet kills it, and reads the exit after the answer.
     apply(&mut store, [pod.kill(("app", 0), 5000, 2000)]);
@@ -100,14 +106,14 @@ fn an_exit_read_before_the_stop_was_answered_is_marked() {
         !store
             .episodes()
             .flat_map(|t| &t.exits)
-            .any(|exit| exit.ordered)
+            .any(|exit| exit.stop_requested)
     );
     apply(&mut store, [pod.kill(("app", 0), 5000, 2200)]);
     assert!(
         store
             .episodes()
             .flat_map(|t| &t.exits)
-            .all(|exit| exit.ordered)
+            .all(|exit| exit.stop_requested)
     );
 }
 
@@ -128,7 +134,7 @@ fn the_stop_of_an_earlier_sandbox_asked_for_no_exit_in_the_next() {
         store
             .episodes()
             .flat_map(|t| &t.exits)
-            .all(|exit| !exit.ordered)
+            .all(|exit| !exit.stop_requested)
     );
 }
 
@@ -152,7 +158,7 @@ fn what_never_ran_has_not_ended() {
     let now = i64::try_from(at(400)).expect("small") * 1000;
     let (code, reason) = (128, ExitReason::Other);
     for began in [0, now, i64::MIN] {
-        let exit = Exit::new(
+        let exit = ExitRecord::new(
             &container,
             began,
             &ContainerExit {
@@ -163,7 +169,7 @@ fn what_never_ran_has_not_ended() {
         );
         assert_eq!(
             store.note_exit(&pod.0, Some("c"), exit),
-            Noted::Nothing,
+            ExitChange::Nothing,
             "{began}"
         );
     }
@@ -177,12 +183,12 @@ fn what_was_started_and_ended_at_once_has_run() {
     apply(&mut store, start(&pod, 0));
     assert_eq!(
         store.note_exit(&pod.0, Some("c"), pod.exit(("app", 0), 1, 900, 900)),
-        Noted::New
+        ExitChange::New
     );
     // Of this run it is not known that it began.
     assert_eq!(
         store.note_exit(&pod.0, Some("d"), pod.exit(("app", 1), 128, 900, 900)),
-        Noted::Nothing
+        ExitChange::Nothing
     );
     let exits = store.episodes().flat_map(|t| &t.exits);
     assert_eq!(exits.count(), 1);
@@ -198,15 +204,20 @@ fn what_ended_before_its_start_was_recorded_has_run() {
         code: 1,
         reason: ExitReason::Error,
     };
-    let ran = |began| Exit::new(&container, began, &exit).ran;
+    let ran = |began| ExitRecord::new(&container, began, &exit).ran;
     assert_eq!(
         [0, 5_000_000, 5_002_000, 2_000_000].map(ran),
         [0, 0, 1, 3000]
     );
 }
 
-fn told(pod: &crate::lifecycle::script::Pod, code: i32, from: u64, to: u64) -> Exit {
-    Exit {
+fn failure_reports(
+    pod: &crate::lifecycle::script::ScriptedPod,
+    code: i32,
+    from: u64,
+    to: u64,
+) -> ExitRecord {
+    ExitRecord {
         node_restarted: None,
         by_event: true,
         ..pod.exit(("app", 0), code, from, to)
@@ -218,25 +229,25 @@ fn told(pod: &crate::lifecycle::script::Pod, code: i32, from: u64, to: u64) -> E
 fn an_exit_that_an_event_told_counts_once_and_is_as_its_status_says() {
     let (mut store, pod) = (store(), pod("a"));
     apply(&mut store, start(&pod, 0));
-    let event = told(&pod, 137, 900, 5000);
+    let event = failure_reports(&pod, 137, 900, 5000);
     assert_eq!(
         store.note_exit(&pod.0, Some("c"), event.clone()),
-        Noted::New
+        ExitChange::New
     );
     assert_eq!(
         store.note_exit(&pod.0, Some("c"), event.clone()),
-        Noted::Nothing
+        ExitChange::Nothing
     );
     // Its shim died with it: the runtime did not see how.
-    let status = Exit {
+    let status = ExitRecord {
         reason: crate::cri::subject::ExitReason::Unknown,
         ..pod.exit(("app", 0), 255, 900, 5000)
     };
     // crictl names a container by the beginning of its id.
     for (id, noted) in [
-        ("c-prefix", Noted::Completed),
-        ("c", Noted::Nothing),
-        ("c", Noted::Nothing),
+        ("c-prefix", ExitChange::Completed),
+        ("c", ExitChange::Nothing),
+        ("c", ExitChange::Nothing),
     ] {
         assert_eq!(store.note_exit(&pod.0, Some(id), status.clone()), noted);
     }
@@ -250,16 +261,22 @@ fn an_exit_that_an_event_told_before_its_stop_was_answered_is_ordered() {
     let (mut store, pod) = (store(), pod("a"));
     apply(&mut store, start(&pod, 0));
     // Started before there was a subscription: the event alone does not tell since when it ran.
-    let event = Exit {
+    let event = ExitRecord {
         ran: 0,
-        ..told(&pod, 137, 900, 7000)
+        ..failure_reports(&pod, 137, 900, 7000)
     };
-    assert_eq!(store.note_exit(&pod.0, Some("c"), event), Noted::New);
+    assert_eq!(store.note_exit(&pod.0, Some("c"), event), ExitChange::New);
     apply(&mut store, [pod.kill(("app", 0), 5000, 2100)]);
     let status = pod.exit(("app", 0), 137, 900, 7000);
-    assert_eq!(store.note_exit(&pod.0, Some("c"), status), Noted::Completed);
+    assert_eq!(
+        store.note_exit(&pod.0, Some("c"), status),
+        ExitChange::Completed
+    );
     let exits: Vec<_> = store.episodes().flat_map(|t| &t.exits).collect();
-    assert!(matches!(exits[..], [exit] if exit.ordered), "{exits:?}");
+    assert!(
+        matches!(exits[..], [exit] if exit.stop_requested),
+        "{exits:?}"
+    );
 }
 
 /// A container that could not be started has a task that ends.
@@ -270,9 +287,12 @@ fn the_end_of_a_task_that_never_started_is_no_exit() {
         &mut store,
         [pod.run(0, 100), pod.create(("app", 0), 200, 10)],
     );
-    let event = Exit {
+    let event = ExitRecord {
         ran: 0,
-        ..told(&pod, 137, 300, 300)
+        ..failure_reports(&pod, 137, 300, 300)
     };
-    assert_eq!(store.note_exit(&pod.0, Some("c"), event), Noted::Nothing);
+    assert_eq!(
+        store.note_exit(&pod.0, Some("c"), event),
+        ExitChange::Nothing
+    );
 }

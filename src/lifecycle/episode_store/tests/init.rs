@@ -179,7 +179,7 @@ fn each_wait_is_blamed_on_its_own_container() {
 #[test]
 fn a_known_init_container_keeps_the_start_open() {
     let mut store = store();
-    let migrates = |pod: &Pod, from: u64| {
+    let migrates = |pod: &ScriptedPod, from: u64| {
         [
             pod.run(from, 100),
             pod.create(("migrate", 0), from + 200, 10),
@@ -210,7 +210,7 @@ fn a_known_init_container_keeps_the_start_open() {
     store.tick(at(140_000), &[]);
     let start = store.get(1).expect("the second start");
     let awaited = start.awaited(at(140_000)).expect("more is awaited");
-    assert_eq!((start.state, awaited.last), (State::Open, "migrate"));
+    assert_eq!((start.state, awaited.last), (EpisodeState::Open, "migrate"));
     assert_eq!(store.view(start, at(140_000)).duration_ms, 40_000.0);
     // A guess does not last for ever.
     let mut later = store.clone();
@@ -253,7 +253,7 @@ fn a_known_init_container_keeps_the_start_open() {
 #[test]
 fn a_pod_stopped_while_an_init_container_runs_was_never_up() {
     let (mut store, pod) = (store(), pod("a"));
-    store.inits.learn(&pod.0, "migrate");
+    store.init_containers.learn(&pod.0, "migrate");
     apply(
         &mut store,
         [
@@ -264,7 +264,7 @@ fn a_pod_stopped_while_an_init_container_runs_was_never_up() {
             pod.stop(5600, 100),
         ],
     );
-    assert_eq!(store.get(0).map(|t| t.state), Some(State::Cancelled));
+    assert_eq!(store.get(0).map(|t| t.state), Some(EpisodeState::Cancelled));
 }
 
 fn names(names: &[&str]) -> Arc<[Box<str>]> {
@@ -275,9 +275,9 @@ fn names(names: &[&str]) -> Arc<[Box<str>]> {
 #[test]
 fn a_start_is_not_over_while_a_container_of_the_pod_is_missing() {
     let (mut store, pod) = (store(), pod("a"));
-    assert_eq!(store.take_unasked(), []);
+    assert_eq!(store.take_pods_to_read(), []);
     apply(&mut store, [pod.run(0, 100)]);
-    assert_eq!(store.take_unasked(), [], "nothing was started yet");
+    assert_eq!(store.take_pods_to_read(), [], "nothing was started yet");
     apply(
         &mut store,
         [
@@ -285,8 +285,8 @@ fn a_start_is_not_over_while_a_container_of_the_pod_is_missing() {
             pod.start(("init", 0), 220, 10),
         ],
     );
-    assert_eq!(store.take_unasked(), [Arc::clone(&pod.0)]);
-    assert_eq!(store.take_unasked(), [], "once");
+    assert_eq!(store.take_pods_to_read(), [Arc::clone(&pod.0)]);
+    assert_eq!(store.take_pods_to_read(), [], "once");
     store.expect(&pod.0, names(&["app", "proxy"]));
     store.tick(at(1_000_000), &[]);
     let awaited = |store: &EpisodeStore| {

@@ -52,7 +52,7 @@ fn two_hundred_pods_at_once_never_mix() {
                     .iter()
                     .all(|c| c.pod.as_ref() == Some(&episode.pod))
             );
-            assert_eq!(episode.state, State::Ok, "{episode:?}");
+            assert_eq!(episode.state, EpisodeState::Ok, "{episode:?}");
             let summary = (episode.kind.name(), episode.calls.len(), episode.failures);
             kinds
                 .entry(episode.pod.name.to_string())
@@ -82,12 +82,12 @@ fn two_hundred_pods_at_once_never_mix() {
 fn nonsense_stays_within_bounds() {
     let mut random = StdRng::seed_from_u64(9);
     let mut store = EpisodeStore::new(
-        Limits {
+        StoreLimits {
             episodes: 40,
             quiet: 10_000_000,
             give_up: 60_000_000,
         },
-        Usual::default(),
+        UsualDurations::default(),
     );
     for n in 0..20_000_u64 {
         let pod =

@@ -130,7 +130,10 @@ fn a_clean_up_with_difficulties_is_told_apart() {
     assert_eq!(cleans, [false, false, true]);
     // The sandbox is gone, and the container with it.
     store.tick(at(200_000), &[]);
-    assert_eq!(store.episodes().last().map(|t| t.state), Some(State::Ok));
+    assert_eq!(
+        store.episodes().last().map(|t| t.state),
+        Some(EpisodeState::Ok)
+    );
 }
 
 /// The kubelet removes dead containers of pods that run.
@@ -140,7 +143,7 @@ fn a_container_that_cannot_be_removed_stops_no_pod() {
     apply(&mut store, start(&pod, 0));
     let busy = pod.sweep(("app", 0), 61_000, 5000);
     let busy = busy.fails(Code::Unknown, "device or resource busy");
-    assert_eq!(store.apply(busy), Applied::Nothing);
+    assert_eq!(store.apply(busy), CallEffect::Nothing);
 }
 
 #[test]
@@ -164,11 +167,17 @@ fn the_end_of_a_job_is_a_short_stop() {
     store.note_exit(&pod.0, Some("c"), pod.exit(("app", 0), 0, 900, 5000));
     apply(&mut store, [pod.stop(6000, 100), pod.remove(66_000, 40)]);
     let states: Vec<_> = store.episodes().map(|t| (t.kind, t.state)).collect();
-    assert_eq!(states, [(Kind::Start, State::Ok), (Kind::Stop, State::Ok)]);
+    assert_eq!(
+        states,
+        [
+            (Kind::Start, EpisodeState::Ok),
+            (Kind::Stop, EpisodeState::Ok)
+        ]
+    );
     assert!(
         store
             .episodes()
             .flat_map(|t| &t.exits)
-            .all(|exit| !exit.ordered)
+            .all(|exit| !exit.stop_requested)
     );
 }

@@ -32,7 +32,7 @@ fn retries_belong_to_the_same_start() {
     store.tick(at(80_000), &[]);
     let episode = store.episodes().next().expect("an episode");
     assert_eq!(store.episodes().count(), 1);
-    assert_eq!(episode.state, State::Ok);
+    assert_eq!(episode.state, EpisodeState::Ok);
     assert_eq!(
         (episode.failures, episode.retries, episode.started),
         (4, 4, 2)
@@ -59,7 +59,7 @@ fn a_container_that_cannot_start_is_tried_again_in_the_same_start() {
     assert!(store.episodes().all(Episode::is_open));
     store.tick(at(1_800_000), &[]);
     let episode = store.episodes().next().expect("an episode");
-    assert_eq!((episode.state, episode.retries), (State::Failed, 1));
+    assert_eq!((episode.state, episode.retries), (EpisodeState::Failed, 1));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_sandbox_that_is_never_made_is_one_start_whatever_its_attempt() {
     };
     assert_eq!(
         (only.state, only.failures, only.attempt()),
-        (State::Ok, 3, 3)
+        (EpisodeState::Ok, 3, 3)
     );
 }
 
@@ -189,7 +189,7 @@ fn a_pod_deleted_before_its_sandbox_was_made_does_not_stay_open() {
     assert_eq!(store.episodes().count(), 1);
     assert_eq!(
         store.get(0).map(|t| (t.state, t.closings)),
-        Some((State::Ok, 2))
+        Some((EpisodeState::Ok, 2))
     );
 }
 
@@ -202,7 +202,7 @@ fn a_pod_deleted_while_its_sandbox_failed_does_not_stay_open() {
     assert_eq!(store.get(0).map(Episode::is_failing), Some(true));
     // The kubelet would have tried again.
     store.tick(at(91_000), &[]);
-    assert_eq!(store.get(0).map(|t| t.state), Some(State::Failed));
+    assert_eq!(store.get(0).map(|t| t.state), Some(EpisodeState::Failed));
     // A call in flight is no silence.
     let mut other = super::store();
     apply(&mut other, [fails(0)]);
@@ -222,11 +222,11 @@ fn a_pull_that_is_broken_off_by_a_deletion_is_no_failure() {
             pod.stop(9300, 100),
         ],
     );
-    assert_eq!(store.get(0).map(|t| t.state), Some(State::Cancelled));
+    assert_eq!(store.get(0).map(|t| t.state), Some(EpisodeState::Cancelled));
     let mut failed = super::store();
     let refused = pod.pull("app:1", 200, 100).fails(Code::NotFound, "no");
     apply(&mut failed, [pod.run(0, 100), refused, pod.stop(9300, 100)]);
-    assert_eq!(failed.get(0).map(|t| t.state), Some(State::Failed));
+    assert_eq!(failed.get(0).map(|t| t.state), Some(EpisodeState::Failed));
 }
 
 /// The kubelet tries a pull every five minutes, for days. That is one start.
@@ -267,7 +267,7 @@ fn an_image_that_arrives_after_days_ends_the_same_start() {
     );
     store.tick(at(from + 60_000), &[]);
     let starts: Vec<_> = store.episodes().map(|t| (t.kind, t.state)).collect();
-    assert_eq!(starts, [(Kind::Start, State::Ok)]);
+    assert_eq!(starts, [(Kind::Start, EpisodeState::Ok)]);
 }
 
 /// The same for a container that is started again and whose image is gone.
@@ -300,13 +300,19 @@ fn what_fails_is_shown_as_failing_and_its_time_goes_on() {
         store.view(start, at(now))
     };
     let view = shown(&store, 90_000);
-    assert_eq!((view.state, view.duration_ms), (State::Failing, 90_000.0));
+    assert_eq!(
+        (view.state, view.duration_ms),
+        (EpisodeState::Failing, 90_000.0)
+    );
     assert_eq!(view.phases.iter().map(|p| p.ms).sum::<f64>(), 90_000.0);
     // Not complete, and nothing failed.
     let mut waits = super::store();
     apply(&mut waits, [pod.run(0, 100)]);
     let view = shown(&waits, 90_000);
-    assert_eq!((view.state, view.duration_ms), (State::Open, 90_000.0));
+    assert_eq!(
+        (view.state, view.duration_ms),
+        (EpisodeState::Open, 90_000.0)
+    );
     // The silence after a complete start is no part of it.
     apply(
         &mut store,
@@ -316,5 +322,8 @@ fn what_fails_is_shown_as_failing_and_its_time_goes_on() {
         ],
     );
     let view = shown(&store, 95_000);
-    assert_eq!((view.state, view.duration_ms), (State::Open, 90_300.0));
+    assert_eq!(
+        (view.state, view.duration_ms),
+        (EpisodeState::Open, 90_300.0)
+    );
 }

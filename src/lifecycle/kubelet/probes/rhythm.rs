@@ -6,28 +6,30 @@
 //! Two cases have no such sign. Runs halfway between each other are as those of one probe with half the period, and remain one probe;
 //! of runs at the same time it is known that there are two probes, but not which run is whose.
 
-use super::{ExecResult, Run};
+use super::{ExecResult, ProbeRun};
 
-/// By how much a run may be early or late, in microseconds.
-const TOLERANCE: u64 = 150_000;
+/// A run may be early or late by this much, in microseconds.
+const RHYTHM_TOLERANCE: u64 = 150_000;
 /// A run that had to wait for the one before begins this soon after its end, in microseconds.
-const AT_ONCE: u64 = 20_000;
+const WAITING_RUN_FOLLOWS_WITHIN: u64 = 20_000;
 /// Fewest runs that show a series.
-const FEWEST: usize = 3;
+const MIN_RUNS_IN_SERIES: usize = 3;
 
 /// The runs of two probes, each with its period in microseconds.
-pub(super) struct TwoSeries {
-    pub(super) runs: [Vec<Run>; 2],
+pub(super) struct TwoProbeSeries {
+    pub(super) runs: [Vec<ProbeRun>; 2],
     pub(super) periods: [u64; 2],
 }
 
-impl TwoSeries {
-    /// Divides the runs of what seemed to be one probe, the oldest first. `None` if they are one series, or show nothing.
-    pub(super) fn of(runs: &[Run]) -> Option<Self> {
-        let is_regular = |run: &Run| matches!(run.result, ExecResult::Exit(_));
-        let has_waited = |pair: &[Run]| pair[1].began < pair[0].ended.saturating_add(AT_ONCE);
-        if !runs.iter().all(is_regular) || runs.windows(2).any(has_waited) || period(runs).is_some()
-        {
+impl TwoProbeSeries {
+    /// Divides the runs of two probes that seemed to be one, the oldest first. `None` if they are one series, or show nothing.
+    pub(super) fn from_runs(runs: &[ProbeRun]) -> Option<Self> {
+        let mut results = runs.iter().map(|run| run.result);
+        let are_regular = results.all(|result| matches!(result, ExecResult::Exit(_)));
+        let has_waited = runs
+            .windows(2)
+            .any(|pair| pair[1].began < pair[0].ended.saturating_add(WAITING_RUN_FOLLOWS_WITHIN));
+        if !are_regular || has_waited || period(runs).is_some() {
             return None;
         }
         let (first, rest) = runs.split_first()?;
@@ -35,11 +37,11 @@ impl TwoSeries {
         rest.iter().find_map(|second| {
             let runs = divided(runs, second.began.abs_diff(first.began));
             let periods = [period(&runs[0])?, period(&runs[1])?];
-            let goes_on = |of: usize| {
-                let last = runs[of].last().map_or(0, |run| run.began);
-                last.saturating_add(periods[of] + TOLERANCE) >= newest
-            };
-            (goes_on(0) && goes_on(1)).then_some(Self { runs, periods })
+            let go_on = runs.iter().zip(periods).all(|(runs, period)| {
+                let last = runs.last().map_or(0, |run| run.began);
+                last.saturating_add(period + RHYTHM_TOLERANCE) >= newest
+            });
+            go_on.then_some(Self { runs, periods })
         })
     }
 
@@ -47,16 +49,16 @@ impl TwoSeries {
     pub(super) fn are_close(&self) -> bool {
         let [one, other] = &self.runs;
         let mut pairs = one.iter().flat_map(|a| other.iter().map(move |b| (a, b)));
-        pairs.any(|(a, b)| a.began.abs_diff(b.began) < 2 * TOLERANCE)
+        pairs.any(|(a, b)| a.began.abs_diff(b.began) < 2 * RHYTHM_TOLERANCE)
     }
 }
 
 /// The runs that follow the first at multiples of this period, and the others.
-fn divided(runs: &[Run], period: u64) -> [Vec<Run>; 2] {
+fn divided(runs: &[ProbeRun], period: u64) -> [Vec<ProbeRun>; 2] {
     let mut due = runs.first().map_or(0, |run| run.began);
     let mut divided = [Vec::new(), Vec::new()];
     for run in runs {
-        let is_due = run.began.abs_diff(due) <= TOLERANCE;
+        let is_due = run.began.abs_diff(due) <= RHYTHM_TOLERANCE;
         if is_due {
             due = run.began.saturating_add(period);
         }
@@ -66,14 +68,12 @@ fn divided(runs: &[Run], period: u64) -> [Vec<Run>; 2] {
 }
 
 /// The period of a series of runs; `None` if they are none.
-fn period(runs: &[Run]) -> Option<u64> {
-    if runs.len() < FEWEST {
+fn period(runs: &[ProbeRun]) -> Option<u64> {
+    if runs.len() < MIN_RUNS_IN_SERIES {
         return None;
     }
-    let gaps = || {
-        runs.windows(2)
-            .map(|pair| pair[1].began.abs_diff(pair[0].began))
-    };
-    let (shortest, longest) = (gaps().min()?, gaps().max()?);
-    (longest - shortest <= 2 * TOLERANCE).then_some(shortest.midpoint(longest))
+    let pairs = runs.windows(2);
+    let gaps = pairs.map(|pair| pair[1].began.abs_diff(pair[0].began));
+    let (shortest, longest) = (gaps.clone().min()?, gaps.max()?);
+    (longest - shortest <= 2 * RHYTHM_TOLERANCE).then_some(shortest.midpoint(longest))
 }

@@ -2,9 +2,9 @@
 
 use super::*;
 
-fn poll(method: Method, began_ms: u64, took_ms: u64) -> Poll {
+fn poll(method: Method, began_ms: u64, took_ms: u64) -> KubeletPoll {
     let began = 1_750_000_000_000_000 + began_ms * 1000;
-    Poll {
+    KubeletPoll {
         method,
         began,
         ended: began + took_ms * 1000,
@@ -20,14 +20,14 @@ fn at(ms: u64) -> u64 {
 }
 
 /// The two lists of a relist that begins then, 10 ms each.
-fn lists(relists: &mut Relists, began: u64) -> Option<u64> {
+fn lists(relists: &mut RelistTracker, began: u64) -> Option<u64> {
     relists.note(poll(Method::ListPodSandbox, began, 10));
     relists.note(poll(Method::ListContainers, began + 10, 10))
 }
 
 #[test]
 fn a_relist_takes_what_is_not_the_pause() {
-    let mut relists = Relists::default();
+    let mut relists = RelistTracker::default();
     assert_eq!(lists(&mut relists, 0), None);
     assert_eq!(lists(&mut relists, 1020), Some(20_000));
     relists.note(poll(Method::ContainerStatus, 1040, 2000));
@@ -38,7 +38,7 @@ fn a_relist_takes_what_is_not_the_pause() {
 
 #[test]
 fn a_status_that_hangs_is_to_blame() {
-    let mut relists = Relists::default();
+    let mut relists = RelistTracker::default();
     lists(&mut relists, 0);
     lists(&mut relists, 1020);
     let hanging = |now: u64| vec![poll(Method::ContainerStatus, 1050, now - 1050)];
@@ -68,7 +68,7 @@ fn a_status_that_hangs_is_to_blame() {
 
 #[test]
 fn another_part_of_the_kubelet_that_hangs_is_no_slow_relist() {
-    let mut relists = Relists::default();
+    let mut relists = RelistTracker::default();
     lists(&mut relists, 0);
     for n in 1..100 {
         let now = n * 1020;
@@ -81,7 +81,7 @@ fn another_part_of_the_kubelet_that_hangs_is_no_slow_relist() {
 
 #[test]
 fn lists_that_fail_do_not_count() {
-    let mut relists = Relists::default();
+    let mut relists = RelistTracker::default();
     lists(&mut relists, 0);
     for n in 1..70 {
         let mut list = poll(Method::ListPodSandbox, 1020 * n, 10);
@@ -95,7 +95,7 @@ fn lists_that_fail_do_not_count() {
 
 #[test]
 fn evented_pleg_and_a_kubelet_that_is_gone_are_not_judged() {
-    let mut relists = Relists::default();
+    let mut relists = RelistTracker::default();
     lists(&mut relists, 0);
     lists(&mut relists, 1020);
     assert_eq!(relists.state(at(120_000)), None, "it is gone");
@@ -106,14 +106,14 @@ fn evented_pleg_and_a_kubelet_that_is_gone_are_not_judged() {
 
 #[test]
 fn lists_with_a_filter_are_of_others() {
-    let mut relists = Relists::default();
+    let mut relists = RelistTracker::default();
     let mut list = poll(Method::ListPodSandbox, 0, 10);
     list.unfiltered = false;
     relists.note(list);
     relists.note(poll(Method::ListContainers, 10, 10));
     assert_eq!(relists.state(at(100)), None);
     assert!(
-        Poll::of(&CallRecord::ended(
+        KubeletPoll::from_record(&CallRecord::ended(
             &crate::call::Call::example(Method::ListPodSandbox),
             &crate::call::Outcome {
                 ending: crate::call::Ending::Ok,
@@ -131,7 +131,7 @@ fn lists_with_a_filter_are_of_others() {
 /// The pause may seem shorter than it was: the wall clock is corrected now and then.
 #[test]
 fn a_pause_of_less_than_a_second_is_no_time_at_all() {
-    let mut relists = Relists::default();
+    let mut relists = RelistTracker::default();
     lists(&mut relists, 0);
     assert_eq!(lists(&mut relists, 950), Some(0));
 }
@@ -143,7 +143,7 @@ fn lists_of_all_sandboxes_are_told_by_their_size() {
     call.method = Method::ListPodSandbox;
     for (bytes, is_unfiltered) in [(5, true), (7, true), (9, false), (66, false)] {
         call.request_bytes = bytes;
-        let poll = Poll::of(&call).expect("a poll");
+        let poll = KubeletPoll::from_record(&call).expect("a poll");
         assert_eq!(poll.unfiltered, is_unfiltered, "{bytes} bytes");
     }
 }

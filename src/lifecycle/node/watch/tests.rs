@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
 
 use super::*;
-use crate::lifecycle::node::NotReady;
+use crate::lifecycle::node::FalseCondition;
 
 #[derive(Default)]
 struct Fake {
@@ -38,13 +38,13 @@ fn backend(up: Option<bool>, reason: &str) -> BackendState {
 #[tokio::test]
 async fn facts_begin_and_end_with_what_they_are_about() {
     let fake = Arc::new(Fake::default());
-    let mut watch = Watch::new(Arc::clone(&fake) as _, None);
+    let mut watch = NodeWatch::new(Arc::clone(&fake) as _, None);
     watch.begin(100 * SECOND, false);
     let set = |state| *fake.backends.lock().expect("lock") = vec![state];
     set(backend(None, ""));
-    assert_eq!(watch.look(100 * SECOND, &[], &[]).await, []);
+    assert_eq!(watch.check(100 * SECOND, &[], &[]).await, []);
     set(backend(Some(false), "connection refused"));
-    let [down] = &watch.look(101 * SECOND, &[], &[]).await[..] else {
+    let [down] = &watch.check(101 * SECOND, &[], &[]).await[..] else {
         panic!("one");
     };
     assert_eq!(
@@ -52,11 +52,11 @@ async fn facts_begin_and_end_with_what_they_are_about() {
         "the runtime main has not answered for 31.0 s: connection refused"
     );
     let held = [down.clone()];
-    assert_eq!(watch.look(102 * SECOND, &held, &[]).await, []);
+    assert_eq!(watch.check(102 * SECOND, &held, &[]).await, []);
     // After a restart of criscope it is not known yet whether that still holds.
     set(backend(None, ""));
-    assert_eq!(watch.look(103 * SECOND, &held, &[]).await, []);
-    let not_ready = NotReady {
+    assert_eq!(watch.check(103 * SECOND, &held, &[]).await, []);
+    let not_ready = FalseCondition {
         condition: "NetworkReady".to_owned(),
         since: UNIX_EPOCH + Duration::from_secs(104),
         reason: "no CNI".to_owned(),
@@ -65,7 +65,7 @@ async fn facts_begin_and_end_with_what_they_are_about() {
         not_ready: vec![not_ready],
         ..backend(Some(true), "")
     });
-    let changes = watch.look(105 * SECOND, &held, &[]).await;
+    let changes = watch.check(105 * SECOND, &held, &[]).await;
     let said: Vec<_> = changes.iter().map(|f| f.sentence(106 * SECOND)).collect();
     assert_eq!(
         said,
@@ -79,16 +79,16 @@ async fn facts_begin_and_end_with_what_they_are_about() {
 #[tokio::test]
 async fn polls_without_an_answer_are_a_fact_until_they_end() {
     let fake = Arc::new(Fake::default());
-    let mut watch = Watch::new(Arc::clone(&fake) as _, None);
+    let mut watch = NodeWatch::new(Arc::clone(&fake) as _, None);
     watch.begin(0, false);
     *fake.backends.lock().expect("lock") = vec![backend(Some(true), "")];
-    let poll = Unanswered {
+    let poll = UnansweredPoll {
         backend: "main".into(),
         method: crate::cri::Method::ListContainers,
         since: 10 * SECOND,
     };
     let polls = [poll];
-    let [hangs] = &watch.look(14 * SECOND, &[], &polls).await[..] else {
+    let [hangs] = &watch.check(14 * SECOND, &[], &polls).await[..] else {
         panic!("one");
     };
     assert_eq!(
@@ -96,8 +96,8 @@ async fn polls_without_an_answer_are_a_fact_until_they_end() {
         "the runtime main has not answered for 4.00 s: ListContainers was not answered"
     );
     let held = [hangs.clone()];
-    assert_eq!(watch.look(15 * SECOND, &held, &polls).await, []);
-    let [ended] = &watch.look(16 * SECOND, &held, &[]).await[..] else {
+    assert_eq!(watch.check(15 * SECOND, &held, &polls).await, []);
+    let [ended] = &watch.check(16 * SECOND, &held, &[]).await[..] else {
         panic!("one");
     };
     assert_eq!(ended.to, Some(16 * SECOND));
@@ -115,14 +115,14 @@ async fn what_holds_a_backend_up_is_read_once() {
     kill(pid, Signal::SIGSTOP).expect("stopped");
     waitpid(pid, Some(WaitPidFlag::WUNTRACED)).expect("stopped");
     let fake = Arc::new(Fake::default());
-    let mut watch = Watch::new(Arc::clone(&fake) as _, None);
+    let mut watch = NodeWatch::new(Arc::clone(&fake) as _, None);
     watch.begin(0, false);
     *fake.backends.lock().expect("lock") = vec![BackendState {
         pid: Some(child.id()),
         ..backend(Some(false), "no answer to Status for 10s")
     }];
-    let found = watch.look(101 * SECOND, &[], &[]).await;
-    let again = watch.look(102 * SECOND, &found, &[]).await;
+    let found = watch.check(101 * SECOND, &[], &[]).await;
+    let again = watch.check(102 * SECOND, &found, &[]).await;
     child.kill().expect("killed");
     child.wait().expect("reaped");
     let reasons: Vec<_> = found.iter().map(|fact| &*fact.reason).collect();
@@ -136,23 +136,26 @@ async fn what_holds_a_backend_up_is_read_once() {
 #[tokio::test]
 async fn a_kubelet_is_missed_once_it_was_seen() {
     let fake = Arc::new(Fake::default());
-    let mut watch = Watch::new(Arc::clone(&fake) as _, None);
+    let mut watch = NodeWatch::new(Arc::clone(&fake) as _, None);
     watch.begin(0, false);
-    assert_eq!(watch.look(60 * SECOND, &[], &[]).await, []);
+    assert_eq!(watch.check(60 * SECOND, &[], &[]).await, []);
     assert_eq!(watch.status.kubelet, None, "a node without any");
     fake.kubelets.store(2, Ordering::Relaxed);
-    assert_eq!(watch.look(61 * SECOND, &[], &[]).await, []);
+    assert_eq!(watch.check(61 * SECOND, &[], &[]).await, []);
     fake.kubelets.store(0, Ordering::Relaxed);
     assert_eq!(
-        watch.look(65 * SECOND, &[], &[]).await,
+        watch.check(65 * SECOND, &[], &[]).await,
         [],
         "it may restart"
     );
-    let [gone] = &watch.look(75 * SECOND, &[], &[]).await[..] else {
+    let [gone] = &watch.check(75 * SECOND, &[], &[]).await[..] else {
         panic!("one");
     };
-    assert_eq!((gone.from, &gone.kind), (61 * SECOND, &FactKind::NoKubelet));
-    let mut later = Watch::new(fake, None);
+    assert_eq!(
+        (gone.from, &gone.kind),
+        (61 * SECOND, &NodeFactKind::NoKubelet)
+    );
+    let mut later = NodeWatch::new(fake, None);
     later.begin(0, true);
     assert_eq!(
         later.status.kubelet,
@@ -172,8 +175,8 @@ fn a_look_that_comes_much_too_late_is_a_stall() {
     );
 }
 
-fn boot(id: &str, at: u64) -> Boot {
-    Boot {
+fn boot(id: &str, at: u64) -> NodeBoot {
+    NodeBoot {
         id: id.to_owned(),
         at,
     }
@@ -182,13 +185,13 @@ fn boot(id: &str, at: u64) -> Boot {
 #[test]
 fn the_time_without_observation_is_known() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (alive, boot) = (Alive::new(&dir.path().join("state"), "a"), boot("a", 1));
-    let downtime = |last, now| Watch::downtime(&alive, &boot, last, now);
+    let (alive, boot) = (AliveFile::new(&dir.path().join("state"), "a"), boot("a", 1));
+    let downtime = |last, now| NodeWatch::downtime(&alive, &boot, last, now);
     assert_eq!(downtime(0, 9 * SECOND), None, "never run");
     alive.write(5 * SECOND).expect("written");
     let gap = downtime(0, 9 * SECOND).expect("known");
     assert_eq!((gap.from, gap.to), (5 * SECOND, Some(9 * SECOND)));
-    assert_eq!(gap.kind, FactKind::CriscopeDown);
+    assert_eq!(gap.kind, NodeFactKind::CriscopeDown);
     let gap = downtime(7 * SECOND, 9 * SECOND).expect("known");
     assert_eq!(gap.from, 7 * SECOND, "the journal knows better");
     assert_eq!(downtime(0, 5 * SECOND + 10), None, "at once");
@@ -198,23 +201,24 @@ fn the_time_without_observation_is_known() {
 #[test]
 fn another_boot_is_a_restart_of_the_node() {
     let dir = tempfile::tempdir().expect("a directory");
-    Alive::new(dir.path(), "a")
+    AliveFile::new(dir.path(), "a")
         .write(5 * SECOND)
         .expect("written");
-    let alive = Alive::new(dir.path(), "b");
-    let found = |boot: Boot| Watch::downtime(&alive, &boot, 0, 60 * SECOND).expect("a fact");
+    let alive = AliveFile::new(dir.path(), "b");
+    let found =
+        |boot: NodeBoot| NodeWatch::downtime(&alive, &boot, 0, 60 * SECOND).expect("a fact");
     let fact = found(boot("b", 40 * SECOND));
     let booted = 40 * SECOND;
-    assert_eq!(fact.kind, FactKind::NodeRestarted { booted });
+    assert_eq!(fact.kind, NodeFactKind::NodeRestarted { booted });
     assert_eq!((fact.from, fact.to), (5 * SECOND, Some(60 * SECOND)));
     assert_eq!(
         fact.sentence(0),
         "the node was started again at 00:00:40 UTC"
     );
     // The id of this boot cannot be read, or that of the one before is not known.
-    assert_eq!(found(boot("", 1)).kind, FactKind::CriscopeDown);
-    Alive::new(dir.path(), "")
+    assert_eq!(found(boot("", 1)).kind, NodeFactKind::CriscopeDown);
+    AliveFile::new(dir.path(), "")
         .write(5 * SECOND)
         .expect("written");
-    assert_eq!(found(boot("b", 1)).kind, FactKind::CriscopeDown);
+    assert_eq!(found(boot("b", 1)).kind, NodeFactKind::CriscopeDown);
 }

@@ -24,8 +24,8 @@ fn flying() -> Vec<Arc<Call>> {
     vec![Arc::new(call)]
 }
 
-fn dumps(state: &Path, keep: usize, max_bytes: usize) -> Arc<Dumps> {
-    let recorder = Recorder::new(100, 10);
+fn dumps(state: &Path, keep: usize, max_bytes: usize) -> Arc<DumpWriter> {
+    let recorder = FlightRecorder::new(100, 10);
     for n in 0..50 {
         recorder.record(Arc::new(record(n)), true);
         recorder.record(Arc::new(record(1000 + n)), false);
@@ -40,7 +40,7 @@ fn dumps(state: &Path, keep: usize, max_bytes: usize) -> Arc<Dumps> {
         last_seen: SystemTime::now(),
     };
     assert!(observations.put(0, vec![seen]));
-    Arc::new(Dumps::new(Parts {
+    Arc::new(DumpWriter::new(DumpSources {
         recorder: Arc::new(recorder),
         in_flight: Box::new(flying),
         observations: Arc::new(observations),
@@ -53,22 +53,22 @@ fn dumps(state: &Path, keep: usize, max_bytes: usize) -> Arc<Dumps> {
 }
 
 /// Requests a dump although the last one is recent.
-fn write(dumps: &Arc<Dumps>, reason: Reason) {
-    dumps.last[reason as usize].store(0, Ordering::Relaxed);
+fn write(dumps: &Arc<DumpWriter>, reason: DumpReason) {
+    dumps.last_ms[reason as usize].store(0, Ordering::Relaxed);
     assert!(dumps.ask(reason, None));
     dumps.wait(SOON);
 }
 
-fn names(dumps: &Dumps) -> Vec<String> {
+fn names(dumps: &DumpWriter) -> Vec<String> {
     dumps.stored().into_iter().map(|(name, _)| name).collect()
 }
 
-fn read(dumps: &Dumps, name: &str) -> Value {
+fn read(dumps: &DumpWriter, name: &str) -> Value {
     let text = fs::read(dumps.dir().join(name)).expect("file");
     serde_json::from_slice(&text).expect("json")
 }
 
-fn failed(dumps: &Dumps) -> u64 {
+fn failed(dumps: &DumpWriter) -> u64 {
     dumps.parts.drops.count(DropReason::DumpFailed)
 }
 
@@ -76,7 +76,7 @@ fn failed(dumps: &Dumps) -> u64 {
 fn a_dump_is_two_files_with_everything() {
     let dir = TempDir::new().expect("dir");
     let dumps = dumps(dir.path(), 3, 1 << 20);
-    write(&dumps, Reason::Signal);
+    write(&dumps, DumpReason::Signal);
     let names = names(&dumps);
     assert_eq!(names.len(), 2, "{names:?}");
     assert!(names[0].ends_with("Z-sigusr2.trace.json"), "{names:?}");
@@ -104,7 +104,7 @@ fn a_dump_is_two_files_with_everything() {
 fn number_and_size_have_bounds() {
     let dir = TempDir::new().expect("dir");
     let dumps = dumps(dir.path(), 2, 5000);
-    for reason in Reason::ALL.into_iter().cycle().take(7) {
+    for reason in DumpReason::ALL.into_iter().cycle().take(7) {
         write(&dumps, reason);
     }
     let names = names(&dumps);
@@ -124,30 +124,30 @@ fn number_and_size_have_bounds() {
 fn one_for_the_same_reason_waits() {
     let dir = TempDir::new().expect("dir");
     let dumps = dumps(dir.path(), 100, 1 << 20);
-    for reason in Reason::ALL {
+    for reason in DumpReason::ALL {
         assert!(dumps.ask(reason, None), "{reason:?}");
         assert!(!dumps.ask(reason, None), "{reason:?}");
         dumps.wait(SOON);
     }
     assert_eq!(names(&dumps).len(), 6);
     // The minimum interval for stuck calls has not passed yet.
-    let soon = Reason::Stuck.pause() - Duration::from_secs(1);
-    let ago = |time: Duration| -> Arc<Dumps> {
+    let soon = DumpReason::Stuck.pause() - Duration::from_secs(1);
+    let ago = |time: Duration| -> Arc<DumpWriter> {
         let mut dumps = self::dumps(dir.path(), 100, 1 << 20);
         let inner = Arc::get_mut(&mut dumps).expect("ours");
         inner.began -= time;
-        inner.last[Reason::Stuck as usize] = 1.into();
+        inner.last_ms[DumpReason::Stuck as usize] = 1.into();
         dumps
     };
-    assert!(!ago(soon).is_due(Reason::Stuck));
-    assert!(ago(Reason::Stuck.pause() + soon).is_due(Reason::Stuck));
+    assert!(!ago(soon).is_due(DumpReason::Stuck));
+    assert!(ago(DumpReason::Stuck.pause() + soon).is_due(DumpReason::Stuck));
 }
 
 #[test]
 fn none_are_written_if_none_are_kept() {
     let dir = TempDir::new().expect("dir");
     let dumps = dumps(dir.path(), 0, 1 << 20);
-    assert!(!dumps.ask(Reason::Signal, None));
+    assert!(!dumps.ask(DumpReason::Signal, None));
     assert!(!dumps.dir().exists());
 }
 
@@ -156,11 +156,11 @@ fn what_cannot_be_written_is_counted() {
     let dir = TempDir::new().expect("dir");
     fs::write(dir.path().join("dumps"), "a file in the way").expect("written");
     let dumps = dumps(dir.path(), 3, 1 << 20);
-    write(&dumps, Reason::Signal);
+    write(&dumps, DumpReason::Signal);
     assert_eq!(failed(&dumps), 1);
     // It works again once the cause is removed.
     fs::remove_file(dir.path().join("dumps")).expect("removed");
-    write(&dumps, Reason::Signal);
+    write(&dumps, DumpReason::Signal);
     assert_eq!((failed(&dumps), names(&dumps).len()), (1, 2));
 }
 
@@ -170,8 +170,8 @@ fn a_writer_that_hangs_delays_no_caller() {
     let dumps = dumps(dir.path(), 3, 1 << 20);
     let disk = lock(&dumps.writing);
     for expected in [true, true, false, false] {
-        dumps.last[0].store(0, Ordering::Relaxed);
-        assert_eq!(dumps.ask(Reason::Signal, None), expected);
+        dumps.last_ms[0].store(0, Ordering::Relaxed);
+        assert_eq!(dumps.ask(DumpReason::Signal, None), expected);
     }
     assert_eq!(dumps.parts.drops.count(DropReason::DumpQueueFull), 2);
     dumps.wait(Duration::from_millis(1));

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::super::dump::Filter;
+use super::super::dump::DumpFilter;
 use super::super::dump::tests::example;
-use super::super::{Memory, dump};
+use super::super::{RecordedCalls, dump};
 use super::*;
 use crate::call::Call;
 use crate::lifecycle::view::call::tests::{plain, pod, record};
 
-fn trace(dump: &Dump, most: usize) -> (usize, Value) {
+fn trace(dump: &RecorderDump, most: usize) -> (usize, Value) {
     let mut text = Vec::new();
     dump.write_trace(&mut text, most).expect("written");
     (text.len(), serde_json::from_slice(&text).expect("json"))
@@ -123,16 +123,16 @@ fn calls_at_the_same_time_have_tracks_of_their_own() {
     }
     calls.push(Arc::new(plain(900, Method::GetContainerEvents)));
     let flying = (0..3).map(|_| {
-        view::Call::of(&CallRecord::in_flight(&Call::example(
+        view::CallView::from_record(&CallRecord::in_flight(&Call::example(
             Method::ListContainers,
         )))
     });
-    let memory = Memory {
+    let memory = RecordedCalls {
         calls,
-        ..Memory::default()
+        ..RecordedCalls::default()
     };
-    let about = dump::About::default();
-    let dump = Dump::new(about, flying.collect(), memory, &Filter::default());
+    let about = dump::DumpHeader::default();
+    let dump = RecorderDump::new(about, flying.collect(), memory, &DumpFilter::default());
     let slices = check(&trace(&dump, usize::MAX).1);
     assert_eq!(slices.values().sum::<usize>(), 204);
     assert!(slices.len() > 10, "{slices:?}");
@@ -161,6 +161,6 @@ fn it_is_never_larger_than_asked_for() {
 
 #[test]
 fn nothing_at_all_is_a_trace_too() {
-    let (_, trace) = trace(&Dump::default(), usize::MAX);
+    let (_, trace) = trace(&RecorderDump::default(), usize::MAX);
     assert_eq!(trace["traceEvents"], serde_json::json!([]));
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
-use super::Remote;
+use super::RemoteBackend;
 use super::error::was_reset_by_runtime;
 use super::exchange::ResponseBody;
 use crate::call::Call;
@@ -20,11 +20,15 @@ use crate::grpc::status::Status;
 pub struct ForwardedBody {
     inner: Option<ResponseBody>,
     call: Option<Arc<Call>>,
-    remote: Arc<Remote>,
+    remote: Arc<RemoteBackend>,
 }
 
 impl ForwardedBody {
-    pub(super) fn new(inner: ResponseBody, call: Option<Arc<Call>>, remote: Arc<Remote>) -> Self {
+    pub(super) fn new(
+        inner: ResponseBody,
+        call: Option<Arc<Call>>,
+        remote: Arc<RemoteBackend>,
+    ) -> Self {
         let body = Self {
             inner: Some(inner),
             call,

@@ -13,11 +13,13 @@ use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket};
 use tokio::io::BufReader;
 
-use super::held_ping::HeldPing;
-use super::yielding::Yielding;
-use super::{Error, Remote};
+use super::held_ping::HeldPingStream;
+use super::yielding::YieldingStream;
+use super::{Error, RemoteBackend};
 use crate::grpc::limits::{CONNECTION_WINDOW, MAX_HEADER_LIST, STREAM_WINDOW};
-use crate::uds::Stream;
+use crate::uds::SocketStream;
+
+type RuntimeConnection = Connection<HeldPingStream<BufReader<YieldingStream<SocketStream>>>, Bytes>;
 
 /// How often and how long to wait while the listener's backlog is full.
 const BACKLOG_TRIES: u32 = 20;
@@ -64,7 +66,7 @@ pub async fn open(path: &Path) -> io::Result<UnixStream> {
     }
 }
 
-impl Remote {
+impl RemoteBackend {
     /// Opens an HTTP/2 connection. Requests may be sent on it at once.
     ///
     /// # Errors
@@ -83,34 +85,29 @@ impl Remote {
     /// Opens an HTTP/2 connection whose future the caller must poll.
     ///
     /// # Errors
-    /// As [`Remote::connect`].
-    pub(in crate::proxy::backend) async fn handshake(
-        &self,
-    ) -> Result<
-        (
-            SendRequest<Bytes>,
-            Connection<HeldPing<BufReader<Yielding<Stream>>>, Bytes>,
-        ),
-        Error,
-    > {
-        let refused = |source| Error::Connect {
-            name: Arc::clone(&self.name),
-            path: self.path.clone(),
-            source,
-        };
-        let stream = open(&self.path).await.map_err(refused)?;
+    /// As [`RemoteBackend::connect`].
+    pub(crate) async fn handshake(&self) -> Result<(SendRequest<Bytes>, RuntimeConnection), Error> {
+        self.open_connection()
+            .await
+            .map_err(|source| Error::Connect {
+                name: Arc::clone(&self.name),
+                path: self.path.clone(),
+                source,
+            })
+    }
+
+    async fn open_connection(&self) -> io::Result<(SendRequest<Bytes>, RuntimeConnection)> {
+        let stream = open(&self.path).await?;
         if let Ok(peer) = getsockopt(&stream, PeerCredentials) {
             self.health.set_pid(peer.pid());
         }
-        let stream = Yielding::new(Stream::new(stream).map_err(refused)?);
-        settings()
-            .handshake(HeldPing::new(BufReader::with_capacity(READ_BUFFER, stream)))
-            .await
-            .map_err(|error| {
-                // It only writes; the runtime's SETTINGS are read later.
-                let source = error.into_io();
-                refused(source.unwrap_or_else(|| io::ErrorKind::Other.into()))
-            })
+        let stream = YieldingStream::new(SocketStream::new(stream)?);
+        let stream = HeldPingStream::new(BufReader::with_capacity(READ_BUFFER, stream));
+        // A handshake only writes; the runtime's SETTINGS are read later.
+        settings().handshake(stream).await.map_err(|error| {
+            let source = error.into_io();
+            source.unwrap_or_else(|| io::ErrorKind::Other.into())
+        })
     }
 }
 
@@ -125,7 +122,7 @@ mod tests {
         let error = open(&path).await.expect_err("no socket");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
 
-        let remote = Remote::new("containerd".into(), path.clone(), Arc::default());
+        let remote = RemoteBackend::new("containerd".into(), path.clone(), Arc::default());
         let error = remote.connect().await.expect_err("no socket");
         assert_eq!(
             error.to_string(),

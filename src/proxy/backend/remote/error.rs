@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// See the module documentation.
+/// Errors of forwarding a call.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Connecting to the socket failed.
@@ -12,7 +12,7 @@ pub enum Error {
     Connect {
         /// Name of the backend.
         name: Arc<str>,
-        /// Its socket.
+        /// Socket of the runtime.
         path: PathBuf,
         /// The system call's error.
         source: io::Error,
@@ -22,7 +22,7 @@ pub enum Error {
     Protocol {
         /// Name of the backend.
         name: Arc<str>,
-        /// Its socket.
+        /// Socket of the runtime.
         path: PathBuf,
         /// The error of the HTTP/2 connection.
         source: h2::Error,
@@ -32,7 +32,7 @@ pub enum Error {
     Lost {
         /// Name of the backend.
         name: Arc<str>,
-        /// Its socket.
+        /// Socket of the runtime.
         path: PathBuf,
         /// The error of the HTTP/2 connection.
         source: h2::Error,

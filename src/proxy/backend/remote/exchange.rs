@@ -29,7 +29,7 @@ pub struct ResponseBody {
 
 /// Why there is no response.
 #[derive(Debug)]
-pub enum Fault {
+pub enum ExchangeError {
     /// The runtime closed the connection before it processed the call. The request is returned and may be sent again.
     NotProcessed(Box<Request>, Error),
     /// The call was sent, and then the stream or the connection broke.
@@ -39,22 +39,22 @@ pub enum Fault {
 /// Sends a request and waits for the response headers.
 ///
 /// # Errors
-/// See [`Fault`].
+/// See [`ExchangeError`].
 pub async fn exchange(
     sender: SendRequest<Bytes>,
     request: Request,
-) -> Result<http::Response<ResponseBody>, Fault> {
+) -> Result<http::Response<ResponseBody>, ExchangeError> {
     let mut sender = match sender.ready().await {
         Ok(sender) => sender,
-        Err(error) => return Err(Fault::NotProcessed(Box::new(request), error)),
+        Err(error) => return Err(ExchangeError::NotProcessed(Box::new(request), error)),
     };
     let (mut head, mut body) = request.into_parts();
-    // They do not leave the process, and the rest is copied below.
+    // Extensions do not leave the process; the rest is copied below.
     head.extensions.clear();
     let is_empty = body.is_end_stream();
     let (response, stream) = sender
         .send_request(http::Request::from_parts(head.clone(), ()), is_empty)
-        .map_err(Fault::Broken)?;
+        .map_err(ExchangeError::Broken)?;
     // Nearly always the whole request has arrived. It is kept until the response begins, since it may have to be sent
     // again.
     let whole = body.take_whole();
@@ -74,9 +74,9 @@ pub async fn exchange(
         Err(error) if can_repeat && was_not_processed(&error) => {
             let body = whole.map_or(body, Body::full);
             let request = Request::from_parts(head, body);
-            Err(Fault::NotProcessed(Box::new(request), error))
+            Err(ExchangeError::NotProcessed(Box::new(request), error))
         }
-        Err(error) => Err(Fault::Broken(error)),
+        Err(error) => Err(ExchangeError::Broken(error)),
     }
 }
 
@@ -88,7 +88,7 @@ fn was_not_processed(error: &Error) -> bool {
 
 /// A body of up to this size is handed to h2 at once, which buffers what flow control holds back. It is the initial window
 /// of every stream (RFC 9113, section 6.9.2).
-const AT_ONCE: usize = 65_535;
+const MAX_UNPACED_BODY_BYTES: usize = 65_535;
 
 /// Sends as much as the windows allow at once, and the rest from a task.
 fn begin(sending: impl Future<Output = ()> + Send + 'static) -> Option<AbortOnDropHandle<()>> {
@@ -101,7 +101,7 @@ fn begin(sending: impl Future<Output = ()> + Send + 'static) -> Option<AbortOnDr
 
 /// Sends a body in one piece, as nearly all are.
 fn send_whole(mut stream: SendStream<Bytes>, data: Bytes) -> Option<AbortOnDropHandle<()>> {
-    if data.len() > AT_ONCE {
+    if data.len() > MAX_UNPACED_BODY_BYTES {
         return begin(send(Body::full(data), stream));
     }
     // The receiving half of the stream gets the error too, and reports it.

@@ -10,24 +10,24 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 
 use super::body::ForwardedBody;
 use super::error::was_reset_by_runtime;
-use super::exchange::{Fault, ResponseBody, exchange};
-use super::{Error, Remote};
+use super::exchange::{ExchangeError, ResponseBody, exchange};
+use super::{Error, RemoteBackend};
 use crate::call::{Call, CallStage};
 use crate::cri::Method;
 use crate::cri::method::{ApiVersion, Class};
-use crate::grpc::{Answering, Body, BoxError, Handler, Request, Response};
+use crate::grpc::{Body, BoxError, CallHandler, Request, Response, ResponseFuture};
 use crate::telemetry::propagation;
 
 /// The runtime as seen from one connection of a caller. See [`crate::proxy::backend::remote`].
 #[derive(Clone, Debug)]
-pub struct Forward {
-    remote: Arc<Remote>,
+pub struct RemoteConnection {
+    remote: Arc<RemoteBackend>,
     sender: Arc<Mutex<Option<SendRequest<Bytes>>>>,
 }
 
-impl Forward {
+impl RemoteConnection {
     /// For a new connection of a caller.
-    pub fn new(remote: Arc<Remote>) -> Self {
+    pub fn new(remote: Arc<RemoteBackend>) -> Self {
         Self {
             remote,
             sender: Arc::default(),
@@ -97,13 +97,15 @@ impl Forward {
             Err(fault) => fault,
         };
         let error = match fault {
-            Fault::Broken(error) => error,
-            Fault::NotProcessed(request, _) => {
+            ExchangeError::Broken(error) => error,
+            ExchangeError::NotProcessed(request, _) => {
                 *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 let sender = self.sender_for(method).await?;
                 match Box::pin(exchange(sender, *request)).await {
                     Ok(response) => return Ok(response),
-                    Err(Fault::Broken(error) | Fault::NotProcessed(_, error)) => error,
+                    Err(ExchangeError::Broken(error) | ExchangeError::NotProcessed(_, error)) => {
+                        error
+                    }
                 }
             }
         };
@@ -115,9 +117,10 @@ impl Forward {
         let uri = request.uri();
         let api = self.remote.health.api();
         let as_it_is = call.is_some_and(|c| c.api == api || c.method == Method::Other);
-        let other_spelling = match as_it_is {
-            true => None,
-            false => respell(uri.path(), api),
+        let other_spelling = if as_it_is {
+            None
+        } else {
+            respell(uri.path(), api)
         };
         if uri.scheme().is_some() && uri.authority().is_some() && other_spelling.is_none() {
             return;
@@ -149,7 +152,7 @@ fn respell(path: &str, api: ApiVersion) -> Option<PathAndQuery> {
     format!("/{}.{service}", api.package()).parse().ok()
 }
 
-impl Remote {
+impl RemoteBackend {
     /// A stream that the runtime reset is reset for the caller with the same reason; a broken connection becomes an
     /// [`Error`].
     fn explain(&self, source: h2::Error) -> BoxError {
@@ -161,16 +164,17 @@ impl Remote {
         // h2 rejected bytes of the runtime.
         let is_fault =
             source.is_library() && source.reason().is_some_and(|r| r != Reason::NO_ERROR);
-        let error = match is_fault {
-            true => Error::Protocol { name, path, source },
-            false => Error::Lost { name, path, source },
+        let error = if is_fault {
+            Error::Protocol { name, path, source }
+        } else {
+            Error::Lost { name, path, source }
         };
         error.into()
     }
 }
 
-impl Handler for Forward {
-    fn answer(&self, request: Request) -> Answering {
+impl CallHandler for RemoteConnection {
+    fn answer(&self, request: Request) -> ResponseFuture {
         Box::pin(self.clone().forward(request))
     }
 }

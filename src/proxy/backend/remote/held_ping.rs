@@ -1,8 +1,8 @@
-//! Sends the acknowledgements of PINGs together with what follows them.
+//! Sends the acknowledgements of PINGs together with the frames that follow them.
 //!
 //! gRPC for Go sends a PING with the data of nearly every response, to estimate the bandwidth of the connection. h2 would
 //! acknowledge it before the caller has its response: one more system call in the latency of the call, and the runtime wakes up
-//! for it. So an acknowledgement waits for the next frames of this connection, at most `PATIENCE`. RFC 9113, section 6.7,
+//! for it. So an acknowledgement waits for the next frames of this connection, at most [`MAX_HOLD_TIME`]. RFC 9113, section 6.7,
 //! asks for a higher priority than other frames, and sets no time.
 
 use std::io::{self, IoSlice};
@@ -14,25 +14,25 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 /// How long an acknowledgement waits for other frames.
-const PATIENCE: Duration = Duration::from_millis(5);
+const MAX_HOLD_TIME: Duration = Duration::from_millis(5);
 
 /// Length of a PING frame: header and eight bytes.
-const LENGTH: usize = 17;
+const PING_FRAME_LENGTH: usize = 17;
 
 /// Start of the header of an acknowledgement: length, type PING, flag ACK, stream 0.
-const HEADER: [u8; 9] = [0, 0, 8, 6, 1, 0, 0, 0, 0];
+const ACKNOWLEDGEMENT_HEADER: [u8; 9] = [0, 0, 8, 6, 1, 0, 0, 0, 0];
 
-/// A stream that holds acknowledgements back. See the module documentation.
+/// A stream that holds acknowledgements of PINGs back until other frames follow.
 #[derive(Debug)]
-pub struct HeldPing<S> {
+pub struct HeldPingStream<S> {
     inner: S,
     /// The acknowledgement, and how much of it was written.
-    held: Option<([u8; LENGTH], usize)>,
+    held: Option<([u8; PING_FRAME_LENGTH], usize)>,
     /// Until when it may wait.
     deadline: Pin<Box<Sleep>>,
 }
 
-impl<S> HeldPing<S> {
+impl<S> HeldPingStream<S> {
     /// Wraps a stream. Must be called inside a Tokio runtime.
     pub fn new(inner: S) -> Self {
         Self {
@@ -44,19 +44,19 @@ impl<S> HeldPing<S> {
 
     /// Takes a write that is one acknowledgement.
     fn hold(&mut self, bytes: &[u8]) -> bool {
-        let Ok(frame) = <[u8; LENGTH]>::try_from(bytes) else {
+        let Ok(frame) = <[u8; PING_FRAME_LENGTH]>::try_from(bytes) else {
             return false;
         };
-        if self.held.is_some() || !frame.starts_with(&HEADER) {
+        if self.held.is_some() || !frame.starts_with(&ACKNOWLEDGEMENT_HEADER) {
             return false;
         }
         self.held = Some((frame, 0));
-        self.deadline.as_mut().reset(Instant::now() + PATIENCE);
+        self.deadline.as_mut().reset(Instant::now() + MAX_HOLD_TIME);
         true
     }
 }
 
-impl<S: AsyncWrite + Unpin> HeldPing<S> {
+impl<S: AsyncWrite + Unpin> HeldPingStream<S> {
     /// Writes the held bytes, and then `bufs`. Returns how much was written of `bufs`.
     fn poll_release(
         &mut self,
@@ -94,7 +94,7 @@ impl<S: AsyncWrite + Unpin> HeldPing<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for HeldPing<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for HeldPingStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -104,7 +104,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for HeldPing<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for HeldPing<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for HeldPingStream<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -121,7 +121,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for HeldPing<S> {
         if let [only] = bufs
             && self.hold(only)
         {
-            return Poll::Ready(Ok(LENGTH));
+            return Poll::Ready(Ok(PING_FRAME_LENGTH));
         }
         self.poll_release(cx, bufs)
     }
@@ -153,15 +153,15 @@ mod tests {
 
     use super::*;
 
-    fn acknowledgement(with: u8) -> [u8; LENGTH] {
-        let mut frame = [with; LENGTH];
-        frame[..HEADER.len()].copy_from_slice(&HEADER);
+    fn acknowledgement(with: u8) -> [u8; PING_FRAME_LENGTH] {
+        let mut frame = [with; PING_FRAME_LENGTH];
+        frame[..ACKNOWLEDGEMENT_HEADER.len()].copy_from_slice(&ACKNOWLEDGEMENT_HEADER);
         frame
     }
 
-    fn pair(room: usize) -> (HeldPing<DuplexStream>, DuplexStream) {
+    fn pair(room: usize) -> (HeldPingStream<DuplexStream>, DuplexStream) {
         let (ours, theirs) = duplex(room);
-        (HeldPing::new(ours), theirs)
+        (HeldPingStream::new(ours), theirs)
     }
 
     async fn read(from: &mut DuplexStream, length: usize) -> Vec<u8> {
@@ -175,7 +175,7 @@ mod tests {
         let (mut ours, mut theirs) = pair(100);
         ours.write_all(&acknowledgement(7)).await.expect("held");
         ours.flush().await.expect("flushed");
-        let early = tokio::time::timeout(PATIENCE / 2, theirs.read_u8()).await;
+        let early = tokio::time::timeout(MAX_HOLD_TIME / 2, theirs.read_u8()).await;
         assert!(early.is_err(), "nothing was sent yet");
         ours.write_all(b"next").await.expect("written");
         let mut both = acknowledgement(7).to_vec();
@@ -195,14 +195,14 @@ mod tests {
             let _ = Pin::new(&mut ours).poll_flush(cx);
             Poll::<()>::Pending
         });
-        let arrived = read(&mut theirs, LENGTH);
+        let arrived = read(&mut theirs, PING_FRAME_LENGTH);
         let arrived = tokio::select! {
             biased;
             arrived = arrived => arrived,
             () = flushes => unreachable!("never ready"),
         };
         assert_eq!(arrived, acknowledgement(7));
-        assert!(begun.elapsed() >= PATIENCE);
+        assert!(begun.elapsed() >= MAX_HOLD_TIME);
         assert_eq!(flushed, 2, "once at first, once at the deadline");
     }
 
@@ -229,7 +229,10 @@ mod tests {
         let (mut ours, mut theirs) = pair(100);
         ours.write_all(&acknowledgement(9)).await.expect("held");
         ours.shutdown().await.expect("shut down");
-        assert_eq!(read(&mut theirs, LENGTH).await, acknowledgement(9));
+        assert_eq!(
+            read(&mut theirs, PING_FRAME_LENGTH).await,
+            acknowledgement(9)
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -238,6 +241,6 @@ mod tests {
         let mut ping = acknowledgement(1);
         ping[4] = 0;
         ours.write_all(&ping).await.expect("written");
-        assert_eq!(read(&mut theirs, LENGTH).await, ping);
+        assert_eq!(read(&mut theirs, PING_FRAME_LENGTH).await, ping);
     }
 }

@@ -16,29 +16,29 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use error::Error;
-pub use forward::Forward;
+pub use forward::RemoteConnection;
 
-use super::health::Health;
+use super::health::BackendHealth;
 
 /// A runtime behind a unix socket.
 #[derive(Debug)]
-pub struct Remote {
+pub struct RemoteBackend {
     name: Arc<str>,
     path: PathBuf,
-    health: Arc<Health>,
+    health: Arc<BackendHealth>,
 }
 
-impl Remote {
-    pub(super) fn new(name: Arc<str>, path: PathBuf, health: Arc<Health>) -> Self {
+impl RemoteBackend {
+    pub(super) fn new(name: Arc<str>, path: PathBuf, health: Arc<BackendHealth>) -> Self {
         Self { name, path, health }
     }
 
-    /// Its socket.
+    /// Socket of the runtime.
     pub(super) fn path(&self) -> &std::path::Path {
         &self.path
     }
 
-    /// Its address, for log lines and pages.
+    /// Address of the runtime, for log lines and pages.
     pub(super) fn endpoint(&self) -> String {
         format!("unix://{}", self.path.display())
     }

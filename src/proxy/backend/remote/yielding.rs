@@ -9,15 +9,15 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream that lets other tasks run after each read that filled the buffer. See the module documentation.
+/// A stream that lets other tasks run after each read that filled the buffer.
 #[derive(Debug)]
-pub struct Yielding<S> {
+pub struct YieldingStream<S> {
     inner: S,
-    /// Whether the last read filled the buffer: then there is probably more.
+    /// True if the last read filled the buffer: then there is probably more.
     filled: bool,
 }
 
-impl<S> Yielding<S> {
+impl<S> YieldingStream<S> {
     /// Wraps a stream.
     pub fn new(inner: S) -> Self {
         Self {
@@ -27,7 +27,7 @@ impl<S> Yielding<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Yielding<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for YieldingStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -43,7 +43,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Yielding<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Yielding<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for YieldingStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -87,7 +87,7 @@ mod tests {
         for write in writes {
             theirs.write_all(write).await.expect("written");
         }
-        let mut stream = Yielding::new(ours);
+        let mut stream = YieldingStream::new(ours);
         let (mut buf, mut read) = ([0; 8], 0);
         let turns = Cell::new(0);
         let reading = async {
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(turns(&[&[1; 8], &[2; 8]]).await, 1);
         assert_eq!(turns(&[&[1; 16]]).await, 1);
         let (ours, mut theirs) = duplex(100);
-        let mut stream = Yielding::new(ours);
+        let mut stream = YieldingStream::new(ours);
         theirs.write_all(&[1; 7]).await.expect("written");
         let mut buf = [0; 8];
         assert_eq!(stream.read(&mut buf).await.expect("read"), 7);

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use tracing::Level;
 
-use super::Stuck;
+use super::StuckCallReport;
 use crate::call::{Call, Ending, Outcome};
 use crate::cri::method::Class;
 use crate::cri::status::{Code, code_name, is_server_fault};
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 
 /// Longest error message in a line, in bytes.
-const MESSAGE: usize = 1024;
+const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// Writes one event of a call at a level known at run time. The fields are computed only if the level is enabled.
 macro_rules! event {
@@ -70,12 +70,12 @@ pub(super) fn end(call: &Call, outcome: &Outcome, slow: bool) {
         stuck = was_stuck(call),
         error.type = (outcome.code != Code::Ok).then(|| code_name(outcome.code)),
         cri.error.source = (outcome.code != Code::Ok).then(|| outcome.source.name()),
-        error.message = outcome.message.as_deref().map(|m| cut(m, MESSAGE)),
+        error.message = outcome.message.as_deref().map(|m| cut(m, MAX_MESSAGE_BYTES)),
     });
 }
 
 /// The line of a slow call in flight.
-pub(super) fn stuck(call: &Call, stuck: &Stuck) {
+pub(super) fn stuck(call: &Call, stuck: &StuckCallReport) {
     event!(Level::WARN, "rpc.stuck", call, "call is slow", {
         duration_ms = millis(call.age()),
         percent = stuck.percent,

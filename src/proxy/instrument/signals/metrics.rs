@@ -61,7 +61,7 @@ metrics! {
     PROXY_OVERHEAD = Metric::histogram("proxy_overhead_seconds", Unit::Seconds, &[], OVERHEAD_BUCKETS,
         "Time of a call not spent in the backend, nor held by an injected fault; unary calls that ended ok.");
     ROUTE_DECISIONS = Metric::counter("route_decisions_total", &[BACKEND, REASON],
-        "Calls by the backend they went to and why.");
+        "Calls by backend and by the reason of the routing decision.");
 }
 
 /// The calls in flight, for scrapes.

@@ -12,7 +12,7 @@ use opentelemetry::trace::TraceId;
 
 use self::metrics::RpcMetrics;
 pub use self::metrics::{InFlightView, watch_in_flight};
-use self::span::Spans;
+use self::span::CallSpanBuilder;
 use super::CallObserver;
 use crate::call::trace::TraceIds;
 use crate::call::{Call, Ending, Outcome};
@@ -27,10 +27,10 @@ use crate::telemetry::settings::Sampling;
 
 /// A report of a stuck call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stuck {
+pub struct StuckCallReport {
     /// The share of its deadline that it has used, in percent.
     pub percent: u32,
-    /// Whether it is the first report of this call.
+    /// True for the first report of the call.
     pub is_first: bool,
     /// The runtime's activity for it.
     pub activity: Option<String>,
@@ -41,7 +41,7 @@ pub struct Stuck {
 pub struct SignalSettings {
     /// Which calls become spans.
     pub sampling: Sampling,
-    /// Whether the runtime's own spans are received.
+    /// True if the runtime's own spans are received.
     pub receives_spans: bool,
     /// The path of the CRI socket.
     pub listen: Arc<str>,
@@ -52,16 +52,16 @@ pub struct SignalSettings {
 
 /// Turns calls into signals. Shared by all connections.
 #[derive(Debug)]
-pub struct Signals {
+pub struct CallSignals {
     metrics: RpcMetrics,
-    spans: Option<Spans>,
-    /// Whether calls are part of traces: if spans are exported, or the runtime's own spans are received.
+    spans: Option<CallSpanBuilder>,
+    /// True if calls are part of traces: if spans are exported, or the runtime's own spans are received.
     traces: bool,
     sampling: Live,
     observer: Arc<dyn CallObserver>,
 }
 
-impl Signals {
+impl CallSignals {
     /// Registers the metrics of calls. Without a sink there are no spans; without a receiver either, trace context is
     /// forwarded untouched.
     ///
@@ -76,7 +76,7 @@ impl Signals {
         Ok(Self {
             traces: sink.is_some() || settings.receives_spans,
             metrics: RpcMetrics::new(registry)?,
-            spans: sink.map(|sink| Spans::new(sink, settings)),
+            spans: sink.map(|sink| CallSpanBuilder::new(sink, settings)),
             sampling: Live::new(&settings.sampling),
             observer,
         })
@@ -103,7 +103,7 @@ impl Signals {
     }
 
     /// A call in flight has used up a reported share of its deadline, or of the allowance of its method.
-    pub fn stuck(&self, call: &Call, stuck: &Stuck) {
+    pub fn stuck(&self, call: &Call, stuck: &StuckCallReport) {
         if stuck.is_first {
             self.metrics.stuck(call);
         }

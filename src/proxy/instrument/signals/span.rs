@@ -27,11 +27,11 @@ use crate::telemetry::otlp::{self, SpanSink};
 const STATUS_CODE: &str = key::RPC_RESPONSE_STATUS_CODE;
 
 /// Longest text in an attribute, in bytes.
-const TEXT: usize = 256;
+const MAX_TEXT_BYTES: usize = 256;
 
 /// Builds and exports spans.
 #[derive(Debug)]
-pub(super) struct Spans {
+pub(super) struct CallSpanBuilder {
     sink: SpanSink,
     scope: InstrumentationScope,
     listen: Arc<str>,
@@ -39,7 +39,7 @@ pub(super) struct Spans {
     backends: Vec<(String, Arc<str>)>,
 }
 
-impl Spans {
+impl CallSpanBuilder {
     pub(super) fn new(sink: SpanSink, settings: &SignalSettings) -> Self {
         Self {
             sink,
@@ -68,9 +68,9 @@ impl Spans {
             .export(self.server(call, outcome, placement, common))
     }
 
-    /// Exports the built-in runtime's steps of a call: those that have ended now, and the rest when they end.
+    /// Exports the built-in runtime's steps of a call: ended steps now, and the rest when they end.
     fn export_phases(&self, phases: &RuntimeSteps, placement: &SpanPlacement<'_>) {
-        let steps = Steps {
+        let steps = StepSpanBuilder {
             trace_id: placement.trace_id,
             state: placement.state.cloned().unwrap_or(TraceState::NONE),
             scope: self.scope.clone(),
@@ -150,7 +150,7 @@ impl Spans {
         if failed {
             attributes.push(KeyValue::new(key::ERROR_TYPE, code_name(outcome.code)));
             let message = outcome.message.as_deref().unwrap_or_default();
-            status = Status::error(cut(message, TEXT).to_owned());
+            status = Status::error(cut(message, MAX_TEXT_BYTES).to_owned());
         }
         SpanData {
             span_context: context(placement, placement.server),
@@ -172,13 +172,13 @@ impl Spans {
 
 /// Builds the spans of the built-in runtime's steps.
 #[derive(Clone)]
-struct Steps {
+struct StepSpanBuilder {
     trace_id: TraceId,
     state: TraceState,
     scope: InstrumentationScope,
 }
 
-impl Steps {
+impl StepSpanBuilder {
     fn span(&self, record: &StepRecord) -> SpanData {
         let phase = record.step;
         let mut attributes = Vec::new();
@@ -320,16 +320,19 @@ fn describe(subject: &Subject, out: &mut Vec<KeyValue>) {
         out.push(owned("cri.runtime_handler", handler));
     }
     if let Some(image) = &subject.image {
-        let image = Image::parse(image);
+        let image = ImageReferenceParts::parse(image);
         out.push(owned(key::CONTAINER_IMAGE_NAME, image.name));
         if let Some(tag) = image.tag {
-            out.push(list(key::CONTAINER_IMAGE_TAGS, cut(tag, TEXT).to_owned()));
+            out.push(list(
+                key::CONTAINER_IMAGE_TAGS,
+                cut(tag, MAX_TEXT_BYTES).to_owned(),
+            ));
         }
         if let Some(digest) = image.digest {
             let reference = format!("{}@{digest}", image.name);
             out.push(list(
                 key::CONTAINER_IMAGE_REPO_DIGESTS,
-                cut(&reference, TEXT).to_owned(),
+                cut(&reference, MAX_TEXT_BYTES).to_owned(),
             ));
         }
     }
@@ -337,13 +340,13 @@ fn describe(subject: &Subject, out: &mut Vec<KeyValue>) {
 
 /// `NAME[:TAG][@DIGEST]`, as the OCI distribution specification writes references.
 #[derive(Debug, PartialEq, Eq)]
-struct Image<'a> {
+struct ImageReferenceParts<'a> {
     name: &'a str,
     tag: Option<&'a str>,
     digest: Option<&'a str>,
 }
 
-impl<'a> Image<'a> {
+impl<'a> ImageReferenceParts<'a> {
     fn parse(reference: &'a str) -> Self {
         let (rest, digest) = match reference.split_once('@') {
             Some((rest, digest)) => (rest, Some(digest)),
@@ -366,14 +369,14 @@ impl<'a> Image<'a> {
 }
 
 fn text(key: &'static str, value: &Arc<str>) -> KeyValue {
-    if value.len() <= TEXT {
+    if value.len() <= MAX_TEXT_BYTES {
         return KeyValue::new(key, Arc::clone(value));
     }
     owned(key, value)
 }
 
 fn owned(key: &'static str, value: &str) -> KeyValue {
-    KeyValue::new(key, cut(value, TEXT).to_owned())
+    KeyValue::new(key, cut(value, MAX_TEXT_BYTES).to_owned())
 }
 
 fn list(key: &'static str, value: String) -> KeyValue {
@@ -407,8 +410,8 @@ mod tests {
         ];
         for (reference, (name, tag, digest)) in table {
             assert_eq!(
-                Image::parse(reference),
-                Image { name, tag, digest },
+                ImageReferenceParts::parse(reference),
+                ImageReferenceParts { name, tag, digest },
                 "{reference}"
             );
         }

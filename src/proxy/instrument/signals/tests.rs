@@ -23,10 +23,10 @@ use crate::cri::method::ApiVersion;
 use crate::cri::status::{CODES, Code};
 use crate::cri::subject::{ContainerIdentity, PodIdentity, ResponseDetails, Subject};
 use crate::lifecycle::containerd::metrics::EventMetrics;
-use crate::lifecycle::otlp_receiver::metrics::Receiving;
+use crate::lifecycle::otlp_receiver::metrics::ReceiverMetrics;
 use crate::lifecycle::process_scanner::metrics::ScanMetrics;
-use crate::proxy::listener::metrics::Connections;
-use crate::proxy::pod_index::Index;
+use crate::proxy::listener::metrics::ConnectionMetrics;
+use crate::proxy::pod_index::PodIndex;
 use crate::proxy::{backend, pod_index};
 use crate::telemetry::Drops;
 use crate::telemetry::logging::testing::logged;
@@ -45,8 +45,8 @@ fn registry() -> Registry {
     Registry::new(prometheus::Registry::new(), [BACKEND.to_owned()])
 }
 
-fn signals(registry: &Registry) -> Signals {
-    Signals::new(registry, &(&config()).into(), None, observer()).expect("signals")
+fn signals(registry: &Registry) -> CallSignals {
+    CallSignals::new(registry, &(&config()).into(), None, observer()).expect("signals")
 }
 
 fn call(method: Method) -> Call {
@@ -159,13 +159,13 @@ fn populated() -> Registry {
         }
     }
     watch_in_flight(&registry, Arc::new(Oldest)).expect("once");
-    let connections = Connections::new(&registry).expect("once");
+    let connections = ConnectionMetrics::new(&registry).expect("once");
     Client::ALL.into_iter().for_each(|c| connections.opened(c));
     backend::metrics::populate(&registry, BACKEND);
-    pod_index::metrics::register(&registry, &Arc::new(Index::new(1, 1))).expect("once");
+    pod_index::metrics::register(&registry, &Arc::new(PodIndex::new(1, 1))).expect("once");
     ScanMetrics::new(&registry).expect("once");
     EventMetrics::new(&registry).expect("once");
-    Receiving::new(&registry).expect("once");
+    ReceiverMetrics::new(&registry).expect("once");
     Arc::new(Drops::default())
         .register(&registry)
         .expect("once");

@@ -8,14 +8,18 @@ use crate::cri::v1::PodSandboxConfig;
 
 /// Annotations by which an OCI runtime changes the node rather than the container: crun writes the output of hooks to files
 /// of the node, takes a seccomp filter and another handler from them, and with krun starts a program of the node; systemd takes properties of units; gVisor and Kata
-/// take paths, devices and kernels. A pattern matches them only if it contains the whole prefix.
-const RESERVED: [&str; 6] = [
+/// take paths, devices and kernels. By those of CRI-O and dockershim some shims tell which pod a container belongs to. A pattern matches
+/// them only if it contains the whole prefix.
+const RESERVED: [&str; 9] = [
     "run.oci.",
     "krun.",
     "org.systemd.property.",
     "org.criu.",
     "dev.gvisor.",
     "io.katacontainers.",
+    "io.kubernetes.cri-o.",
+    "io.kubernetes.docker.",
+    "io.kubernetes.sandbox.",
 ];
 /// Annotations that the runtime sets itself, and that OCI runtimes and hooks trust.
 const OWN: &str = "io.kubernetes.cri.";
@@ -172,6 +176,11 @@ mod tests {
             ("org.systemd.property.Slice", &all, false),
             ("io.katacontainers.config.hypervisor.path", &all, false),
             ("krun.use_passt", &all, false),
+            ("io.kubernetes.cri-o.SandboxID", &all, false),
+            ("io.kubernetes.cri-o.ContainerType", &some, false),
+            ("io.kubernetes.docker.type", &all, false),
+            ("io.kubernetes.sandbox.id", &all, false),
+            ("io.kubernetes.lxcfs.enabled", &all, true),
             ("run.oci.handler", &some, true),
             ("run.oci.hooks.stdout", &one, true),
             ("run.oci.hooks.stderr", &one, false),

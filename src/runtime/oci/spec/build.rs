@@ -129,7 +129,7 @@ pub struct Built {
 pub fn build(request: &Request<'_>) -> Result<Built, SpecError> {
     check(request)?;
     let context = request.context();
-    let user = resolve_user(context, &request.image.user, request.users)?;
+    let user = resolve_user(context, request.image, request.users)?;
     let mut mounts = mounts::mounts(request)?;
     let mut root = Root::default();
     root.set_path(request.rootfs.to_owned())

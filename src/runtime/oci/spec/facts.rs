@@ -12,6 +12,8 @@ use super::policy::Policy;
 /// The configuration of the image (OCI image specification).
 #[derive(Clone, Default)]
 pub struct ImageConfig {
+    /// The name of the image, for errors.
+    pub name: String,
     /// `Entrypoint`.
     pub entrypoint: Vec<String>,
     /// `Cmd`.
@@ -28,6 +30,7 @@ impl fmt::Debug for ImageConfig {
     /// Omits the values of the environment.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ImageConfig")
+            .field("name", &self.name)
             .field("user", &self.user)
             .field("working_dir", &self.working_dir)
             .field("env", &self.env.len())

@@ -51,7 +51,11 @@ pub(in crate::runtime) fn fuzz_users(bytes: &[u8]) {
     };
     let context = crate::cri::v1::LinuxContainerSecurityContext::default();
     for user in ["root", "0:0", "nobody:users", "7:root", "4294967296"] {
-        if let Ok(found) = resolve_user(&context, user, &tables) {
+        let image = ImageConfig {
+            user: user.to_owned(),
+            ..ImageConfig::default()
+        };
+        if let Ok(found) = resolve_user(&context, &image, &tables) {
             assert!(found.groups.len() <= 1 + bytes.len());
         }
     }

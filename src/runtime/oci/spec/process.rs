@@ -69,7 +69,10 @@ fn arguments(container: &ContainerConfig, image: &ImageConfig) -> Result<Vec<Str
     };
     let all: Vec<String> = command.iter().chain(args).cloned().collect();
     if all.first().is_none_or(String::is_empty) {
-        return Err(SpecError::Invalid("no command specified".to_owned()));
+        let name = &image.name;
+        return Err(SpecError::Invalid(format!(
+            "no command specified: neither the container nor image {name:?} has one"
+        )));
     }
     check_arguments(&all)?;
     Ok(all)
@@ -113,9 +116,9 @@ fn environment(request: &Request<'_>) -> Result<Vec<String>, SpecError> {
     };
     for one in &request.image.env {
         if one.contains('\0') {
-            let name = name_of(one);
+            let (name, image) = (name_of(one), &request.image.name);
             return Err(SpecError::Invalid(format!(
-                "variable {name:?} of the image has a zero byte"
+                "variable {name:?} of image {image:?} has a zero byte"
             )));
         }
         put(one.clone());
@@ -145,15 +148,22 @@ fn name_of(pair: &str) -> &str {
 }
 
 fn directory(container: &ContainerConfig, image: &ImageConfig) -> Result<PathBuf, SpecError> {
-    let own = [&container.working_dir, &image.working_dir];
-    let own = own.iter().find(|path| !path.is_empty());
-    let path = own.map_or("/", |path| path.as_str());
-    if !path.starts_with('/') || path.contains('\0') {
-        return Err(SpecError::Invalid(format!(
-            "working directory {path:?} is not an absolute path"
-        )));
+    let (requested, own) = (&container.working_dir, &image.working_dir);
+    let path = match (requested.as_str(), own.as_str()) {
+        ("", "") => "/",
+        ("", own) => own,
+        (requested, _) => requested,
+    };
+    if path.starts_with('/') && !path.contains('\0') {
+        return Ok(PathBuf::from(path));
     }
-    Ok(PathBuf::from(path))
+    let whose = match requested.as_str() {
+        "" => format!(" of image {:?}", image.name),
+        _ => String::new(),
+    };
+    Err(SpecError::Invalid(format!(
+        "working directory {path:?}{whose} is not an absolute path"
+    )))
 }
 
 fn oom_score_adj(request: &Request<'_>) -> Result<Option<i32>, SpecError> {

@@ -9,6 +9,7 @@ use oci_spec::runtime::Spec;
 
 use super::account::{AccountKind, AccountRef, ImageUser, account_id, parse_id};
 use super::error::SpecError;
+use super::facts::ImageConfig;
 use crate::cri::v1::{LinuxContainerSecurityContext, SupplementalGroupsPolicy};
 
 /// Maximum size of a user or group database: 4 MiB. Images are untrusted.
@@ -108,13 +109,13 @@ pub struct ResolvedUser {
 /// error. With policy Merge the user's groups in the image are included, with Strict only those of the request.
 pub fn resolve_user(
     context: &LinuxContainerSecurityContext,
-    image_user: &str,
+    image: &ImageConfig,
     tables: &UserDatabase,
 ) -> Result<ResolvedUser, SpecError> {
-    let ImageUser { user, group } = requested_user(context, image_user)?;
-    let (uid, mut gid, name) = find_user(&user, tables)?;
+    let ImageUser { user, group } = requested_user(context, image)?;
+    let (uid, mut gid, name) = find_user(&user, image, tables)?;
     if let Some(group) = group {
-        gid = find_group(&group, tables)?;
+        gid = find_group(&group, image, tables)?;
     }
     let mut groups = vec![gid];
     if context.supplemental_groups_policy == SupplementalGroupsPolicy::Merge as i32
@@ -145,7 +146,7 @@ pub fn resolve_user(
 /// User and group of the request, else of the image.
 fn requested_user(
     context: &LinuxContainerSecurityContext,
-    image_user: &str,
+    image: &ImageConfig,
 ) -> Result<ImageUser, SpecError> {
     let user = match (&context.run_as_user, context.run_as_username.as_str()) {
         (Some(uid), _) => Some(AccountRef::Id(account_id(AccountKind::User, uid.value)?)),
@@ -158,7 +159,10 @@ fn requested_user(
     let group = group.transpose()?.map(AccountRef::Id);
     match (user, group) {
         (Some(user), group) => Ok(ImageUser { user, group }),
-        (None, None) => ImageUser::parse(image_user),
+        (None, None) => ImageUser::parse(&image.user).map_err(|error| {
+            let (user, name) = (&image.user, &image.name);
+            SpecError::Invalid(format!("user {user:?} of image {name:?}: {error}"))
+        }),
         (None, Some(_)) => Err(SpecError::Invalid(
             "user group is specified without user".to_owned(),
         )),
@@ -168,6 +172,7 @@ fn requested_user(
 /// Returns the uid, the gid and, if it is in the database, the name.
 fn find_user<'t>(
     user: &AccountRef,
+    image: &ImageConfig,
     tables: &'t UserDatabase,
 ) -> Result<(u32, u32, Option<&'t str>), SpecError> {
     let mut users = tables.users();
@@ -179,12 +184,19 @@ fn find_user<'t>(
             .find(|(name, _, _)| name == wanted)
             .map(|(name, uid, gid)| (uid, gid, Some(name)))
             .ok_or_else(|| {
-                SpecError::NotFound(format!("user {wanted} is not in the image's passwd"))
+                let name = &image.name;
+                SpecError::NotFound(format!(
+                    "user {wanted} is not in the passwd of image {name:?}"
+                ))
             }),
     }
 }
 
-fn find_group(group: &AccountRef, tables: &UserDatabase) -> Result<u32, SpecError> {
+fn find_group(
+    group: &AccountRef,
+    image: &ImageConfig,
+    tables: &UserDatabase,
+) -> Result<u32, SpecError> {
     match group {
         AccountRef::Id(id) => Ok(*id),
         AccountRef::Name(wanted) => tables
@@ -192,7 +204,10 @@ fn find_group(group: &AccountRef, tables: &UserDatabase) -> Result<u32, SpecErro
             .find(|(name, _, _)| name == wanted)
             .map(|(_, gid, _)| gid)
             .ok_or_else(|| {
-                SpecError::NotFound(format!("group {wanted} is not in the image's group file"))
+                let name = &image.name;
+                SpecError::NotFound(format!(
+                    "group {wanted} is not in the group file of image {name:?}"
+                ))
             }),
     }
 }
@@ -231,6 +246,14 @@ mod tests {
     const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nbroken\nweb:x:33:34:web:/:/bin/false\n";
     const GROUP: &str = "root:x:0:\nweb:x:34:\nlogs:x:70:web,root\nplain:x:71:other\n";
 
+    fn image(user: &str) -> ImageConfig {
+        ImageConfig {
+            name: "shop/web:1".to_owned(),
+            user: user.to_owned(),
+            ..Default::default()
+        }
+    }
+
     fn tables() -> UserDatabase {
         UserDatabase::read(PASSWD.as_bytes(), GROUP.as_bytes()).expect("present")
     }
@@ -268,10 +291,28 @@ mod tests {
                 run_as_group: gid.and_then(number),
                 ..Default::default()
             };
-            let found = resolve_user(&context, image, &tables()).ok();
+            let found = resolve_user(&context, &self::image(image), &tables()).ok();
             let found = found.map(|user| (user.uid, user.gid, user.groups));
             let expected = expected.map(|(uid, gid, groups)| (uid, gid, groups.to_vec()));
             assert_eq!(found, expected, "{uid:?} {name:?} {gid:?} {image:?}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_image_and_its_user() {
+        let context = LinuxContainerSecurityContext::default();
+        for (user, texts) in [
+            ("ghost", &["user ghost", "passwd"][..]),
+            ("web:ghosts", &["group ghosts", "group file"]),
+            ("a b:web", &["\"a b:web\"", "neither an id nor a name"]),
+            ("web:+5", &["\"web:+5\"", "\"+5\""]),
+            ("4294967296", &["4294967296", "not an id"]),
+        ] {
+            let error = resolve_user(&context, &image(user), &tables()).expect_err(user);
+            let error = error.to_string();
+            for text in texts.iter().chain(&["image \"shop/web:1\""]) {
+                assert!(error.contains(text), "{error}");
+            }
         }
     }
 
@@ -282,10 +323,10 @@ mod tests {
             supplemental_groups: vec![900, 34, 900],
             ..Default::default()
         };
-        let merged = resolve_user(&context, "", &tables()).expect("present");
+        let merged = resolve_user(&context, &image(""), &tables()).expect("present");
         assert_eq!(merged.groups, [34, 70, 900]);
         context.supplemental_groups_policy = SupplementalGroupsPolicy::Strict as i32;
-        let strict = resolve_user(&context, "", &tables()).expect("present");
+        let strict = resolve_user(&context, &image(""), &tables()).expect("present");
         assert_eq!(strict.groups, [34, 900]);
     }
 
@@ -307,7 +348,7 @@ mod tests {
             supplemental_groups: vec![2000, 3000],
             ..Default::default()
         };
-        let found = resolve_user(&requested, "root", &hostile()).expect("resolved");
+        let found = resolve_user(&requested, &image("root"), &hostile()).expect("resolved");
         assert_eq!((found.uid, found.gid), (1000, 2000));
         assert_eq!(found.groups, [2000, 3000]);
         let by_name = |name: &str| LinuxContainerSecurityContext {
@@ -339,21 +380,22 @@ mod tests {
             ("1000:+5", None),
         ] {
             let ids = |user: ResolvedUser| (user.uid, user.gid);
-            let image = resolve_user(&LinuxContainerSecurityContext::default(), text, &hostile());
-            assert_eq!(image.ok().map(ids), expected, "image {text:?}");
+            let own = LinuxContainerSecurityContext::default();
+            let own = resolve_user(&own, &image(text), &hostile());
+            assert_eq!(own.ok().map(ids), expected, "image {text:?}");
             if !text.contains(':') {
-                let request = resolve_user(&by_name(text), "", &hostile());
+                let request = resolve_user(&by_name(text), &image(""), &hostile());
                 assert_eq!(request.ok().map(ids), expected, "request {text:?}");
             }
         }
         // A group belongs to the image's `USER` alone.
-        resolve_user(&by_name("1000:0"), "", &hostile()).expect_err("no user");
+        resolve_user(&by_name("1000:0"), &image(""), &hostile()).expect_err("no user");
         for value in [-1, 4_294_967_295, 4_294_967_296] {
             let context = LinuxContainerSecurityContext {
                 supplemental_groups: vec![value],
                 ..Default::default()
             };
-            resolve_user(&context, "", &hostile()).expect_err("no group");
+            resolve_user(&context, &image(""), &hostile()).expect_err("no group");
         }
     }
 

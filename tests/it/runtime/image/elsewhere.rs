@@ -1,6 +1,7 @@
 //! Images that other runtimes run although something in them is unusual or wrong.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use criscope_image::{Digest, Error};
@@ -16,23 +17,6 @@ use super::registry::{Registry, status};
 /// An image of one file.
 fn some(text: &str) -> Image {
     gzipped(&[layer().file("f", text.as_bytes()).end()])
-}
-
-/// Changes the manifest of an image.
-fn with_manifest(mut image: Image, change: impl FnOnce(&mut Value)) -> Image {
-    let mut manifest = serde_json::from_slice(&image.manifest).expect("JSON");
-    change(&mut manifest);
-    image.manifest = manifest.to_string().into_bytes();
-    image
-}
-
-/// Changes the configuration of an image, and the manifest with it.
-fn with_config(mut image: Image, change: impl FnOnce(&mut Value)) -> Image {
-    let mut config = serde_json::from_slice(&image.config).expect("JSON");
-    change(&mut config);
-    image.config = config.to_string().into_bytes();
-    let of_config = descriptor("application/vnd.oci.image.config.v1+json", &image.config);
-    with_manifest(image, |manifest| manifest["config"] = of_config)
 }
 
 fn read(store: &Store, name: &str, path: &str) -> String {
@@ -108,7 +92,7 @@ async fn a_layer_may_occur_twice() {
 async fn a_configuration_of_no_particular_type_is_judged_by_its_content() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     for kind in ["application/octet-stream", "application/json"] {
-        let built = with_manifest(some(kind), |manifest| {
+        let built = some(kind).with_manifest(|manifest| {
             manifest["config"]["mediaType"] = kind.into();
         });
         let name = registry.push("old", &kind.replace('/', "-"), &built);
@@ -153,7 +137,7 @@ async fn an_image_with_the_wrong_platform_is_pulled_if_it_was_asked_for() {
         ("empty", json!({"architecture": "", "os": ""})),
         ("null", json!({"architecture": null, "os": null})),
     ] {
-        let built = with_config(some(tag), |config| {
+        let built = some(tag).with_config(|config| {
             for (key, value) in change.as_object().expect("fields") {
                 config[key] = value.clone();
             }
@@ -168,7 +152,7 @@ async fn an_image_with_the_wrong_platform_is_pulled_if_it_was_asked_for() {
 async fn entries_of_an_index_without_a_platform_are_tried_in_their_order() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let other = image_for("s390x", &[]);
-    let silent = with_config(some("silent"), |config| config["architecture"] = "".into());
+    let silent = some("silent").with_config(|config| config["architecture"] = "".into());
     let (ours, more) = (some("ours"), some("more"));
     for (tag, image) in [("1", &other), ("2", &silent), ("3", &ours), ("4", &more)] {
         registry.push("a", tag, image);
@@ -204,12 +188,12 @@ async fn entries_of_an_index_without_a_platform_are_tried_in_their_order() {
 #[tokio::test]
 async fn null_is_nothing_wherever_it_is_sent() {
     let (store, registry) = (Store::new().await, Registry::start().await);
-    let built = with_config(some("null"), |config| {
+    let built = some("null").with_config(|config| {
         config["history"] = Value::Null;
         config["config"] = json!({"Cmd": ["sh"], "Env": null, "Labels": null, "User": null, "Volumes": null,
             "ExposedPorts": null, "Entrypoint": null, "OnBuild": null, "Healthcheck": null});
     });
-    let built = with_manifest(built, |manifest| {
+    let built = built.with_manifest(|manifest| {
         manifest["annotations"] = Value::Null;
         manifest["mediaType"] = Value::Null;
         manifest["config"]["annotations"] = Value::Null;
@@ -282,7 +266,7 @@ async fn a_layer_that_the_registry_does_not_have_comes_from_its_addresses() {
     elsewhere.put("files/evil", "", &evil);
     let at = |path: &str| format!("http://user:secret@{}/v2/files/{path}", elsewhere.address);
     let push = |tag: &str, urls: &[String]| {
-        let built = with_manifest(content.clone(), |manifest| {
+        let built = content.clone().with_manifest(|manifest| {
             manifest["layers"][0]["urls"] = json!(urls);
         });
         let without = Image {
@@ -325,19 +309,47 @@ async fn a_layer_that_the_registry_does_not_have_comes_from_its_addresses() {
     assert!(elsewhere.asked("files").is_empty());
 }
 
+/// Names of members and targets of hard links: `..` of a name that begins at the root stays there. A name that climbs above the root
+/// from below it is refused, as in Docker and Podman.
 #[tokio::test]
 async fn names_with_dots_are_resolved_below_the_root() {
     let store = Store::new().await;
+    let base = layer()
+        .file("hidden", b"hidden")
+        .dir("opaque/", 0o755)
+        .file("opaque/hidden", b"hidden")
+        .file("sub/hidden", b"hidden")
+        .end();
+    let long = format!("./../long/{}", "n".repeat(120));
     let built = layer()
         .file("./../ext/a.jar", b"jar")
         .file("opt/x/../y", b"y")
         .file("/abs/z", b"z")
+        .file("/../../../above", b"above")
+        .file("./opt/../../../twice", b"twice")
         .link("opt/link", "/elsewhere")
         .file("opt/link/../near", b"near")
         .hard_link("./again", "./../ext/a.jar")
+        .hard_link("./../third", "/../ext/../ext/a.jar")
+        .link("./../outward", "../../../ext/a.jar")
+        .pax(&[("path", b"./../pax/x")])
+        .file("short", b"pax")
+        .pax(&[("linkpath", b"./../pax/x")])
+        .hard_link("of-pax", "none")
+        .entry(
+            "././@LongLink",
+            tar::EntryType::GNULongName,
+            format!("{long}\0").as_bytes(),
+            |_| {},
+        )
+        .file("cut", b"long")
+        .file("./../.wh.hidden", b"")
+        .file("./../opaque/.wh..wh..opq", b"")
+        .file("/sub/../sub/.wh.hidden", b"")
         .dir("opt/..", 0o751)
         .end();
-    let archive = docker_archive("dots:1", &super::make::image(&[(built.clone(), built)]));
+    let layers = [(base.clone(), base), (built.clone(), built)];
+    let archive = docker_archive("dots:1", &super::make::image(&layers));
     let path = store.dir.path().join("archive");
     fs::write(&path, archive).expect("write");
     store.images.import(&path).await.expect("import");
@@ -345,9 +357,50 @@ async fn names_with_dots_are_resolved_below_the_root() {
         ("ext/a.jar", "jar"),
         ("opt/y", "y"),
         ("abs/z", "z"),
+        ("above", "above"),
+        ("twice", "twice"),
         ("opt/near", "near"),
         ("again", "jar"),
+        ("third", "jar"),
+        ("pax/x", "pax"),
+        ("of-pax", "pax"),
+        (&long[5..], "long"),
     ] {
-        assert_eq!(read(&store, "dots:1", path), content);
+        assert_eq!(read(&store, "dots:1", path), content, "{path}");
+    }
+    let found = store.images.layers("dots:1").expect("layers");
+    let root = &found.paths()[1];
+    let target = fs::read_link(root.join("outward")).expect("a link");
+    assert_eq!(target, Path::new("../../../ext/a.jar"), "as it is written");
+    let mode = root.metadata().expect("the root").permissions().mode();
+    assert_eq!(mode & 0o7777, 0o751);
+    let rootfs = Rootfs::new(&store.dir.path().join("c"));
+    let request = MountRequest {
+        layers: found.paths().to_vec(),
+        ..MountRequest::default()
+    };
+    let mounted = rootfs.mount(&request).expect("mounted");
+    for hidden in ["hidden", "opaque/hidden", "sub/hidden"] {
+        let error = fs::symlink_metadata(mounted.join(hidden)).expect_err(hidden);
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{hidden}");
+    }
+    drop(mounted);
+    rootfs.remove().expect("removed");
+    let wrong = [
+        layer().file("../x", b"x"),
+        layer().file("a/../../x", b"x"),
+        layer().link("../x", "target"),
+        layer().dir("../x", 0o755),
+        layer().file("../.wh.x", b""),
+        layer().file("a/../../.wh..wh..opq", b""),
+        layer().pax(&[("path", b"../x")]).file("x", b"x"),
+        layer().file("f", b"x").hard_link("x", "../f"),
+    ];
+    for (number, built) in wrong.into_iter().enumerate() {
+        let built = built.end();
+        let image = super::make::image(&[(built.clone(), built)]);
+        fs::write(&path, docker_archive("climbs:1", &image)).expect("write");
+        let error = store.images.import(&path).await.expect_err("it climbs out");
+        assert!(error.to_string().contains(".."), "{number}: {error}");
     }
 }

@@ -3,12 +3,13 @@
 
 mod names;
 mod node;
+mod remarks;
 
 use std::fs;
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use criscope::lifecycle::view::{Pulls, State};
+use criscope::lifecycle::view::{EpisodeState, ImagePullList};
 use opentelemetry_proto::tonic::trace::v1::Span;
 
 use self::node::{Node, image};
@@ -103,7 +104,7 @@ async fn a_start_is_traced_step_by_step() {
     let looking = async {
         let progress = until("the pull on its page", || async {
             let (_, text) = node.proxy.get("/debug/images/pulls?format=json").await;
-            let pulls: Pulls = serde_json::from_str(&text).ok()?;
+            let pulls: ImagePullList = serde_json::from_str(&text).ok()?;
             let progress = pulls.in_flight.first()?.progress.clone()?;
             let fetching = progress
                 .layers
@@ -128,7 +129,9 @@ async fn a_start_is_traced_step_by_step() {
     node.start_container(&client, &sandbox, &name).await;
 
     let story = node
-        .story("the start", |story| story.episodes[0].state == State::Ok)
+        .story("the start", |story| {
+            story.episodes[0].state == EpisodeState::Ok
+        })
         .await;
     let calls = &story.episodes[0].calls;
     let detail = |method: &str, what: &str| {

@@ -82,7 +82,7 @@ impl Node {
         .await
     }
 
-    fn pod(&self) -> v1::PodSandboxConfig {
+    pub(super) fn pod(&self) -> v1::PodSandboxConfig {
         v1::PodSandboxConfig {
             metadata: Some(v1::PodSandboxMetadata {
                 name: POD.to_owned(),

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
 use std::path::Path;
 
 use criscope::runtime::code::GrpcCode as _;
-use criscope::runtime::oci::spec::UserDatabase;
+use criscope::runtime::oci::spec::{ImageConfig, UserDatabase};
 use criscope_linux::rootfs::{Error, open_in_root, prepare_volumes};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, mknodat, setxattr};
 
@@ -52,7 +52,11 @@ fn files_are_read_inside_the_root_whatever_links_point_to() {
     // A missing group file is fine.
     let tables = UserDatabase::of_rootfs(&root).expect("read");
     let context = criscope::cri::v1::LinuxContainerSecurityContext::default();
-    let user = criscope::runtime::oci::spec::resolve_user(&context, "web", &tables);
+    let image = ImageConfig {
+        user: "web".to_owned(),
+        ..ImageConfig::default()
+    };
+    let user = criscope::runtime::oci::spec::resolve_user(&context, &image, &tables);
     let user = user.expect("found through the link");
     assert_eq!((user.uid, user.gid), (33, 34));
     rootfs.remove().expect("removed");

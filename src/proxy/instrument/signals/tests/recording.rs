@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::call::{Call, Outcome};
 use crate::lifecycle::CallSink;
-use crate::lifecycle::recorder::Recorder;
+use crate::lifecycle::recorder::FlightRecorder;
 use crate::proxy::instrument::CallObserver;
 
 /// Records calls; has no runtime to observe.
@@ -23,10 +23,10 @@ impl CallObserver for Recording {
     fn overdue(&self, _: &Call) {}
 }
 
-pub(super) fn recording(recorder: Arc<Recorder>) -> Arc<dyn CallObserver> {
+pub(super) fn recording(recorder: Arc<FlightRecorder>) -> Arc<dyn CallObserver> {
     Arc::new(Recording(CallSink::new(recorder, Arc::default()).0))
 }
 
 pub(super) fn observer() -> Arc<dyn CallObserver> {
-    recording(Arc::new(Recorder::new(16, 16)))
+    recording(Arc::new(FlightRecorder::new(16, 16)))
 }

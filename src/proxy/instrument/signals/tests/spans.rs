@@ -10,17 +10,17 @@ use super::recording::recording;
 use super::*;
 use crate::call::episode::Ids;
 use crate::call::steps::{RuntimeStep, RuntimeSteps, StepOutcome};
-use crate::lifecycle::recorder::Recorder;
+use crate::lifecycle::recorder::FlightRecorder;
 use crate::telemetry::otlp::testing::{Behaviour, Exported, sink};
 use crate::telemetry::sampling::testing::sampling;
 use crate::telemetry::settings::MethodSampling;
 use crate::testing::PATIENCE;
 
 /// Runs calls through signals with a sink and returns what was exported.
-async fn exported(run: impl FnOnce(&Signals)) -> Vec<SpanData> {
+async fn exported(run: impl FnOnce(&CallSignals)) -> Vec<SpanData> {
     let taken = Exported::default();
     let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, PATIENCE);
-    let signals = Signals::new(
+    let signals = CallSignals::new(
         &registry(),
         &(&config()).into(),
         Some(sink.clone()),
@@ -270,12 +270,12 @@ async fn log_line_spans_and_record_name_the_same_trace() {
     headers.insert("traceparent", parent.parse().expect("value"));
     headers.insert("tracestate", "a=1".parse().expect("value"));
     let episode = Ids::start("5f3c", 1);
-    let recorder = Arc::new(Recorder::new(16, 16));
+    let recorder = Arc::new(FlightRecorder::new(16, 16));
     let taken = Exported::default();
     let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, PATIENCE);
     let observer = recording(Arc::clone(&recorder));
     let registry = registry();
-    let signals = Signals::new(&registry, &(&config()).into(), Some(sink.clone()), observer)
+    let signals = CallSignals::new(&registry, &(&config()).into(), Some(sink.clone()), observer)
         .expect("signals");
     let lines = logged("info", LogFormat::Json, |_| {
         let mut call = full(Method::RunPodSandbox);

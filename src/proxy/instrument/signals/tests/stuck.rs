@@ -2,8 +2,8 @@
 
 use super::*;
 
-pub(super) fn report(percent: u32) -> Stuck {
-    Stuck {
+pub(super) fn report(percent: u32) -> StuckCallReport {
+    StuckCallReport {
         percent,
         is_first: percent == 50,
         activity: Some("cni plugin calico (iptables)".into()),

@@ -1,7 +1,7 @@
 //! Hooks that the administrator of the node adds to containers, by files in directories (oci-hooks(5), as of CRI-O's `hooks_dir`).
 //!
 //! A hook may be what confines a container, or gives it a device. So a container for which it is not known whether it has a hook is
-//! refused: where CRI-O leaves out a file that it cannot read, this refuses every container until the file is mended or removed.
+//! refused: where CRI-O leaves out a file that it cannot read, this refuses every container until the file is fixed or removed.
 
 mod file;
 
