@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 use super::ServeError;
 use super::build::ProcessParts;
 use crate::call::Call;
-use crate::config::Streaming;
+use crate::config::StreamingSettings;
 use crate::cri::subject::Subject;
 use crate::lifecycle::{AggregatorEvent, sessions};
 use crate::proxy::pod_index::PodIndex;
 use crate::proxy::sessions::{SessionProxy, SessionProxyMetrics};
-use crate::streaming::{self, AuditLog, SessionMetrics, SessionSpans};
+use crate::streaming::{self, SessionAuditLog, SessionMetrics, SessionSpans};
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 use crate::telemetry::otlp::SpanSink;
@@ -36,13 +36,13 @@ pub(super) async fn wait_for_sessions(serving: impl IntoIterator<Item = JoinHand
 /// The observers of all sessions.
 pub(super) fn observers(
     built: &ProcessParts,
-    settings: &Streaming,
+    settings: &StreamingSettings,
     drops: &Arc<Drops>,
     sink: Option<SpanSink>,
 ) -> Result<Vec<Arc<dyn Observer>>, RegistryError> {
     let mut all: Vec<Arc<dyn Observer>> = vec![
         Arc::new(SessionMetrics::register(&built.registry)?),
-        Arc::new(AuditLog {
+        Arc::new(SessionAuditLog {
             commands: settings.audit_commands,
         }),
         Arc::new(SessionStoryObserver {
@@ -153,7 +153,7 @@ impl SessionThread {
     /// only logged: sessions then go to the upstream directly.
     pub(super) fn start(
         built: &ProcessParts,
-        settings: &Streaming,
+        settings: &StreamingSettings,
         observers: Vec<Arc<dyn Observer>>,
         stop: CancellationToken,
     ) -> Result<Option<Self>, ServeError> {

@@ -1,7 +1,7 @@
 //! Sessions as metrics.
 
 use crate::telemetry::family::{Counters, Gauges, Histograms};
-use crate::telemetry::metric::{Kind as MetricKind, Label, Metric, Unit, fixed, metrics};
+use crate::telemetry::metric::{Label, Metric, MetricKind, Unit, fixed, metrics};
 use crate::telemetry::registry::{Registry, RegistryError};
 use cri_streaming::{
     Direction, Observer, SessionBegin, SessionEnd, SessionKind, TokenOutcome, Transport,
@@ -9,9 +9,9 @@ use cri_streaming::{
 
 /// The kind of a session, in the order of `SessionKind`.
 const STREAM_KIND: Label = fixed("kind", &["exec", "attach", "portforward"]);
-/// Transport of the session.
+/// The transport of a session.
 const STREAM_TRANSPORT: Label = fixed("transport", &["spdy", "websocket", "tls"]);
-/// Outcome of the session.
+/// The outcome of a session.
 const STREAM_OUTCOME: Label = fixed(
     "outcome",
     &[
@@ -57,7 +57,7 @@ impl SessionMetrics {
     /// Registers the metrics.
     ///
     /// # Errors
-    /// If they are registered already.
+    /// If a metric is registered already.
     pub fn register(registry: &Registry) -> Result<Self, RegistryError> {
         let metrics = Self {
             open: registry.gauges(&STREAM_SESSIONS)?,

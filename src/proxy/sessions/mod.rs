@@ -53,8 +53,10 @@ use self::tls::{SessionTlsPort, SessionTlsPorts};
 use self::url::UpstreamTarget;
 use self::url_rewrite::UrlRewriteService;
 use crate::grpc::CriService;
-use crate::streaming::BindError;
-use crate::streaming::listener::{ACCEPT_PAUSE, MORE_CONNECTIONS, STOP_TIMEOUT, SWEEP};
+use crate::streaming::StreamingBindError;
+use crate::streaming::listener::{
+    ACCEPT_PAUSE, MAX_PENDING_CONNECTIONS, STOP_TIMEOUT, TOKEN_SWEEP_INTERVAL,
+};
 use crate::uds::limit::{ConnectionLimit, EvictionPolicy};
 use cri_streaming::SessionInfo;
 use cri_streaming::{NoToken, Tokens};
@@ -213,10 +215,12 @@ impl SessionProxyListener {
         let shared = self.shared;
         let closing = ProxyClosingGuard(Arc::clone(&shared));
         // Sessions keep their slots; a client that has not presented a token is evicted for a new connection.
-        let limit =
-            ConnectionLimit::new(shared.max_sessions + MORE_CONNECTIONS, EvictionPolicy::Idle);
+        let limit = ConnectionLimit::new(
+            shared.max_sessions + MAX_PENDING_CONNECTIONS,
+            EvictionPolicy::Idle,
+        );
         let tasks = TaskTracker::new();
-        let mut sweep = tokio::time::interval(SWEEP);
+        let mut sweep = tokio::time::interval(TOKEN_SWEEP_INTERVAL);
         loop {
             let accept = async {
                 let (tcp, _) = self.tcp.accept().await?;

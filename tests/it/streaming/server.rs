@@ -9,7 +9,7 @@ use cri_streaming::{
     Direction, Observer, Outcome, SessionBegin, SessionEnd, SessionKind, TokenOutcome,
     TrafficCounters, Transport,
 };
-use criscope::config::Streaming;
+use criscope::config::StreamingSettings;
 use criscope::cri::v1;
 use criscope::streaming::Server;
 use tokio::task::JoinHandle;
@@ -81,8 +81,8 @@ impl Observer for Watch {
 }
 
 /// The defaults, on an ephemeral port.
-pub(super) fn settings() -> Streaming {
-    Streaming {
+pub(super) fn settings() -> StreamingSettings {
+    StreamingSettings {
         listen: "127.0.0.1:0".parse().expect("an address"),
         base_url: None,
         tls_cert: None,
@@ -108,7 +108,7 @@ impl Fixture {
         Self::with(settings()).await
     }
 
-    pub(super) async fn with(settings: Streaming) -> Self {
+    pub(super) async fn with(settings: StreamingSettings) -> Self {
         let (watch, fake) = (Arc::new(Watch::default()), Fake::default());
         let seen = Arc::clone(&fake.0);
         let observers: Vec<Arc<dyn Observer>> = vec![watch.clone()];
