@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cri_streaming::Observer;
+use cri_streaming::SessionObserver;
 use tokio::runtime::Builder;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
@@ -171,11 +171,11 @@ impl BuiltinRuntime {
     pub(super) fn stream(
         &self,
         settings: &StreamingSettings,
-        observers: Vec<Arc<dyn Observer>>,
+        observers: Vec<Arc<dyn SessionObserver>>,
         certificates: &CertificateMetrics,
         stop: CancellationToken,
     ) -> Result<JoinHandle<()>, ServeError> {
-        let bound = Server::bind(settings, Sessions::of(&self.runtime), observers);
+        let bound = StreamingServer::bind(settings, Sessions::of(&self.runtime), observers);
         let (server, listener) = self.threads.block_on(bound)?;
         self.runtime.serve_streams(server);
         if let Some(pair) = listener.certificate() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use cri_streaming::{Observer, SessionBegin, SessionEnd, SessionKind};
+use cri_streaming::{SessionBegin, SessionEnd, SessionKind, SessionObserver};
 use futures_util::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::Sender;
@@ -39,8 +39,8 @@ pub(super) fn observers(
     settings: &StreamingSettings,
     drops: &Arc<Drops>,
     sink: Option<SpanSink>,
-) -> Result<Vec<Arc<dyn Observer>>, RegistryError> {
-    let mut all: Vec<Arc<dyn Observer>> = vec![
+) -> Result<Vec<Arc<dyn SessionObserver>>, RegistryError> {
+    let mut all: Vec<Arc<dyn SessionObserver>> = vec![
         Arc::new(SessionMetrics::register(&built.registry)?),
         Arc::new(SessionAuditLog {
             commands: settings.audit_commands,
@@ -64,7 +64,7 @@ struct SessionStoryObserver {
     drops: Arc<Drops>,
 }
 
-impl Observer for SessionStoryObserver {
+impl SessionObserver for SessionStoryObserver {
     fn began(&self, begin: &SessionBegin<'_>) {
         let subject = self.subject(begin.kind, begin.id, streaming::call(begin.extensions));
         let counters = Arc::clone(begin.carried);
@@ -154,7 +154,7 @@ impl SessionThread {
     pub(super) fn start(
         built: &ProcessParts,
         settings: &StreamingSettings,
-        observers: Vec<Arc<dyn Observer>>,
+        observers: Vec<Arc<dyn SessionObserver>>,
         stop: CancellationToken,
     ) -> Result<Option<Self>, ServeError> {
         let wanted = built.backends.iter().any(|backend| !backend.is_local());

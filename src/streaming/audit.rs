@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cri_streaming::{Observer, SessionEnd, SessionKind};
+use cri_streaming::{SessionEnd, SessionKind, SessionObserver};
 
 /// Writes the line. Commands are reduced to the name of their program and the number of arguments, since arguments may
 /// contain secrets.
@@ -12,7 +12,7 @@ pub struct SessionAuditLog {
     pub commands: bool,
 }
 
-impl Observer for SessionAuditLog {
+impl SessionObserver for SessionAuditLog {
     fn ended(&self, end: &SessionEnd<'_>) {
         let program = end.program();
         let call = super::call(end.extensions);
@@ -62,7 +62,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use cri_streaming::{Outcome, Transport};
+    use cri_streaming::{SessionOutcome, Transport};
 
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
@@ -98,7 +98,7 @@ mod tests {
                 duration: Duration::from_millis(1500),
                 bytes_in: 1,
                 bytes_out: 2,
-                outcome: Outcome::Done,
+                outcome: SessionOutcome::Done,
                 exit_code: Some(3),
                 connections: 0,
                 command: &command,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cri_streaming::{HEAD_TIMEOUT, HttpServer, Server, socket};
+use cri_streaming::{HEAD_TIMEOUT, HttpServer, SessionServer, socket};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -29,7 +29,7 @@ pub struct StreamingListener {
     pub(super) tcp: TcpListener,
     pub(super) address: SocketAddr,
     pub(super) tls: Option<(TlsAcceptor, Arc<TlsCertificate>)>,
-    pub(super) server: Server,
+    pub(super) server: SessionServer,
     pub(super) max_sessions: usize,
 }
 

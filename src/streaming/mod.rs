@@ -18,7 +18,7 @@ pub use self::audit::SessionAuditLog;
 pub use self::error::StreamingBindError;
 pub use self::listener::StreamingListener;
 pub use self::metrics::SessionMetrics;
-pub use self::server::Server;
+pub use self::server::StreamingServer;
 pub use self::trace::SessionSpans;
 use crate::call::Call;
 

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use cri_streaming::{
-    Attach, Exec, InvalidRequest, Observer, Observers, ServerConfig, SessionRequest, StreamOptions,
-    StreamingRuntime, UrlError,
+    AttachRequest, ExecRequest, InvalidRequest, ServerConfig, SessionObserver, SessionObservers,
+    SessionRequest, StreamOptions, StreamingRuntime, UrlError,
 };
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -20,9 +20,9 @@ use crate::tls::TlsCertificate;
 
 /// Issues URLs for sessions. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Server(cri_streaming::Server);
+pub struct StreamingServer(cri_streaming::SessionServer);
 
-impl Server {
+impl StreamingServer {
     /// Listens. Nothing is served until [`StreamingListener::serve`].
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl Server {
     pub async fn bind(
         settings: &StreamingSettings,
         target: Arc<dyn StreamingRuntime>,
-        observers: Vec<Arc<dyn Observer>>,
+        observers: Vec<Arc<dyn SessionObserver>>,
     ) -> Result<(Self, StreamingListener), StreamingBindError> {
         let tls = match settings.tls() {
             Some(files) => Some(read_tls(files).await?),
@@ -52,7 +52,8 @@ impl Server {
             creation_timeout: settings.creation_timeout,
             max_sessions: settings.max_sessions,
         };
-        let server = cri_streaming::Server::new(config, target, Observers(observers.into()));
+        let server =
+            cri_streaming::SessionServer::new(config, target, SessionObservers(observers.into()));
         let listener = StreamingListener {
             tcp,
             address,
@@ -78,7 +79,7 @@ impl Server {
             stderr: request.stderr,
             tty: request.tty,
         };
-        let exec = Exec {
+        let exec = ExecRequest {
             container: request.container_id,
             argv: request.cmd,
             tty: request.tty,
@@ -101,7 +102,7 @@ impl Server {
             stderr: request.stderr,
             tty: request.tty,
         };
-        let attach = Attach {
+        let attach = AttachRequest {
             container: request.container_id,
             tty: request.tty,
         };

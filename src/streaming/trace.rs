@@ -8,7 +8,7 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEve
 use opentelemetry_semantic_conventions::attribute as key;
 
 use crate::telemetry::otlp::{self, SpanSink};
-use cri_streaming::{Observer, Outcome, SessionEnd, SessionKind};
+use cri_streaming::{SessionEnd, SessionKind, SessionObserver, SessionOutcome};
 
 /// Exports a span at the end of each session.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl SessionSpans {
     }
 }
 
-impl Observer for SessionSpans {
+impl SessionObserver for SessionSpans {
     fn ended(&self, end: &SessionEnd<'_>) {
         let Some(call) = super::call(end.extensions).filter(|call| call.is_kept()) else {
             return;
@@ -56,7 +56,7 @@ impl Observer for SessionSpans {
             events: SpanEvents::default(),
             links: SpanLinks::default(),
             status: match end.outcome {
-                Outcome::Failed | Outcome::NoStreams | Outcome::Protocol => {
+                SessionOutcome::Failed | SessionOutcome::NoStreams | SessionOutcome::Protocol => {
                     Status::error(end.outcome.name())
                 }
                 _ => Status::Unset,
