@@ -4,18 +4,21 @@
 #![no_main]
 
 use bytes::BytesMut;
-use cri_streaming::websocket::{Decoder, Event, Violation};
+use cri_streaming::websocket::{WebSocketDecoder, WebSocketEvent, WebSocketViolation};
 use libfuzzer_sys::fuzz_target;
 
 /// The content of all messages and control frames.
-fn decode(bytes: &[u8], cut: usize) -> (Vec<u8>, Result<(), Violation>) {
-    let (mut decoder, mut buffer, mut all) = (Decoder::default(), BytesMut::new(), Vec::new());
+fn decode(bytes: &[u8], cut: usize) -> (Vec<u8>, Result<(), WebSocketViolation>) {
+    let (mut decoder, mut buffer, mut all) =
+        (WebSocketDecoder::default(), BytesMut::new(), Vec::new());
     for part in bytes.chunks(cut) {
         buffer.extend_from_slice(part);
         loop {
             match decoder.decode(&mut buffer) {
-                Ok(Some(Event::Data { bytes, .. } | Event::Ping(bytes))) => all.extend(bytes),
-                Ok(Some(Event::Pong | Event::Close)) => all.push(0),
+                Ok(Some(WebSocketEvent::Data { bytes, .. } | WebSocketEvent::Ping(bytes))) => {
+                    all.extend(bytes)
+                }
+                Ok(Some(WebSocketEvent::Pong | WebSocketEvent::Close)) => all.push(0),
                 Ok(None) => break,
                 Err(violation) => return (all, Err(violation)),
             }

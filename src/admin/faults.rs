@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::PageSources;
 use super::serve::UnixSocketPeer;
 use crate::proxy::faults::{FaultRule, FaultView};
-use crate::telemetry::logging::AUDIT;
+use crate::telemetry::logging::AUDIT_TARGET;
 
 const FAULTS_DISABLED: &str =
     "faults are not enabled: set faults.enabled = true and restart criscope\n";
@@ -52,7 +52,7 @@ pub(super) async fn add(
         Ok(fault) => {
             // Written at any level.
             tracing::info!(
-                target: AUDIT,
+                target: AUDIT_TARGET,
                 event = "fault.added",
                 fault = fault.number,
                 rpc.method = fault.rule.method.full_name(),

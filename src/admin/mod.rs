@@ -93,7 +93,7 @@ use crate::proxy::faults::ActiveFaults;
 use crate::proxy::instrument::InFlightCalls;
 use crate::proxy::router::settings::RoutingSettings;
 use crate::settings::EffectiveSettings;
-use crate::telemetry::logging::{AUDIT, LogHandle};
+use crate::telemetry::logging::{AUDIT_TARGET, LogHandle};
 use crate::telemetry::registry::Registry;
 use crate::watchdog::Heartbeat;
 
@@ -319,7 +319,7 @@ async fn set_log_level(
         Ok(()) => {
             // Written at any level.
             tracing::info!(
-                target: AUDIT,
+                target: AUDIT_TARGET,
                 event = "log.level",
                 after = level,
                 before,

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::PageSources;
 use super::serve::UnixSocketPeer;
 use crate::lifecycle::capture::requests::{RecordedBatch, RecordingError, RecordingRequest};
-use crate::telemetry::logging::AUDIT;
+use crate::telemetry::logging::AUDIT_TARGET;
 
 /// POST: begins a recording.
 pub(super) async fn begin(
@@ -34,7 +34,7 @@ pub(super) async fn begin(
     }
     // Written at any level.
     tracing::info!(
-        target: AUDIT,
+        target: AUDIT_TARGET,
         event = "requests.recorded",
         lasts_ms = wish.for_ms,
         uid = caller.uid,

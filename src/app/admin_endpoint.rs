@@ -11,7 +11,7 @@ use crate::admin;
 use crate::config::Config;
 use crate::proxy::listener::BoundSocket;
 use crate::telemetry::logging::LogHandle;
-use crate::tls::Certificates;
+use crate::tls::CertificateMetrics;
 
 /// The sockets of the admin endpoint; each is `None` if it is off.
 pub(super) struct AdminSockets {
@@ -43,7 +43,7 @@ impl AdminSockets {
         built: &ProcessParts,
         config: &Config,
         log: &LogHandle,
-        certificates: Certificates,
+        certificates: CertificateMetrics,
         side: &Runtime,
         stop: &CancellationToken,
     ) -> impl Sized + use<> {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cri_streaming::Observer;
+use cri_streaming::SessionObserver;
 use tokio::runtime::Builder;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin;
 use crate::call::times::unix_micros;
-use crate::config::{self, Streaming};
+use crate::config::{self, StreamingSettings};
 use crate::grpc::CriService;
 use crate::lifecycle::view::{LayerProgress, PullProgressView};
 use crate::reload::Reconfigure;
@@ -30,9 +30,9 @@ use crate::runtime::paths::Paths;
 use crate::runtime::sections::{IpPreference, Loopback, ProgramError};
 use crate::runtime::streams::Sessions;
 use crate::runtime::{self, NriSettings, Runtime, Settings, grpc};
-use crate::streaming::Server;
+use crate::streaming::StreamingServer;
 use crate::telemetry::registry::{Registry, RegistryError};
-use crate::tls::{Certificates, Clients};
+use crate::tls::{CertificateMetrics, ClientCertificates};
 use criscope_image::{
     Decryption, EndedPull, ImageStoreConfig, LayerPhase, Limits, Platform, PolicyFiles, PullView,
     Timeouts, UnusableFile, VerifierPlugins,
@@ -158,10 +158,10 @@ impl BuiltinRuntime {
     /// Measures the certificates that pulls show to registries, until `stop`.
     pub(super) fn watch_registry_certificates(
         &self,
-        certificates: &Certificates,
+        certificates: &CertificateMetrics,
         stop: CancellationToken,
     ) {
-        let clients = Arc::new(Clients::new("registry"));
+        let clients = Arc::new(ClientCertificates::new("registry"));
         certificates.measure_clients(Arc::clone(&clients));
         let watching = registry_certificates::watch(clients, Arc::clone(&self.runtime));
         self.threads.spawn(stop.run_until_cancelled_owned(watching));
@@ -170,12 +170,12 @@ impl BuiltinRuntime {
     /// Serves exec, attach and port-forward until `stop`; then until the sessions have ended.
     pub(super) fn stream(
         &self,
-        settings: &Streaming,
-        observers: Vec<Arc<dyn Observer>>,
-        certificates: &Certificates,
+        settings: &StreamingSettings,
+        observers: Vec<Arc<dyn SessionObserver>>,
+        certificates: &CertificateMetrics,
         stop: CancellationToken,
     ) -> Result<JoinHandle<()>, ServeError> {
-        let bound = Server::bind(settings, Sessions::of(&self.runtime), observers);
+        let bound = StreamingServer::bind(settings, Sessions::of(&self.runtime), observers);
         let (server, listener) = self.threads.block_on(bound)?;
         self.runtime.serve_streams(server);
         if let Some(pair) = listener.certificate() {

@@ -55,9 +55,9 @@ use crate::reload::{ConfigReloader, RuntimeReload};
 use crate::streaming;
 use crate::telemetry::Drops;
 use crate::telemetry::logging::{self, LogError, LogGuard, LogHandle};
-use crate::telemetry::otlp::{self, Otlp};
+use crate::telemetry::otlp::{self, OtlpExports};
 use crate::telemetry::registry::RegistryError;
-use crate::tls::{Certificates, Pair};
+use crate::tls::{CertificateMetrics, TlsCertificate};
 use crate::watchdog;
 
 /// Permission bits of the admin socket and of the one that stands in for containerd's.
@@ -95,7 +95,7 @@ pub enum ServeError {
     Receiver(#[from] otlp_receiver::BindError),
     /// The streaming server could not be started.
     #[error("streaming: {0}")]
-    Streaming(#[from] streaming::BindError),
+    Streaming(#[from] streaming::StreamingBindError),
     /// Routing or a backend refer to unknown names: a bug in the checks of the configuration.
     #[error("{0}")]
     Backends(String),
@@ -160,7 +160,7 @@ impl ProcessThreads {
 
 /// The exporter, if it could be started, and the log.
 struct TelemetryOutputs {
-    otlp: Option<Otlp>,
+    otlp: Option<OtlpExports>,
     log: LogHandle,
     /// Writes the last lines when it is dropped.
     log_guard: LogGuard,
@@ -174,16 +174,16 @@ impl TelemetryOutputs {
     ) -> Result<Self, ServeError> {
         let otlp = {
             let _inside = side.enter();
-            Otlp::start(&config.otlp, Arc::clone(drops))
+            OtlpExports::start(&config.otlp, Arc::clone(drops))
         };
         // Failed export of traces must not stop the proxy.
         let (otlp, no_export) = match otlp {
             Ok(otlp) => (Some(otlp), None),
             Err(error) => (None, Some(error)),
         };
-        let exports = logging::Exports {
-            tracer: otlp.as_ref().and_then(Otlp::tracer),
-            records: otlp.as_ref().and_then(Otlp::records),
+        let exports = logging::LogExports {
+            tracer: otlp.as_ref().and_then(OtlpExports::tracer),
+            records: otlp.as_ref().and_then(OtlpExports::records),
         };
         let (log, log_guard) = logging::install(&config.log, exports, drops)?;
         if let Some(error) = no_export {
@@ -244,7 +244,7 @@ pub fn serve(loaded: LoadedConfig) -> Result<(), ServeError> {
         .map(|runtime| BuiltinRuntime::start(runtime, config.server.max_message_bytes))
         .transpose()?;
 
-    let sink = otlp.as_ref().and_then(Otlp::sink);
+    let sink = otlp.as_ref().and_then(OtlpExports::sink);
     let mut parts = build(
         &config,
         sink.clone(),
@@ -263,9 +263,9 @@ pub fn serve(loaded: LoadedConfig) -> Result<(), ServeError> {
     }
     let stop = CancellationToken::new();
     let observers = sessions::observers(&parts, &config.streaming, &drops, sink)?;
-    let certificates = Certificates::register(&parts.registry)?;
+    let certificates = CertificateMetrics::register(&parts.registry)?;
     if let Some((cert, key)) = otlp::client_certificate(&config.telemetry.otlp) {
-        let pair = Arc::new(Pair::for_client("otlp", &cert, &key));
+        let pair = Arc::new(TlsCertificate::for_client("otlp", &cert, &key));
         certificates.measure(Arc::clone(&pair));
         side.spawn(pair.watch(stop.clone()));
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use cri_streaming::{Observer, SessionBegin, SessionEnd, SessionKind};
+use cri_streaming::{SessionBegin, SessionEnd, SessionKind, SessionObserver};
 use futures_util::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::Sender;
@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 use super::ServeError;
 use super::build::ProcessParts;
 use crate::call::Call;
-use crate::config::Streaming;
+use crate::config::StreamingSettings;
 use crate::cri::subject::Subject;
 use crate::lifecycle::{AggregatorEvent, sessions};
 use crate::proxy::pod_index::PodIndex;
 use crate::proxy::sessions::{SessionProxy, SessionProxyMetrics};
-use crate::streaming::{self, AuditLog, SessionMetrics, SessionSpans};
+use crate::streaming::{self, SessionAuditLog, SessionMetrics, SessionSpans};
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 use crate::telemetry::otlp::SpanSink;
@@ -36,13 +36,13 @@ pub(super) async fn wait_for_sessions(serving: impl IntoIterator<Item = JoinHand
 /// The observers of all sessions.
 pub(super) fn observers(
     built: &ProcessParts,
-    settings: &Streaming,
+    settings: &StreamingSettings,
     drops: &Arc<Drops>,
     sink: Option<SpanSink>,
-) -> Result<Vec<Arc<dyn Observer>>, RegistryError> {
-    let mut all: Vec<Arc<dyn Observer>> = vec![
+) -> Result<Vec<Arc<dyn SessionObserver>>, RegistryError> {
+    let mut all: Vec<Arc<dyn SessionObserver>> = vec![
         Arc::new(SessionMetrics::register(&built.registry)?),
-        Arc::new(AuditLog {
+        Arc::new(SessionAuditLog {
             commands: settings.audit_commands,
         }),
         Arc::new(SessionStoryObserver {
@@ -64,7 +64,7 @@ struct SessionStoryObserver {
     drops: Arc<Drops>,
 }
 
-impl Observer for SessionStoryObserver {
+impl SessionObserver for SessionStoryObserver {
     fn began(&self, begin: &SessionBegin<'_>) {
         let subject = self.subject(begin.kind, begin.id, streaming::call(begin.extensions));
         let counters = Arc::clone(begin.carried);
@@ -153,8 +153,8 @@ impl SessionThread {
     /// only logged: sessions then go to the upstream directly.
     pub(super) fn start(
         built: &ProcessParts,
-        settings: &Streaming,
-        observers: Vec<Arc<dyn Observer>>,
+        settings: &StreamingSettings,
+        observers: Vec<Arc<dyn SessionObserver>>,
         stop: CancellationToken,
     ) -> Result<Option<Self>, ServeError> {
         let wanted = built.backends.iter().any(|backend| !backend.is_local());

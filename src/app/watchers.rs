@@ -143,7 +143,7 @@ impl ProcessParts {
             }),
             feed: self.feed.clone(),
             // A wrong one was logged at the start.
-            collector: Collector::from_settings(&config.telemetry.otlp, Signal::Traces)
+            collector: Collector::for_signal(&config.telemetry.otlp, Signal::Traces)
                 .ok()
                 .flatten(),
             drops: Arc::clone(drops),

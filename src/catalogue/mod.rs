@@ -41,7 +41,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::telemetry::metric::{Kind, Unit};
+    use crate::telemetry::metric::{MetricKind, Unit};
 
     #[test]
     fn entries_are_well_formed() {
@@ -50,18 +50,18 @@ mod tests {
             let name = metric.full_name();
             assert!(names.insert(name.clone()), "{name} is declared twice");
             assert_eq!(
-                metric.kind == Kind::Counter,
+                metric.kind == MetricKind::Counter,
                 name.ends_with("_total"),
                 "{name}"
             );
             assert_eq!(
-                metric.kind == Kind::Histogram,
+                metric.kind == MetricKind::Histogram,
                 !metric.buckets.is_empty(),
                 "{name}"
             );
             assert!(metric.buckets.is_sorted(), "{name}");
             assert!(
-                !metric.exemplars || metric.kind == Kind::Histogram,
+                !metric.exemplars || metric.kind == MetricKind::Histogram,
                 "{name}"
             );
             assert!(metric.help.ends_with('.'), "{name}");

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use super::CATALOGUE;
-use crate::telemetry::metric::{DEFAULT_HANDLER, Kind, OTHER_HANDLERS, SEVERAL_BACKENDS, Values};
+use crate::telemetry::metric::{
+    DEFAULT_HANDLER, MetricKind, OTHER_HANDLERS, SEVERAL_BACKENDS, Values,
+};
 
 /// `docs/METRICS.md`.
 pub fn reference_markdown() -> String {
@@ -42,7 +44,7 @@ pub fn reference_markdown() -> String {
         let _ = writeln!(out, "| `{name}` | {on} | {values} |");
     }
     out.push_str("\n## Buckets\n\n");
-    for metric in CATALOGUE.iter().filter(|m| m.kind == Kind::Histogram) {
+    for metric in CATALOGUE.iter().filter(|m| m.kind == MetricKind::Histogram) {
         let bounds: Vec<_> = metric.buckets.iter().map(f64::to_string).collect();
         let _ = writeln!(out, "- `{}`: {}", metric.full_name(), bounds.join(" "));
     }

@@ -86,7 +86,7 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
             let story = args.admin.config()?.story;
             let journal = journal(&story.state_dir)?;
             let [older, newer] = &journal;
-            let snapshot = ProcessSnapshot::of_ended_process(&story, [older, newer]);
+            let snapshot = ProcessSnapshot::from_ended_process(&story, [older, newer]);
             output::hint(format_args!(
                 "criscope is not running: the capture has its journal in {} only",
                 story.state_dir.display()

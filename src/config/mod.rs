@@ -23,8 +23,8 @@ pub use crate::proxy::pod_index::settings::IdentityLimits;
 pub use crate::proxy::router::settings::{RoutingRuleSettings, RoutingSettings};
 pub use crate::runtime::sections::{CgroupDriver, Cni, Handler, Images, Misfit, Nri, Runtime};
 pub use crate::settings::{ConfigError, ConfigErrors};
-pub use crate::streaming::settings::Streaming;
-pub use crate::telemetry::settings::{Log, Otlp, Sampling};
+pub use crate::streaming::settings::StreamingSettings;
+pub use crate::telemetry::settings::{LogSettings, OtlpSettings, SamplingSettings};
 
 use crate::proxy::{backend, router};
 use crate::settings::{
@@ -48,7 +48,7 @@ settings! {
         receiver: ReceiverSettings = ReceiverSettings::read;
         recorder: RecorderSettings = RecorderSettings::read;
         faults: FaultSettings = FaultSettings::read;
-        streaming: Streaming = Streaming::checked;
+        streaming: StreamingSettings = StreamingSettings::checked;
         /// Only if a backend is the built-in runtime. It is checked in any case.
         runtime: Option<Box<Runtime>> = |reader| {
             let runtime = Runtime::checked(reader, &sockets(&server, &admin, &backends));
@@ -61,9 +61,9 @@ settings! {
     /// Logs, traces and limits of the pod index.
     pub struct TelemetrySettings in "telemetry" {}
     parts {
-        log: Log = Log::read;
-        otlp: Otlp = Otlp::checked;
-        sampling: Sampling = Sampling::read_with_environment;
+        log: LogSettings = LogSettings::read;
+        otlp: OtlpSettings = OtlpSettings::checked;
+        sampling: SamplingSettings = SamplingSettings::from_reader;
         identity: IdentityLimits = IdentityLimits::read;
     }
 }

@@ -33,7 +33,7 @@ use super::view::{CallDetail, CallView, EpisodeState, EpisodeView};
 use crate::call::SpanIds;
 use crate::call::episode::{Ids, Kind};
 use crate::telemetry::otlp::{self, SpanSink};
-use crate::telemetry::sampling::Live;
+use crate::telemetry::sampling::LiveSamplingRules;
 
 /// Shortest gap between two calls that has a span.
 const MIN_GAP_MS: f64 = 50.0;
@@ -48,13 +48,13 @@ const MAX_TEXT_LEN: usize = 256;
 #[derive(Debug)]
 pub struct EpisodeTracer {
     sink: SpanSink,
-    rules: Live,
+    rules: LiveSamplingRules,
     scope: InstrumentationScope,
 }
 
 impl EpisodeTracer {
     /// Exports to `sink` the episodes that `rules` select, and those with an exported call.
-    pub fn new(sink: SpanSink, rules: Live) -> Self {
+    pub fn new(sink: SpanSink, rules: LiveSamplingRules) -> Self {
         Self {
             sink,
             rules,

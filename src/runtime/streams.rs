@@ -5,7 +5,9 @@ mod line;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use cri_streaming::{Attach, Exec, RuntimeError, StreamingRuntime, Streams, UrlError};
+use cri_streaming::{
+    AttachRequest, ExecRequest, RuntimeError, SessionStreams, StreamingRuntime, UrlError,
+};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
@@ -21,7 +23,7 @@ use super::shim_client::{self, Attached, Input, Target};
 use super::store::Container;
 use crate::call::Call;
 use crate::cri::v1;
-use crate::streaming::Server;
+use crate::streaming::StreamingServer;
 
 /// How long to wait for remaining output after a container was removed and the shim dropped its state.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -30,11 +32,11 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 const ANSWER: Duration = Duration::from_secs(1);
 
 /// The streaming server, once it is set.
-pub(super) type Slot = OnceLock<Server>;
+pub(super) type Slot = OnceLock<StreamingServer>;
 
 impl Runtime {
     /// Sets the server for sessions.
-    pub fn serve_streams(&self, server: Server) {
+    pub fn serve_streams(&self, server: StreamingServer) {
         // There is one server per process.
         let _already = self.streaming.set(server);
     }
@@ -80,7 +82,7 @@ impl Runtime {
         Ok(self.server()?.port_forward(request, call)?)
     }
 
-    fn server(&self) -> Result<&Server> {
+    fn server(&self) -> Result<&StreamingServer> {
         let none = || Error::Unavailable("there is no streaming server".to_owned());
         self.streaming.get().ok_or_else(none)
     }
@@ -115,8 +117,8 @@ impl Sessions {
 impl StreamingRuntime for Sessions {
     fn exec(
         &self,
-        exec: Exec,
-        streams: Streams,
+        exec: ExecRequest,
+        streams: SessionStreams,
     ) -> BoxFuture<'static, std::result::Result<i32, RuntimeError>> {
         let runtime = self.runtime();
         Box::pin(async move { Ok(runtime?.run_exec(exec, streams).await?) })
@@ -124,8 +126,8 @@ impl StreamingRuntime for Sessions {
 
     fn attach(
         &self,
-        attach: Attach,
-        streams: Streams,
+        attach: AttachRequest,
+        streams: SessionStreams,
     ) -> BoxFuture<'static, std::result::Result<(), RuntimeError>> {
         let runtime = self.runtime();
         Box::pin(async move { Ok(runtime?.run_attach(&attach.container, streams).await?) })
@@ -154,7 +156,7 @@ impl Runtime {
     /// Runs a command for a client, until it exits. If the client disconnects first, its terminal is hung up. As in other
     /// runtimes, a command without a terminal continues: it reads the end of its input, and gets SIGPIPE when it writes, because
     /// the shim closes its output with the last attached stream.
-    async fn run_exec(self: &Arc<Self>, exec: Exec, streams: Streams) -> Result<i32> {
+    async fn run_exec(self: &Arc<Self>, exec: ExecRequest, streams: SessionStreams) -> Result<i32> {
         let container = self.store.containers.get(&exec.container)?;
         container.running()?;
         let stdin = streams.stdin.is_some();
@@ -197,7 +199,7 @@ impl Runtime {
     /// Like in containerd (`ContainerIO.Attach`), the session also ends when the client closes its input, unless this closed the
     /// container's input: a user who pipes a line into a container expects the command to return. The input of a terminal has no
     /// end, and a container without standard input has none to close.
-    async fn run_attach(self: &Arc<Self>, id: &str, streams: Streams) -> Result<()> {
+    async fn run_attach(self: &Arc<Self>, id: &str, streams: SessionStreams) -> Result<()> {
         let container = self.store.containers.get(id)?;
         container.running()?;
         let record = container.record();
@@ -232,7 +234,7 @@ impl Runtime {
 }
 
 /// Attaches to those streams of a process that the client asks for.
-fn attach_to(target: &Target, stdin: bool, streams: &Streams) -> shim_client::Attach {
+fn attach_to(target: &Target, stdin: bool, streams: &SessionStreams) -> shim_client::Attach {
     shim_client::Attach {
         target: target.clone(),
         stdin,
@@ -245,7 +247,7 @@ fn attach_to(target: &Target, stdin: bool, streams: &Streams) -> shim_client::At
 async fn until_exit(
     running: &mut Running,
     line: &Line,
-    streams: Streams,
+    streams: SessionStreams,
     (output, input): (&mut Attached, &mut Input),
 ) -> Result<(i32, Drained)> {
     let gone = streams.gone;
@@ -283,7 +285,7 @@ async fn until_exit(
 async fn until_detached(
     container: &Container,
     line: &Line,
-    streams: Streams,
+    streams: SessionStreams,
     (output, input): (&mut Attached, &mut Input),
     stays: bool,
 ) -> Drained {

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use cri_streaming::{Observer, SessionEnd, SessionKind};
+use cri_streaming::{SessionEnd, SessionKind, SessionObserver};
 
 /// Writes the line. Commands are reduced to the name of their program and the number of arguments, since arguments may
 /// contain secrets.
 #[derive(Clone, Copy, Debug)]
-pub struct AuditLog {
-    /// True if commands are written in full.
+pub struct SessionAuditLog {
+    /// Set if commands are written in full.
     pub commands: bool,
 }
 
-impl Observer for AuditLog {
+impl SessionObserver for SessionAuditLog {
     fn ended(&self, end: &SessionEnd<'_>) {
         let program = end.program();
         let call = super::call(end.extensions);
@@ -51,7 +51,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Formats a command as a list, so that arguments are delimited.
+/// A command as a list, so that arguments are delimited.
 fn shown(argv: &[String]) -> String {
     format!("{argv:?}")
 }
@@ -62,7 +62,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use cri_streaming::{Outcome, Transport};
+    use cri_streaming::{SessionOutcome, Transport};
 
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     /// The line of a session's end.
-    fn line(log: AuditLog, command: &[&str]) -> serde_json::Value {
+    fn line(log: SessionAuditLog, command: &[&str]) -> serde_json::Value {
         let written = Written::default();
         let writer = written.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -98,7 +98,7 @@ mod tests {
                 duration: Duration::from_millis(1500),
                 bytes_in: 1,
                 bytes_out: 2,
-                outcome: Outcome::Done,
+                outcome: SessionOutcome::Done,
                 exit_code: Some(3),
                 connections: 0,
                 command: &command,
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn a_line_omits_only_the_arguments() {
         let argv = ["/usr/bin/mysql", "--password=hunter2", "db"];
-        let said = line(AuditLog { commands: false }, &argv);
+        let said = line(SessionAuditLog { commands: false }, &argv);
         assert!(!said.to_string().contains("hunter2"), "{said}");
         for (field, value) in [
             ("event", "stream.session"),
@@ -135,7 +135,7 @@ mod tests {
         ] {
             assert_eq!(said[field], value, "{field}");
         }
-        let said = line(AuditLog { commands: true }, &argv);
+        let said = line(SessionAuditLog { commands: true }, &argv);
         assert_eq!(
             said["command"],
             r#"["/usr/bin/mysql", "--password=hunter2", "db"]"#
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_session_without_a_command_has_none() {
-        let said = line(AuditLog { commands: true }, &[]);
+        let said = line(SessionAuditLog { commands: true }, &[]);
         for field in ["process.executable.name", "arguments", "command"] {
             assert!(said.get(field).is_none(), "{field}");
         }
@@ -159,7 +159,7 @@ mod tests {
             ("/", "/"),
             ("", ""),
         ] {
-            let said = line(AuditLog { commands: false }, &[path]);
+            let said = line(SessionAuditLog { commands: false }, &[path]);
             assert_eq!(said["process.executable.name"], name, "{path:?}");
         }
     }

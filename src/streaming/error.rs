@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 
 use tonic::Code;
 
-use crate::tls::PairError;
+use crate::tls::TlsCertificateError;
 
-/// Why the server could not start.
+/// The reason why the server could not start.
 #[derive(Debug, thiserror::Error)]
-pub enum BindError {
+pub enum StreamingBindError {
     /// Listening on the address failed.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -20,13 +20,13 @@ pub enum BindError {
     },
     /// The certificate and its key cannot be used.
     #[error(transparent)]
-    Pair(#[from] PairError),
+    Pair(#[from] TlsCertificateError),
     /// TLS cannot be set up.
     #[error("TLS: {0}")]
     Tls(#[source] rustls::Error),
 }
 
-impl BindError {
+impl StreamingBindError {
     /// The code of a call that fails with this error.
     pub fn code(&self) -> Code {
         match self {

@@ -1,17 +1,17 @@
 //! Sessions as metrics.
 
 use crate::telemetry::family::{Counters, Gauges, Histograms};
-use crate::telemetry::metric::{Kind as MetricKind, Label, Metric, Unit, fixed, metrics};
+use crate::telemetry::metric::{Label, Metric, MetricKind, Unit, fixed, metrics};
 use crate::telemetry::registry::{Registry, RegistryError};
 use cri_streaming::{
-    Direction, Observer, SessionBegin, SessionEnd, SessionKind, TokenOutcome, Transport,
+    Direction, SessionBegin, SessionEnd, SessionKind, SessionObserver, TokenOutcome, Transport,
 };
 
 /// The kind of a session, in the order of `SessionKind`.
 const STREAM_KIND: Label = fixed("kind", &["exec", "attach", "portforward"]);
-/// Transport of the session.
+/// The transport of a session.
 const STREAM_TRANSPORT: Label = fixed("transport", &["spdy", "websocket", "tls"]);
-/// Outcome of the session.
+/// The outcome of a session.
 const STREAM_OUTCOME: Label = fixed(
     "outcome",
     &[
@@ -57,7 +57,7 @@ impl SessionMetrics {
     /// Registers the metrics.
     ///
     /// # Errors
-    /// If they are registered already.
+    /// If a metric is registered already.
     pub fn register(registry: &Registry) -> Result<Self, RegistryError> {
         let metrics = Self {
             open: registry.gauges(&STREAM_SESSIONS)?,
@@ -81,7 +81,7 @@ impl SessionMetrics {
     }
 }
 
-impl Observer for SessionMetrics {
+impl SessionObserver for SessionMetrics {
     fn token(&self, outcome: TokenOutcome, n: u64) {
         if let Some(tokens) = self.tokens.at([outcome as usize]) {
             tokens.inc_by(n);
@@ -120,13 +120,13 @@ impl Observer for SessionMetrics {
 /// Creates a series of every metric of this module.
 #[cfg(test)]
 pub(crate) fn populate(registry: &Registry) {
-    use cri_streaming::Outcome;
+    use cri_streaming::SessionOutcome;
     let metrics = SessionMetrics::register(registry).expect("once");
     for kind in SessionKind::ALL.iter().copied() {
         metrics.bytes(kind, Direction::In, 1);
         metrics.bytes(kind, Direction::Out, 1);
         for transport in Transport::ALL.iter().copied() {
-            for outcome in Outcome::ALL.iter().copied() {
+            for outcome in SessionOutcome::ALL.iter().copied() {
                 metrics.began(&SessionBegin {
                     number: 1,
                     kind,
@@ -162,7 +162,7 @@ pub(crate) fn populate(registry: &Registry) {
 mod tests {
     use super::*;
     use crate::telemetry::metric::{Metric, Values};
-    use cri_streaming::Outcome;
+    use cri_streaming::SessionOutcome;
 
     fn names(metric: &Metric, label: usize) -> Vec<&'static str> {
         match metric.labels[label].values {
@@ -175,7 +175,7 @@ mod tests {
     fn label_values_are_in_the_order_of_the_enums() {
         let kinds: Vec<_> = SessionKind::ALL.iter().map(|k| k.name()).collect();
         let transports: Vec<_> = Transport::ALL.iter().map(|t| t.name()).collect();
-        let outcomes: Vec<_> = Outcome::ALL.iter().map(|o| o.name()).collect();
+        let outcomes: Vec<_> = SessionOutcome::ALL.iter().map(|o| o.name()).collect();
         let directions: Vec<_> = Direction::ALL.iter().map(|d| d.name()).collect();
         let tokens: Vec<_> = TokenOutcome::ALL.iter().map(|t| t.name()).collect();
         let ended = &STREAM_SESSIONS_ENDED;

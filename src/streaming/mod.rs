@@ -1,5 +1,5 @@
-//! Exec, attach and port-forward for the built-in runtime: the listener in front of `cri-streaming`, and what observes
-//! sessions (metrics, audit log, traces). The sessions of other runtimes are proxied by [`crate::proxy::sessions`].
+//! Exec, attach and port-forward for the built-in runtime: the listener in front of `cri-streaming`, and the observers of sessions
+//! (metrics, audit log, traces). [`crate::proxy::sessions`] proxies the sessions of other runtimes.
 
 mod audit;
 mod error;
@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use http::Extensions;
 
-pub use self::audit::AuditLog;
-pub use self::error::BindError;
-pub use self::listener::Listener;
+pub use self::audit::SessionAuditLog;
+pub use self::error::StreamingBindError;
+pub use self::listener::StreamingListener;
 pub use self::metrics::SessionMetrics;
-pub use self::server::Server;
+pub use self::server::StreamingServer;
 pub use self::trace::SessionSpans;
 use crate::call::Call;
 

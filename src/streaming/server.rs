@@ -4,44 +4,44 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use cri_streaming::{
-    Attach, Exec, InvalidRequest, Observer, Observers, ServerConfig, SessionRequest, StreamOptions,
-    StreamingRuntime, UrlError,
+    AttachRequest, ExecRequest, InvalidRequest, ServerConfig, SessionObserver, SessionObservers,
+    SessionRequest, StreamOptions, StreamingRuntime, UrlError,
 };
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use super::error::BindError;
-use super::listener::Listener;
-use super::settings::{Streaming, StreamingTls};
+use super::error::StreamingBindError;
+use super::listener::StreamingListener;
+use super::settings::{StreamingSettings, StreamingTls};
 use super::{extensions, tls};
 use crate::call::Call;
 use crate::cri::v1;
-use crate::tls::Pair;
+use crate::tls::TlsCertificate;
 
 /// Issues URLs for sessions. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Server(cri_streaming::Server);
+pub struct StreamingServer(cri_streaming::SessionServer);
 
-impl Server {
-    /// Listens. Nothing is served until [`Listener::serve`].
+impl StreamingServer {
+    /// Listens. Nothing is served until [`StreamingListener::serve`].
     ///
     /// # Errors
     /// If the address is taken, or the TLS files are invalid.
     pub async fn bind(
-        settings: &Streaming,
+        settings: &StreamingSettings,
         target: Arc<dyn StreamingRuntime>,
-        observers: Vec<Arc<dyn Observer>>,
-    ) -> Result<(Self, Listener), BindError> {
+        observers: Vec<Arc<dyn SessionObserver>>,
+    ) -> Result<(Self, StreamingListener), StreamingBindError> {
         let tls = match settings.tls() {
             Some(files) => Some(read_tls(files).await?),
             None => None,
         };
-        let failed = |source| BindError::Listen {
+        let bound = TcpListener::bind(settings.listen).await;
+        let bound = bound.and_then(|tcp| tcp.local_addr().map(|address| (tcp, address)));
+        let (tcp, address) = bound.map_err(|source| StreamingBindError::Listen {
             address: settings.listen,
             source,
-        };
-        let tcp = TcpListener::bind(settings.listen).await.map_err(failed)?;
-        let address = tcp.local_addr().map_err(failed)?;
+        })?;
         let base_url = match &settings.base_url {
             Some(url) => url.trim_end_matches('/').to_owned(),
             None => url_of(address, tls.is_some()),
@@ -52,8 +52,9 @@ impl Server {
             creation_timeout: settings.creation_timeout,
             max_sessions: settings.max_sessions,
         };
-        let server = cri_streaming::Server::new(config, target, Observers(observers.into()));
-        let listener = Listener {
+        let server =
+            cri_streaming::SessionServer::new(config, target, SessionObservers(observers.into()));
+        let listener = StreamingListener {
             tcp,
             address,
             tls,
@@ -78,7 +79,7 @@ impl Server {
             stderr: request.stderr,
             tty: request.tty,
         };
-        let exec = Exec {
+        let exec = ExecRequest {
             container: request.container_id,
             argv: request.cmd,
             tty: request.tty,
@@ -89,7 +90,7 @@ impl Server {
     /// Returns a URL for attaching to a container.
     ///
     /// # Errors
-    /// As [`Server::exec`].
+    /// If the request is invalid, or too many URLs were issued and not used.
     pub fn attach(
         &self,
         request: v1::AttachRequest,
@@ -101,7 +102,7 @@ impl Server {
             stderr: request.stderr,
             tty: request.tty,
         };
-        let attach = Attach {
+        let attach = AttachRequest {
             container: request.container_id,
             tty: request.tty,
         };
@@ -111,7 +112,7 @@ impl Server {
     /// Returns a URL for connections to ports of a pod.
     ///
     /// # Errors
-    /// As [`Server::exec`].
+    /// If the request is invalid, or too many URLs were issued and not used.
     pub fn port_forward(
         &self,
         request: v1::PortForwardRequest,
@@ -131,7 +132,9 @@ impl Server {
 }
 
 /// Reads the TLS files, which may take a while.
-async fn read_tls(files: StreamingTls) -> Result<(TlsAcceptor, Arc<Pair>), BindError> {
+async fn read_tls(
+    files: StreamingTls,
+) -> Result<(TlsAcceptor, Arc<TlsCertificate>), StreamingBindError> {
     let reading = tokio::task::spawn_blocking(move || tls::open(&files));
     let pair = match reading.await {
         Ok(result) => result?,

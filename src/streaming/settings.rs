@@ -12,7 +12,7 @@ use crate::settings::{ConfigProblem, SettingKey, SettingsReader, settings};
 
 settings! {
     /// Exec, attach and port-forward: the server behind the URLs that those calls return. It speaks SPDY and WebSocket.
-    pub struct Streaming in "streaming" {
+    pub struct StreamingSettings in "streaming" {
         /// Address of the server; with port 0 the system chooses a port. Its client is the kubelet of the node, so loopback
         /// is right unless clients elsewhere must reach it. The URL of a session is its only authentication; it is valid
         /// once and for one minute.
@@ -53,7 +53,7 @@ pub struct StreamingTls {
     pub key: PathBuf,
 }
 
-impl Streaming {
+impl StreamingSettings {
     /// Reads the section; the two TLS files require each other.
     pub(crate) fn checked(reader: &mut SettingsReader<'_>) -> Self {
         let scope = reader.section("streaming");

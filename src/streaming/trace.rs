@@ -8,7 +8,7 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEve
 use opentelemetry_semantic_conventions::attribute as key;
 
 use crate::telemetry::otlp::{self, SpanSink};
-use cri_streaming::{Observer, Outcome, SessionEnd, SessionKind};
+use cri_streaming::{SessionEnd, SessionKind, SessionObserver, SessionOutcome};
 
 /// Exports a span at the end of each session.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl SessionSpans {
     }
 }
 
-impl Observer for SessionSpans {
+impl SessionObserver for SessionSpans {
     fn ended(&self, end: &SessionEnd<'_>) {
         let Some(call) = super::call(end.extensions).filter(|call| call.is_kept()) else {
             return;
@@ -51,12 +51,12 @@ impl Observer for SessionSpans {
             name: name(end.kind).into(),
             start_time: end_time - end.duration,
             end_time,
-            attributes: describe(end),
+            attributes: attributes(end),
             dropped_attributes_count: 0,
             events: SpanEvents::default(),
             links: SpanLinks::default(),
             status: match end.outcome {
-                Outcome::Failed | Outcome::NoStreams | Outcome::Protocol => {
+                SessionOutcome::Failed | SessionOutcome::NoStreams | SessionOutcome::Protocol => {
                     Status::error(end.outcome.name())
                 }
                 _ => Status::Unset,
@@ -75,14 +75,15 @@ fn name(kind: SessionKind) -> &'static str {
 }
 
 /// Identity, sizes and outcome; neither the command nor its output.
-fn describe(end: &SessionEnd<'_>) -> Vec<KeyValue> {
-    let bytes = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+fn attributes(end: &SessionEnd<'_>) -> Vec<KeyValue> {
+    let [bytes_in, bytes_out] =
+        [end.bytes_in, end.bytes_out].map(|n| i64::try_from(n).unwrap_or(i64::MAX));
     let mut out = vec![
         KeyValue::new("stream.transport", end.transport.name()),
         KeyValue::new("stream.protocol", end.protocol),
         KeyValue::new("stream.outcome", end.outcome.name()),
-        KeyValue::new("stream.bytes.in", bytes(end.bytes_in)),
-        KeyValue::new("stream.bytes.out", bytes(end.bytes_out)),
+        KeyValue::new("stream.bytes.in", bytes_in),
+        KeyValue::new("stream.bytes.out", bytes_out),
     ];
     if let Some(code) = end.exit_code {
         out.push(KeyValue::new(key::PROCESS_EXIT_CODE, i64::from(code)));

@@ -5,16 +5,16 @@ use std::fmt;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{self, LabelPair, MetricFamily, MetricType};
 
-use super::metric::{Kind, Metric};
+use super::metric::{Metric, MetricKind};
 
 /// Collects the series of a computed metric during a scrape.
 #[derive(Debug)]
-pub struct Readings {
+pub struct ComputedSeries {
     metric: &'static Metric,
     samples: Vec<proto::Metric>,
 }
 
-impl Readings {
+impl ComputedSeries {
     /// Adds a series with these label values, in declaration order. Ignored if their number is wrong.
     pub fn put(&mut self, labels: &[&str], value: f64) {
         if labels.len() != self.metric.labels.len() {
@@ -35,7 +35,7 @@ impl Readings {
             .collect();
         pairs.sort_by(|a, b| a.name().cmp(b.name()));
         let mut sample = proto::Metric::from_label(pairs);
-        if self.metric.kind == Kind::Counter {
+        if self.metric.kind == MetricKind::Counter {
             let mut counter = proto::Counter::default();
             counter.set_value(value);
             sample.set_counter(counter);
@@ -48,17 +48,17 @@ impl Readings {
     }
 }
 
-type Read = Box<dyn Fn(&mut Readings) + Send + Sync>;
+type ReadSeries = Box<dyn Fn(&mut ComputedSeries) + Send + Sync>;
 
 /// A computed counter or gauge.
-pub(super) struct Computed {
+pub(super) struct ComputedMetric {
     metric: &'static Metric,
     desc: Desc,
-    read: Read,
+    read: ReadSeries,
 }
 
-impl Computed {
-    pub(super) fn new(metric: &'static Metric, read: Read) -> prometheus::Result<Self> {
+impl ComputedMetric {
+    pub(super) fn new(metric: &'static Metric, read: ReadSeries) -> prometheus::Result<Self> {
         let labels = metric.labels.iter().map(|l| l.name.to_owned()).collect();
         let name = metric.full_name();
         let desc = Desc::new(name, metric.help.to_owned(), labels, Default::default())?;
@@ -66,19 +66,19 @@ impl Computed {
     }
 }
 
-impl fmt::Debug for Computed {
+impl fmt::Debug for ComputedMetric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Computed").field(&self.metric.name).finish()
     }
 }
 
-impl Collector for Computed {
+impl Collector for ComputedMetric {
     fn desc(&self) -> Vec<&Desc> {
         vec![&self.desc]
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let mut readings = Readings {
+        let mut readings = ComputedSeries {
             metric: self.metric,
             samples: Vec::new(),
         };
@@ -87,8 +87,8 @@ impl Collector for Computed {
         family.set_name(self.metric.full_name());
         family.set_help(self.metric.help.to_owned());
         family.set_field_type(match self.metric.kind {
-            Kind::Counter => MetricType::COUNTER,
-            Kind::Gauge | Kind::Histogram => MetricType::GAUGE,
+            MetricKind::Counter => MetricType::COUNTER,
+            MetricKind::Gauge | MetricKind::Histogram => MetricType::GAUGE,
         });
         family.set_metric(readings.samples);
         vec![family]

@@ -16,7 +16,7 @@ metrics! {
         "Telemetry that was lost, by signal and reason: spans, log lines, readings of metrics, calls of stories and lines of their journal, observations, forwarded spans of the runtime, dumps.");
 }
 
-/// Why something was lost.
+/// The reason of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DropReason {
@@ -155,7 +155,7 @@ impl Drops {
     /// Registers the counters as metrics. All series exist from the start, so that a first loss is an increase.
     ///
     /// # Errors
-    /// If they are registered already.
+    /// If a metric is registered already.
     pub fn register(self: &Arc<Self>, registry: &Registry) -> Result<(), RegistryError> {
         let drops = Arc::clone(self);
         registry.computed(&TELEMETRY_DROPPED, move |out| {

@@ -1,7 +1,7 @@
 //! Exemplars: per histogram bucket, the last call whose trace is exported, so that a slow bucket links to a trace.
 //!
-//! Only exported calls are recorded. A slot locked by another writer or by a scrape is skipped, never waited for. Slots
-//! of a series are allocated with its first exemplar.
+//! Only exported calls are recorded. A writer skips a slot that another writer or a scrape has locked. Slots of a series are
+//! allocated with its first exemplar.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
@@ -21,22 +21,25 @@ pub struct Exemplar {
 }
 
 /// The name of a label and its values.
-type Label = (&'static str, Box<[Box<str>]>);
+type LabelWithValues = (&'static str, Box<[Box<str>]>);
 
 /// One slot per bucket of a series, `+Inf` last.
-type Buckets = Box<[Mutex<Option<Exemplar>>]>;
+type BucketExemplars = Box<[Mutex<Option<Exemplar>>]>;
 
 /// The exemplars of a histogram.
 #[derive(Debug)]
-pub struct Exemplars {
+pub struct HistogramExemplars {
     /// Names and values of the labels, in the order of the declaration.
-    labels: Box<[Label]>,
+    labels: Box<[LabelWithValues]>,
     bounds: &'static [f64],
-    series: Box<[OnceLock<Buckets>]>,
+    series: Box<[OnceLock<BucketExemplars>]>,
 }
 
-impl Exemplars {
-    pub(super) fn new(labels: impl IntoIterator<Item = Label>, bounds: &'static [f64]) -> Self {
+impl HistogramExemplars {
+    pub(super) fn new(
+        labels: impl IntoIterator<Item = LabelWithValues>,
+        bounds: &'static [f64],
+    ) -> Self {
         let labels: Box<[_]> = labels.into_iter().collect();
         let series = labels.iter().map(|(_, values)| values.len()).product();
         Self {
@@ -71,10 +74,12 @@ impl Exemplars {
     }
 
     /// Returns the exemplars of a scraped series, one slot per bucket, `+Inf` last. Empty if it has none.
-    pub(super) fn for_metric(&self, metric: &proto::Metric) -> Vec<Option<Exemplar>> {
+    pub(super) fn for_series(&self, metric: &proto::Metric) -> Vec<Option<Exemplar>> {
         let series = self.number(metric).and_then(|n| self.series.get(n)?.get());
-        let read = |slot: &Mutex<_>| *slot.lock().unwrap_or_else(PoisonError::into_inner);
-        series.map_or_else(Vec::new, |buckets| buckets.iter().map(read).collect())
+        let slots = series.into_iter().flatten();
+        slots
+            .map(|slot| *slot.lock().unwrap_or_else(PoisonError::into_inner))
+            .collect()
     }
 
     fn number(&self, metric: &proto::Metric) -> Option<usize> {

@@ -6,17 +6,17 @@ use opentelemetry::trace::TraceId;
 use prometheus::core::{Collector, Metric, MetricVec, MetricVecBuilder};
 use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec};
 
-use super::exemplars::Exemplars;
+use super::exemplars::HistogramExemplars;
 
 /// Counters with `N` labels.
-pub type Counters<const N: usize> = Family<IntCounterVec, N>;
+pub type Counters<const N: usize> = IndexedFamily<IntCounterVec, N>;
 /// Gauges with `N` labels.
-pub type Gauges<const N: usize> = Family<IntGaugeVec, N>;
+pub type Gauges<const N: usize> = IndexedFamily<IntGaugeVec, N>;
 /// Histograms with `N` labels.
-pub type Histograms<const N: usize> = Family<HistogramVec, N>;
+pub type Histograms<const N: usize> = IndexedFamily<HistogramVec, N>;
 
 /// A metric vector of the `prometheus` crate.
-pub trait Vector: Collector + Clone + 'static {
+pub trait MetricVector: Collector + Clone + 'static {
     /// One series.
     type Series;
 
@@ -24,7 +24,7 @@ pub trait Vector: Collector + Clone + 'static {
     fn series(&self, values: &[&str]) -> Option<Self::Series>;
 }
 
-impl<B: MetricVecBuilder + 'static> Vector for MetricVec<B> {
+impl<B: MetricVecBuilder + 'static> MetricVector for MetricVec<B> {
     type Series = B::M;
 
     fn series(&self, values: &[&str]) -> Option<B::M> {
@@ -33,14 +33,14 @@ impl<B: MetricVecBuilder + 'static> Vector for MetricVec<B> {
 }
 
 /// A metric with `N` labels, each with a fixed list of values.
-pub struct Family<V: Vector, const N: usize> {
+pub struct IndexedFamily<V: MetricVector, const N: usize> {
     vector: V,
     values: [Box<[Box<str>]>; N],
     slots: Box<[OnceLock<V::Series>]>,
-    exemplars: Option<Arc<Exemplars>>,
+    exemplars: Option<Arc<HistogramExemplars>>,
 }
 
-impl<V: Vector, const N: usize> std::fmt::Debug for Family<V, N> {
+impl<V: MetricVector, const N: usize> std::fmt::Debug for IndexedFamily<V, N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Family")
             .field("slots", &self.slots.len())
@@ -48,7 +48,7 @@ impl<V: Vector, const N: usize> std::fmt::Debug for Family<V, N> {
     }
 }
 
-impl<V: Vector, const N: usize> Family<V, N> {
+impl<V: MetricVector, const N: usize> IndexedFamily<V, N> {
     pub(super) fn new(vector: V, values: [Box<[Box<str>]>; N]) -> Self {
         let slots = values.iter().map(|v| v.len()).product();
         Self {
@@ -94,7 +94,7 @@ impl<V: Vector, const N: usize> Family<V, N> {
 
 /// Cumulative counts of a histogram.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Observed {
+pub struct HistogramCounts {
     /// Observations up to each declared bound, lower buckets included.
     pub up_to: Vec<u64>,
     /// Total number of observations.
@@ -103,7 +103,7 @@ pub struct Observed {
 
 impl<const N: usize> Histograms<N> {
     /// Reads every series in use, with the positions of its label values. Slow: not for the request path.
-    pub fn read(&self, mut f: impl FnMut([usize; N], Observed)) {
+    pub fn read(&self, mut f: impl FnMut([usize; N], HistogramCounts)) {
         for (slot, series) in self.slots.iter().enumerate() {
             let Some(series) = series.get() else { continue };
             let (mut index, mut rest) = ([0; N], slot);
@@ -114,7 +114,7 @@ impl<const N: usize> Histograms<N> {
             let sample = series.metric();
             let histogram = sample.get_histogram();
             let buckets = histogram.get_bucket().iter();
-            let observed = Observed {
+            let observed = HistogramCounts {
                 up_to: buckets.map(|b| b.cumulative_count()).collect(),
                 count: histogram.get_sample_count(),
             };
@@ -123,7 +123,7 @@ impl<const N: usize> Histograms<N> {
     }
 
     /// Records exemplars of later observations.
-    pub(super) fn keep_exemplars(&mut self, exemplars: Arc<Exemplars>) {
+    pub(super) fn keep_exemplars(&mut self, exemplars: Arc<HistogramExemplars>) {
         self.exemplars = Some(exemplars);
     }
 
@@ -153,7 +153,8 @@ mod tests {
     #[test]
     fn each_combination_of_labels_is_a_series() {
         let vector = IntCounterVec::new(Opts::new("x_total", "x"), &["a", "b"]).expect("vector");
-        let family = Family::new(vector.clone(), [list(&["1", "2", "3"]), list(&["x", "y"])]);
+        let family =
+            IndexedFamily::new(vector.clone(), [list(&["1", "2", "3"]), list(&["x", "y"])]);
         for a in 0..3 {
             for b in 0..2 {
                 family
@@ -172,7 +173,7 @@ mod tests {
     #[test]
     fn a_family_without_labels_has_one_series() {
         let vector = IntGaugeVec::new(Opts::new("x", "x"), &[]).expect("vector");
-        let family: Family<_, 0> = Family::new(vector, []);
+        let family: IndexedFamily<_, 0> = IndexedFamily::new(vector, []);
         family.at([]).expect("a series").set(7);
         assert_eq!(family.at([]).expect("a series").get(), 7);
     }
@@ -181,13 +182,13 @@ mod tests {
     fn only_series_in_use_are_read() {
         let opts = HistogramOpts::new("x", "x").buckets(vec![1.0, 2.0]);
         let vector = HistogramVec::new(opts, &["a", "b"]).expect("vector");
-        let family = Family::new(vector, [list(&["1", "2", "3"]), list(&["x", "y"])]);
+        let family = IndexedFamily::new(vector, [list(&["1", "2", "3"]), list(&["x", "y"])]);
         for value in [0.5, 1.5, 1.5, 9.0] {
             family.at([2, 0]).expect("in range").observe(value);
         }
         let mut read = Vec::new();
         family.read(|index, observed| read.push((index, observed)));
-        let observed = Observed {
+        let observed = HistogramCounts {
             up_to: vec![1, 3],
             count: 4,
         };

@@ -45,10 +45,10 @@ pub(crate) const fn fixed(name: &'static str, values: &'static [&'static str]) -
 }
 
 /// A label with one value at a time.
-pub(crate) const fn one(name: &'static str, what: &'static str) -> Label {
+pub(crate) const fn one(name: &'static str, description: &'static str) -> Label {
     Label {
         name,
-        values: Values::One(what),
+        values: Values::One(description),
     }
 }
 
@@ -83,7 +83,7 @@ pub const OTHER_HANDLERS: &str = "other";
 
 /// Kind of a metric, as the Prometheus text format names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows; resets when the process starts.
     Counter,
     /// A current value.
@@ -92,7 +92,7 @@ pub enum Kind {
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     /// The type in the `# TYPE` line.
     pub const fn name(self) -> &'static str {
         match self {
@@ -144,9 +144,9 @@ pub enum Values {
 /// A label of a metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Label {
-    /// Name of the label.
+    /// The name of the label.
     pub name: &'static str,
-    /// Values of the label, which bound the number of series.
+    /// The values of the label, which bound the number of series.
     pub values: Values,
 }
 
@@ -155,17 +155,17 @@ pub struct Label {
 pub struct Metric {
     /// Name without [`PREFIX`].
     pub name: &'static str,
-    /// True if the full name has [`PREFIX`].
+    /// Set if the full name has [`PREFIX`].
     pub prefixed: bool,
     /// Kind.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Unit of the value.
     pub unit: Unit,
     /// Labels, in the order in which values are given.
     pub labels: &'static [Label],
     /// Upper bounds of a histogram's buckets, without `+Inf`; empty for other kinds.
     pub buckets: &'static [f64],
-    /// True if the buckets have exemplars.
+    /// Set if the buckets have exemplars.
     pub exemplars: bool,
     /// Help text, one sentence.
     pub help: &'static str,
@@ -177,7 +177,7 @@ impl Metric {
         labels: &'static [Label],
         help: &'static str,
     ) -> Self {
-        Self::new(Kind::Counter, name, Unit::Count, labels, help)
+        Self::new(MetricKind::Counter, name, Unit::Count, labels, help)
     }
 
     pub(crate) const fn gauge(
@@ -186,7 +186,7 @@ impl Metric {
         labels: &'static [Label],
         help: &'static str,
     ) -> Self {
-        Self::new(Kind::Gauge, name, unit, labels, help)
+        Self::new(MetricKind::Gauge, name, unit, labels, help)
     }
 
     pub(crate) const fn histogram(
@@ -196,7 +196,7 @@ impl Metric {
         buckets: &'static [f64],
         help: &'static str,
     ) -> Self {
-        let mut metric = Self::new(Kind::Histogram, name, unit, labels, help);
+        let mut metric = Self::new(MetricKind::Histogram, name, unit, labels, help);
         metric.buckets = buckets;
         metric
     }
@@ -207,7 +207,7 @@ impl Metric {
     }
 
     pub(crate) const fn process(
-        kind: Kind,
+        kind: MetricKind,
         name: &'static str,
         unit: Unit,
         help: &'static str,
@@ -218,7 +218,7 @@ impl Metric {
     }
 
     pub(crate) const fn new(
-        kind: Kind,
+        kind: MetricKind,
         name: &'static str,
         unit: Unit,
         labels: &'static [Label],

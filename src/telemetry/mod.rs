@@ -4,7 +4,7 @@
 //! Nothing here can fail, delay or block a call: buffers are bounded, queueing never waits, and losses are counted in
 //! [`drops`].
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`metric`] | how a module declares its metrics |
 //! | [`registry`], [`family`], [`computed`] | registered metrics; series are resolved once, or computed at scrape time |
@@ -13,7 +13,7 @@
 //! | [`logging`] | log lines, their level and their limits |
 //! | [`otlp`] | spans to an OpenTelemetry collector |
 //! | [`propagation`] | W3C trace context in and out |
-//! | [`sampling`] | which calls become spans |
+//! | [`sampling`] | decides which calls become spans |
 //! | [`drops`] | counters of exported spans and of losses |
 
 pub mod computed;

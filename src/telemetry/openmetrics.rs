@@ -1,6 +1,5 @@
-//! The OpenMetrics text format 1.0.0
-//! (<https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md>): the parts that metrics here
-//! need.
+//! The part of the OpenMetrics text format 1.0.0 that our metrics need
+//! (<https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md>).
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,16 +9,16 @@ use std::time::UNIX_EPOCH;
 
 use prometheus::proto::{Histogram, Metric, MetricFamily, MetricType};
 
-use super::exemplars::{Exemplar, Exemplars};
+use super::exemplars::{Exemplar, HistogramExemplars};
 
 /// `Content-Type` of this format.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Exemplars by full metric name.
-pub type ByName = HashMap<String, Arc<Exemplars>>;
+pub type ExemplarsByName = HashMap<String, Arc<HistogramExemplars>>;
 
 /// Encodes families with their exemplars.
-pub fn encode(families: &[MetricFamily], exemplars: &ByName) -> String {
+pub fn encode(families: &[MetricFamily], exemplars: &ExemplarsByName) -> String {
     let mut out = String::with_capacity(64 << 10);
     for family in families {
         // Writing to a String cannot fail.
@@ -32,7 +31,7 @@ pub fn encode(families: &[MetricFamily], exemplars: &ByName) -> String {
 fn write_family(
     out: &mut String,
     family: &MetricFamily,
-    exemplars: Option<&Arc<Exemplars>>,
+    exemplars: Option<&Arc<HistogramExemplars>>,
 ) -> fmt::Result {
     let (kind, name) = match family.get_field_type() {
         // The name of a counter's family lacks the `_total` of its samples.
@@ -59,7 +58,7 @@ fn write_family(
                 write_sample(out, name, "_total", metric, value)?;
             }
             MetricType::HISTOGRAM => {
-                let exemplars = exemplars.map_or_else(Vec::new, |all| all.for_metric(metric));
+                let exemplars = exemplars.map_or_else(Vec::new, |all| all.for_series(metric));
                 write_histogram(out, name, metric, &exemplars)?;
             }
             _ => write_sample(out, name, "", metric, metric.get_gauge().get_value())?,
@@ -169,12 +168,11 @@ fn number(value: f64) -> String {
 /// Formats a bucket bound. It is a label value, so its form must be canonical: the specification asks for Go's `%g`
 /// with `.0` after whole numbers, which is also what Prometheus 3 normalizes bounds to.
 fn canonical(bound: f64) -> String {
-    if !bound.is_finite() || bound == 0.0 {
-        return if bound == 0.0 {
-            "0.0".to_owned()
-        } else {
-            number(bound)
-        };
+    if bound == 0.0 {
+        return "0.0".to_owned();
+    }
+    if !bound.is_finite() {
+        return number(bound);
     }
     let scientific = format!("{bound:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));

@@ -9,8 +9,8 @@ use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use nix::unistd::{SysconfVar, sysconf};
 use tokio::runtime::Handle;
 
-use super::computed::Readings;
-use super::metric::{Kind, Metric, Unit, metrics, one};
+use super::computed::ComputedSeries;
+use super::metric::{Metric, MetricKind, Unit, metrics, one};
 use super::registry::{Registry, RegistryError};
 use crate::version::{self, VERSION};
 
@@ -30,19 +30,19 @@ metrics! {
         "Tasks alive in the async runtimes.");
     TOKIO_GLOBAL_QUEUE_DEPTH = Metric::gauge("tokio_global_queue_depth", Unit::Count, &[],
         "Tasks that wait in the global queues of the async runtimes.");
-    PROCESS_CPU = Metric::process(Kind::Counter, "process_cpu_seconds_total", Unit::Seconds,
+    PROCESS_CPU = Metric::process(MetricKind::Counter, "process_cpu_seconds_total", Unit::Seconds,
         "User and system CPU time used.");
-    PROCESS_RESIDENT_MEMORY = Metric::process(Kind::Gauge, "process_resident_memory_bytes", Unit::Bytes,
+    PROCESS_RESIDENT_MEMORY = Metric::process(MetricKind::Gauge, "process_resident_memory_bytes", Unit::Bytes,
         "Resident memory.");
-    PROCESS_VIRTUAL_MEMORY = Metric::process(Kind::Gauge, "process_virtual_memory_bytes", Unit::Bytes,
+    PROCESS_VIRTUAL_MEMORY = Metric::process(MetricKind::Gauge, "process_virtual_memory_bytes", Unit::Bytes,
         "Virtual memory.");
-    PROCESS_OPEN_FDS = Metric::process(Kind::Gauge, "process_open_fds", Unit::Count,
+    PROCESS_OPEN_FDS = Metric::process(MetricKind::Gauge, "process_open_fds", Unit::Count,
         "Open file descriptors.");
-    PROCESS_MAX_FDS = Metric::process(Kind::Gauge, "process_max_fds", Unit::Count,
+    PROCESS_MAX_FDS = Metric::process(MetricKind::Gauge, "process_max_fds", Unit::Count,
         "Soft limit of open file descriptors.");
-    PROCESS_THREADS = Metric::process(Kind::Gauge, "process_threads", Unit::Count,
+    PROCESS_THREADS = Metric::process(MetricKind::Gauge, "process_threads", Unit::Count,
         "Threads of the process.");
-    PROCESS_START_TIME = Metric::process(Kind::Gauge, "process_start_time_seconds", Unit::Seconds,
+    PROCESS_START_TIME = Metric::process(MetricKind::Gauge, "process_start_time_seconds", Unit::Seconds,
         "When the kernel started the process.");
 }
 
@@ -74,10 +74,10 @@ impl ConfigHash {
     }
 }
 
-/// Registers the metrics of this module. Those of `runtimes` are sums.
+/// Registers the metrics of this module. Metrics of `runtimes` are sums.
 ///
 /// # Errors
-/// If they are registered already.
+/// If a metric is registered already.
 pub fn register(
     registry: &Registry,
     config: ConfigHash,
@@ -100,21 +100,25 @@ pub fn register(
 
 fn register_runtimes(registry: &Registry, runtimes: Vec<Handle>) -> Result<(), RegistryError> {
     let runtimes: Arc<[Handle]> = runtimes.into();
-    let sum = move |read: fn(&Handle) -> usize| {
+    let gauges: [(_, fn(&Handle) -> usize); 3] = [
+        (&TOKIO_WORKERS, |h| h.metrics().num_workers()),
+        (&TOKIO_ALIVE_TASKS, |h| h.metrics().num_alive_tasks()),
+        (&TOKIO_GLOBAL_QUEUE_DEPTH, |h| {
+            h.metrics().global_queue_depth()
+        }),
+    ];
+    for (gauge, read) in gauges {
         let runtimes = Arc::clone(&runtimes);
-        move |out: &mut Readings| out.put(&[], runtimes.iter().map(read).sum::<usize>() as f64)
-    };
-    registry.computed(&TOKIO_WORKERS, sum(|h| h.metrics().num_workers()))?;
-    registry.computed(&TOKIO_ALIVE_TASKS, sum(|h| h.metrics().num_alive_tasks()))?;
-    registry.computed(
-        &TOKIO_GLOBAL_QUEUE_DEPTH,
-        sum(|h| h.metrics().global_queue_depth()),
-    )
+        registry.computed(gauge, move |out| {
+            out.put(&[], runtimes.iter().map(read).sum::<usize>() as f64);
+        })?;
+    }
+    Ok(())
 }
 
 fn register_process(registry: &Registry) -> Result<(), RegistryError> {
     /// Adds a value; one that cannot be read is omitted.
-    fn put(out: &mut Readings, value: Option<f64>) {
+    fn put(out: &mut ComputedSeries, value: Option<f64>) {
         if let Some(value) = value {
             out.put(&[], value);
         }
@@ -141,8 +145,9 @@ fn since_epoch(time: SystemTime) -> f64 {
 
 fn cpu_seconds() -> Option<f64> {
     let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
-    let seconds = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
-    Some(seconds(usage.user_time()) + seconds(usage.system_time()))
+    let times = [usage.user_time(), usage.system_time()];
+    let seconds = times.map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6);
+    Some(seconds.iter().sum())
 }
 
 /// Reads a number from `/proc/self/status`; sizes are in KiB.

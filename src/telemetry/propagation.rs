@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 
-use super::sampling::Rules;
+use super::sampling::SamplingRules;
 use crate::call::trace::{SpanPlacement, TraceIds};
 use crate::cri::Method;
 
@@ -17,7 +17,7 @@ static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 static TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Length of a `traceparent` of version 00.
-const LENGTH: usize = 55;
+const TRACEPARENT_LEN: usize = 55;
 
 /// Returns the caller's span, if the headers name one. An invalid `traceparent`, or several, count as none; an invalid
 /// `tracestate` is ignored.
@@ -46,17 +46,17 @@ fn parse(text: &str) -> Option<(TraceId, SpanId, TraceFlags)> {
     }
     let version = u8::try_from(hex(bytes.get(..2)?)?).ok()?;
     let whole = match version {
-        0 => bytes.len() == LENGTH,
+        0 => bytes.len() == TRACEPARENT_LEN,
         0xff => false,
-        _ => bytes.len() == LENGTH || bytes.get(LENGTH) == Some(&b'-'),
+        _ => bytes.len() == TRACEPARENT_LEN || bytes.get(TRACEPARENT_LEN) == Some(&b'-'),
     };
     if !whole {
         return None;
     }
     let trace_id = TraceId::from(hex(bytes.get(3..35)?)?);
     let span_id = SpanId::from(u64::try_from(hex(bytes.get(36..52)?)?).ok()?);
-    let flags =
-        TraceFlags::new(u8::try_from(hex(bytes.get(53..LENGTH)?)?).ok()?) & TraceFlags::SAMPLED;
+    let flags = TraceFlags::new(u8::try_from(hex(bytes.get(53..TRACEPARENT_LEN)?)?).ok()?)
+        & TraceFlags::SAMPLED;
     (trace_id != TraceId::INVALID && span_id != SpanId::INVALID)
         .then_some((trace_id, span_id, flags))
 }
@@ -89,7 +89,7 @@ fn state(headers: &HeaderMap) -> TraceState {
 }
 
 /// Returns the trace context of a received call: that of its caller, or a new one.
-pub fn begin(headers: &HeaderMap, method: Method, rules: &Rules) -> TraceIds {
+pub fn begin(headers: &HeaderMap, method: Method, rules: &SamplingRules) -> TraceIds {
     let ids = RandomIdGenerator::default();
     let parent = extract(headers);
     let trace_id = parent
@@ -146,8 +146,8 @@ mod tests {
         headers
     }
 
-    fn sampling(mutating: f64, polls: f64) -> Rules {
-        Rules::new(&testing::sampling(mutating, polls))
+    fn sampling(mutating: f64, polls: f64) -> SamplingRules {
+        SamplingRules::new(&testing::sampling(mutating, polls))
     }
 
     #[test]

@@ -9,35 +9,37 @@ use prometheus::{
     TextEncoder,
 };
 
-use super::computed::{Computed, Readings};
-use super::exemplars::Exemplars;
-use super::family::{Counters, Family, Gauges, Histograms};
-use super::metric::{DEFAULT_HANDLER, Kind, Metric, OTHER_HANDLERS, SEVERAL_BACKENDS, Values};
-use super::openmetrics::{self, ByName};
+use super::computed::{ComputedMetric, ComputedSeries};
+use super::exemplars::HistogramExemplars;
+use super::family::{Counters, Gauges, Histograms, IndexedFamily};
+use super::metric::{
+    DEFAULT_HANDLER, Metric, MetricKind, OTHER_HANDLERS, SEVERAL_BACKENDS, Values,
+};
+use super::openmetrics::{self, ExemplarsByName};
 
 /// Errors of registering metrics. All are bugs, found at start.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    /// The metric has another type than requested.
+    /// The type of the metric differs from the requested one.
     #[error("metric {metric}: is a {is}, not a {wanted}", is = is.name(), wanted = wanted.name())]
     Kind {
-        /// Declared name of the metric.
+        /// The declared name.
         metric: &'static str,
-        /// Type of the metric.
-        is: Kind,
+        /// The type of the metric.
+        is: MetricKind,
         /// The requested type.
-        wanted: Kind,
+        wanted: MetricKind,
     },
     /// The metric has another number of labels, or one without a fixed list of values.
     #[error("metric {metric}: labels do not fit")]
     Labels {
-        /// Declared name of the metric.
+        /// The declared name.
         metric: &'static str,
     },
     /// The library rejects it, usually because it is registered twice.
     #[error("metric {metric}: {source}")]
     Register {
-        /// Declared name of the metric.
+        /// The declared name.
         metric: &'static str,
         /// The cause.
         source: prometheus::Error,
@@ -87,7 +89,7 @@ fn handlers<'a>(names: impl IntoIterator<Item = &'a str>) -> Arc<[Box<str>]> {
 pub struct Registry {
     inner: prometheus::Registry,
     backends: BackendLabels,
-    exemplars: Arc<Mutex<ByName>>,
+    exemplars: Arc<Mutex<ExemplarsByName>>,
     handlers: Arc<[Box<str>]>,
 }
 
@@ -139,7 +141,7 @@ impl Registry {
         metric: &'static Metric,
     ) -> Result<Counters<N>, RegistryError> {
         let opts = Opts::new(metric.full_name(), metric.help);
-        self.family(metric, Kind::Counter, |labels| {
+        self.family(metric, MetricKind::Counter, |labels| {
             IntCounterVec::new(opts, labels)
         })
     }
@@ -147,26 +149,28 @@ impl Registry {
     /// Registers gauges with `N` labels.
     ///
     /// # Errors
-    /// As [`Registry::counters`].
+    /// If the metric has another type or other labels, or is registered already.
     pub fn gauges<const N: usize>(
         &self,
         metric: &'static Metric,
     ) -> Result<Gauges<N>, RegistryError> {
         let opts = Opts::new(metric.full_name(), metric.help);
-        self.family(metric, Kind::Gauge, |labels| IntGaugeVec::new(opts, labels))
+        self.family(metric, MetricKind::Gauge, |labels| {
+            IntGaugeVec::new(opts, labels)
+        })
     }
 
     /// Registers histograms with `N` labels.
     ///
     /// # Errors
-    /// As [`Registry::counters`].
+    /// If the metric has another type or other labels, or is registered already.
     pub fn histograms<const N: usize>(
         &self,
         metric: &'static Metric,
     ) -> Result<Histograms<N>, RegistryError> {
         let opts =
             HistogramOpts::new(metric.full_name(), metric.help).buckets(metric.buckets.to_vec());
-        let mut family = self.family(metric, Kind::Histogram, |labels| {
+        let mut family = self.family(metric, MetricKind::Histogram, |labels| {
             HistogramVec::new(opts, labels)
         })?;
         if metric.exemplars {
@@ -174,14 +178,14 @@ impl Registry {
                 .labels
                 .iter()
                 .filter_map(|l| Some((l.name, self.values(l.values)?)));
-            let exemplars = Arc::new(Exemplars::new(labels, metric.buckets));
+            let exemplars = Arc::new(HistogramExemplars::new(labels, metric.buckets));
             family.keep_exemplars(Arc::clone(&exemplars));
             self.exemplars().insert(metric.full_name(), exemplars);
         }
         Ok(family)
     }
 
-    pub(super) fn exemplars(&self) -> MutexGuard<'_, ByName> {
+    pub(super) fn exemplars(&self) -> MutexGuard<'_, ExemplarsByName> {
         self.exemplars
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -190,11 +194,11 @@ impl Registry {
     fn family<V, const N: usize>(
         &self,
         metric: &'static Metric,
-        wanted: Kind,
+        wanted: MetricKind,
         make: impl FnOnce(&[&str]) -> prometheus::Result<V>,
-    ) -> Result<Family<V, N>, RegistryError>
+    ) -> Result<IndexedFamily<V, N>, RegistryError>
     where
-        V: super::family::Vector,
+        V: super::family::MetricVector,
     {
         if metric.kind != wanted {
             return Err(RegistryError::Kind {
@@ -220,7 +224,7 @@ impl Registry {
             source,
         })?;
         self.register(metric, Box::new(vector.clone()))?;
-        Ok(Family::new(vector, values))
+        Ok(IndexedFamily::new(vector, values))
     }
 
     fn values(&self, values: Values) -> Option<Box<[Box<str>]>> {
@@ -239,20 +243,21 @@ impl Registry {
     pub fn computed(
         &self,
         metric: &'static Metric,
-        read: impl Fn(&mut Readings) + Send + Sync + 'static,
+        read: impl Fn(&mut ComputedSeries) + Send + Sync + 'static,
     ) -> Result<(), RegistryError> {
-        if metric.kind == Kind::Histogram {
+        if metric.kind == MetricKind::Histogram {
             return Err(RegistryError::Kind {
                 metric: metric.name,
                 is: metric.kind,
-                wanted: Kind::Gauge,
+                wanted: MetricKind::Gauge,
             });
         }
-        let computed =
-            Computed::new(metric, Box::new(read)).map_err(|source| RegistryError::Register {
+        let computed = ComputedMetric::new(metric, Box::new(read)).map_err(|source| {
+            RegistryError::Register {
                 metric: metric.name,
                 source,
-            })?;
+            }
+        })?;
         self.register(metric, Box::new(computed))
     }
 
@@ -297,15 +302,16 @@ impl Registry {
 
 /// Counts the series of a scrape, including each line of a histogram.
 pub fn series(families: &[MetricFamily]) -> usize {
-    let lines = |family: &MetricFamily, metric: &proto::Metric| match family.get_field_type() {
-        // The buckets, `+Inf`, the sum and the count.
-        MetricType::HISTOGRAM => metric.get_histogram().get_bucket().len() + 3,
-        _ => 1,
-    };
-    families
-        .iter()
-        .map(|f| f.get_metric().iter().map(|m| lines(f, m)).sum::<usize>())
-        .sum()
+    let lines = families.iter().map(|family| {
+        let series = family.get_metric().iter();
+        let lines = series.map(|metric| match family.get_field_type() {
+            // The buckets, `+Inf`, the sum and the count.
+            MetricType::HISTOGRAM => metric.get_histogram().get_bucket().len() + 3,
+            _ => 1,
+        });
+        lines.sum::<usize>()
+    });
+    lines.sum()
 }
 
 #[cfg(test)]

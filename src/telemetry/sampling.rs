@@ -1,7 +1,7 @@
-//! Which calls become spans. The settings become a table with a row per method, so that a decision is a lookup.
+//! Decides which calls become spans. The settings become a table with a row per method, so that a decision is a lookup.
 //!
-//! There are two decisions. A call is chosen or not when it is received, and the backend is told. When it ends, a call
-//! that failed, was cancelled, stuck or slow is kept even if it was not chosen.
+//! There are two decisions. The first is made when a call is received, and is passed to the backend. The second is made at its
+//! end: a call that failed, was cancelled, stuck or slow is kept even if it was not chosen before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,25 +9,25 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use opentelemetry::trace::TraceId;
 
-use super::settings::{OnUnsampledParent, Sampling};
+use super::settings::{OnUnsampledParent, SamplingSettings};
 use crate::call::trace::{Joining, Share};
 use crate::cri::Method;
 use crate::cri::method::Class;
 
 /// Share of its deadline, in percent, at which a call counts as stuck.
-pub const STUCK: u32 = 50;
+pub const STUCK_PERCENT: u32 = 50;
 
 /// The sampling rules of all methods.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rules {
-    methods: [Rule; Method::COUNT],
+pub struct SamplingRules {
+    methods: [MethodRule; Method::COUNT],
     episodes: Share,
     respects: bool,
 }
 
 /// The rules of one method.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Rule {
+struct MethodRule {
     /// Share of calls outside of episodes.
     outside: Share,
     /// Share of calls within episodes, in addition to sampled episodes.
@@ -36,9 +36,9 @@ struct Rule {
     slow: Option<Duration>,
 }
 
-impl Rules {
+impl SamplingRules {
     /// Builds the rules from the settings.
-    pub fn new(settings: &Sampling) -> Self {
+    pub fn new(settings: &SamplingSettings) -> Self {
         let mut methods = Method::ALL.map(|method| {
             let (ratio, slow) = match method.class() {
                 Class::Mutating => (settings.mutating, Some(settings.slow)),
@@ -46,7 +46,7 @@ impl Rules {
                 // A watch lasts as long as its caller likes.
                 Class::Watch => (settings.polls, None),
             };
-            Rule {
+            MethodRule {
                 outside: Share::of(ratio),
                 within: Share::NONE,
                 slow,
@@ -99,21 +99,23 @@ impl Rules {
 
 /// The rules in force. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Live(Arc<ArcSwap<Rules>>);
+pub struct LiveSamplingRules(Arc<ArcSwap<SamplingRules>>);
 
-impl Live {
+impl LiveSamplingRules {
     /// Creates the rules from the settings.
-    pub fn new(settings: &Sampling) -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(Rules::new(settings))))
+    pub fn new(settings: &SamplingSettings) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(SamplingRules::new(
+            settings,
+        ))))
     }
 
     /// Applies other settings.
-    pub fn set(&self, settings: &Sampling) {
-        self.0.store(Arc::new(Rules::new(settings)));
+    pub fn set(&self, settings: &SamplingSettings) {
+        self.0.store(Arc::new(SamplingRules::new(settings)));
     }
 
     /// Returns the rules. Hold the guard only briefly.
-    pub fn load(&self) -> Guard<Arc<Rules>> {
+    pub fn load(&self) -> Guard<Arc<SamplingRules>> {
         self.0.load()
     }
 }
@@ -123,8 +125,8 @@ pub(crate) mod testing {
     use super::*;
 
     /// Settings with these ratios.
-    pub(crate) fn sampling(mutating: f64, polls: f64) -> Sampling {
-        Sampling {
+    pub(crate) fn sampling(mutating: f64, polls: f64) -> SamplingSettings {
+        SamplingSettings {
             mutating,
             polls,
             slow: Duration::from_secs(1),
@@ -156,7 +158,7 @@ mod tests {
             row(Method::Version, Some(1.0), None),
             row(Method::GetContainerEvents, None, Some(60)),
         ];
-        let rules = Rules::new(&settings);
+        let rules = SamplingRules::new(&settings);
         // Method, whether it is chosen, and the seconds from which it is slow.
         let table = [
             (Method::PullImage, false, Some(30)),
@@ -176,15 +178,15 @@ mod tests {
         assert_eq!(rules.joining(Method::Version).method, Share::of(1.0));
         assert_eq!(rules.joining(Method::RunPodSandbox).method, Share::NONE);
         let day = Duration::from_secs(86400);
-        let plain = Rules::new(&sampling(1.0, 1.0));
+        let plain = SamplingRules::new(&sampling(1.0, 1.0));
         assert!(!plain.is_slow(Method::GetContainerEvents, day));
     }
 
     #[test]
     fn the_callers_decision_counts() {
         let mut settings = sampling(1.0, 0.0);
-        let chosen = |settings: &Sampling, method| {
-            let rules = Rules::new(settings);
+        let chosen = |settings: &SamplingSettings, method| {
+            let rules = SamplingRules::new(settings);
             [None, Some(false), Some(true)].map(|caller| rules.chooses(method, ID, caller))
         };
         assert_eq!(chosen(&settings, Method::ExecSync), [true, true, true]);
@@ -195,7 +197,7 @@ mod tests {
 
     #[test]
     fn clones_see_changed_settings() {
-        let live = Live::new(&sampling(1.0, 0.0));
+        let live = LiveSamplingRules::new(&sampling(1.0, 0.0));
         let other = live.clone();
         let mut settings = sampling(1.0, 0.0);
         settings.episodes = 0.0;

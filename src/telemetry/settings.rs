@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::otlp::variables::{Sampler, Variables};
+use super::otlp::variables::{OtelVariables, SamplerVariables};
 use crate::cri::Method;
 use crate::settings::value::{
     BooleanValue, BoundedDuration, CollectorUrl, CriMethodName, FilePath, FilterDirective,
@@ -25,7 +25,7 @@ pub enum LogFormat {
     Text,
 }
 
-/// How spans are sent.
+/// Protocol for sending spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtlpProtocol {
     /// gRPC, over HTTP/2.
@@ -34,16 +34,16 @@ pub enum OtlpProtocol {
     HttpProtobuf,
 }
 
-/// How requests with spans are compressed.
+/// Compression of requests with spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtlpCompression {
-    /// Not at all.
+    /// No compression.
     None,
     /// With gzip.
     Gzip,
 }
 
-/// Sampling of a call whose caller has a trace and does not sample it.
+/// Treatment of a call whose caller has a trace and does not sample it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnUnsampledParent {
     /// The call is treated as if there were no trace, and linked to the span of the caller.
@@ -54,7 +54,7 @@ pub enum OnUnsampledParent {
 
 settings! {
     /// The log.
-    pub struct Log in "telemetry.log" {
+    pub struct LogSettings in "telemetry.log" {
         /// `json` writes one object per line, `text` lines for people, `auto` text if standard error is a terminal, else JSON.
         format: LogFormat = LogFormat::Auto,
             KeywordChoice(&[("auto", LogFormat::Auto), ("json", LogFormat::Json), ("text", LogFormat::Text)]);
@@ -66,7 +66,7 @@ settings! {
 settings! {
     /// Where spans are exported to, and metrics and log lines if that is asked for. What is not set here is taken from the standard `OTEL_*` variables of the environment
     /// ([OTLP.md](OTLP.md)).
-    pub struct Otlp in "telemetry.otlp" (env: &Variables) {
+    pub struct OtlpSettings in "telemetry.otlp" (env: &OtelVariables) {
         /// An OTLP collector; `https://` is with TLS. With `http/protobuf` it is the base of the URL, to which `/v1/traces`,
         /// `/v1/metrics` or `/v1/logs` is appended.
         endpoint: Option<String> = env.endpoint.clone(), OptionalValue(CollectorUrl),
@@ -77,7 +77,7 @@ settings! {
             or "`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, unless `endpoint` is set; else `endpoint`"
             like "\"https://traces.example:4317\"";
         /// Pushes the metrics of `/metrics` to the collector too.
-        metrics: bool = env.metrics.is_asked, BooleanValue,
+        metrics: bool = env.metrics.is_enabled, BooleanValue,
             or "`true` if `OTEL_METRICS_EXPORTER` is `otlp`, else `false`" like "false";
         /// URL of the collector for metrics; otherwise like `traces_endpoint`.
         metrics_endpoint: Option<String> = env.metrics.endpoint.clone(), OptionalValue(CollectorUrl),
@@ -87,7 +87,7 @@ settings! {
         metrics_interval: Duration = env.metrics_interval.unwrap_or(secs(60)), BoundedDuration::between(secs(1), secs(3600)),
             or "`OTEL_METRIC_EXPORT_INTERVAL`, else `\"60s\"`" like "\"60s\"";
         /// Sends log lines to the collector as well as writing them.
-        logs: bool = env.logs.is_asked, BooleanValue,
+        logs: bool = env.logs.is_enabled, BooleanValue,
             or "`true` if `OTEL_LOGS_EXPORTER` is `otlp`, else `false`" like "false";
         /// URL of the collector for log lines; otherwise like `traces_endpoint`.
         logs_endpoint: Option<String> = env.logs.endpoint.clone(), OptionalValue(CollectorUrl),
@@ -120,16 +120,16 @@ settings! {
     }
 }
 
-impl Otlp {
+impl OtlpSettings {
     /// Reads the section, and checks keys that depend on each other.
     pub(crate) fn checked(reader: &mut SettingsReader<'_>) -> Self {
-        let mut env = Variables::from_process();
+        let mut env = OtelVariables::from_process();
         let scope = reader.section("telemetry.otlp");
         if scope.has(&Self::endpoint) {
             env.traces_endpoint = None;
             (env.metrics.endpoint, env.logs.endpoint) = (None, None);
         }
-        // A pair comes from one place.
+        // Certificate and key come from one place.
         if scope.has(&Self::tls_cert) || scope.has(&Self::tls_key) {
             (env.client_certificate, env.client_key) = (None, None);
         }
@@ -148,13 +148,14 @@ impl Otlp {
                 reader.fail_at(scope, key, ConfigProblem::Conflict(problem.to_owned()));
             }
         }
-        let mut conflict = |key: &SettingKey<_>, problem: &str| {
+        let half: Option<(&SettingKey<Option<PathBuf>>, _)> =
+            match (scope.has(&Self::tls_cert), scope.has(&Self::tls_key)) {
+                (true, false) => Some((&Self::tls_cert, "has no effect without tls_key")),
+                (false, true) => Some((&Self::tls_key, "has no effect without tls_cert")),
+                _ => None,
+            };
+        if let Some((key, problem)) = half {
             reader.fail_at(scope, key, ConfigProblem::Conflict(problem.to_owned()));
-        };
-        match (scope.has(&Self::tls_cert), scope.has(&Self::tls_key)) {
-            (true, false) => conflict(&Self::tls_cert, "has no effect without tls_key"),
-            (false, true) => conflict(&Self::tls_key, "has no effect without tls_cert"),
-            _ => {}
         }
         for (key, endpoint) in [
             (&Self::endpoint, &self.endpoint),
@@ -163,8 +164,10 @@ impl Otlp {
             (&Self::logs_endpoint, &self.logs_endpoint),
         ] {
             let is_grpc = self.protocol == OtlpProtocol::Grpc;
-            let has_path = |url: &String| CollectorUrl::check(url) == Ok(true);
-            if scope.has(key) && is_grpc && endpoint.as_ref().is_some_and(has_path) {
+            let has_path = endpoint
+                .as_ref()
+                .is_some_and(|url| CollectorUrl::check(url) == Ok(true));
+            if scope.has(key) && is_grpc && has_path {
                 let problem = "OTLP over gRPC has no path; set protocol = \"http/protobuf\"";
                 reader.fail_at(scope, key, ConfigProblem::Conflict(problem.to_owned()));
             }
@@ -175,7 +178,7 @@ impl Otlp {
 settings! {
     /// Which calls become spans. Calls that failed, were cancelled, stuck (half of the deadline used up) or slow always
     /// do, and so do calls that their caller sampled.
-    pub struct Sampling in "telemetry.sampling" (env: Sampler) {
+    pub struct SamplingSettings in "telemetry.sampling" (env: SamplerVariables) {
         /// Share of the mutating calls that belong to no episode.
         mutating: f64 = env.share.unwrap_or(1.0), RatioNumber,
             or "the share of `OTEL_TRACES_SAMPLER`, else `1.0`" like "1.0" => live;
@@ -201,10 +204,10 @@ settings! {
     }
 }
 
-impl Sampling {
+impl SamplingSettings {
     /// Reads the section, with the sampler of the environment as the default.
-    pub(crate) fn read_with_environment(reader: &mut SettingsReader<'_>) -> Self {
-        Self::read(reader, Variables::from_process().sampler)
+    pub(crate) fn from_reader(reader: &mut SettingsReader<'_>) -> Self {
+        Self::read(reader, OtelVariables::from_process().sampler)
     }
 }
 

@@ -1,9 +1,9 @@
-//! When certificates expire, and whether their files can be used.
+//! Metrics of certificates: their expiry, and whether their files can be used.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Pair;
-use super::clients::Clients;
+use super::TlsCertificate;
+use super::clients::ClientCertificates;
 use crate::telemetry::metric::{Label, Metric, Unit, fixed, metrics};
 use crate::telemetry::registry::{Registry, RegistryError};
 
@@ -17,21 +17,21 @@ metrics! {
         "1 if the files of the certificate and its key could be used when they were last read; 0 if a server still has the pair before, or exports fail (`otlp`), or pulls from a registry (`registry`).");
 }
 
-/// The pairs that are in use. Cheap to clone.
+/// The certificates that are measured. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Certificates(Arc<Mutex<InUse>>);
+pub struct CertificateMetrics(Arc<Mutex<MeasuredCertificates>>);
 
 #[derive(Debug, Default)]
-struct InUse {
-    pairs: Vec<Arc<Pair>>,
-    clients: Vec<Arc<Clients>>,
+struct MeasuredCertificates {
+    pairs: Vec<Arc<TlsCertificate>>,
+    clients: Vec<Arc<ClientCertificates>>,
 }
 
-impl Certificates {
+impl CertificateMetrics {
     /// Registers the metrics.
     ///
     /// # Errors
-    /// If they are registered already.
+    /// If a metric is registered already.
     pub fn register(registry: &Registry) -> Result<Self, RegistryError> {
         let all = Self::default();
         let in_use = all.clone();
@@ -53,26 +53,26 @@ impl Certificates {
         Ok(all)
     }
 
-    /// Measures this pair instead of an earlier one of the same endpoint.
-    pub fn measure(&self, pair: Arc<Pair>) {
+    /// Measures this certificate instead of an earlier one of the same endpoint.
+    pub fn measure(&self, pair: Arc<TlsCertificate>) {
         let pairs = &mut self.in_use().pairs;
         pairs.retain(|other| other.endpoint != pair.endpoint);
         pairs.push(pair);
     }
 
     /// Measures these clients together: the earliest end counts, and the worst file.
-    pub fn measure_clients(&self, clients: Arc<Clients>) {
+    pub fn measure_clients(&self, clients: Arc<ClientCertificates>) {
         self.in_use().clients.push(clients);
     }
 
-    /// Measures none of this endpoint: it has no TLS any more.
+    /// Stops measuring an endpoint that has no TLS any more.
     pub fn forget(&self, endpoint: &str) {
         let pairs = &mut self.in_use().pairs;
         pairs.retain(|other| other.endpoint != endpoint);
     }
 
     /// Calls `f` once for each endpoint that has a certificate.
-    fn for_each(&self, f: &mut dyn FnMut(&str, &[Arc<Pair>])) {
+    fn for_each(&self, f: &mut dyn FnMut(&str, &[Arc<TlsCertificate>])) {
         let (pairs, clients) = {
             let in_use = self.in_use();
             (in_use.pairs.clone(), in_use.clients.clone())
@@ -88,7 +88,7 @@ impl Certificates {
         }
     }
 
-    fn in_use(&self) -> MutexGuard<'_, InUse> {
+    fn in_use(&self) -> MutexGuard<'_, MeasuredCertificates> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -98,12 +98,12 @@ impl Certificates {
 pub(crate) fn populate(registry: &Registry) {
     let authority = criscope_testkit::pki::Authority::new();
     let pair = authority.server("populated");
-    let certificates = Certificates::register(registry).expect("once");
+    let certificates = CertificateMetrics::register(registry).expect("once");
     for endpoint in ["streaming", "metrics", "otlp"] {
-        let pair = Pair::open(endpoint, &pair.cert, &pair.key).expect("a pair");
+        let pair = TlsCertificate::open(endpoint, &pair.cert, &pair.key).expect("a pair");
         certificates.measure(Arc::new(pair));
     }
-    let clients = Clients::new("registry");
+    let clients = ClientCertificates::new("registry");
     clients.refresh(&[(pair.cert, pair.key)]);
     certificates.measure_clients(Arc::new(clients));
 }

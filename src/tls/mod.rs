@@ -1,8 +1,9 @@
-//! Certificates of TLS servers, and of criscope as a client: a chain and its key in two files of PEM, which are read again when they change.
+//! Certificates of TLS servers, and of criscope as a client: a chain and its key in two PEM files, which are read again when they
+//! change.
 //!
-//! Renewal replaces files in many ways: cert-manager and the kubelet swap a symlink, certbot renames, scripts write in place. The
-//! content is compared, so none of them matters, and neither do timestamps. A pair that does not match is not used: the
-//! last valid one is served until the files are valid again. Open connections are never touched.
+//! Renewal replaces files in many ways: cert-manager and the kubelet swap a symlink, certbot renames, scripts write in place. This
+//! module compares the content, so the way and timestamps do not matter. A key that does not match its certificate is not used:
+//! the last valid pair is served until the files are valid again. Open connections are never touched.
 
 mod clients;
 pub(crate) mod metrics;
@@ -24,20 +25,20 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-pub use self::clients::Clients;
-pub use self::metrics::Certificates;
+pub use self::clients::ClientCertificates;
+pub use self::metrics::CertificateMetrics;
 use self::validity::not_after;
 
 /// Largest file, in bytes.
-const MAX_SIZE: u64 = 1 << 20;
+const MAX_FILE_LEN: u64 = 1 << 20;
 
-/// How often [`Pair::watch`] looks at the files.
-const LOOK: Duration = Duration::from_secs(5);
+/// Interval between two reads of the files by [`TlsCertificate::watch`].
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Why a certificate and its key cannot be used.
+/// The reason why a certificate and its key cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum PairError {
+pub enum TlsCertificateError {
     /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     Read {
@@ -54,7 +55,7 @@ pub enum PairError {
         /// The cause.
         source: pem::Error,
     },
-    /// The certificate cannot be used, or the key is that of another one.
+    /// The certificate cannot be used, or the key belongs to another one.
     #[error("{}: {source}", path.display())]
     Certificate {
         /// The file of the certificate.
@@ -64,44 +65,48 @@ pub enum PairError {
     },
 }
 
-/// A certificate chain and its key. It is the certificate resolver of the servers that show it.
+/// A certificate chain and its key. Servers use it as their certificate resolver.
 #[derive(Debug)]
-pub struct Pair {
-    /// Purpose of the certificate, in logs and metrics.
+pub struct TlsCertificate {
+    /// The name of its use in logs and metrics.
     endpoint: &'static str,
     cert: PathBuf,
     key: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<CertificateState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    served: Option<Served>,
+struct CertificateState {
+    served: Option<ServedCertificate>,
     /// The hash of the content that was tried last.
     tried: Option<[u8; 32]>,
-    /// True if that content is being served.
+    /// Set if the content that was tried last is served.
     is_fresh: bool,
 }
 
 #[derive(Debug)]
-struct Served {
+struct ServedCertificate {
     key: Arc<CertifiedKey>,
     /// The earliest end of the chain, in seconds since 1970.
     not_after: Option<i64>,
 }
 
 /// The bytes of both files.
-struct Content {
+struct CertificateContent {
     cert: Vec<u8>,
     key: Vec<u8>,
 }
 
-impl Pair {
-    /// Reads the files, to serve them at this endpoint. Blocks on the disk.
+impl TlsCertificate {
+    /// Reads the files of a server. Blocks on the disk.
     ///
     /// # Errors
-    /// If they cannot be used.
-    pub fn open(endpoint: &'static str, cert: &Path, key: &Path) -> Result<Self, PairError> {
+    /// If the files cannot be used.
+    pub fn open(
+        endpoint: &'static str,
+        cert: &Path,
+        key: &Path,
+    ) -> Result<Self, TlsCertificateError> {
         let pair = Self {
             endpoint,
             cert: cert.to_owned(),
@@ -110,7 +115,7 @@ impl Pair {
         };
         let content = pair.read()?;
         let served = pair.parse(&content)?;
-        *pair.state() = State {
+        *pair.state() = CertificateState {
             served: Some(served),
             tried: Some(content.hash()),
             is_fresh: true,
@@ -118,8 +123,8 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Looks at the files of a client, which reads them itself for each connection: its errors are those of the client, so they
-    /// are only reported here. Blocks on the disk.
+    /// Reads the files of a client. The client reads them itself for each connection and reports its errors; here errors are
+    /// only measured. Blocks on the disk.
     #[must_use]
     pub fn for_client(endpoint: &'static str, cert: &Path, key: &Path) -> Self {
         let pair = Self {
@@ -132,14 +137,14 @@ impl Pair {
         pair
     }
 
-    /// Returns whether the pair was read from these files.
+    /// Returns whether the certificate and key come from these files.
     #[must_use]
-    pub fn is_of(&self, cert: &Path, key: &Path) -> bool {
+    pub fn has_files(&self, cert: &Path, key: &Path) -> bool {
         self.cert == cert && self.key == key
     }
 
-    /// Reads the files again. What changed is served from now on if it can be used, and reported once if not. Blocks on the
-    /// disk.
+    /// Reads the files again. Changed content is served from now on if it can be used; otherwise it is reported once. Blocks on
+    /// the disk.
     pub fn refresh(&self) {
         let read = self.read();
         let hash = match &read {
@@ -180,7 +185,7 @@ impl Pair {
 
     /// Refreshes every few seconds until `stop`.
     pub async fn watch(self: Arc<Self>, stop: CancellationToken) {
-        let mut tick = interval(LOOK);
+        let mut tick = interval(CHECK_INTERVAL);
         // A disk that hangs must not be followed by a burst.
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while stop.run_until_cancelled(tick.tick()).await.is_some() {
@@ -201,22 +206,21 @@ impl Pair {
         self.state().is_fresh
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CertificateState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read(&self) -> Result<Content, PairError> {
-        Ok(Content {
+    fn read(&self) -> Result<CertificateContent, TlsCertificateError> {
+        Ok(CertificateContent {
             cert: read(&self.cert)?,
             key: read(&self.key)?,
         })
     }
 
-    fn parse(&self, content: &Content) -> Result<Served, PairError> {
-        let in_file = |path: &Path| {
-            let path = path.to_owned();
-            move |source| PairError::Pem { path, source }
-        };
+    fn parse(
+        &self,
+        content: &CertificateContent,
+    ) -> Result<ServedCertificate, TlsCertificateError> {
         let chain = CertificateDer::pem_slice_iter(&content.cert)
             .collect::<Result<Vec<_>, _>>()
             .map_err(in_file(&self.cert))?;
@@ -229,25 +233,25 @@ impl Pair {
             .map(|certificate| not_after(certificate))
             .collect::<Option<Vec<_>>>();
         let key = CertifiedKey::from_der(chain, private, &ring::default_provider());
-        let key = key.map_err(|source| PairError::Certificate {
+        let key = key.map_err(|source| TlsCertificateError::Certificate {
             path: self.cert.clone(),
             source,
         })?;
-        Ok(Served {
+        Ok(ServedCertificate {
             key: Arc::new(key),
             not_after: ends.and_then(|ends| ends.into_iter().min()),
         })
     }
 }
 
-impl ResolvesServerCert for Pair {
+impl ResolvesServerCert for TlsCertificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let state = self.state();
         state.served.as_ref().map(|served| Arc::clone(&served.key))
     }
 }
 
-impl Content {
+impl CertificateContent {
     fn hash(&self) -> [u8; 32] {
         let mut hasher = Sha256::new();
         hasher.update(self.cert.len().to_le_bytes());
@@ -257,21 +261,28 @@ impl Content {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, PairError> {
-    let failed = |source| PairError::Read {
+fn in_file(path: &Path) -> impl FnOnce(pem::Error) -> TlsCertificateError {
+    let path = path.to_owned();
+    move |source| TlsCertificateError::Pem { path, source }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsCertificateError> {
+    read_regular_file(path).map_err(|source| TlsCertificateError::Read {
         path: path.to_owned(),
         source,
-    };
+    })
+}
+
+fn read_regular_file(path: &Path) -> io::Result<Vec<u8>> {
     // A FIFO would block for good.
-    if !fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(failed(io::Error::other("not a regular file")));
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("not a regular file"));
     }
     let mut content = Vec::new();
-    let file = File::open(path).map_err(failed)?;
-    let mut file = file.take(MAX_SIZE + 1);
-    file.read_to_end(&mut content).map_err(failed)?;
-    if content.len() as u64 > MAX_SIZE {
-        return Err(failed(io::ErrorKind::FileTooLarge.into()));
+    let mut file = File::open(path)?.take(MAX_FILE_LEN + 1);
+    file.read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_FILE_LEN {
+        return Err(io::ErrorKind::FileTooLarge.into());
     }
     Ok(content)
 }

@@ -34,12 +34,13 @@ impl Mount {
         fs::rename(self.file("..next"), self.file("..data")).expect("swapped");
     }
 
-    fn open(&self) -> Pair {
-        Pair::open("metrics", &self.file("tls.crt"), &self.file("tls.key")).expect("a pair")
+    fn open(&self) -> TlsCertificate {
+        TlsCertificate::open("metrics", &self.file("tls.crt"), &self.file("tls.key"))
+            .expect("a pair")
     }
 }
 
-fn leaf(pair: &Pair) -> Vec<u8> {
+fn leaf(pair: &TlsCertificate) -> Vec<u8> {
     let state = pair.state();
     state.served.as_ref().expect("served").key.cert[0].to_vec()
 }
@@ -126,7 +127,7 @@ fn a_client_may_start_before_its_certificate_is_there() {
     let pair = authority.client("late", Validity::Over);
     let dir = tempfile::tempdir().expect("a directory");
     let (cert, key) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
-    let late = Pair::for_client("otlp", &cert, &key);
+    let late = TlsCertificate::for_client("otlp", &cert, &key);
     assert_eq!((late.not_after(), late.is_fresh()), (None, false));
     fs::copy(&pair.cert, &cert).expect("copied");
     fs::copy(&pair.key, &key).expect("copied");
@@ -145,8 +146,8 @@ fn of_several_clients_the_earliest_end_and_the_worst_file_count() {
         authority.client("short", Validity::Over),
     );
     let registry = Registry::new(prometheus::Registry::new(), []);
-    let certificates = Certificates::register(&registry).expect("once");
-    let clients = Arc::new(Clients::new("registry"));
+    let certificates = CertificateMetrics::register(&registry).expect("once");
+    let clients = Arc::new(ClientCertificates::new("registry"));
     certificates.measure_clients(Arc::clone(&clients));
     let read = || {
         let families = registry.gather();
@@ -171,7 +172,7 @@ fn metrics_are_of_the_pair_in_use() {
     let authority = Authority::new();
     let mount = Mount::new(&authority.client("over", Validity::Over));
     let registry = Registry::new(prometheus::Registry::new(), []);
-    let certificates = Certificates::register(&registry).expect("once");
+    let certificates = CertificateMetrics::register(&registry).expect("once");
     let read = || {
         let families = registry.gather();
         let values = families.iter().flat_map(|family| family.get_metric());

@@ -1,4 +1,4 @@
-//! When a certificate expires. rustls verifies this field in certificates of peers, and offers no way to read it.
+//! Reads the expiry of a certificate. rustls verifies this field in certificates of peers, and offers no way to read it.
 
 use ring::error::Unspecified;
 use ring::io::der::{Tag, expect_tag_and_get_value, nested, read_tag_and_get_value};
@@ -9,7 +9,7 @@ const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
 /// The form of both, with the century (RFC 5280, section 4.1.2.5).
-const FORM: &str = "[year][month][day][hour][minute][second]Z";
+const TIME_FORMAT: &str = "[year][month][day][hour][minute][second]Z";
 
 /// The field `notAfter` of a certificate in DER, in seconds since 1970; `None` if it is not a certificate.
 pub(super) fn not_after(certificate: &[u8]) -> Option<i64> {
@@ -25,7 +25,7 @@ pub(super) fn not_after(certificate: &[u8]) -> Option<i64> {
 
 /// The tag and the text of `notAfter` (RFC 5280, section 4.1).
 fn to_be_signed<'a>(input: &mut Reader<'a>) -> Result<(u8, Input<'a>), Unspecified> {
-    // The version, which a certificate of version 1 has not; then the serial number.
+    // The version, which certificates of version 1 lack; then the serial number.
     if input.peek(Tag::ContextSpecificConstructed0.into()) {
         read_tag_and_get_value(input)?;
     }
@@ -44,13 +44,13 @@ fn to_be_signed<'a>(input: &mut Reader<'a>) -> Result<(u8, Input<'a>), Unspecifi
 fn seconds((tag, text): (u8, Input<'_>)) -> Option<i64> {
     let text = str::from_utf8(text.as_slice_less_safe()).ok()?;
     let text = match tag {
-        // Two digits of the year are those of 1950 to 2049.
+        // A year of two digits lies between 1950 and 2049.
         UTC_TIME if text.as_bytes().first()? >= &b'5' => format!("19{text}"),
         UTC_TIME => format!("20{text}"),
         GENERALIZED_TIME => text.to_owned(),
         _ => return None,
     };
-    let form = time::format_description::parse_borrowed::<2>(FORM).ok()?;
+    let form = time::format_description::parse_borrowed::<2>(TIME_FORMAT).ok()?;
     let time = PrimitiveDateTime::parse(&text, &form).ok()?;
     Some(time.assume_offset(UtcOffset::UTC).unix_timestamp())
 }

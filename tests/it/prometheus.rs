@@ -10,7 +10,7 @@ use std::time::Duration;
 use criscope::catalogue::CATALOGUE;
 use criscope::cri::Method;
 use criscope::cri::status::{CODES, Code};
-use criscope::telemetry::metric::{Kind, Values};
+use criscope::telemetry::metric::{MetricKind, Values};
 
 use crate::harness::client::Call;
 use crate::harness::fake::Fake;
@@ -82,7 +82,7 @@ fn bound() -> usize {
         });
         let lines = match metric.kind {
             // Bounds, `+Inf`, sum and count.
-            Kind::Histogram => metric.buckets.len() + 3,
+            MetricKind::Histogram => metric.buckets.len() + 3,
             _ => 1,
         };
         lines * values.product::<usize>()

@@ -11,11 +11,11 @@ use criscope::install::AGENT_SOCKET;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
-use crate::certificate::{Certificate, CertificateError};
-use crate::daemon::{Daemon, DaemonAddress};
-use crate::events::Events;
-use crate::guard::Guard;
-use crate::serve::{Service, serve};
+use crate::certificate::{AgentCertificate, AgentCertificateError};
+use crate::daemon::{DaemonAddress, DaemonClient};
+use crate::events::EventWriter;
+use crate::guard::AccessGuard;
+use crate::serve::{AgentService, serve};
 
 /// Report what criscope knows of this node to its Kubernetes cluster
 ///
@@ -35,7 +35,7 @@ pub struct Args {
     /// Certificate chain, PEM; read again when it changes [default: one signed by itself]
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
-    /// Its private key, PEM
+    /// Private key of the certificate, PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
     /// Write events on pods
@@ -46,13 +46,13 @@ pub struct Args {
     pub slow: u64,
 }
 
-/// Why the agent ended.
+/// The reason why the agent ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
     /// There is no usable certificate.
     #[error(transparent)]
-    Certificate(#[from] CertificateError),
+    Certificate(#[from] AgentCertificateError),
     /// The address cannot be used.
     #[error("{0}: {1}")]
     Listen(SocketAddr, io::Error),
@@ -74,26 +74,26 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> Result<(), AgentError> {
     let certificate = match (&args.tls_cert, &args.tls_key) {
-        (Some(chain), Some(key)) => Certificate::of_files(chain, key)?,
-        _ => Certificate::of_itself(&args.node)?,
+        (Some(chain), Some(key)) => AgentCertificate::from_files(chain, key)?,
+        _ => AgentCertificate::self_signed(&args.node)?,
     };
     let bound = TcpListener::bind(args.listen).await;
     let listener = bound.map_err(|error| AgentError::Listen(args.listen, error))?;
     tracing::info!(event = "agent.listening", address = %listener.local_addr()?, events = args.events, "serving");
-    let daemon = Daemon::new(args.daemon.clone());
+    let daemon = DaemonClient::new(args.daemon.clone());
     let stopping = Arc::new(Notify::new());
     let end = Arc::clone(&stopping);
     let events = args.events.then(|| {
         let slow = Duration::from_secs(args.slow);
-        let events = Events::new(client.clone(), &args.node, slow);
+        let events = EventWriter::new(client.clone(), &args.node, slow);
         let daemon = daemon.clone();
         tokio::spawn(async move { events.run(daemon, end.notified()).await })
     });
-    let service = Service::new(daemon, Guard::new(client), args.node.clone());
+    let service = AgentService::new(daemon, AccessGuard::new(client), args.node.clone());
     serve(listener, certificate, service, stop).await;
     stopping.notify_one();
     if let Some(events) = events {
-        // One request to the API server takes ten seconds at most; the pod has thirty.
+        // One request to the API server takes at most 10 s; the pod has 30 s to end.
         let _ = events.await;
     }
     Ok(())

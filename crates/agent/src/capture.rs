@@ -1,7 +1,7 @@
 //! `criscope-agent capture`: the part of `kubectl criscope capture` that runs on the node, in a pod of its own.
 //!
-//! A container's log is text, in which the order of lines of different streams is not kept. So all goes to standard output: first the
-//! messages, then the capture in base64, between two lines by which the plugin finds it.
+//! A container's log is text, and does not keep the order of lines of different streams. So standard output gets everything:
+//! first the messages, then the capture in base64, between two marker lines for the plugin.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,19 +13,19 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// The line before the capture.
-pub(crate) const BEGIN: &str = "-----BEGIN CRISCOPE CAPTURE-----";
+/// Marker line before the capture.
+pub(crate) const CAPTURE_BEGIN: &str = "-----BEGIN CRISCOPE CAPTURE-----";
 
-/// The line after it.
-pub(crate) const END: &str = "-----END CRISCOPE CAPTURE-----";
+/// Marker line after the capture.
+pub(crate) const CAPTURE_END: &str = "-----END CRISCOPE CAPTURE-----";
 
-/// Bytes per line; lines of base64 have 4 characters for 3 of them.
-const LINE: usize = 57;
+/// Bytes per line; base64 has 4 characters for 3 bytes.
+const BYTES_PER_LINE: usize = 57;
 
 /// Capture what criscope knows of the node, and print it in base64
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// A process whose mount namespace is that of the node
+    /// A process in the mount namespace of the node
     #[arg(long, value_name = "PID", default_value_t = 1)]
     pid: u32,
     /// Where criscope is on the node: the first that exists
@@ -36,17 +36,17 @@ pub struct Args {
     more: Vec<String>,
 }
 
-/// Why there is no capture.
+/// The reason why there is no capture.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureError {
     /// The namespace of the node cannot be entered, or a program not be started.
     #[error("{0}: {1}")]
     Node(String, io::Error),
-    /// It is not installed.
+    /// criscope is not installed on the node.
     #[error("criscope is not installed on this node")]
     Missing,
-    /// `criscope capture` failed, and has said why.
+    /// `criscope capture` failed, and has printed the reason.
     #[error("criscope capture ended with {0}")]
     Command(ExitStatus),
     /// Standard output is closed.
@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Result<(), CaptureError> {
         Ok(move_into_link_name_space(namespace.as_fd(), mount)?)
     });
     entered.map_err(|error| CaptureError::Node(path, error))?;
-    let program = args.program.iter().find(|it| it.exists());
+    let program = args.program.iter().find(|program| program.exists());
     let program = program.ok_or(CaptureError::Missing)?;
     let mut command = Command::new(program);
     command.args(["capture", "-o", "-"]).args(&args.more);
@@ -82,27 +82,27 @@ pub fn run(args: &Args) -> Result<(), CaptureError> {
 
 fn print(capture: &[u8], out: &mut impl Write) -> io::Result<()> {
     let mut out = io::BufWriter::new(out);
-    writeln!(out, "{BEGIN}")?;
-    for line in capture.chunks(LINE) {
+    writeln!(out, "{CAPTURE_BEGIN}")?;
+    for line in capture.chunks(BYTES_PER_LINE) {
         writeln!(out, "{}", STANDARD.encode(line))?;
     }
-    writeln!(out, "{END}")?;
+    writeln!(out, "{CAPTURE_END}")?;
     out.flush()
 }
 
-/// The capture in a log, and the other lines of it. `None` if the log does not have all of the capture.
+/// Splits a log into the capture and the other lines. The capture is `None` if the log does not have all of it.
 pub(crate) fn read(log: &str) -> (Option<Vec<u8>>, Vec<&str>) {
     let mut messages = Vec::new();
     let mut capture: Option<Vec<u8>> = None;
     let mut lines = log.lines();
     while let Some(line) = lines.next() {
-        if line != BEGIN {
+        if line != CAPTURE_BEGIN {
             messages.push(line);
             continue;
         }
         let mut bytes = Vec::new();
         for line in lines.by_ref() {
-            if line == END {
+            if line == CAPTURE_END {
                 capture = Some(std::mem::take(&mut bytes));
                 break;
             }

@@ -1,4 +1,4 @@
-//! The certificate of the agent: of files, which may be renewed at any time, or signed by itself, as the kubelet's.
+//! The certificate of the agent: from files, which may be renewed at any time, or self-signed, like the kubelet's.
 
 use std::fmt;
 use std::fs;
@@ -12,10 +12,10 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// Why there is no certificate.
+/// The reason why there is no certificate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CertificateError {
+pub enum AgentCertificateError {
     /// A file cannot be read.
     #[error("{}: {source}", file.display())]
     Read {
@@ -35,20 +35,20 @@ pub enum CertificateError {
     /// Certificate and key do not belong together, or their algorithm is unknown.
     #[error("certificate and key: {0}")]
     Pair(#[from] rustls::Error),
-    /// None could be made.
+    /// No certificate could be made.
     #[error("cannot make a certificate: {0}")]
     Make(#[from] rcgen::Error),
 }
 
-/// Where the certificate comes from.
-pub struct Certificate {
-    /// Certificate chain and key, in PEM; `None` for one signed by itself.
+/// The certificate, and its source.
+pub struct AgentCertificate {
+    /// Files of the certificate chain and the key, in PEM; `None` for a self-signed certificate.
     files: Option<(PathBuf, PathBuf)>,
-    /// The configuration, and of what times its files are.
+    /// The configuration, and the modification times of its files.
     current: Mutex<(Arc<ServerConfig>, [Option<SystemTime>; 2])>,
 }
 
-impl fmt::Debug for Certificate {
+impl fmt::Debug for AgentCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let files = &self.files;
         f.debug_struct("Certificate")
@@ -57,12 +57,12 @@ impl fmt::Debug for Certificate {
     }
 }
 
-impl Certificate {
-    /// The certificate of files: a chain and its key.
+impl AgentCertificate {
+    /// Reads the certificate from files: a chain and its key.
     ///
     /// # Errors
     /// If they cannot be read or do not belong together.
-    pub fn of_files(chain: &Path, key: &Path) -> Result<Self, CertificateError> {
+    pub fn from_files(chain: &Path, key: &Path) -> Result<Self, AgentCertificateError> {
         let files = Some((chain.to_owned(), key.to_owned()));
         let current = (read(chain, key)?, times(chain, key));
         Ok(Self {
@@ -71,11 +71,11 @@ impl Certificate {
         })
     }
 
-    /// A new certificate for this name, signed by itself.
+    /// Makes a self-signed certificate for this name.
     ///
     /// # Errors
-    /// If none can be made, as for a name that is no name of a host.
-    pub fn of_itself(name: &str) -> Result<Self, CertificateError> {
+    /// If none can be made, for example because `name` is not a valid host name.
+    pub fn self_signed(name: &str) -> Result<Self, AgentCertificateError> {
         let made = rcgen::generate_simple_self_signed([name.to_owned()])?;
         let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
         let config = config(vec![made.cert.der().clone()], key.into())?;
@@ -85,7 +85,8 @@ impl Certificate {
         })
     }
 
-    /// The configuration for a connection; of the files as they are now, if they are sound, else as they were.
+    /// The configuration for a connection, from the files as they are now. Invalid files are ignored: then the last valid
+    /// configuration stays.
     pub fn config(&self) -> Arc<ServerConfig> {
         let mut current = match self.current.lock() {
             Ok(current) => current,
@@ -108,30 +109,32 @@ impl Certificate {
 }
 
 fn times(chain: &Path, key: &Path) -> [Option<SystemTime>; 2] {
-    [chain, key].map(|file| fs::metadata(file).and_then(|it| it.modified()).ok())
+    [chain, key].map(|file| fs::metadata(file).ok()?.modified().ok())
 }
 
-fn read(chain: &Path, key: &Path) -> Result<Arc<ServerConfig>, CertificateError> {
-    let text = |file: &Path| {
-        fs::read(file).map_err(|source| CertificateError::Read {
-            file: file.to_owned(),
-            source,
-        })
-    };
-    let pem = |file: &Path| {
-        let file = file.to_owned();
-        move |source| CertificateError::Pem { file, source }
-    };
-    let certs: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text(chain)?).collect();
-    let certs = certs.map_err(pem(chain))?;
-    let key = PrivateKeyDer::from_pem_slice(&text(key)?).map_err(pem(key))?;
+fn read(chain: &Path, key: &Path) -> Result<Arc<ServerConfig>, AgentCertificateError> {
+    let certs: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read_file(chain)?).collect();
+    let certs = certs.map_err(not_pem(chain))?;
+    let key = PrivateKeyDer::from_pem_slice(&read_file(key)?).map_err(not_pem(key))?;
     config(certs, key)
+}
+
+fn read_file(file: &Path) -> Result<Vec<u8>, AgentCertificateError> {
+    fs::read(file).map_err(|source| AgentCertificateError::Read {
+        file: file.to_owned(),
+        source,
+    })
+}
+
+fn not_pem(file: &Path) -> impl FnOnce(rustls::pki_types::pem::Error) -> AgentCertificateError {
+    let file = file.to_owned();
+    move |source| AgentCertificateError::Pem { file, source }
 }
 
 fn config(
     certs: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-) -> Result<Arc<ServerConfig>, CertificateError> {
+) -> Result<Arc<ServerConfig>, AgentCertificateError> {
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use criscope::install::AGENT_SOCKET;
 use http::StatusCode;
 
-use crate::daemon::{Daemon, DaemonAddress, DaemonError};
+use crate::daemon::{DaemonAddress, DaemonClient, DaemonError};
 
 /// Say by the exit code whether criscope on this node is as expected
 #[derive(Clone, Debug, clap::Args)]
@@ -13,12 +13,12 @@ pub struct Args {
     /// admin.agent_socket of the daemon as unix:///path, or its admin.listen
     #[arg(long, value_name = "ADDR", default_value = AGENT_SOCKET)]
     pub daemon: DaemonAddress,
-    /// What is expected
+    /// The expected state
     #[arg(long, value_enum)]
     pub expect: Expectation,
 }
 
-/// What is expected of a node.
+/// The expected state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Expectation {
     /// criscope and its runtimes are ready
@@ -27,17 +27,17 @@ pub enum Expectation {
     Absent,
 }
 
-/// What is not as expected.
+/// The difference from the expected state.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckError {
     /// criscope does not answer.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
-    /// One of its runtimes does not answer.
+    /// A runtime behind criscope does not answer.
     #[error("criscope is not ready ({0})")]
     Unready(StatusCode),
-    /// It should be gone.
+    /// criscope should be gone.
     #[error("criscope still runs on this node")]
     Running,
 }
@@ -47,7 +47,9 @@ pub enum CheckError {
 /// # Errors
 /// If the node is not as expected.
 pub async fn run(args: &Args) -> Result<(), CheckError> {
-    let page = Daemon::new(args.daemon.clone()).get("/readyz", None).await;
+    let page = DaemonClient::new(args.daemon.clone())
+        .get("/readyz", None)
+        .await;
     match (args.expect, page) {
         (Expectation::Ready, Ok(page)) if page.status == StatusCode::OK => Ok(()),
         (Expectation::Ready, Ok(page)) => Err(CheckError::Unready(page.status)),
@@ -57,7 +59,7 @@ pub async fn run(args: &Args) -> Result<(), CheckError> {
     }
 }
 
-/// Returns whether no process listens. One that hangs, or that does not let this user in, is there.
+/// Returns whether no process listens. A daemon that hangs or refuses this user is not absent.
 fn is_absent(error: &DaemonError) -> bool {
     let DaemonError::Connect(_, error) = error else {
         return false;

@@ -21,9 +21,9 @@ use tokio::time::timeout;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The largest page, in bytes.
-const MAX_PAGE: usize = 16 << 20;
+const MAX_PAGE_LEN: usize = 16 << 20;
 
-/// Where a daemon serves its pages.
+/// The address of a daemon's pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DaemonAddress {
     /// `admin.agent_socket`.
@@ -41,14 +41,14 @@ impl fmt::Display for DaemonAddress {
     }
 }
 
-/// Why a text is no address of a daemon.
+/// The reason why a text is not the address of a daemon.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DaemonAddressError {
-    /// It begins like a socket.
+    /// The text begins like a socket.
     #[error(transparent)]
     Socket(#[from] ClientError),
-    /// It does not.
+    /// The text is not an IP address with a port.
     #[error("neither unix:///path nor an IP address with a port: {0}")]
     Port(#[from] AddrParseError),
 }
@@ -64,15 +64,15 @@ impl FromStr for DaemonAddress {
     }
 }
 
-/// A daemon.
+/// A client of the daemon.
 #[derive(Clone, Debug)]
-pub struct Daemon {
+pub struct DaemonClient {
     address: DaemonAddress,
 }
 
-/// A page.
+/// A page of the daemon.
 #[derive(Debug)]
-pub struct Page {
+pub struct DaemonPage {
     /// The HTTP status.
     pub status: StatusCode,
     /// `Content-Type`.
@@ -81,7 +81,7 @@ pub struct Page {
     pub body: Bytes,
 }
 
-/// Why a page could not be read.
+/// The reason why a page could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DaemonError {
@@ -91,7 +91,7 @@ pub enum DaemonError {
     /// No answer within five seconds.
     #[error("no answer from criscope on {0} within {limit} s", limit = REQUEST_TIMEOUT.as_secs())]
     Timeout(DaemonAddress),
-    /// It does not speak HTTP/1.1, broke the answer off, or sent too much.
+    /// The daemon does not speak HTTP/1.1, broke the answer off, or sent too much.
     #[error("criscope on {0} sent an incomplete answer: {1}")]
     Broken(DaemonAddress, String),
     /// An HTTP error.
@@ -99,17 +99,21 @@ pub enum DaemonError {
     Status(DaemonAddress, String, StatusCode),
 }
 
-impl Daemon {
+impl DaemonClient {
     /// The daemon at this address.
     pub const fn new(address: DaemonAddress) -> Self {
         Self { address }
     }
 
-    /// Gets a page, whatever its status.
+    /// Gets a page with any status.
     ///
     /// # Errors
     /// If there is no complete answer within five seconds.
-    pub async fn get(&self, path: &str, accept: Option<&HeaderValue>) -> Result<Page, DaemonError> {
+    pub async fn get(
+        &self,
+        path: &str,
+        accept: Option<&HeaderValue>,
+    ) -> Result<DaemonPage, DaemonError> {
         let asked = timeout(REQUEST_TIMEOUT, self.ask(path, accept)).await;
         asked.unwrap_or_else(|_| Err(DaemonError::Timeout(self.address.clone())))
     }
@@ -130,7 +134,11 @@ impl Daemon {
         serde_json::from_slice(&page.body).map_err(|error| self.broken(&error))
     }
 
-    async fn ask(&self, path: &str, accept: Option<&HeaderValue>) -> Result<Page, DaemonError> {
+    async fn ask(
+        &self,
+        path: &str,
+        accept: Option<&HeaderValue>,
+    ) -> Result<DaemonPage, DaemonError> {
         match &self.address {
             DaemonAddress::Socket(socket) => {
                 let connected = UnixStream::connect(socket).await;
@@ -152,7 +160,7 @@ impl Daemon {
         host: &str,
         path: &str,
         accept: Option<&HeaderValue>,
-    ) -> Result<Page, DaemonError> {
+    ) -> Result<DaemonPage, DaemonError> {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.broken(&error))?;
@@ -165,8 +173,8 @@ impl Daemon {
         let talk = async {
             let response = sender.send_request(request).await;
             let (head, body) = response.map_err(|error| self.broken(&error))?.into_parts();
-            let body = Limited::new(body, MAX_PAGE).collect().await;
-            Ok(Page {
+            let body = Limited::new(body, MAX_PAGE_LEN).collect().await;
+            Ok(DaemonPage {
                 status: head.status,
                 content_type: head.headers.get(header::CONTENT_TYPE).cloned(),
                 body: body.map_err(|error| self.broken(&error))?.to_bytes(),

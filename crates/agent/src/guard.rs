@@ -1,4 +1,4 @@
-//! Authentication by TokenReview and authorization by SubjectAccessReview, as in the kubelet and kube-rbac-proxy.
+//! Authentication by TokenReview and authorization by SubjectAccessReview, like the kubelet and kube-rbac-proxy.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,34 +17,34 @@ use tokio::time::{Instant, timeout};
 
 use crate::{AUDIENCE, TOKEN_HEADER};
 
-/// How long a permission counts without asking again.
-const ALLOWED: Duration = Duration::from_secs(60);
+/// How long a granted permission is cached.
+const ALLOWED_CACHE_TIME: Duration = Duration::from_secs(60);
 
-/// How long a refusal counts: short, since a forgotten binding is added while a user waits for it.
-const REFUSED: Duration = Duration::from_secs(10);
+/// How long a refusal is cached. The time is short, since users retry right after they add a forgotten binding.
+const REFUSED_CACHE_TIME: Duration = Duration::from_secs(10);
 
-/// Most decisions in memory.
-const MOST: usize = 256;
+/// Upper bound of cached decisions.
+const MAX_DECISIONS: usize = 256;
 
-/// Most reviews at once.
-const AT_ONCE: usize = 4;
+/// Upper bound of concurrent reviews.
+const MAX_CONCURRENT_REVIEWS: usize = 4;
 
-/// Timeout of both reviews, with the wait for a slot.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout of both reviews, including the wait for a slot.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest token, in bytes: longer than any header that a client may send.
-const LONGEST: usize = 16 << 10;
+/// Longest token, in bytes. Headers of clients are shorter.
+const MAX_TOKEN_LEN: usize = 16 << 10;
 
-/// What is asked for, as a non-resource URL of RBAC, always with the verb `get`.
+/// The permission that a request needs: a non-resource URL of RBAC, always with the verb `get`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Permission {
+pub enum AgentPermission {
     /// `/metrics`
     Metrics,
     /// `/criscope/stories`
     Stories,
 }
 
-impl Permission {
+impl AgentPermission {
     /// The path in a role.
     pub const fn path(self) -> &'static str {
         match self {
@@ -54,11 +54,11 @@ impl Permission {
     }
 }
 
-/// Why a request is refused.
+/// The reason why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
-    /// Without a token.
+pub enum AccessRefusal {
+    /// The request has no token.
     #[error("a bearer token is required")]
     NoToken,
     /// The API server does not know the token, or it is for another audience.
@@ -77,7 +77,7 @@ pub enum Refusal {
     Unavailable,
 }
 
-impl Refusal {
+impl AccessRefusal {
     /// The HTTP status.
     pub const fn status(&self) -> StatusCode {
         match self {
@@ -89,76 +89,80 @@ impl Refusal {
 }
 
 /// The hash of a token, its header and a permission. Tokens themselves are not kept.
-type Key = [u8; 32];
+type DecisionKey = [u8; 32];
 
-type Decision = Result<(), Refusal>;
+type AccessDecision = Result<(), AccessRefusal>;
 
 /// Asks the API server, and remembers for a short time.
-pub struct Guard {
+pub struct AccessGuard {
     client: kube::Client,
-    decisions: Mutex<HashMap<Key, (Instant, Decision)>>,
+    decisions: Mutex<HashMap<DecisionKey, (Instant, AccessDecision)>>,
     slots: Semaphore,
 }
 
-impl fmt::Debug for Guard {
+impl fmt::Debug for AccessGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard").finish_non_exhaustive()
     }
 }
 
-impl Guard {
+impl AccessGuard {
     /// A guard that asks this API server.
     pub fn new(client: kube::Client) -> Self {
         Self {
             client,
             decisions: Mutex::default(),
-            slots: Semaphore::new(AT_ONCE),
+            slots: Semaphore::new(MAX_CONCURRENT_REVIEWS),
         }
     }
 
     /// Decides about a request with these headers.
     ///
     /// # Errors
-    /// If it is to be refused.
-    pub async fn admit(&self, headers: &HeaderMap, permission: Permission) -> Decision {
-        let token = Token::of(headers).ok_or(Refusal::NoToken)?;
-        if token.text.len() > LONGEST {
-            return Err(Refusal::Unauthenticated);
+    /// If the request is refused.
+    pub async fn admit(&self, headers: &HeaderMap, permission: AgentPermission) -> AccessDecision {
+        let token = RequestToken::from_headers(headers).ok_or(AccessRefusal::NoToken)?;
+        if token.text.len() > MAX_TOKEN_LEN {
+            return Err(AccessRefusal::Unauthenticated);
         }
         let key = token.key(permission);
         if let Some(decision) = self.remembered(&key) {
             return decision;
         }
-        let decision = match timeout(PATIENCE, self.ask(&token, permission)).await {
+        let decision = match timeout(REVIEW_TIMEOUT, self.ask(&token, permission)).await {
             Ok(Ok(decision)) => decision,
             Ok(Err(error)) => {
                 tracing::warn!(event = "agent.review", %error, "a review failed");
                 // Not remembered: the next request asks again.
-                return Err(Refusal::Unavailable);
+                return Err(AccessRefusal::Unavailable);
             }
-            Err(_) => return Err(Refusal::Unavailable),
+            Err(_) => return Err(AccessRefusal::Unavailable),
         };
         self.remember(key, decision.clone());
         decision
     }
 
-    async fn ask(&self, token: &Token<'_>, permission: Permission) -> kube::Result<Decision> {
+    async fn ask(
+        &self,
+        token: &RequestToken<'_>,
+        permission: AgentPermission,
+    ) -> kube::Result<AccessDecision> {
         // The semaphore is never closed.
         let _slot = self.slots.acquire().await;
-        let Some(user) = self.who(token).await? else {
-            return Ok(Err(Refusal::Unauthenticated));
+        let Some(user) = self.authenticate(token).await? else {
+            return Ok(Err(AccessRefusal::Unauthenticated));
         };
-        Ok(match self.may(&user, permission).await? {
+        Ok(match self.is_allowed(&user, permission).await? {
             true => Ok(()),
-            false => Err(Refusal::Forbidden {
+            false => Err(AccessRefusal::Forbidden {
                 user: user.username.unwrap_or_default(),
                 path: permission.path(),
             }),
         })
     }
 
-    /// The owner of a token.
-    async fn who(&self, token: &Token<'_>) -> kube::Result<Option<UserInfo>> {
+    /// Asks for the owner of a token.
+    async fn authenticate(&self, token: &RequestToken<'_>) -> kube::Result<Option<UserInfo>> {
         let audiences = token.is_for_agents.then(|| vec![AUDIENCE.to_owned()]);
         let review = TokenReview {
             spec: TokenReviewSpec {
@@ -171,13 +175,14 @@ impl Guard {
         let review = api.create(&PostParams::default(), &review).await?;
         let status = review.status.unwrap_or_default();
         // An API server that ignores audiences returns none: such a token may be for any audience.
-        let heard = status.audiences.unwrap_or_default();
-        let is_meant = !token.is_for_agents || heard.iter().any(|it| it == AUDIENCE);
-        let is_known = status.authenticated == Some(true) && is_meant;
+        let audiences = status.audiences.unwrap_or_default();
+        let is_for_agents = audiences.iter().any(|audience| audience == AUDIENCE);
+        let is_known =
+            status.authenticated == Some(true) && (!token.is_for_agents || is_for_agents);
         Ok(status.user.filter(|_| is_known))
     }
 
-    async fn may(&self, user: &UserInfo, permission: Permission) -> kube::Result<bool> {
+    async fn is_allowed(&self, user: &UserInfo, permission: AgentPermission) -> kube::Result<bool> {
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
                 user: user.username.clone(),
@@ -198,38 +203,42 @@ impl Guard {
         Ok(status.allowed && status.denied != Some(true))
     }
 
-    fn remembered(&self, key: &Key) -> Option<Decision> {
+    fn remembered(&self, key: &DecisionKey) -> Option<AccessDecision> {
         let decisions = self.decisions.lock().ok()?;
         let (until, decision) = decisions.get(key)?;
         (Instant::now() < *until).then(|| decision.clone())
     }
 
-    fn remember(&self, key: Key, decision: Decision) {
+    fn remember(&self, key: DecisionKey, decision: AccessDecision) {
         let Ok(mut decisions) = self.decisions.lock() else {
             return;
         };
         let now = Instant::now();
-        if decisions.len() >= MOST {
+        if decisions.len() >= MAX_DECISIONS {
             decisions.retain(|_, (until, _)| now < *until);
         }
-        // A client that sends ever new tokens costs reviews, and no memory.
-        if decisions.len() >= MOST {
+        // A client that sends ever new tokens costs reviews, but no memory.
+        if decisions.len() >= MAX_DECISIONS {
             decisions.clear();
         }
-        let time = if decision.is_ok() { ALLOWED } else { REFUSED };
+        let time = if decision.is_ok() {
+            ALLOWED_CACHE_TIME
+        } else {
+            REFUSED_CACHE_TIME
+        };
         decisions.insert(key, (now + time, decision));
     }
 }
 
 /// The token of a request.
-struct Token<'a> {
+struct RequestToken<'a> {
     text: &'a str,
-    /// Whether it was sent as one that is for agents only.
+    /// Set if the client sent it as a token for agents only.
     is_for_agents: bool,
 }
 
-impl<'a> Token<'a> {
-    fn of(headers: &'a HeaderMap) -> Option<Self> {
+impl<'a> RequestToken<'a> {
+    fn from_headers(headers: &'a HeaderMap) -> Option<Self> {
         if let Some(value) = headers.get(TOKEN_HEADER) {
             let text = value.to_str().ok()?;
             return (!text.is_empty()).then_some(Self {
@@ -246,7 +255,7 @@ impl<'a> Token<'a> {
         })
     }
 
-    fn key(&self, permission: Permission) -> Key {
+    fn key(&self, permission: AgentPermission) -> DecisionKey {
         let mut hash = Sha256::new();
         hash.update([u8::from(self.is_for_agents)]);
         hash.update(permission.path());

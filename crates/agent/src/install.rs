@@ -1,7 +1,7 @@
 //! `criscope-agent install`: puts criscope on the node of this pod, one node of the cluster at a time.
 //!
-//! Kubernetes creates the first pods of a DaemonSet all at once. So installers take turns by a Lease, which names the node that
-//! is worked on. It is given back when that node is healthy, and kept if it is not: then no other node is touched.
+//! Kubernetes creates the first pods of a DaemonSet all at once. So installers take turns by a Lease, which names the current
+//! node. A healthy node releases the Lease. An unhealthy node keeps it, which stops the rollout.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -20,24 +20,24 @@ use kube::api::{Api, PostParams};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::time::{Instant, sleep};
 
-use crate::daemon::{Daemon, DaemonAddress};
+use crate::daemon::{DaemonAddress, DaemonClient};
 
 /// The Lease, which the manifests create.
-const LEASE: &str = "criscope-install";
+const INSTALL_LEASE: &str = "criscope-install";
 
-/// Time between two reads of it.
-const PERIOD: Duration = Duration::from_secs(5);
+/// Time between two reads of the Lease.
+const LEASE_POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The daemon must be ready for so long in a row...
-const STEADY: Duration = Duration::from_secs(10);
+/// How long the daemon must be ready without interruption.
+const READY_FOR: Duration = Duration::from_secs(10);
 
-/// ...and within this time.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long the daemon may take to become ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Where the programs are put on the node.
-const TO: &str = "/usr/local/bin";
+/// Directory of the programs on the node.
+const PROGRAM_DIR: &str = "/usr/local/bin";
 
-/// The programs, that of the command first.
+/// The programs, `criscope` first.
 const PROGRAMS: [&str; 2] = ["criscope", "criscope-shim"];
 
 /// Install criscope on the node of this pod, when it is this node's turn
@@ -53,19 +53,19 @@ pub struct Args {
     #[arg(long, value_name = "ADDR", default_value = AGENT_SOCKET)]
     daemon: DaemonAddress,
     #[command(flatten)]
-    what: Enter,
+    what: EnterArgs,
 }
 
 /// Copy the programs to the node and run one of them there: the part that happens in the node's mount namespace
 #[derive(Clone, Debug, clap::Args)]
-pub struct Enter {
+pub struct EnterArgs {
     /// Restore the node as it was, instead
     #[arg(long)]
     uninstall: bool,
     /// Directory of the programs in the image
     #[arg(long, value_name = "DIR", default_value = "/usr/bin")]
     from: PathBuf,
-    /// A process whose mount namespace is that of the node
+    /// A process in the mount namespace of the node
     #[arg(long, value_name = "PID", default_value_t = 1)]
     pid: u32,
     /// Further arguments of criscope install
@@ -73,30 +73,30 @@ pub struct Enter {
     more: Vec<String>,
 }
 
-/// Why the node was not installed.
+/// The reason why the installation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstallError {
     /// The Lease cannot be used.
-    #[error("lease {LEASE}: {0}")]
+    #[error("lease {INSTALL_LEASE}: {0}")]
     Lease(#[from] kube::Error),
     /// The namespace of the node cannot be entered, or a program not be written or started.
     #[error("{0}: {1}")]
     Node(String, io::Error),
-    /// `criscope install` failed; it has said why, and restored the node.
+    /// `criscope install` failed. It has printed the reason and restored the node.
     #[error(
         "criscope on the node ended with {0}; no other node is touched until this one is healthy"
     )]
     Command(ExitStatus),
     /// The daemon is not ready.
-    #[error("criscope is not ready on this node after {} s; no other node is touched until it is", PATIENCE.as_secs())]
+    #[error("criscope is not ready on this node after {} s; no other node is touched until it is", READY_TIMEOUT.as_secs())]
     Unready,
 }
 
 /// Waits for the turn of this node, installs, waits until the daemon is ready, and ends the turn.
 ///
 /// # Errors
-/// If a step fails. The turn is kept then.
+/// If a step fails. The node then keeps its turn.
 pub async fn run(args: &Args, client: kube::Client) -> Result<(), InstallError> {
     let leases = Api::<Lease>::namespaced(client, &args.namespace);
     acquire(&leases, &args.node).await?;
@@ -110,15 +110,15 @@ pub async fn run(args: &Args, client: kube::Client) -> Result<(), InstallError> 
         return Err(InstallError::Command(status));
     }
     if !args.what.uninstall {
-        ready(Daemon::new(args.daemon.clone())).await?;
+        ready(DaemonClient::new(args.daemon.clone())).await?;
     }
     release(&leases, &args.node).await?;
     tracing::info!(event = "agent.install", node = args.node, "done");
     Ok(())
 }
 
-/// A process of one thread, as entering a mount namespace demands.
-fn command(what: &Enter) -> io::Result<ExitStatus> {
+/// Runs a process of one thread, since entering a mount namespace requires one.
+fn command(what: &EnterArgs) -> io::Result<ExitStatus> {
     let mut command = Command::new("/proc/self/exe");
     command.arg("enter").arg("--from").arg(&what.from);
     command.arg("--pid").arg(what.pid.to_string());
@@ -128,18 +128,18 @@ fn command(what: &Enter) -> io::Result<ExitStatus> {
     command.arg("--").args(&what.more).status()
 }
 
-/// Enters the node, and becomes the program there; returns only with an error, or if there is nothing to uninstall.
+/// Enters the node and executes the program there. Returns only with an error, or if there is nothing to uninstall.
 ///
 /// # Errors
 /// If the namespace cannot be entered, or a program not be written or started. Call it in a process of one thread.
-pub fn enter(what: &Enter) -> Result<(), InstallError> {
-    // They are read before: the image is not visible from the node.
+pub fn enter(what: &EnterArgs) -> Result<(), InstallError> {
+    // The programs are read first: the image is not visible from the node.
     let programs = PROGRAMS.map(|name| (name, fs::read(what.from.join(name))));
     let path = format!("/proc/{}/ns/mnt", what.pid);
     let namespace = File::open(&path).map_err(named(&path))?;
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))
         .map_err(|error| InstallError::Node(path, error.into()))?;
-    let program = Path::new(TO).join(PROGRAMS[0]);
+    let program = Path::new(PROGRAM_DIR).join(PROGRAMS[0]);
     // The agent of this node reads a socket of the daemon.
     let verb: &[&str] = if what.uninstall {
         &["uninstall"]
@@ -152,7 +152,7 @@ pub fn enter(what: &Enter) -> Result<(), InstallError> {
         }
     } else {
         for (name, bytes) in programs {
-            let path = Path::new(TO).join(name);
+            let path = Path::new(PROGRAM_DIR).join(name);
             bytes
                 .and_then(|bytes| place(&path, &bytes))
                 .map_err(named(name))?;
@@ -162,7 +162,7 @@ pub fn enter(what: &Enter) -> Result<(), InstallError> {
     Err(InstallError::Node(program.display().to_string(), failed))
 }
 
-/// Writes a program, never half, and not at all if it is the same.
+/// Writes a program atomically, unless the node has it already.
 fn place(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut there = Vec::new();
     let found = File::open(path).and_then(|mut file| file.read_to_end(&mut there));
@@ -178,7 +178,7 @@ fn place(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .mode(0o755)
         .open(&new)?;
     file.write_all(bytes)?;
-    // An earlier one may be left with another mode.
+    // A file that an earlier attempt has left may have another mode.
     file.set_permissions(fs::Permissions::from_mode(0o755))?;
     file.sync_all()?;
     fs::rename(&new, path)
@@ -189,15 +189,15 @@ fn named(what: &str) -> impl FnOnce(io::Error) -> InstallError {
     move |error| InstallError::Node(what, error)
 }
 
-async fn ready(daemon: Daemon) -> Result<(), InstallError> {
-    let end = Instant::now() + PATIENCE;
+async fn ready(daemon: DaemonClient) -> Result<(), InstallError> {
+    let end = Instant::now() + READY_TIMEOUT;
     let mut since = None;
     loop {
         let page = daemon.get("/readyz", None).await;
-        let is_ready = page.is_ok_and(|it| it.status == http::StatusCode::OK);
+        let is_ready = page.is_ok_and(|page| page.status == http::StatusCode::OK);
         let now = Instant::now();
         since = is_ready.then(|| since.unwrap_or(now));
-        if since.is_some_and(|since| now - since >= STEADY) {
+        if since.is_some_and(|since| now - since >= READY_FOR) {
             return Ok(());
         }
         if now >= end {
@@ -207,11 +207,11 @@ async fn ready(daemon: Daemon) -> Result<(), InstallError> {
     }
 }
 
-/// Waits until no other node is worked on, and writes this one's name into the Lease.
+/// Waits until no other node holds the Lease, and writes this node's name into it.
 async fn acquire(leases: &Api<Lease>, node: &str) -> Result<(), InstallError> {
     let mut waited_for = None;
     loop {
-        let mut lease = leases.get(LEASE).await?;
+        let mut lease = leases.get(INSTALL_LEASE).await?;
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
         let holder = spec.holder_identity.clone().unwrap_or_default();
         if holder == node {
@@ -220,7 +220,10 @@ async fn acquire(leases: &Api<Lease>, node: &str) -> Result<(), InstallError> {
         if holder.is_empty() {
             spec.holder_identity = Some(node.to_owned());
             spec.acquire_time = Some(MicroTime(Timestamp::now()));
-            match leases.replace(LEASE, &PostParams::default(), &lease).await {
+            match leases
+                .replace(INSTALL_LEASE, &PostParams::default(), &lease)
+                .await
+            {
                 Ok(_) => return Ok(()),
                 // Another node was faster.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
@@ -235,18 +238,18 @@ async fn acquire(leases: &Api<Lease>, node: &str) -> Result<(), InstallError> {
             );
             waited_for = Some(holder);
         }
-        sleep(PERIOD).await;
+        sleep(LEASE_POLL_INTERVAL).await;
     }
 }
 
 async fn release(leases: &Api<Lease>, node: &str) -> Result<(), InstallError> {
-    let mut lease = leases.get(LEASE).await?;
+    let mut lease = leases.get(INSTALL_LEASE).await?;
     let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
     if spec.holder_identity.as_deref() == Some(node) {
         spec.holder_identity = None;
         spec.acquire_time = None;
         leases
-            .replace(LEASE, &PostParams::default(), &lease)
+            .replace(INSTALL_LEASE, &PostParams::default(), &lease)
             .await?;
     }
     Ok(())

@@ -1,8 +1,10 @@
-//! What criscope knows of a node, for a Kubernetes cluster. `docs/adr/0056-*` has the data flow and the reasons.
+//! The agent for Kubernetes clusters: it reports to the cluster what criscope knows of a node. `docs/adr/0056-*` has the data flow
+//! and the reasons.
 //!
 //! [`daemon`] reads the pages of the daemon on this node; [`events`] reports slow and failing pods as Events; [`serve`] offers
-//! metrics and stories over TLS to those whom [`guard`] admits. [`install`] puts criscope on
-//! the nodes, one after the other, in a pod of its own, whose readiness is [`check`]. [`plugin`] is `kubectl criscope`; [`capture`] is what its `capture` runs on a node.
+//! metrics and stories over TLS to users whom [`guard`] admits. [`install`] puts criscope on the nodes, one after the other, in a
+//! pod of its own, whose readiness is [`check`]. [`plugin`] is `kubectl criscope`; [`capture`] is the part of its command
+//! `capture` that runs on a node.
 
 pub mod agent;
 pub mod capture;
@@ -15,24 +17,24 @@ pub mod install;
 pub mod plugin;
 pub mod serve;
 
-/// The header with a token that was made for agents: API servers remove `Authorization` from what they proxy.
+/// The header with a token for agents. API servers remove `Authorization` from proxied requests.
 pub const TOKEN_HEADER: &str = "x-criscope-token";
 
 /// The audience of such a token.
 pub const AUDIENCE: &str = "criscope-agent";
 
 /// The service account of such a token.
-pub const READER: &str = "criscope-reader";
+pub const READER_ACCOUNT: &str = "criscope-reader";
 
-/// The header that names the node, by which an answer of an agent is told from one of the API server.
+/// The header that names the node. It distinguishes an agent's answer from the API server's own.
 pub const NODE_HEADER: &str = "x-criscope-node";
 
 /// Prefix of the paths of stories.
-pub const STORIES: &str = "/criscope";
+pub const STORIES_PREFIX: &str = "/criscope";
 
-/// What the namespace of installers and captures has behind the name of the agents' namespace. Users reach the ports of agents, so pods
-/// with the node's namespaces are elsewhere.
+/// Suffix of the namespace of installers and captures, after the name of the agents' namespace. Users reach the ports of agents,
+/// so pods with the node's namespaces are elsewhere.
 pub const NODE_NAMESPACE_SUFFIX: &str = "-node";
 
 /// The port of the agent.
-pub const PORT: u16 = 9479;
+pub const AGENT_PORT: u16 = 9479;

@@ -8,7 +8,7 @@ use criscope_agent::{agent, capture, check, install};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-/// What criscope knows of this node, for its Kubernetes cluster
+/// Connects criscope on this node to its Kubernetes cluster
 #[derive(Debug, Parser)]
 #[command(name = "criscope-agent", version, max_term_width = 100)]
 enum Command {
@@ -18,7 +18,7 @@ enum Command {
     /// Do nothing until SIGTERM: the container that stays when the installer of its pod is done
     Hold,
     #[command(hide = true)]
-    Enter(install::Enter),
+    EnterArgs(install::EnterArgs),
     #[command(hide = true)]
     Capture(capture::Args),
 }
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .init();
     let result = match &command {
-        // It must have no other thread.
+        // `enter` needs a process with a single thread.
         Command::Enter(what) => install::enter(what).map_err(Into::into),
         Command::Capture(args) => capture::run(args).map_err(Into::into),
         Command::Serve(args) => serve(args).map_err(Into::into),

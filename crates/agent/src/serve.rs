@@ -1,12 +1,12 @@
 //! The agent's port: metrics and stories over TLS. Connections, request heads and their duration are bounded; at the limit a
-//! connection without a request is closed for a new one. A client that says nothing therefore locks out no other, and neither
-//! do requests that wait for the API server or the daemon: the kubelet's probe of `/livez` waits for nobody.
+//! connection without a request is closed for a new one. So a silent client locks out no other. Neither do requests that wait
+//! for the API server or the daemon: the kubelet's probe of `/livez` waits for neither.
 //!
-//! | path | who | what |
+//! | path | allowed for | content |
 //! |---|---|---|
 //! | `/livez` | all | 200 while the agent runs |
 //! | `/readyz` | all | 200 while the daemon on this node is ready |
-//! | `/metrics` | `get` on `/metrics` | those of the daemon |
+//! | `/metrics` | `get` on `/metrics` | metrics of the daemon |
 //! | `/criscope/debug/pods` and others, `format=json` | `get` on `/criscope/stories` | pages of the daemon, as JSON |
 
 use std::convert::Infallible;
@@ -28,28 +28,28 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use crate::certificate::Certificate;
-use crate::daemon::{Daemon, Page};
-use crate::guard::{Guard, Permission};
-use crate::{NODE_HEADER, STORIES};
+use crate::certificate::AgentCertificate;
+use crate::daemon::{DaemonClient, DaemonPage};
+use crate::guard::{AccessGuard, AgentPermission};
+use crate::{NODE_HEADER, STORIES_PREFIX};
 
-/// Most connections at a time. At the limit, the one without a request for longest is closed for a new one.
+/// Upper bound of connections. At the limit, the connection that is idle for longest is closed for a new one.
 const MAX_CONNECTIONS: usize = 64;
 
-/// Most requests at a time that wait for the API server or the daemon; others are answered with 503.
+/// Upper bound of requests that wait for the API server or the daemon; others get status 503.
 const MAX_WAITING_REQUESTS: usize = 48;
 
 /// Time limit for a TLS handshake, and for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time limit for a connection, until its response is read. It carries one request.
+/// Time limit for a connection, which carries one request, until its response is read.
 const CONNECTION_LIFETIME: Duration = Duration::from_secs(60);
 
-/// What is served.
+/// The service on the agent's port.
 #[derive(Debug)]
-pub struct Service {
-    daemon: Daemon,
-    guard: Guard,
+pub struct AgentService {
+    daemon: DaemonClient,
+    guard: AccessGuard,
     node: String,
     /// Permits of requests that wait.
     waiting: Semaphore,
@@ -58,8 +58,8 @@ pub struct Service {
 /// Serves until `stop`.
 pub async fn serve(
     listener: TcpListener,
-    certificate: Certificate,
-    service: Service,
+    certificate: AgentCertificate,
+    service: AgentService,
     stop: impl Future<Output = ()>,
 ) {
     let (certificate, service) = (Arc::new(certificate), Arc::new(service));
@@ -74,7 +74,7 @@ pub async fn serve(
             Ok(next) => next,
             Err(error) => {
                 tracing::warn!(event = "agent.accept", %error, "cannot accept a connection");
-                // Out of descriptors, most likely.
+                // The process is out of descriptors, most likely.
                 sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -86,7 +86,7 @@ pub async fn serve(
                 connection(stream, &certificate, &service, &permit),
             );
             tokio::select! {
-                // First, so that a request that has arrived is found before its connection is closed.
+                // This arm comes first, so that a request that has arrived is found before its connection is closed.
                 biased;
                 served = served => if let Ok(Err(error)) = served {
                     tracing::debug!(event = "agent.connection", %error, "a connection failed");
@@ -108,13 +108,13 @@ async fn accept(
 
 async fn connection(
     stream: TcpStream,
-    certificate: &Certificate,
-    service: &Service,
+    certificate: &AgentCertificate,
+    service: &AgentService,
     permit: &ConnectionPermit,
 ) -> io::Result<()> {
     let acceptor = TlsAcceptor::from(certificate.config());
     let stream = timeout(HEAD_TIMEOUT, acceptor.accept(stream)).await??;
-    // Held to the end of the connection, because the response is sent after the service returns.
+    // The permit is held to the end of the connection, because the response is sent after the service returns.
     let in_progress = OnceLock::new();
     let answer = service_fn(|request| {
         let (busy, in_progress) = (permit.request(), &in_progress);
@@ -134,9 +134,9 @@ async fn connection(
         .map_err(io::Error::other)
 }
 
-impl Service {
-    /// What this daemon knows of this node, for those whom the guard admits.
-    pub fn new(daemon: Daemon, guard: Guard, node: String) -> Self {
+impl AgentService {
+    /// Serves the pages of `daemon` to users whom `guard` admits.
+    pub fn new(daemon: DaemonClient, guard: AccessGuard, node: String) -> Self {
         Self {
             daemon,
             guard,
@@ -182,15 +182,21 @@ impl Service {
                     "criscope does not answer\n",
                 ),
             },
-            "/metrics" => self.guarded(request, Permission::Metrics, "/metrics").await,
-            path => match path.strip_prefix(STORIES).filter(|page| is_story(page)) {
+            "/metrics" => {
+                self.guarded(request, AgentPermission::Metrics, "/metrics")
+                    .await
+            }
+            path => match path
+                .strip_prefix(STORIES_PREFIX)
+                .filter(|page| is_story(page))
+            {
                 Some(page) => {
                     let query = request.uri().query().unwrap_or_default();
                     let page = format!("{page}?{query}");
-                    if !query.split('&').any(|it| it == "format=json") {
+                    if !query.split('&').any(|part| part == "format=json") {
                         return text(StatusCode::BAD_REQUEST, "only with format=json\n");
                     }
-                    self.guarded(request, Permission::Stories, &page).await
+                    self.guarded(request, AgentPermission::Stories, &page).await
                 }
                 None => text(StatusCode::NOT_FOUND, "page not found\n"),
             },
@@ -200,7 +206,7 @@ impl Service {
     async fn guarded(
         &self,
         request: &Request<Incoming>,
-        permission: Permission,
+        permission: AgentPermission,
         page: &str,
     ) -> Response<Full<Bytes>> {
         if let Err(refusal) = self.guard.admit(request.headers(), permission).await {
@@ -215,7 +221,7 @@ impl Service {
         }
         let accept = request.headers().get(header::ACCEPT);
         match self.daemon.get(page, accept).await {
-            Ok(Page {
+            Ok(DaemonPage {
                 status,
                 content_type,
                 body,
@@ -223,7 +229,7 @@ impl Service {
                 let mut response = Response::new(Full::new(body));
                 *response.status_mut() = status;
                 let headers = response.headers_mut();
-                headers.extend(content_type.map(|it| (header::CONTENT_TYPE, it)));
+                headers.extend(content_type.map(|value| (header::CONTENT_TYPE, value)));
                 response
             }
             Err(error) => text(StatusCode::BAD_GATEWAY, format!("{error}\n")),
@@ -231,12 +237,13 @@ impl Service {
     }
 }
 
-/// Returns whether a page of the daemon is one of those that the plugin reads.
+/// Returns whether the plugin reads this page of the daemon.
 fn is_story(page: &str) -> bool {
     match page {
         "/" | "/debug/pods" | "/debug/calls" | "/debug/rpcz" | "/debug/images/pulls" => true,
         _ => page.strip_prefix("/debug/pods/").is_some_and(|pod| {
-            pod.split('/').count() == 2 && pod.split('/').all(|it| !it.is_empty() && it != "..")
+            pod.split('/').count() == 2
+                && pod.split('/').all(|part| !part.is_empty() && part != "..")
         }),
     }
 }

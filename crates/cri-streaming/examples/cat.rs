@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use cri_streaming::client::{CommandEvent, CommandResult, run_command, split_url};
 use cri_streaming::{
-    Attach, Exec, Observers, RuntimeError, Server, ServerConfig, SessionRequest, StreamOptions,
-    StreamingRuntime, Streams, Transport,
+    AttachRequest, ExecRequest, RuntimeError, ServerConfig, SessionObservers, SessionRequest,
+    SessionServer, SessionStreams, StreamOptions, StreamingRuntime, Transport,
 };
 use futures_util::future::BoxFuture;
 use http::Extensions;
@@ -21,11 +21,19 @@ use tokio_util::task::TaskTracker;
 struct Local;
 
 impl StreamingRuntime for Local {
-    fn exec(&self, exec: Exec, streams: Streams) -> BoxFuture<'static, Result<i32, RuntimeError>> {
+    fn exec(
+        &self,
+        exec: ExecRequest,
+        streams: SessionStreams,
+    ) -> BoxFuture<'static, Result<i32, RuntimeError>> {
         Box::pin(async move { Ok(run(&exec.argv, streams).await?) })
     }
 
-    fn attach(&self, _: Attach, _: Streams) -> BoxFuture<'static, Result<(), RuntimeError>> {
+    fn attach(
+        &self,
+        _: AttachRequest,
+        _: SessionStreams,
+    ) -> BoxFuture<'static, Result<(), RuntimeError>> {
         Box::pin(async { Err(RuntimeError::NotRunning("there is no container".into())) })
     }
 
@@ -34,7 +42,7 @@ impl StreamingRuntime for Local {
     }
 }
 
-async fn run(argv: &[String], streams: Streams) -> io::Result<i32> {
+async fn run(argv: &[String], streams: SessionStreams) -> io::Result<i32> {
     let (program, arguments) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut child = Command::new(program)
         .args(arguments)
@@ -68,7 +76,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         creation_timeout: Duration::from_secs(10),
         max_sessions: 10,
     };
-    let server = Server::new(config, Arc::new(Local), Observers(Arc::new([])));
+    let server = SessionServer::new(config, Arc::new(Local), SessionObservers(Arc::new([])));
     let http = server.http(CancellationToken::new(), TaskTracker::new());
     tokio::spawn(async move {
         while let Ok((tcp, _)) = listener.accept().await {
@@ -84,7 +92,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         tty: false,
     };
     for transport in [Transport::Spdy, Transport::WebSocket] {
-        let exec = Exec {
+        let exec = ExecRequest {
             container: "any".into(),
             argv: vec!["cat".into()],
             tty: false,

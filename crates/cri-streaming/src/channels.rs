@@ -10,24 +10,24 @@ use bytes::Bytes;
 use tokio::io::AsyncWrite;
 use tokio_util::sync::PollSender;
 
-use super::websocket::{Frames, binary, text};
+use super::websocket::{FrameSender, binary, text};
 
 /// The control channel for closing other channels, from version 5 on.
-const CLOSE: u8 = 255;
+const CLOSE_CHANNEL: u8 = 255;
 /// Maximum size of a message, in bytes. Clients have buffers of 32 KiB and one byte.
-pub(super) const MAX_MESSAGE: usize = 32 << 10;
+pub(super) const MAX_MESSAGE_LEN: usize = 32 << 10;
 
 /// Encoding of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Encoding {
+pub(super) struct ChannelEncoding {
     /// Text messages: the channel as a digit, then the data in base64. Otherwise the channel is a byte and the data follows
     /// unchanged.
     pub(super) base64: bool,
-    /// Whether the client can close a channel.
+    /// Set if the client can close a channel.
     pub(super) closes: bool,
 }
 
-impl Encoding {
+impl ChannelEncoding {
     /// A message on a channel.
     pub(super) fn message(self, channel: u8, bytes: &[u8]) -> Bytes {
         if self.base64 {
@@ -43,7 +43,7 @@ impl Encoding {
 
 /// An event from the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Incoming {
+pub(super) enum ChannelEvent {
     /// Bytes on a channel, at least one.
     Data(u8, Bytes),
     /// The client has closed this channel.
@@ -56,8 +56,8 @@ fn malformed(why: &'static str) -> io::Error {
 
 /// Decodes channels from pieces of messages.
 #[derive(Debug)]
-pub(super) struct Demux {
-    encoding: Encoding,
+pub(super) struct ChannelDecoder {
+    encoding: ChannelEncoding,
     /// State of the current message.
     channel: Option<u8>,
     /// Up to three base64 characters that wait for the fourth.
@@ -66,8 +66,8 @@ pub(super) struct Demux {
     closed: Option<u8>,
 }
 
-impl Demux {
-    pub(super) fn new(encoding: Encoding) -> Self {
+impl ChannelDecoder {
+    pub(super) fn new(encoding: ChannelEncoding) -> Self {
         Self {
             encoding,
             channel: None,
@@ -80,7 +80,11 @@ impl Demux {
     ///
     /// # Errors
     /// If it is not base64 or not a valid close message.
-    pub(super) fn feed(&mut self, mut bytes: Bytes, last: bool) -> io::Result<Option<Incoming>> {
+    pub(super) fn feed(
+        &mut self,
+        mut bytes: Bytes,
+        last: bool,
+    ) -> io::Result<Option<ChannelEvent>> {
         let channel = match self.channel {
             Some(channel) => Some(channel),
             None if bytes.is_empty() => None,
@@ -95,16 +99,16 @@ impl Demux {
         let Some(channel) = channel else {
             return Ok(None);
         };
-        if channel == CLOSE && self.encoding.closes {
+        if channel == CLOSE_CHANNEL && self.encoding.closes {
             return self.close(&bytes, last);
         }
         if self.encoding.base64 {
             bytes = self.decode(&bytes, last)?;
         }
-        Ok((!bytes.is_empty()).then_some(Incoming::Data(channel, bytes)))
+        Ok((!bytes.is_empty()).then_some(ChannelEvent::Data(channel, bytes)))
     }
 
-    fn close(&mut self, bytes: &[u8], last: bool) -> io::Result<Option<Incoming>> {
+    fn close(&mut self, bytes: &[u8], last: bool) -> io::Result<Option<ChannelEvent>> {
         for byte in bytes {
             if self.closed.replace(*byte).is_some() {
                 return Err(malformed("close message too long"));
@@ -114,7 +118,7 @@ impl Demux {
             return Ok(None);
         }
         match self.closed.take() {
-            Some(channel) => Ok(Some(Incoming::Close(channel))),
+            Some(channel) => Ok(Some(ChannelEvent::Close(channel))),
             None => Err(malformed("close message without a channel")),
         }
     }
@@ -138,11 +142,11 @@ impl Demux {
 pub(super) struct ChannelWriter {
     frames: PollSender<Bytes>,
     channel: u8,
-    encoding: Encoding,
+    encoding: ChannelEncoding,
 }
 
 impl ChannelWriter {
-    pub(super) fn new(frames: Frames, channel: u8, encoding: Encoding) -> Self {
+    pub(super) fn new(frames: FrameSender, channel: u8, encoding: ChannelEncoding) -> Self {
         Self {
             frames: PollSender::new(frames),
             channel,
@@ -160,17 +164,17 @@ impl AsyncWrite for ChannelWriter {
         if buf.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
-        ready!(self.frames.poll_reserve(cx)).map_err(gone)?;
+        ready!(self.frames.poll_reserve(cx)).map_err(|_| io::ErrorKind::BrokenPipe)?;
         // In base64, four characters represent three bytes.
         let most = if self.encoding.base64 {
-            MAX_MESSAGE / 4 * 3
+            MAX_MESSAGE_LEN / 4 * 3
         } else {
-            MAX_MESSAGE
+            MAX_MESSAGE_LEN
         };
         let part = &buf[..buf.len().min(most)];
         let message = self.encoding.message(self.channel, part);
-        self.frames.send_item(message).map_err(gone)?;
+        let sent = self.frames.send_item(message);
+        sent.map_err(|_| io::ErrorKind::BrokenPipe)?;
         Poll::Ready(Ok(part.len()))
     }
 
@@ -188,22 +192,25 @@ impl AsyncWrite for ChannelWriter {
 mod tests {
     use super::*;
 
-    const BINARY: Encoding = Encoding {
+    const BINARY: ChannelEncoding = ChannelEncoding {
         base64: false,
         closes: false,
     };
-    const TEXT: Encoding = Encoding {
+    const TEXT: ChannelEncoding = ChannelEncoding {
         base64: true,
         closes: false,
     };
-    const V5: Encoding = Encoding {
+    const V5: ChannelEncoding = ChannelEncoding {
         base64: false,
         closes: true,
     };
 
     /// Feeds messages, each as a list of pieces.
-    fn feed(encoding: Encoding, messages: &[&[&'static [u8]]]) -> io::Result<Vec<Incoming>> {
-        let mut demux = Demux::new(encoding);
+    fn feed(
+        encoding: ChannelEncoding,
+        messages: &[&[&'static [u8]]],
+    ) -> io::Result<Vec<ChannelEvent>> {
+        let mut demux = ChannelDecoder::new(encoding);
         let mut all = Vec::new();
         for message in messages {
             for (i, piece) in message.iter().enumerate() {
@@ -214,8 +221,8 @@ mod tests {
         Ok(all)
     }
 
-    fn data(channel: u8, bytes: &'static [u8]) -> Incoming {
-        Incoming::Data(channel, Bytes::from_static(bytes))
+    fn data(channel: u8, bytes: &'static [u8]) -> ChannelEvent {
+        ChannelEvent::Data(channel, Bytes::from_static(bytes))
     }
 
     #[test]
@@ -256,11 +263,11 @@ mod tests {
     fn a_close_message_names_one_channel() {
         assert_eq!(
             feed(V5, &[&[b"\xff\x00"]]).expect("valid"),
-            [Incoming::Close(0)]
+            [ChannelEvent::Close(0)]
         );
         assert_eq!(
             feed(V5, &[&[b"\xff", b"\x02"]]).expect("valid"),
-            [Incoming::Close(2)]
+            [ChannelEvent::Close(2)]
         );
         for wrong in [
             &[&b"\xff"[..]][..],

@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::watch;
 
-use super::observe::Outcome;
+use super::observe::SessionOutcome;
 use super::runtime::StreamingRuntime;
-use super::session::{Activity, Meter};
+use super::session::{ConnectionActivity, SessionMeter};
 
 /// How long a client that has received everything may take to close the connection. It needs this time: closing a
 /// connection while bytes of the client are in flight resets it, which may discard the last bytes that the server sent.
-pub(super) const LINGER: Duration = Duration::from_secs(5);
+pub(super) const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The signal that ends a session from the server's side, with the reason.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ impl StopSignal {
     }
 }
 
-impl From<StopReason> for Outcome {
+impl From<StopReason> for SessionOutcome {
     fn from(ending: StopReason) -> Self {
         match ending {
             StopReason::Idle => Self::Idle,
@@ -58,8 +58,8 @@ impl From<StopReason> for Outcome {
 #[derive(Clone)]
 pub(super) struct SessionContext {
     pub(super) runtime: Arc<dyn StreamingRuntime>,
-    pub(super) meter: Arc<Meter>,
-    pub(super) activity: Activity,
+    pub(super) meter: Arc<SessionMeter>,
+    pub(super) activity: ConnectionActivity,
     /// How long a client may take to open its streams.
     pub(super) creation_timeout: Duration,
     /// Fires when the server ends the session.

@@ -12,16 +12,16 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::context::{SessionContext, StopSignal};
-use super::observe::{Observers, Outcome};
-use super::request::{Command, PendingSession, SessionRequest, StreamOptions};
+use super::observe::{SessionObservers, SessionOutcome};
+use super::request::{PendingSession, SessionRequest, SessionTarget, StreamOptions};
 use super::run::{NegotiatedSession, serve};
-use super::runtime::{Attach, Exec, RuntimeError, StreamingRuntime, Streams};
-use super::session::{Activity, ActivityIo, ObservedSession, SessionInfo};
+use super::runtime::{AttachRequest, ExecRequest, RuntimeError, SessionStreams, StreamingRuntime};
+use super::session::{ActivityIo, ConnectionActivity, ObservedSession, SessionInfo};
 use super::spdy::ScriptedIo;
-use super::upgrade::Protocol;
+use super::upgrade::SessionProtocol;
 
 /// Nothing here waits for an external event, so a session that takes longer than this hangs.
-const SOON: Duration = Duration::from_secs(20);
+const SESSION_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Serves one session whose client sends these bytes and closes. The first byte selects the protocol, the second the
 /// streams and the behaviour of the command; the rest is sent in pieces, whose size is its own first byte. Returns how the
@@ -30,7 +30,7 @@ const SOON: Duration = Duration::from_secs(20);
 /// # Panics
 ///
 /// If the session does not end, keeps its permit, or sends something other than a sequence of whole frames.
-pub fn fuzz(bytes: &[u8]) -> Option<Outcome> {
+pub fn fuzz(bytes: &[u8]) -> Option<SessionOutcome> {
     let [protocol, wanted, bytes @ ..] = bytes else {
         return None;
     };
@@ -41,58 +41,62 @@ pub fn fuzz(bytes: &[u8]) -> Option<Outcome> {
     Some(runtime.block_on(session(*protocol, *wanted, bytes)))
 }
 
-async fn session(protocol: u8, wanted: u8, bytes: &[u8]) -> Outcome {
+async fn session(protocol: u8, wanted: u8, bytes: &[u8]) -> SessionOutcome {
     let protocol = match protocol % 10 {
-        version @ 1..=5 => Protocol::SpdyRemote(version),
-        0 => Protocol::SpdyForward,
-        6 => Protocol::Tunnel,
+        version @ 1..=5 => SessionProtocol::SpdyRemote(version),
+        0 => SessionProtocol::SpdyForward,
+        6 => SessionProtocol::Tunnel,
         7 => channels(5, false),
         8 => channels(4, true),
         _ => channels(1, wanted & 0x80 != 0),
     };
     let is_forward = match protocol {
-        Protocol::SpdyForward | Protocol::Tunnel => true,
-        Protocol::Channels { .. } => wanted & 0x40 != 0,
-        Protocol::SpdyRemote(_) => false,
+        SessionProtocol::SpdyForward | SessionProtocol::Tunnel => true,
+        SessionProtocol::Channels { .. } => wanted & 0x40 != 0,
+        SessionProtocol::SpdyRemote(_) => false,
     };
     let pending = PendingSession {
         request: request(is_forward, wanted),
         extensions: Extensions::new(),
     };
-    let info = SessionInfo::of(&pending);
+    let info = SessionInfo::from_pending(&pending);
     let start = NegotiatedSession::new(pending, ("fuzz", protocol)).expect("it has ports");
     let permits = Arc::new(Semaphore::new(1));
     let permit = Arc::clone(&permits).try_acquire_owned().expect("a permit");
-    let session =
-        ObservedSession::begin(info, protocol.transport(), "fuzz", &Observers(Arc::new([])));
-    let activity = Activity::new();
+    let session = ObservedSession::begin(
+        info,
+        protocol.transport(),
+        "fuzz",
+        &SessionObservers(Arc::new([])),
+    );
+    let activity = ConnectionActivity::new();
     let (_trigger, stop) = StopSignal::new();
     let context = SessionContext {
-        runtime: Arc::new(Fake),
+        runtime: Arc::new(FuzzRuntime),
         meter: session.meter(),
         activity: activity.clone(),
-        creation_timeout: SOON,
+        creation_timeout: SESSION_TIMEOUT,
         stop,
-        idle_timeout: 10 * SOON,
+        idle_timeout: 10 * SESSION_TIMEOUT,
         permit: Arc::new(permit),
     };
     let sent = Arc::new(Mutex::new(Vec::new()));
     let io = ActivityIo::new(ScriptedIo::new(bytes, &sent), activity);
-    let ended = timeout(SOON, serve(&context, start, io)).await;
+    let ended = timeout(SESSION_TIMEOUT, serve(&context, start, io)).await;
     let ended = ended.expect("the session does not end");
     drop(context);
-    let given_back = timeout(SOON, permits.acquire()).await;
+    let given_back = timeout(SESSION_TIMEOUT, permits.acquire()).await;
     assert!(given_back.is_ok(), "the session keeps its permit");
     let sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
     match protocol {
-        Protocol::SpdyRemote(_) | Protocol::SpdyForward => whole(&sent, spdy_frame),
-        Protocol::Channels { .. } | Protocol::Tunnel => whole(&sent, websocket_frame),
+        SessionProtocol::SpdyRemote(_) | SessionProtocol::SpdyForward => whole(&sent, spdy_frame),
+        SessionProtocol::Channels { .. } | SessionProtocol::Tunnel => whole(&sent, websocket_frame),
     }
     ended.outcome
 }
 
-const fn channels(version: u8, base64: bool) -> Protocol {
-    Protocol::Channels { version, base64 }
+const fn channels(version: u8, base64: bool) -> SessionProtocol {
+    SessionProtocol::Channels { version, base64 }
 }
 
 fn request(is_forward: bool, wanted: u8) -> SessionRequest {
@@ -109,12 +113,12 @@ fn request(is_forward: bool, wanted: u8) -> SessionRequest {
         stderr: wanted & 4 != 0 && !tty,
         tty,
     };
-    let exec = Exec {
+    let exec = ExecRequest {
         container: "c".to_owned(),
         argv: vec![(wanted >> 4 & 3).to_string()],
         tty,
     };
-    SessionRequest::Remote(Command::Exec(exec), streams)
+    SessionRequest::Remote(SessionTarget::Exec(exec), streams)
 }
 
 /// Checks that the output consists of whole frames; `frame` returns the length of the first one, and whether it must be the
@@ -145,13 +149,13 @@ fn websocket_frame(bytes: &[u8]) -> Option<(usize, bool)> {
 }
 
 /// A runtime in which the name of the command selects its behaviour.
-struct Fake;
+struct FuzzRuntime;
 
-impl StreamingRuntime for Fake {
+impl StreamingRuntime for FuzzRuntime {
     fn exec(
         &self,
-        exec: Exec,
-        mut streams: Streams,
+        exec: ExecRequest,
+        mut streams: SessionStreams,
     ) -> BoxFuture<'static, Result<i32, RuntimeError>> {
         Box::pin(async move {
             let mut input = Vec::new();
@@ -198,7 +202,11 @@ impl StreamingRuntime for Fake {
         })
     }
 
-    fn attach(&self, _: Attach, _: Streams) -> BoxFuture<'static, Result<(), RuntimeError>> {
+    fn attach(
+        &self,
+        _: AttachRequest,
+        _: SessionStreams,
+    ) -> BoxFuture<'static, Result<(), RuntimeError>> {
         Box::pin(async { Ok(()) })
     }
 
@@ -235,7 +243,11 @@ mod tests {
                 outcomes.extend(fuzz(&bytes));
             }
         }
-        for outcome in [Outcome::Done, Outcome::ClientGone, Outcome::Protocol] {
+        for outcome in [
+            SessionOutcome::Done,
+            SessionOutcome::ClientGone,
+            SessionOutcome::Protocol,
+        ] {
             assert!(outcomes.contains(&outcome), "none is {}", outcome.name());
         }
     }

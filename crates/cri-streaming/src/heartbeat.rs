@@ -7,7 +7,7 @@
 //! answers with a reset, and the next write fails. A client that has only shut down its own half is still connected, and a
 //! client that waits for pongs sees that the server is alive.
 //!
-//! It is not a ping, because the pong would have to pass the blocked direction, and clients read nothing until it is sent.
+//! A ping would not work: the pong would have to pass the blocked direction, and clients read nothing until it is sent.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -16,28 +16,28 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::session::Activity;
-use super::spdy::Handle;
-use super::websocket::Control;
+use super::session::ConnectionActivity;
+use super::spdy::SpdyHandle;
+use super::websocket::ControlQueue;
 
 /// Interval of heartbeats to a blocked client; clients use the same interval for their pings.
-pub(super) const INTERVAL: Duration = Duration::from_secs(5);
+pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How often the connection is checked per interval.
-const CHECKS: u32 = 5;
+const CHECKS_PER_INTERVAL: u32 = 5;
 
 /// Heartbeats of a WebSocket connection.
-pub(super) struct Heartbeat {
-    pub(super) control: Control,
-    pub(super) activity: Activity,
+pub(super) struct HeartbeatSender {
+    pub(super) control: ControlQueue,
+    pub(super) activity: ConnectionActivity,
 }
 
-impl Heartbeat {
+impl HeartbeatSender {
     /// Waits for `work`, sending heartbeats while it blocks the client.
     pub(super) async fn during<F: Future>(&self, work: F) -> F::Output {
         let mut work = pin!(work);
         loop {
-            match timeout(INTERVAL, &mut work).await {
+            match timeout(HEARTBEAT_INTERVAL, &mut work).await {
                 Ok(done) => return done,
                 Err(_) => {
                     self.activity.expect_heartbeat();
@@ -49,7 +49,7 @@ impl Heartbeat {
 }
 
 /// Sends heartbeats on a SPDY connection until it ends.
-pub(super) async fn of_spdy(handle: Handle, activity: Activity) -> Infallible {
+pub(super) async fn run_spdy(handle: SpdyHandle, activity: ConnectionActivity) -> Infallible {
     loop {
         handle.held_back().await;
         if is_not_read(&handle).await {
@@ -61,10 +61,10 @@ pub(super) async fn of_spdy(handle: Handle, activity: Activity) -> Infallible {
 
 /// Returns whether the connection was not read for the whole interval. A slow reader blocks the client most of the time,
 /// but never for long: the end of the connection is noticed when it is read.
-async fn is_not_read(handle: &Handle) -> bool {
+async fn is_not_read(handle: &SpdyHandle) -> bool {
     let before = handle.counters().bytes_in;
-    for _ in 0..CHECKS {
-        sleep(INTERVAL / CHECKS).await;
+    for _ in 0..CHECKS_PER_INTERVAL {
+        sleep(HEARTBEAT_INTERVAL / CHECKS_PER_INTERVAL).await;
         if !handle.is_held_back() || handle.counters().bytes_in != before {
             return false;
         }

@@ -17,18 +17,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::run::{self, NegotiatedSession};
-use super::server::Shared;
+use super::server::ServerState;
 use super::upgrade::negotiate;
 
 /// How long a client may take to send the head of its request.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of a request head, in bytes.
-const MAX_HEAD: usize = 64 << 10;
+const MAX_HEAD_LEN: usize = 64 << 10;
 
-/// Serves the connections of a [`Server`](super::Server). Cheap to clone.
+/// Serves the connections of a [`SessionServer`](super::SessionServer). Cheap to clone.
 #[derive(Clone)]
 pub struct HttpServer {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -40,7 +40,11 @@ impl std::fmt::Debug for HttpServer {
 }
 
 impl HttpServer {
-    pub(super) fn new(shared: Arc<Shared>, stop: CancellationToken, tasks: TaskTracker) -> Self {
+    pub(super) fn new(
+        shared: Arc<ServerState>,
+        stop: CancellationToken,
+        tasks: TaskTracker,
+    ) -> Self {
         Self {
             shared,
             stop,
@@ -61,7 +65,7 @@ impl HttpServer {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
-            .max_buf_size(MAX_HEAD)
+            .max_buf_size(MAX_HEAD_LEN)
             .serve_connection(TokioIo::new(io), service)
             .with_upgrades();
         tokio::select! {

@@ -2,7 +2,7 @@
 //! returns, and the client of a kubelet.
 //!
 //! ```text
-//!   CRI call ----> Server: one token, one URL               Observer: metrics, audit log, traces
+//!   CRI call ----> SessionServer: one token, one URL        SessionObserver: metrics, audit log, traces
 //!                    |                                          ^ tokens, bytes, ends of sessions
 //!   client  ----> HttpServer: HTTP/1.1 head, token, upgrade     |
 //!                    |
@@ -20,13 +20,13 @@
 //!
 //! - The token is the credential: 128 random bits, valid once, for a minute, for one kind of session. Everything a session
 //!   may do is part of the CRI call; nothing is taken from its URL.
-//! - A session ends with exactly one [`Outcome`], which every [`Observer`] receives once. Observers never see content.
-//! - A session holds at most a few MiB, whatever its client sends or does not read, and there are at most
+//! - A session ends with exactly one [`SessionOutcome`], which every [`SessionObserver`] receives once. Observers never see content.
+//! - A session holds at most a few MiB for any client, even one that does not read, and there are at most
 //!   [`ServerConfig::max_sessions`].
 //! - Everything that the command has written is sent, however slowly the client reads, then the ends of the streams, then
 //!   the status. The client then has time to close, because closing the connection first may discard data in flight.
 //! - A client that disconnects ends its session, even while its input is not being read (`heartbeat`), but not the command:
-//!   the command sees the end of its input and broken outputs, and [`Streams::gone`] fires. Whether it is then killed is up
+//!   the command sees the end of its input and broken outputs, and [`SessionStreams::gone`] fires. Whether it is then killed is up
 //!   to the [`StreamingRuntime`].
 //!
 //! # Protocols
@@ -67,16 +67,17 @@ pub use self::error::UrlError;
 pub use self::fuzz::fuzz;
 pub use self::http_server::{HEAD_TIMEOUT, HttpServer};
 pub use self::observe::{
-    Direction, FirstToClose, Observer, Observers, Outcome, Proxied, SessionBegin, SessionEnd,
-    SessionKind, TokenOutcome, TrafficCounters, Transport,
+    Direction, FirstToClose, ProxiedSession, SessionBegin, SessionEnd, SessionKind,
+    SessionObserver, SessionObservers, SessionOutcome, TokenOutcome, TrafficCounters, Transport,
 };
-pub use self::request::{Command, InvalidRequest, SessionRequest, StreamOptions};
+pub use self::request::{InvalidRequest, SessionRequest, SessionTarget, StreamOptions};
 pub use self::runtime::{
-    Attach, Exec, Input, Output, RuntimeError, Size, StreamingRuntime, Streams,
+    AttachRequest, ExecRequest, InputStream, OutputStream, RuntimeError, SessionStreams,
+    StreamingRuntime, TerminalSize,
 };
-pub use self::server::{Server, ServerConfig};
-pub use self::session::{Meter, ObservedSession, SessionInfo, SessionResult};
-pub use self::token::{NoToken, Tokens};
+pub use self::server::{ServerConfig, SessionServer};
+pub use self::session::{ObservedSession, SessionInfo, SessionMeter, SessionResult};
+pub use self::token::{SessionTokens, TokenError};
 pub use self::upgrade::protocol_name;
 
 /// The examples of the README compile.

@@ -82,7 +82,7 @@ named! {
 
 named! {
     /// How a session ended.
-    Outcome {
+    SessionOutcome {
         /// The command or container ended, or the client finished port-forwarding.
         Done = "done",
         /// The client disconnected earlier. The command may still be running.
@@ -114,7 +114,7 @@ pub struct SessionBegin<'a> {
     pub protocol: &'static str,
     /// The command and its arguments, which may contain secrets.
     pub command: &'a [String],
-    /// What was passed to [`Server::issue`](crate::Server::issue).
+    /// The extensions that were passed to [`SessionServer::issue`](crate::SessionServer::issue).
     pub extensions: &'a Extensions,
     /// Live counters of the session.
     pub carried: &'a Arc<TrafficCounters>,
@@ -136,8 +136,10 @@ impl TrafficCounters {
     }
 
     pub(super) fn bytes(&self) -> (u64, u64) {
-        let read = |total: &AtomicU64| total.load(Ordering::Relaxed);
-        (read(&self.bytes_in), read(&self.bytes_out))
+        (
+            self.bytes_in.load(Ordering::Relaxed),
+            self.bytes_out.load(Ordering::Relaxed),
+        )
     }
 
     pub(super) fn end(&self) {
@@ -164,22 +166,22 @@ pub struct SessionEnd<'a> {
     /// Bytes to the client, counted in the same way.
     pub bytes_out: u64,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: SessionOutcome,
     /// The exit code of the command, if it was run and its end was observed.
     pub exit_code: Option<i32>,
     /// Forwarded connections.
     pub connections: u64,
     /// The command and its arguments, which may contain secrets.
     pub command: &'a [String],
-    /// What was passed to [`Server::issue`](crate::Server::issue).
+    /// The extensions that were passed to [`SessionServer::issue`](crate::SessionServer::issue).
     pub extensions: &'a Extensions,
     /// Details of a session that was proxied to an upstream.
-    pub proxied: Option<Proxied>,
+    pub proxied: Option<ProxiedSession>,
 }
 
 /// Details of a session that was proxied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Proxied {
+pub struct ProxiedSession {
     /// Time from dialling the upstream to its response, if that can be parsed.
     pub upgrade: Option<Duration>,
     /// Which side closed first.
@@ -239,7 +241,7 @@ impl fmt::Debug for SessionEnd<'_> {
     }
 }
 
-impl Proxied {
+impl ProxiedSession {
     /// The side as a label value.
     pub fn first_to_close(self) -> &'static str {
         match self.first {
@@ -251,11 +253,11 @@ impl Proxied {
 }
 
 /// Receives the events of sessions. Called in the data path of the sessions, so it must not block.
-pub trait Observer: Send + Sync + 'static {
+pub trait SessionObserver: Send + Sync + 'static {
     /// Called when `n` tokens had this outcome.
     fn token(&self, _outcome: TokenOutcome, _n: u64) {}
 
-    /// Called when a session starts. Each start is followed by one [`Observer::ended`] with the same number.
+    /// Called when a session starts. Each start is followed by one [`SessionObserver::ended`] with the same number.
     fn began(&self, _begin: &SessionBegin<'_>) {}
 
     /// Called when a session has transferred `n` more bytes.
@@ -267,17 +269,17 @@ pub trait Observer: Send + Sync + 'static {
 
 /// All observers.
 #[derive(Clone)]
-pub struct Observers(pub Arc<[Arc<dyn Observer>]>);
+pub struct SessionObservers(pub Arc<[Arc<dyn SessionObserver>]>);
 
-impl std::fmt::Debug for Observers {
+impl std::fmt::Debug for SessionObservers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Observers").finish_non_exhaustive()
     }
 }
 
-impl Observers {
+impl SessionObservers {
     /// Calls `notify` with each observer.
-    pub fn each(&self, mut notify: impl FnMut(&dyn Observer)) {
+    pub fn each(&self, mut notify: impl FnMut(&dyn SessionObserver)) {
         for observer in self.0.iter() {
             notify(observer.as_ref());
         }

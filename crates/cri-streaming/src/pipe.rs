@@ -11,17 +11,17 @@ use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{mpsc, watch};
 
 use super::observe::Direction;
-use super::runtime::{Input, Output, Size};
-use super::session::Meter;
+use super::runtime::{InputStream, OutputStream, TerminalSize};
+use super::session::SessionMeter;
 
 /// Maximum number of pieces that wait to be read. A piece is at most as large as one read of the connection.
-const PIECES: usize = 4;
+const MAX_PIECES: usize = 4;
 
 /// Creates one stream of a connection: pieces enter at one end, and bytes are read at the other. It ends when the sender is
 /// dropped; the sender gets an error once the reader is dropped.
-pub(super) fn pipe() -> (mpsc::Sender<Bytes>, Pipe) {
-    let (sender, pieces) = mpsc::channel(PIECES);
-    let pipe = Pipe {
+pub(super) fn pipe() -> (mpsc::Sender<Bytes>, StreamPipe) {
+    let (sender, pieces) = mpsc::channel(MAX_PIECES);
+    let pipe = StreamPipe {
         pieces,
         rest: Bytes::new(),
     };
@@ -29,12 +29,12 @@ pub(super) fn pipe() -> (mpsc::Sender<Bytes>, Pipe) {
 }
 
 /// The reading end.
-pub(super) struct Pipe {
+pub(super) struct StreamPipe {
     pieces: mpsc::Receiver<Bytes>,
     rest: Bytes,
 }
 
-impl AsyncBufRead for Pipe {
+impl AsyncBufRead for StreamPipe {
     fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
         let this = self.get_mut();
         while this.rest.is_empty() {
@@ -55,7 +55,7 @@ impl AsyncBufRead for Pipe {
     }
 }
 
-impl AsyncRead for Pipe {
+impl AsyncRead for StreamPipe {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -70,13 +70,13 @@ impl AsyncRead for Pipe {
 }
 
 /// Counts bytes from the client.
-pub(super) fn counted(input: Input, meter: Arc<Meter>) -> Input {
+pub(super) fn counted(input: InputStream, meter: Arc<SessionMeter>) -> InputStream {
     Box::new(CountedInput { input, meter })
 }
 
 struct CountedInput {
-    input: Input,
-    meter: Arc<Meter>,
+    input: InputStream,
+    meter: Arc<SessionMeter>,
 }
 
 impl AsyncRead for CountedInput {
@@ -94,13 +94,13 @@ impl AsyncRead for CountedInput {
 
 #[derive(Default)]
 struct RevocableState {
-    output: Option<Output>,
+    output: Option<OutputStream>,
     /// The task waiting to write, woken when the output is revoked.
     waiting: Option<Waker>,
 }
 
 impl RevocableState {
-    fn take(&mut self) -> Option<Output> {
+    fn take(&mut self) -> Option<OutputStream> {
         if let Some(waker) = self.waiting.take() {
             waker.wake();
         }
@@ -120,7 +120,7 @@ fn lock(slot: &Mutex<RevocableState>) -> MutexGuard<'_, RevocableState> {
 
 impl RevocableOutput {
     /// Lends an output, and counts what is written to it.
-    pub(super) fn new(output: Output, meter: Arc<Meter>) -> (Self, Output) {
+    pub(super) fn new(output: OutputStream, meter: Arc<SessionMeter>) -> (Self, OutputStream) {
         let slot = Arc::new(Mutex::new(RevocableState {
             output: Some(output),
             waiting: None,
@@ -149,14 +149,14 @@ impl Drop for RevocableOutput {
 
 struct RevocableWriter {
     slot: Arc<Mutex<RevocableState>>,
-    meter: Arc<Meter>,
+    meter: Arc<SessionMeter>,
 }
 
 impl RevocableWriter {
     fn with<T>(
         &self,
         cx: &mut Context<'_>,
-        act: impl FnOnce(Pin<&mut Output>, &mut Context<'_>) -> Poll<io::Result<T>>,
+        act: impl FnOnce(Pin<&mut OutputStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         let mut slot = lock(&self.slot);
         let Some(output) = &mut slot.output else {
@@ -198,7 +198,10 @@ impl AsyncWrite for RevocableWriter {
 
 /// Passes terminal sizes from the task that reads the connection to the runtime. If they arrive faster than they are
 /// received, only the last one matters.
-pub(super) fn sizes() -> (watch::Sender<Option<Size>>, mpsc::Receiver<Size>) {
+pub(super) fn sizes() -> (
+    watch::Sender<Option<TerminalSize>>,
+    mpsc::Receiver<TerminalSize>,
+) {
     let (newest, mut seen) = watch::channel(None);
     let (sizes, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
@@ -221,18 +224,18 @@ mod tests {
     use http::Extensions;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    use super::super::observe::{Observers, SessionKind, Transport};
+    use super::super::observe::{SessionKind, SessionObservers, Transport};
     use super::super::session::{ObservedSession, SessionInfo};
     use super::*;
 
-    fn meter() -> Arc<Meter> {
+    fn meter() -> Arc<SessionMeter> {
         let info = SessionInfo {
             kind: SessionKind::PortForward,
             id: "s".into(),
             command: vec![],
             extensions: Extensions::new(),
         };
-        ObservedSession::begin(info, Transport::Spdy, "p", &Observers(Arc::new([]))).meter()
+        ObservedSession::begin(info, Transport::Spdy, "p", &SessionObservers(Arc::new([]))).meter()
     }
 
     #[tokio::test]
@@ -264,7 +267,7 @@ mod tests {
     async fn the_last_size_is_never_lost() {
         let (newest, mut sizes) = sizes();
         for width in 1..=1000 {
-            newest.send_replace(Some(Size { width, height: 1 }));
+            newest.send_replace(Some(TerminalSize { width, height: 1 }));
             tokio::task::yield_now().await;
         }
         drop(newest);

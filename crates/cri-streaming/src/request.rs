@@ -3,7 +3,7 @@
 use http::Extensions;
 
 use super::observe::SessionKind;
-use super::runtime::{Attach, Exec};
+use super::runtime::{AttachRequest, ExecRequest};
 
 /// Why a request is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,7 +37,7 @@ pub struct StreamOptions {
     pub stdout: bool,
     /// Standard error; excludes `tty`.
     pub stderr: bool,
-    /// Whether the streams are those of a terminal.
+    /// Set if the streams belong to a terminal.
     pub tty: bool,
 }
 
@@ -55,18 +55,18 @@ impl StreamOptions {
 
 /// The target of a session with standard streams.
 #[derive(Debug)]
-pub enum Command {
+pub enum SessionTarget {
     /// Runs a command.
-    Exec(Exec),
+    Exec(ExecRequest),
     /// Connects to a running container.
-    Attach(Attach),
+    Attach(AttachRequest),
 }
 
 /// The request of a session.
 #[derive(Debug)]
 pub enum SessionRequest {
     /// Exec or attach, with these streams.
-    Remote(Command, StreamOptions),
+    Remote(SessionTarget, StreamOptions),
     /// Port-forward.
     Forward {
         /// Id of the pod sandbox.
@@ -87,7 +87,7 @@ impl SessionRequest {
     ///
     /// # Errors
     /// If the container or the command is missing, or the streams exclude each other.
-    pub fn exec(exec: Exec, wanted: StreamOptions) -> Result<Self, InvalidRequest> {
+    pub fn exec(exec: ExecRequest, wanted: StreamOptions) -> Result<Self, InvalidRequest> {
         if exec.container.is_empty() {
             return Err(InvalidRequest::NoContainer);
         }
@@ -95,18 +95,18 @@ impl SessionRequest {
         if exec.argv.is_empty() {
             return Err(InvalidRequest::NoCommand);
         }
-        Ok(Self::Remote(Command::Exec(exec), wanted))
+        Ok(Self::Remote(SessionTarget::Exec(exec), wanted))
     }
 
     /// Creates a request to attach to a container.
     ///
     /// # Errors
     /// If the container is missing, or the streams exclude each other.
-    pub fn attach(attach: Attach, wanted: StreamOptions) -> Result<Self, InvalidRequest> {
+    pub fn attach(attach: AttachRequest, wanted: StreamOptions) -> Result<Self, InvalidRequest> {
         if attach.container.is_empty() {
             return Err(InvalidRequest::NoContainer);
         }
-        Ok(Self::Remote(Command::Attach(attach), wanted.check()?))
+        Ok(Self::Remote(SessionTarget::Attach(attach), wanted.check()?))
     }
 
     /// Creates a request for connections to ports of a pod.
@@ -117,21 +117,19 @@ impl SessionRequest {
         if sandbox.is_empty() {
             return Err(InvalidRequest::NoSandbox);
         }
-        let port = |port: &i32| match u16::try_from(*port) {
+        let ports = ports.iter().map(|port| match u16::try_from(*port) {
             Ok(0) | Err(_) => Err(InvalidRequest::Port(*port)),
             Ok(port) => Ok(port),
-        };
-        Ok(Self::Forward {
-            sandbox,
-            ports: ports.iter().map(port).collect::<Result<_, _>>()?,
-        })
+        });
+        let ports = ports.collect::<Result<_, _>>()?;
+        Ok(Self::Forward { sandbox, ports })
     }
 
     /// The kind of session.
     pub fn kind(&self) -> SessionKind {
         match self {
-            Self::Remote(Command::Exec(_), _) => SessionKind::Exec,
-            Self::Remote(Command::Attach(_), _) => SessionKind::Attach,
+            Self::Remote(SessionTarget::Exec(_), _) => SessionKind::Exec,
+            Self::Remote(SessionTarget::Attach(_), _) => SessionKind::Attach,
             Self::Forward { .. } => SessionKind::PortForward,
         }
     }
@@ -139,8 +137,8 @@ impl SessionRequest {
     /// Id of the container or sandbox.
     pub fn id(&self) -> &str {
         match self {
-            Self::Remote(Command::Exec(exec), _) => &exec.container,
-            Self::Remote(Command::Attach(attach), _) => &attach.container,
+            Self::Remote(SessionTarget::Exec(exec), _) => &exec.container,
+            Self::Remote(SessionTarget::Attach(attach), _) => &attach.container,
             Self::Forward { sandbox, .. } => sandbox,
         }
     }
@@ -148,7 +146,7 @@ impl SessionRequest {
     /// The command and its arguments.
     pub fn argv(&self) -> &[String] {
         match self {
-            Self::Remote(Command::Exec(exec), _) => &exec.argv,
+            Self::Remote(SessionTarget::Exec(exec), _) => &exec.argv,
             _ => &[],
         }
     }
@@ -166,7 +164,7 @@ mod tests {
     };
 
     fn invalid(container: &str, argv: &[&str], wanted: StreamOptions) -> Option<InvalidRequest> {
-        let exec = Exec {
+        let exec = ExecRequest {
             container: container.into(),
             argv: argv.iter().map(|&word| word.to_owned()).collect(),
             tty: wanted.tty,
@@ -204,7 +202,7 @@ mod tests {
     #[test]
     fn invalid_attach_requests_are_rejected() {
         let attach = |container: &str, tty, stderr| {
-            let attach = Attach {
+            let attach = AttachRequest {
                 container: container.into(),
                 tty,
             };

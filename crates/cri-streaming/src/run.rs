@@ -10,12 +10,12 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::context::{LINGER, SessionContext, StopReason, StopSignal};
-use super::observe::Outcome;
+use super::context::{LINGER_TIMEOUT, SessionContext, StopReason, StopSignal};
+use super::observe::SessionOutcome;
 use super::request::{PendingSession, SessionRequest};
-use super::server::Shared;
-use super::session::{Activity, ActivityIo, ObservedSession, SessionInfo, SessionResult};
-use super::upgrade::{NamedProtocol, Protocol};
+use super::server::ServerState;
+use super::session::{ActivityIo, ConnectionActivity, ObservedSession, SessionInfo, SessionResult};
+use super::upgrade::{NamedProtocol, SessionProtocol};
 use super::{portforward, remotecommand};
 
 /// Timeout of the upgrade after it was granted; only the response needs to be written.
@@ -25,7 +25,7 @@ const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct NegotiatedSession {
     pending: PendingSession,
     name: &'static str,
-    protocol: Protocol,
+    protocol: SessionProtocol,
 }
 
 impl NegotiatedSession {
@@ -37,7 +37,7 @@ impl NegotiatedSession {
         pending: PendingSession,
         (name, protocol): NamedProtocol,
     ) -> Result<Self, &'static str> {
-        if let (SessionRequest::Forward { ports, .. }, Protocol::Channels { .. }) =
+        if let (SessionRequest::Forward { ports, .. }, SessionProtocol::Channels { .. }) =
             (&pending.request, protocol)
         {
             match ports.len() {
@@ -56,7 +56,7 @@ impl NegotiatedSession {
 
 /// Runs a session after the upgrade.
 pub(super) async fn session(
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     start: NegotiatedSession,
     upgrade: OnUpgrade,
     permit: OwnedSemaphorePermit,
@@ -64,15 +64,15 @@ pub(super) async fn session(
 ) {
     let transport = start.protocol.transport();
     let session = ObservedSession::begin(
-        SessionInfo::of(&start.pending),
+        SessionInfo::from_pending(&start.pending),
         transport,
         start.name,
         &shared.observers,
     );
     let Ok(Ok(upgraded)) = timeout(UPGRADE_TIMEOUT, upgrade).await else {
-        return session.end(Outcome::ClientGone.into());
+        return session.end(SessionOutcome::ClientGone.into());
     };
-    let activity = Activity::new();
+    let activity = ConnectionActivity::new();
     let (ending, is_ending) = StopSignal::new();
     let context = SessionContext {
         runtime: Arc::clone(&shared.runtime),
@@ -97,8 +97,8 @@ pub(super) async fn session(
             Err(why) => {
                 ending.send_replace(Some(why));
                 // Time for the status to reach the client, if it reads.
-                let _ = timeout(LINGER, work).await;
-                Outcome::from(why).into()
+                let _ = timeout(LINGER_TIMEOUT, work).await;
+                SessionOutcome::from(why).into()
             }
         }
     };
@@ -116,24 +116,29 @@ where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     match (start.pending.request, start.protocol) {
-        (SessionRequest::Remote(command, wanted), Protocol::Channels { version, base64 }) => {
+        (
+            SessionRequest::Remote(command, wanted),
+            SessionProtocol::Channels { version, base64 },
+        ) => {
             remotecommand::serve_websocket(context, io, (command, wanted), (version, base64)).await
         }
-        (SessionRequest::Remote(command, wanted), Protocol::SpdyRemote(version)) => {
+        (SessionRequest::Remote(command, wanted), SessionProtocol::SpdyRemote(version)) => {
             remotecommand::serve_spdy(context, io, (command, wanted), version).await
         }
-        (SessionRequest::Forward { sandbox, ports }, Protocol::Channels { base64, .. }) => {
+        (SessionRequest::Forward { sandbox, ports }, SessionProtocol::Channels { base64, .. }) => {
             portforward::serve_websocket(context, io, sandbox, ports, base64).await
         }
-        (SessionRequest::Forward { sandbox, .. }, Protocol::SpdyForward) => {
+        (SessionRequest::Forward { sandbox, .. }, SessionProtocol::SpdyForward) => {
             portforward::serve_spdy(context, io, sandbox).await
         }
-        (SessionRequest::Forward { sandbox, .. }, Protocol::Tunnel) => {
-            let tunnel = portforward::Tunnel::new(io);
+        (SessionRequest::Forward { sandbox, .. }, SessionProtocol::Tunnel) => {
+            let tunnel = portforward::WebSocketTunnel::new(io);
             portforward::serve_spdy(context, tunnel, sandbox).await
         }
         // Negotiation only chooses protocols of the session's kind.
-        (SessionRequest::Remote(..), Protocol::SpdyForward | Protocol::Tunnel)
-        | (SessionRequest::Forward { .. }, Protocol::SpdyRemote(_)) => Outcome::Protocol.into(),
+        (SessionRequest::Remote(..), SessionProtocol::SpdyForward | SessionProtocol::Tunnel)
+        | (SessionRequest::Forward { .. }, SessionProtocol::SpdyRemote(_)) => {
+            SessionOutcome::Protocol.into()
+        }
     }
 }

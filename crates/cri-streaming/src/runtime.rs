@@ -10,21 +10,21 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 /// Bytes from the client.
-pub type Input = Box<dyn AsyncRead + Send + Unpin>;
+pub type InputStream = Box<dyn AsyncRead + Send + Unpin>;
 /// Bytes to the client.
-pub type Output = Box<dyn AsyncWrite + Send + Unpin>;
+pub type OutputStream = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// A command to run in a container. Its `Debug` omits the arguments, which may contain secrets.
-pub struct Exec {
+pub struct ExecRequest {
     /// Id of the container.
     pub container: String,
     /// The command and its arguments, without a shell.
     pub argv: Vec<String>,
-    /// Whether to allocate a terminal.
+    /// Set if a terminal is allocated for the command.
     pub tty: bool,
 }
 
-impl fmt::Debug for Exec {
+impl fmt::Debug for ExecRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Exec")
             .field("container", &self.container)
@@ -35,16 +35,16 @@ impl fmt::Debug for Exec {
 
 /// A container to attach to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attach {
+pub struct AttachRequest {
     /// Id of the container.
     pub container: String,
-    /// Whether the container has a terminal.
+    /// Set if the container has a terminal.
     pub tty: bool,
 }
 
 /// The size of a terminal in characters; both are at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
+pub struct TerminalSize {
     /// Columns.
     pub width: u16,
     /// Rows.
@@ -53,24 +53,24 @@ pub struct Size {
 
 /// The standard streams that the client requested for a session.
 ///
-/// They need not be closed: when the future of [`StreamingRuntime::exec`] or [`StreamingRuntime::attach`] ends, pending
+/// The runtime need not close the streams: when the future of [`StreamingRuntime::exec`] or [`StreamingRuntime::attach`] ends, pending
 /// output is sent, then the ends of the streams, then the result.
-pub struct Streams {
+pub struct SessionStreams {
     /// Standard input. It ends when the client has closed its half or has disconnected. After it is dropped, input is still
     /// read and discarded, so that it cannot block the other streams of the connection.
-    pub stdin: Option<Input>,
+    pub stdin: Option<InputStream>,
     /// Standard output. Writes wait while the client does not read, and fail once it has disconnected.
-    pub stdout: Option<Output>,
+    pub stdout: Option<OutputStream>,
     /// Standard error; always `None` with a terminal.
-    pub stderr: Option<Output>,
+    pub stderr: Option<OutputStream>,
     /// Sizes of the client's terminal. If they are not received in time, only the last ones are kept.
-    pub resize: mpsc::Receiver<Size>,
+    pub resize: mpsc::Receiver<TerminalSize>,
     /// Fires when the client has disconnected or the server has ended the session. The future is not cancelled: what
-    /// happens to a command without a client is up to the runtime.
+    /// happens to a command without a client is the runtime's decision.
     pub gone: CancellationToken,
 }
 
-impl fmt::Debug for Streams {
+impl fmt::Debug for SessionStreams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Streams")
             .field("stdin", &self.stdin.is_some())
@@ -100,7 +100,11 @@ pub trait StreamingRuntime: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the command could not be run.
-    fn exec(&self, exec: Exec, streams: Streams) -> BoxFuture<'static, Result<i32, RuntimeError>>;
+    fn exec(
+        &self,
+        exec: ExecRequest,
+        streams: SessionStreams,
+    ) -> BoxFuture<'static, Result<i32, RuntimeError>>;
 
     /// Connects to the standard streams of a running container, until it ends or the client disconnects.
     ///
@@ -108,8 +112,8 @@ pub trait StreamingRuntime: Send + Sync + 'static {
     /// If the container has no streams to connect to.
     fn attach(
         &self,
-        attach: Attach,
-        streams: Streams,
+        attach: AttachRequest,
+        streams: SessionStreams,
     ) -> BoxFuture<'static, Result<(), RuntimeError>>;
 
     /// Opens a TCP connection to a port on loopback inside the pod's network namespace: IPv4 first, then IPv6. For a pod

@@ -10,10 +10,10 @@ use tokio_util::task::TaskTracker;
 
 use super::error::UrlError;
 use super::http_server::HttpServer;
-use super::observe::Observers;
+use super::observe::SessionObservers;
 use super::request::{PendingSession, SessionRequest};
 use super::runtime::StreamingRuntime;
-use super::token::{NoToken, Tokens};
+use super::token::{SessionTokens, TokenError};
 
 /// Lifetime of a token. The kubelet uses it immediately.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(60);
@@ -35,9 +35,9 @@ pub struct ServerConfig {
 
 /// Issues URLs for sessions and serves them. Cheap to clone.
 #[derive(Clone)]
-pub struct Server(Arc<Shared>);
+pub struct SessionServer(Arc<ServerState>);
 
-impl std::fmt::Debug for Server {
+impl std::fmt::Debug for SessionServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server")
             .field("config", &self.0.config)
@@ -46,28 +46,32 @@ impl std::fmt::Debug for Server {
 }
 
 /// State shared by the server and its sessions.
-pub(super) struct Shared {
+pub(super) struct ServerState {
     pub(super) config: ServerConfig,
     pub(super) runtime: Arc<dyn StreamingRuntime>,
-    pub(super) observers: Observers,
-    pub(super) tokens: Tokens<PendingSession>,
+    pub(super) observers: SessionObservers,
+    pub(super) tokens: SessionTokens<PendingSession>,
     /// Permits for sessions.
     pub(super) permits: Arc<Semaphore>,
 }
 
-impl Server {
+impl SessionServer {
     /// Creates a server. It serves the connections that are passed to [`HttpServer::serve_connection`].
     pub fn new(
         config: ServerConfig,
         runtime: Arc<dyn StreamingRuntime>,
-        observers: Observers,
+        observers: SessionObservers,
     ) -> Self {
-        let kind = |pending: &PendingSession| pending.request.kind();
-        Self(Arc::new(Shared {
+        Self(Arc::new(ServerState {
             permits: Arc::new(Semaphore::new(config.max_sessions)),
             config,
             runtime,
-            tokens: Tokens::new(MAX_TOKENS, TOKEN_LIFETIME, kind, observers.clone()),
+            tokens: SessionTokens::new(
+                MAX_TOKENS,
+                TOKEN_LIFETIME,
+                |pending| pending.request.kind(),
+                observers.clone(),
+            ),
             observers,
         }))
     }
@@ -87,8 +91,8 @@ impl Server {
             extensions,
         }) {
             Ok(path) => Ok(format!("{}{path}", self.0.config.base_url)),
-            Err(NoToken::Full) => Err(UrlError::Full),
-            Err(NoToken::Random) => Err(UrlError::Random),
+            Err(TokenError::Full) => Err(UrlError::Full),
+            Err(TokenError::Random) => Err(UrlError::Random),
         }
     }
 

@@ -13,23 +13,23 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::observe::{
-    Direction, Observers, Outcome, Proxied, SessionBegin, SessionEnd, SessionKind, TrafficCounters,
-    Transport,
+    Direction, ProxiedSession, SessionBegin, SessionEnd, SessionKind, SessionObservers,
+    SessionOutcome, TrafficCounters, Transport,
 };
 use super::request::PendingSession;
 
 /// The number of the next session, served here or proxied.
-static NEXT: AtomicU64 = AtomicU64::new(1);
+static NEXT_SESSION: AtomicU64 = AtomicU64::new(1);
 
 /// The result of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionResult {
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: SessionOutcome,
     /// The exit code of the command, if it exited.
     pub exit_code: Option<i32>,
     /// Details of a proxied session.
-    pub proxied: Option<Proxied>,
+    pub proxied: Option<ProxiedSession>,
 }
 
 /// The target, command and context of a session.
@@ -52,7 +52,7 @@ impl std::fmt::Debug for SessionInfo {
 }
 
 impl SessionInfo {
-    pub(super) fn of(pending: &PendingSession) -> Self {
+    pub(super) fn from_pending(pending: &PendingSession) -> Self {
         Self {
             kind: pending.request.kind(),
             id: pending.request.id().to_owned(),
@@ -62,8 +62,8 @@ impl SessionInfo {
     }
 }
 
-impl From<Outcome> for SessionResult {
-    fn from(outcome: Outcome) -> Self {
+impl From<SessionOutcome> for SessionResult {
+    fn from(outcome: SessionOutcome) -> Self {
         Self {
             outcome,
             exit_code: None,
@@ -73,20 +73,20 @@ impl From<Outcome> for SessionResult {
 }
 
 /// The counters of a session.
-pub struct Meter {
+pub struct SessionMeter {
     kind: SessionKind,
     carried: Arc<TrafficCounters>,
     connections: AtomicU64,
-    observers: Observers,
+    observers: SessionObservers,
 }
 
-impl std::fmt::Debug for Meter {
+impl std::fmt::Debug for SessionMeter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Meter").finish_non_exhaustive()
     }
 }
 
-impl Meter {
+impl SessionMeter {
     /// Counts bytes of the session.
     pub fn count(&self, direction: Direction, n: usize) {
         if n == 0 {
@@ -120,7 +120,7 @@ pub struct ObservedSession {
     transport: Transport,
     protocol: &'static str,
     began: Instant,
-    meter: Arc<Meter>,
+    meter: Arc<SessionMeter>,
     ended: SessionResult,
 }
 
@@ -136,9 +136,9 @@ impl ObservedSession {
         info: SessionInfo,
         transport: Transport,
         protocol: &'static str,
-        observers: &Observers,
+        observers: &SessionObservers,
     ) -> Self {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let number = NEXT_SESSION.fetch_add(1, Ordering::Relaxed);
         let carried = Arc::<TrafficCounters>::default();
         let begin = SessionBegin {
             number,
@@ -158,19 +158,19 @@ impl ObservedSession {
             transport,
             protocol,
             began: Instant::now(),
-            meter: Arc::new(Meter {
+            meter: Arc::new(SessionMeter {
                 kind,
                 carried,
                 connections: AtomicU64::new(0),
                 observers: observers.clone(),
             }),
             // The outcome if the session is dropped before its end.
-            ended: Outcome::Shutdown.into(),
+            ended: SessionOutcome::Shutdown.into(),
         }
     }
 
     /// The counters of the session.
-    pub fn meter(&self) -> Arc<Meter> {
+    pub fn meter(&self) -> Arc<SessionMeter> {
         Arc::clone(&self.meter)
     }
 
@@ -207,16 +207,16 @@ impl Drop for ObservedSession {
 
 /// Activity of a connection: when it last carried traffic, and whether its write half was shut down.
 #[derive(Clone)]
-pub(super) struct Activity {
+pub(super) struct ConnectionActivity {
     start: Instant,
     /// Milliseconds since `start`.
     last: Arc<AtomicU64>,
-    /// Whether the next write is a heartbeat.
+    /// Set if the next write is a heartbeat.
     heartbeat: Arc<AtomicBool>,
     shut: CancellationToken,
 }
 
-impl Activity {
+impl ConnectionActivity {
     pub(super) fn new() -> Self {
         Self {
             start: Instant::now(),
@@ -265,11 +265,11 @@ impl Activity {
 /// Records the activity of a connection: every byte, including the client's pings, but not heartbeats.
 pub(super) struct ActivityIo<T> {
     inner: T,
-    activity: Activity,
+    activity: ConnectionActivity,
 }
 
 impl<T> ActivityIo<T> {
-    pub(super) fn new(inner: T, activity: Activity) -> Self {
+    pub(super) fn new(inner: T, activity: ConnectionActivity) -> Self {
         Self { inner, activity }
     }
 }
@@ -333,7 +333,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn idle_time_starts_at_the_last_byte() {
-        let activity = Activity::new();
+        let activity = ConnectionActivity::new();
         let limit = Duration::from_secs(10);
         let (mut far, near) = tokio::io::duplex(16);
         let mut near = ActivityIo::new(near, activity.clone());

@@ -9,14 +9,14 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::time::Instant;
 
-use super::observe::{Observers, SessionKind, TokenOutcome};
+use super::observe::{SessionKind, SessionObservers, TokenOutcome};
 
 /// Bytes of randomness: 128 bits, which cannot be guessed within a minute.
-const RANDOM_BYTES: usize = 16;
+const TOKEN_LEN: usize = 16;
 
 /// Why no token was issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoToken {
+pub enum TokenError {
     /// Too many tokens are valid.
     #[error("too many sessions were requested and not begun")]
     Full,
@@ -25,34 +25,34 @@ pub enum NoToken {
     Random,
 }
 
-struct Entry<T> {
+struct TokenEntry<T> {
     value: T,
     expires: Instant,
 }
 
 /// Sessions that were requested and have not started. The outcome of each token is reported to the observers.
-pub struct Tokens<T> {
-    entries: Mutex<HashMap<String, Entry<T>>>,
+pub struct SessionTokens<T> {
+    entries: Mutex<HashMap<String, TokenEntry<T>>>,
     random: SystemRandom,
     limit: usize,
     lifetime: Duration,
     kind: fn(&T) -> SessionKind,
-    observers: Observers,
+    observers: SessionObservers,
 }
 
-impl<T> std::fmt::Debug for Tokens<T> {
+impl<T> std::fmt::Debug for SessionTokens<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tokens").finish_non_exhaustive()
     }
 }
 
-impl<T> Tokens<T> {
+impl<T> SessionTokens<T> {
     /// Creates a store of at most `limit` tokens, each valid for `lifetime`. `kind` maps a value to its session kind.
     pub fn new(
         limit: usize,
         lifetime: Duration,
         kind: fn(&T) -> SessionKind,
-        observers: Observers,
+        observers: SessionObservers,
     ) -> Self {
         Self {
             entries: Mutex::default(),
@@ -64,7 +64,7 @@ impl<T> Tokens<T> {
         }
     }
 
-    fn entries(&self) -> MutexGuard<'_, HashMap<String, Entry<T>>> {
+    fn entries(&self) -> MutexGuard<'_, HashMap<String, TokenEntry<T>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -76,28 +76,30 @@ impl<T> Tokens<T> {
     ///
     /// # Errors
     /// If too many tokens are valid, or there are no random numbers.
-    pub fn issue(&self, value: T) -> Result<String, NoToken> {
+    pub fn issue(&self, value: T) -> Result<String, TokenError> {
         self.sweep();
         let issued = self.keep(value);
         match issued {
             Ok(_) => self.notify(TokenOutcome::Issued, 1),
-            Err(NoToken::Full) => self.notify(TokenOutcome::Full, 1),
-            Err(NoToken::Random) => {}
+            Err(TokenError::Full) => self.notify(TokenOutcome::Full, 1),
+            Err(TokenError::Random) => {}
         }
         issued
     }
 
-    fn keep(&self, value: T) -> Result<String, NoToken> {
-        let mut bytes = [0; RANDOM_BYTES];
-        self.random.fill(&mut bytes).map_err(|_| NoToken::Random)?;
+    fn keep(&self, value: T) -> Result<String, TokenError> {
+        let mut bytes = [0; TOKEN_LEN];
+        self.random
+            .fill(&mut bytes)
+            .map_err(|_| TokenError::Random)?;
         let token = URL_SAFE_NO_PAD.encode(bytes);
         let path = format!("/{}/{token}", (self.kind)(&value).name());
         let mut entries = self.entries();
         if entries.len() >= self.limit {
-            return Err(NoToken::Full);
+            return Err(TokenError::Full);
         }
         let expires = Instant::now() + self.lifetime;
-        entries.insert(token, Entry { value, expires });
+        entries.insert(token, TokenEntry { value, expires });
         Ok(path)
     }
 
@@ -111,7 +113,7 @@ impl<T> Tokens<T> {
                 self.notify(TokenOutcome::Used, 1);
                 return Some(entry.value);
             }
-            // Of another kind; or never issued, already used, or expired and removed.
+            // The token is for another kind of session, or it was never issued, is used, or has expired and was removed.
             Some(_) | None => TokenOutcome::Refused,
         };
         self.notify(outcome, 1);
@@ -137,7 +139,7 @@ mod tests {
     use std::collections::HashSet;
     use std::sync::Arc;
 
-    use super::super::observe::Observer;
+    use super::super::observe::SessionObserver;
     use super::*;
 
     const MINUTE: Duration = Duration::from_secs(60);
@@ -146,7 +148,7 @@ mod tests {
     #[derive(Default)]
     struct Outcomes(Mutex<Vec<(TokenOutcome, u64)>>);
 
-    impl Observer for Outcomes {
+    impl SessionObserver for Outcomes {
         fn token(&self, outcome: TokenOutcome, n: u64) {
             self.0.lock().expect("no panic").push((outcome, n));
         }
@@ -159,14 +161,14 @@ mod tests {
     }
 
     /// A store of numbers, all of the kind exec.
-    fn tokens(limit: usize) -> (Tokens<u32>, Arc<Outcomes>) {
+    fn tokens(limit: usize) -> (SessionTokens<u32>, Arc<Outcomes>) {
         let outcomes = Arc::new(Outcomes::default());
-        let observers: Vec<Arc<dyn Observer>> = vec![outcomes.clone()];
-        let tokens = Tokens::new(
+        let observers: Vec<Arc<dyn SessionObserver>> = vec![outcomes.clone()];
+        let tokens = SessionTokens::new(
             limit,
             MINUTE,
             |_| SessionKind::Exec,
-            Observers(observers.into()),
+            SessionObservers(observers.into()),
         );
         (tokens, outcomes)
     }
@@ -187,7 +189,7 @@ mod tests {
             refused,
         ];
         assert_eq!(outcomes.take(), all);
-        // A path that is not that of a session is not reported.
+        // A path without a kind and a token is not reported.
         assert_eq!((tokens.take(""), tokens.take("/")), (None, None));
         assert!(outcomes.take().is_empty());
     }
@@ -238,7 +240,7 @@ mod tests {
             .collect();
         assert_eq!(issued.len(), 1000);
         outcomes.take();
-        assert_eq!(tokens.issue(1000), Err(NoToken::Full));
+        assert_eq!(tokens.issue(1000), Err(TokenError::Full));
         assert_eq!(outcomes.take(), [(TokenOutcome::Full, 1)]);
         let one = issued.iter().next().expect("one");
         assert!(tokens.take(one).is_some());

@@ -18,7 +18,7 @@ const ACCEPTED_VERSIONS: HeaderName =
 
 /// The protocol after the upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub(super) enum SessionProtocol {
     /// SPDY streams; the version of the remote command protocol, 1 to 5.
     SpdyRemote(u8),
     /// SPDY streams, two for each connection.
@@ -27,14 +27,14 @@ pub(super) enum Protocol {
     Channels {
         /// Version of the remote command protocol, 1 to 5.
         version: u8,
-        /// Whether messages are text.
+        /// Set if messages are text.
         base64: bool,
     },
     /// SPDY tunnelled in WebSocket messages.
     Tunnel,
 }
 
-impl Protocol {
+impl SessionProtocol {
     pub(super) fn transport(self) -> Transport {
         match self {
             Self::SpdyRemote(_) | Self::SpdyForward => Transport::Spdy,
@@ -44,20 +44,20 @@ impl Protocol {
 }
 
 /// A protocol and its name on the wire.
-pub(super) type NamedProtocol = (&'static str, Protocol);
+pub(super) type NamedProtocol = (&'static str, SessionProtocol);
 
-const fn channels(version: u8, base64: bool) -> Protocol {
-    Protocol::Channels { version, base64 }
+const fn channels(version: u8, base64: bool) -> SessionProtocol {
+    SessionProtocol::Channels { version, base64 }
 }
 
 const SPDY_REMOTE: &[NamedProtocol] = &[
-    ("v5.channel.k8s.io", Protocol::SpdyRemote(5)),
-    ("v4.channel.k8s.io", Protocol::SpdyRemote(4)),
-    ("v3.channel.k8s.io", Protocol::SpdyRemote(3)),
-    ("v2.channel.k8s.io", Protocol::SpdyRemote(2)),
-    ("channel.k8s.io", Protocol::SpdyRemote(1)),
+    ("v5.channel.k8s.io", SessionProtocol::SpdyRemote(5)),
+    ("v4.channel.k8s.io", SessionProtocol::SpdyRemote(4)),
+    ("v3.channel.k8s.io", SessionProtocol::SpdyRemote(3)),
+    ("v2.channel.k8s.io", SessionProtocol::SpdyRemote(2)),
+    ("channel.k8s.io", SessionProtocol::SpdyRemote(1)),
 ];
-const SPDY_FORWARD: &[NamedProtocol] = &[("portforward.k8s.io", Protocol::SpdyForward)];
+const SPDY_FORWARD: &[NamedProtocol] = &[("portforward.k8s.io", SessionProtocol::SpdyForward)];
 const WEBSOCKET_REMOTE: &[NamedProtocol] = &[
     ("v5.channel.k8s.io", channels(5, false)),
     ("v4.channel.k8s.io", channels(4, false)),
@@ -66,7 +66,7 @@ const WEBSOCKET_REMOTE: &[NamedProtocol] = &[
     ("base64.channel.k8s.io", channels(1, true)),
 ];
 const WEBSOCKET_FORWARD: &[NamedProtocol] = &[
-    ("SPDY/3.1+portforward.k8s.io", Protocol::Tunnel),
+    ("SPDY/3.1+portforward.k8s.io", SessionProtocol::Tunnel),
     ("v4.channel.k8s.io", channels(4, false)),
     ("v4.base64.channel.k8s.io", channels(4, true)),
 ];
@@ -108,7 +108,11 @@ pub(super) struct Negotiation {
 }
 
 impl Negotiation {
-    fn no(status: StatusCode, why: &'static str) -> Self {
+    fn bad_request(why: &'static str) -> Self {
+        Self::refused(StatusCode::BAD_REQUEST, why)
+    }
+
+    fn refused(status: StatusCode, why: &'static str) -> Self {
         Self {
             status,
             headers: HeaderMap::new(),
@@ -121,17 +125,14 @@ impl Negotiation {
 /// Negotiates the protocol of a session of this kind from the head of its request.
 pub(super) fn negotiate(kind: SessionKind, method: &Method, headers: &HeaderMap) -> Negotiation {
     if !mentions(headers, &CONNECTION, "upgrade") {
-        return Negotiation::no(StatusCode::BAD_REQUEST, "no upgrade was requested");
+        return Negotiation::bad_request("no upgrade was requested");
     }
     if mentions(headers, &UPGRADE, "websocket") {
         websocket(kind, method, headers)
     } else if mentions(headers, &UPGRADE, "spdy/3.1") {
         spdy(kind, headers)
     } else {
-        Negotiation::no(
-            StatusCode::BAD_REQUEST,
-            "upgrade to SPDY/3.1 or websocket only",
-        )
+        Negotiation::bad_request("upgrade to SPDY/3.1 or websocket only")
     }
 }
 
@@ -141,13 +142,10 @@ fn spdy(kind: SessionKind, headers: &HeaderMap) -> Negotiation {
         SessionKind::PortForward => SPDY_FORWARD,
     };
     let Some(offered) = list(headers, &PROTOCOL_VERSION) else {
-        return Negotiation::no(
-            StatusCode::BAD_REQUEST,
-            "X-Stream-Protocol-Version is missing",
-        );
+        return Negotiation::bad_request("X-Stream-Protocol-Version is missing");
     };
     let Some(chosen) = first_known(&offered, known) else {
-        let mut answer = Negotiation::no(StatusCode::FORBIDDEN, "no protocol in common");
+        let mut answer = Negotiation::refused(StatusCode::FORBIDDEN, "no protocol in common");
         for (name, _) in known {
             let name = HeaderValue::from_static(name);
             answer.headers.append(ACCEPTED_VERSIONS, name);
@@ -156,21 +154,20 @@ fn spdy(kind: SessionKind, headers: &HeaderMap) -> Negotiation {
     };
     let mut headers = switching("SPDY/3.1");
     headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(chosen.0));
-    yes(headers, chosen)
+    accepted(headers, chosen)
 }
 
 fn websocket(kind: SessionKind, method: &Method, headers: &HeaderMap) -> Negotiation {
-    let bad = |why| Negotiation::no(StatusCode::BAD_REQUEST, why);
     if method != Method::GET {
-        return bad("a websocket begins with GET");
+        return Negotiation::bad_request("a websocket begins with GET");
     }
     if !mentions(headers, &SEC_WEBSOCKET_VERSION, "13") {
-        return bad("Sec-WebSocket-Version must be 13");
+        return Negotiation::bad_request("Sec-WebSocket-Version must be 13");
     }
     let key = headers.get(SEC_WEBSOCKET_KEY);
     let accept = key.and_then(|key| accept_key(key.to_str().ok()?));
     let Some(Ok(accept)) = accept.map(HeaderValue::try_from) else {
-        return bad("Sec-WebSocket-Key must be 16 bytes in base64");
+        return Negotiation::bad_request("Sec-WebSocket-Key must be 16 bytes in base64");
     };
     let known = match kind {
         SessionKind::Exec | SessionKind::Attach => WEBSOCKET_REMOTE,
@@ -179,13 +176,13 @@ fn websocket(kind: SessionKind, method: &Method, headers: &HeaderMap) -> Negotia
     let mut answer = switching("websocket");
     answer.insert(SEC_WEBSOCKET_ACCEPT, accept);
     let Some(offered) = list(headers, &SEC_WEBSOCKET_PROTOCOL) else {
-        return yes(answer, WEBSOCKET_PLAIN);
+        return accepted(answer, WEBSOCKET_PLAIN);
     };
     let Some(chosen) = first_known(&offered, known) else {
-        return Negotiation::no(StatusCode::FORBIDDEN, "no protocol in common");
+        return Negotiation::refused(StatusCode::FORBIDDEN, "no protocol in common");
     };
     answer.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(chosen.0));
-    yes(answer, chosen)
+    accepted(answer, chosen)
 }
 
 fn switching(to: &'static str) -> HeaderMap {
@@ -195,7 +192,7 @@ fn switching(to: &'static str) -> HeaderMap {
     headers
 }
 
-fn yes(headers: HeaderMap, chosen: NamedProtocol) -> Negotiation {
+fn accepted(headers: HeaderMap, chosen: NamedProtocol) -> Negotiation {
     Negotiation {
         status: StatusCode::SWITCHING_PROTOCOLS,
         headers,
@@ -281,7 +278,7 @@ mod tests {
         assert_eq!(answer.status, StatusCode::SWITCHING_PROTOCOLS);
         assert_eq!(
             answer.chosen,
-            Some(("v4.channel.k8s.io", Protocol::SpdyRemote(4)))
+            Some(("v4.channel.k8s.io", SessionProtocol::SpdyRemote(4)))
         );
         assert_eq!(answer.headers[PROTOCOL_VERSION], "v4.channel.k8s.io");
         assert_eq!(answer.headers[UPGRADE], "SPDY/3.1");

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use criscope_nri::api::{Container, ContainerUpdate, Event, PodSandbox};
 use criscope_nri::{
-    Adaptation, BoxFuture, CloseReason, Eviction, Observer, PluginInfo, Runtime, Settings,
+    Adaptation, BoxFuture, CloseReason, EvictionRequest, NriSettings, PluginInfo, PluginObserver,
+    Runtime,
 };
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
@@ -23,7 +24,7 @@ impl Runtime for Imaginary {
         Box::pin(async { Ok(()) })
     }
 
-    fn evict(&self, eviction: Eviction) -> BoxFuture<'_, Result<(), String>> {
+    fn evict(&self, eviction: EvictionRequest) -> BoxFuture<'_, Result<(), String>> {
         println!(
             "eviction of {} by {}: {}",
             eviction.container_id, eviction.plugin, eviction.reason
@@ -35,7 +36,7 @@ impl Runtime for Imaginary {
 #[derive(Debug)]
 struct Told;
 
-impl Observer for Told {
+impl PluginObserver for Told {
     fn connected(&self, plugin: &PluginInfo) {
         println!("{} is there (NRI {})", plugin.name, plugin.nri_version);
     }
@@ -48,10 +49,10 @@ impl Observer for Told {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let socket = std::env::args().nth(1).ok_or("usage: creator SOCKET")?;
-    let settings = Settings {
+    let settings = NriSettings {
         socket: Some(socket.into()),
         plugin_dir: None,
-        ..Settings::default()
+        ..NriSettings::default()
     };
     let nri = Adaptation::new(settings, Arc::new(Imaginary), Arc::new(Told));
     nri.start().await?;

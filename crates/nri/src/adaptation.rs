@@ -1,4 +1,4 @@
-//! The plugins of a runtime: those that connect and those that are installed.
+//! The plugins of a runtime: plugins that connect, and installed plugins.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,18 +17,18 @@ use crate::api::{
     Empty, Event, RUNTIME_SERVICE, RegisterPluginRequest, UpdateContainersRequest,
     UpdateContainersResponse,
 };
-use crate::connection::{Connection, Incoming};
+use crate::connection::{IncomingRequest, PluginConnection};
 use crate::error::{ListenError, UNIMPLEMENTED};
-use crate::launch::{Process, discover, launch};
+use crate::launch::{PluginProcess, discover, launch};
 use crate::listen::bind;
-use crate::observer::{CloseReason, Observer, PluginInfo};
-use crate::plugin::{Plugin, registered_name};
-use crate::runtime::{Eviction, Runtime};
-use crate::settings::Settings;
+use crate::observer::{CloseReason, PluginInfo, PluginObserver};
+use crate::plugin::{RegisteredPlugin, registered_name};
+use crate::runtime::{EvictionRequest, Runtime};
+use crate::settings::NriSettings;
 use crate::updates::UpdateQueue;
 
-/// How long objects that are created wait for a plugin that waits for others to be created.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the creation of objects waits for the synchronization of a plugin, which waits for earlier creations.
+const SYNC_GATE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// gRPC codes of answers to plugins.
 const INVALID_ARGUMENT: i32 = 3;
@@ -36,11 +36,11 @@ const FAILED_PRECONDITION: i32 = 9;
 
 /// The plugins of a runtime. One event at a time is sent to them, in the order of their index.
 pub struct Adaptation {
-    pub(crate) settings: Settings,
+    pub(crate) settings: NriSettings,
     pub(crate) runtime: Arc<dyn Runtime>,
-    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) observer: Arc<dyn PluginObserver>,
     /// The plugins, in order. Held during an event.
-    pub(crate) plugins: Mutex<Vec<Arc<Plugin>>>,
+    pub(crate) plugins: Mutex<Vec<Arc<RegisteredPlugin>>>,
     pub(crate) queue: UpdateQueue,
     /// The events that any plugin has subscribed to.
     wanted: AtomicU32,
@@ -57,27 +57,27 @@ impl fmt::Debug for Adaptation {
     }
 }
 
-/// No plugin is synchronized while this exists; see [`Adaptation::block_sync`].
+/// Blocks the synchronization of plugins while it exists; see [`Adaptation::block_sync`].
 #[derive(Debug)]
 pub struct SyncBlock {
     _gate: OwnedRwLockReadGuard<()>,
 }
 
-/// What a plugin connects with.
-struct Arrival {
+/// A plugin that has connected but not registered.
+struct ArrivingPlugin {
     socket: UnixStream,
-    process: Option<Process>,
+    process: Option<PluginProcess>,
     /// Name and configuration of an installed plugin.
     installed: Option<(String, String)>,
     slot: OwnedSemaphorePermit,
 }
 
 impl Adaptation {
-    /// Creates it without any plugin. Must be called within a tokio runtime.
+    /// Creates an adaptation without any plugin. Must be called within a tokio runtime.
     pub fn new(
-        settings: Settings,
+        settings: NriSettings,
         runtime: Arc<dyn Runtime>,
-        observer: Arc<dyn Observer>,
+        observer: Arc<dyn PluginObserver>,
     ) -> Arc<Self> {
         Arc::new(Self {
             queue: UpdateQueue::start(Arc::clone(&runtime), Arc::clone(&observer)),
@@ -110,7 +110,7 @@ impl Adaptation {
         Ok(())
     }
 
-    /// Tells the plugins that the runtime shuts down, closes their connections and ends those it has started.
+    /// Tells the plugins that the runtime shuts down, closes their connections and ends installed plugins.
     pub async fn stop(&self) {
         if let Some(listening) = self.listening.get() {
             listening.abort();
@@ -127,7 +127,7 @@ impl Adaptation {
         self.wanted.store(0, Ordering::Relaxed);
     }
 
-    /// Whether any plugin has subscribed to an event. What the event would say need not be gathered otherwise.
+    /// Returns whether any plugin has subscribed to an event. The caller need not gather the content of other events.
     pub fn wants(&self, event: Event) -> bool {
         let validated = match event {
             // Validation belongs to the creation.
@@ -145,7 +145,7 @@ impl Adaptation {
         }
     }
 
-    /// The same without waiting; `None` if a plugin is being synchronized or waits for it.
+    /// Blocks synchronization without waiting; `None` if a plugin is being synchronized or waits for it.
     pub fn try_block_sync(&self) -> Option<SyncBlock> {
         let gate = Arc::clone(&self.gate).try_read_owned().ok()?;
         Some(SyncBlock { _gate: gate })
@@ -167,7 +167,7 @@ impl Adaptation {
                     .closed(&unregistered(pid, false), &CloseReason::TooMany);
                 continue;
             };
-            tokio::spawn(Arc::clone(&self).admit(Arrival {
+            tokio::spawn(Arc::clone(&self).admit(ArrivingPlugin {
                 socket,
                 process: None,
                 installed: None,
@@ -176,7 +176,7 @@ impl Adaptation {
         }
     }
 
-    async fn launch_installed(&self) -> Vec<Arrival> {
+    async fn launch_installed(&self) -> Vec<ArrivingPlugin> {
         let Some(dir) = self.settings.plugin_dir.clone() else {
             return Vec::new();
         };
@@ -194,7 +194,7 @@ impl Adaptation {
                 continue;
             };
             match launch(&plugin) {
-                Ok((socket, process)) => arrivals.push(Arrival {
+                Ok((socket, process)) => arrivals.push(ArrivingPlugin {
                     socket,
                     process: Some(process),
                     installed: Some((plugin.name, plugin.config)),
@@ -210,13 +210,13 @@ impl Adaptation {
     }
 
     /// Registers, configures and synchronizes a plugin. Its tasks run until its connection is closed.
-    async fn admit(self: Arc<Self>, arrival: Arrival) {
+    async fn admit(self: Arc<Self>, arrival: ArrivingPlugin) {
         let pid = arrival
             .process
             .as_ref()
-            .map_or_else(|| pid_of(&arrival.socket), Process::pid);
+            .map_or_else(|| pid_of(&arrival.socket), PluginProcess::pid);
         let mut info = unregistered(pid, arrival.installed.is_some());
-        let (connection, mut requests) = Connection::open(arrival.socket);
+        let (connection, mut requests) = PluginConnection::open(arrival.socket);
         let (name, config) = arrival.installed.unwrap_or_default();
         let registering = register(&connection, &mut requests, &mut info, name);
         let registered =
@@ -232,7 +232,7 @@ impl Adaptation {
             connection.close(reason);
             return self.observer.closed(&info, &connection.closed().await);
         }
-        let plugin = Arc::new(Plugin::new(
+        let plugin = Arc::new(RegisteredPlugin::new(
             info,
             connection,
             arrival.process,
@@ -258,42 +258,42 @@ impl Adaptation {
         });
     }
 
-    async fn synchronize(&self, plugin: &Arc<Plugin>) -> Result<(), String> {
+    async fn synchronize(&self, plugin: &Arc<RegisteredPlugin>) -> Result<(), String> {
         let _gate = self.closed_gate().await;
         let mut plugins = self.plugins.lock().await;
-        // Events wait for this.
+        // Events wait for the listing.
         let listing = tokio::time::timeout(self.settings.request_timeout, self.runtime.list());
         let (pods, containers) = listing
             .await
             .map_err(|_| "what exists could not be listed in time".to_owned())?;
         let updates = plugin.synchronize(pods, containers).await?;
         plugins.push(Arc::clone(plugin));
-        // Stable: plugins with the same index are called in the order in which they connected.
+        // The sort is stable: plugins with the same index are called in the order in which they connected.
         plugins.sort_by(|a, b| a.parts().0.cmp(b.parts().0));
-        self.changed(&plugins);
-        // Not waited for: a verb may hold a lock that they need while it waits for this.
+        self.plugins_changed(&plugins);
+        // This does not wait for the updates: a CRI call may hold a lock that they need while it waits for this.
         drop(self.queue.add(updates));
         Ok(())
     }
 
-    /// Waits until no object is between its event and the store. Objects that come meanwhile wait for a second at most, even if
-    /// another one takes for ever.
+    /// Waits until no object is between its event and the store. New objects wait for at most a second at a time, even if another
+    /// object never gets there.
     async fn closed_gate(&self) -> RwLockWriteGuard<'_, ()> {
         loop {
-            if let Ok(gate) = tokio::time::timeout(PATIENCE, self.gate.write()).await {
+            if let Ok(gate) = tokio::time::timeout(SYNC_GATE_TIMEOUT, self.gate.write()).await {
                 return gate;
             }
-            tokio::time::sleep(PATIENCE / 10).await;
+            tokio::time::sleep(SYNC_GATE_TIMEOUT / 10).await;
         }
     }
 
     async fn forget_closed(&self) {
         let mut plugins = self.plugins.lock().await;
         plugins.retain(|plugin| !plugin.connection.is_closed());
-        self.changed(&plugins);
+        self.plugins_changed(&plugins);
     }
 
-    fn changed(&self, plugins: &[Arc<Plugin>]) {
+    fn plugins_changed(&self, plugins: &[Arc<RegisteredPlugin>]) {
         let wanted = plugins
             .iter()
             .fold(0, |mask, plugin| mask | plugin.events());
@@ -302,9 +302,13 @@ impl Adaptation {
     }
 
     /// Serves the requests of a plugin, one after the other.
-    async fn serve(self: Arc<Self>, plugin: Arc<Plugin>, mut requests: mpsc::Receiver<Incoming>) {
+    async fn serve(
+        self: Arc<Self>,
+        plugin: Arc<RegisteredPlugin>,
+        mut requests: mpsc::Receiver<IncomingRequest>,
+    ) {
         let connection = &plugin.connection;
-        while let Some(Incoming { stream, request }) = requests.recv().await {
+        while let Some(IncomingRequest { stream, request }) = requests.recv().await {
             let known = request.service == RUNTIME_SERVICE && request.method == "UpdateContainers";
             let answer = match UpdateContainersRequest::decode(request.payload) {
                 _ if !known => Err((UNIMPLEMENTED, format!("no method {}", request.method))),
@@ -325,13 +329,13 @@ impl Adaptation {
         request: UpdateContainersRequest,
     ) -> UpdateContainersResponse {
         let applied = {
-            // After the updates of the event in progress.
+            // The updates of the event in progress come first.
             let _turn = self.plugins.lock().await;
             self.queue.add(request.update)
         };
         let failed = applied.failed().await;
         let evictions = request.evict.into_iter();
-        let evictions = evictions.map(|asked| Eviction::new(plugin, asked));
+        let evictions = evictions.map(|eviction| EvictionRequest::new(plugin, eviction));
         self.evict(evictions.collect()).await;
         UpdateContainersResponse { failed }
     }
@@ -339,13 +343,12 @@ impl Adaptation {
 
 /// Waits for the registration of a plugin.
 async fn register(
-    connection: &Connection,
-    requests: &mut mpsc::Receiver<Incoming>,
+    connection: &PluginConnection,
+    requests: &mut mpsc::Receiver<IncomingRequest>,
     info: &mut PluginInfo,
     installed: String,
 ) -> Result<(), CloseReason> {
-    let failed = |what: String| CloseReason::Registration(what);
-    while let Some(Incoming { stream, request }) = requests.recv().await {
+    while let Some(IncomingRequest { stream, request }) = requests.recv().await {
         if request.service != RUNTIME_SERVICE || request.method != "RegisterPlugin" {
             let text = format!("{} before RegisterPlugin", request.method);
             connection
@@ -355,22 +358,27 @@ async fn register(
         }
         let registration = match RegisterPluginRequest::decode(request.payload) {
             Ok(registration) => registration,
-            Err(error) => return Err(failed(format!("RegisterPlugin: {error}"))),
+            Err(error) => {
+                return Err(CloseReason::Registration(format!(
+                    "RegisterPlugin: {error}"
+                )));
+            }
         };
         let version = registration.nri_version.chars();
         let version = version.filter(|c| c.is_ascii_alphanumeric() || ".-+".contains(*c));
         info.nri_version = version.take(32).collect();
-        // The name of an installed plugin is that of its file.
-        let name = match installed.is_empty() {
-            true => registered_name(&registration),
-            false => Ok(installed),
+        // An installed plugin is named like its file.
+        let name = if installed.is_empty() {
+            registered_name(&registration)
+        } else {
+            Ok(installed)
         };
         match name {
             Ok(name) => info.name = name,
             Err(error) => {
                 let answer = Err((INVALID_ARGUMENT, error.clone()));
                 connection.answer(stream, answer).await;
-                return Err(failed(error));
+                return Err(CloseReason::Registration(error));
             }
         }
         let answer = Bytes::from(Empty {}.encode_to_vec());

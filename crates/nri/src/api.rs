@@ -41,7 +41,7 @@ impl Event {
         1 << (self as u32 - 1)
     }
 
-    /// The method of the service Plugin that tells of it.
+    /// The method of the service Plugin for the event.
     pub const fn method(self) -> &'static str {
         match self {
             Self::RunPodSandbox => "RunPodSandbox",
@@ -62,7 +62,7 @@ impl Event {
         }
     }
 
-    /// Whether plugins that do not know the method learn of it by StateChange.
+    /// Returns whether plugins without the method get the event by StateChange.
     pub(crate) const fn by_state_change(self) -> bool {
         !matches!(
             self,

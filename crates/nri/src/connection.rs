@@ -16,36 +16,37 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::error::CallError;
 use crate::frame::{
-    FRAME_HEADER, Kind, MAX_FRAME, Metadata, PLUGIN_CONNECTION, RUNTIME_CONNECTION, Request,
-    Response, Status, decode, encode,
+    FRAME_HEADER, MAX_FRAME, MessageKind, PLUGIN_CONNECTION, RUNTIME_CONNECTION, RequestMetadata,
+    RpcStatus, TtrpcRequest, TtrpcResponse, decode, encode,
 };
 use crate::observer::CloseReason;
 
-/// The most messages that wait to be sent.
-const OUTGOING: usize = 16;
-/// The most requests of a plugin that wait to be served.
-const INCOMING: usize = 16;
+/// Upper bound of messages that wait to be sent.
+const MAX_OUTGOING_MESSAGES: usize = 16;
+/// Upper bound of requests of a plugin that wait to be served.
+const MAX_INCOMING_REQUESTS: usize = 16;
 
 /// A request of the plugin.
-pub(crate) struct Incoming {
+pub(crate) struct IncomingRequest {
     pub(crate) stream: u32,
-    pub(crate) request: Request,
+    pub(crate) request: TtrpcRequest,
 }
 
-type Answer = oneshot::Sender<Response>;
+type ResponseSender = oneshot::Sender<TtrpcResponse>;
 
 /// A connection. Its tasks end when it is closed.
-pub(crate) struct Connection {
-    /// The logical connections of our requests, and of those of the other end.
+pub(crate) struct PluginConnection {
+    /// The logical connection for requests of this end.
     calls: u32,
+    /// The logical connection for requests of the other end.
     serves: u32,
     outgoing: mpsc::Sender<Bytes>,
-    pending: Mutex<HashMap<u32, Answer>>,
+    pending: Mutex<HashMap<u32, ResponseSender>>,
     next: AtomicU32,
     closed: watch::Sender<Option<CloseReason>>,
 }
 
-impl fmt::Debug for Connection {
+impl fmt::Debug for PluginConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
             .field("closed", &*self.closed.borrow())
@@ -53,14 +54,14 @@ impl fmt::Debug for Connection {
     }
 }
 
-impl Connection {
+impl PluginConnection {
     /// Takes the socket of a plugin over. Its requests arrive in the channel.
-    pub(crate) fn open(socket: UnixStream) -> (Arc<Self>, mpsc::Receiver<Incoming>) {
+    pub(crate) fn open(socket: UnixStream) -> (Arc<Self>, mpsc::Receiver<IncomingRequest>) {
         Self::between(socket, PLUGIN_CONNECTION, RUNTIME_CONNECTION)
     }
 
     /// Takes the socket of the runtime over, in a plugin.
-    pub(crate) fn to_runtime(socket: UnixStream) -> (Arc<Self>, mpsc::Receiver<Incoming>) {
+    pub(crate) fn to_runtime(socket: UnixStream) -> (Arc<Self>, mpsc::Receiver<IncomingRequest>) {
         Self::between(socket, RUNTIME_CONNECTION, PLUGIN_CONNECTION)
     }
 
@@ -68,10 +69,10 @@ impl Connection {
         socket: UnixStream,
         calls: u32,
         serves: u32,
-    ) -> (Arc<Self>, mpsc::Receiver<Incoming>) {
+    ) -> (Arc<Self>, mpsc::Receiver<IncomingRequest>) {
         let (read, write) = socket.into_split();
-        let (outgoing, to_send) = mpsc::channel(OUTGOING);
-        let (incoming, requests) = mpsc::channel(INCOMING);
+        let (outgoing, to_send) = mpsc::channel(MAX_OUTGOING_MESSAGES);
+        let (incoming, requests) = mpsc::channel(MAX_INCOMING_REQUESTS);
         let connection = Arc::new(Self {
             calls,
             serves,
@@ -95,12 +96,12 @@ impl Connection {
         self.pending().clear();
     }
 
-    /// Whether it is closed.
+    /// Returns whether the connection is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.borrow().is_some()
     }
 
-    /// Waits until it is closed.
+    /// Waits until the connection is closed.
     pub(crate) async fn closed(&self) -> CloseReason {
         let mut closed = self.closed.subscribe();
         let reason = closed.wait_for(Option::is_some).await;
@@ -119,21 +120,21 @@ impl Connection {
         timeout: Duration,
     ) -> Result<Bytes, CallError> {
         let stream = self.next.fetch_add(2, Ordering::Relaxed);
-        let request = Request {
+        let request = TtrpcRequest {
             service: service.to_owned(),
             method: method.to_owned(),
             payload,
             timeout_nano: timeout.as_nanos().try_into().unwrap_or(i64::MAX),
             metadata: metadata
                 .into_iter()
-                .map(|(key, value)| Metadata { key, value })
+                .map(|(key, value)| RequestMetadata { key, value })
                 .collect(),
         };
-        let frames = encode(self.calls, stream, Kind::Request, &request)
+        let frames = encode(self.calls, stream, MessageKind::Request, &request)
             .ok_or_else(|| CallError::TooLarge(request.encoded_len()))?;
         let (answer, answered) = oneshot::channel();
         self.pending().insert(stream, answer);
-        let _forget = Forget(self, stream);
+        let _forget = PendingRequestGuard(self, stream);
         if self.is_closed() {
             return Err(CallError::Closed);
         }
@@ -157,23 +158,23 @@ impl Connection {
     /// Answers a request of the plugin.
     pub(crate) async fn answer(&self, stream: u32, result: Result<Bytes, (i32, String)>) {
         let response = match result {
-            Ok(payload) => Response {
+            Ok(payload) => TtrpcResponse {
                 status: None,
                 payload,
             },
-            Err((code, message)) => Response {
-                status: Some(Status { code, message }),
+            Err((code, message)) => TtrpcResponse {
+                status: Some(RpcStatus { code, message }),
                 payload: Bytes::new(),
             },
         };
-        match encode(self.serves, stream, Kind::Response, &response) {
+        match encode(self.serves, stream, MessageKind::Response, &response) {
             // Fails when the connection is closed.
             Some(frames) => drop(self.outgoing.send(frames).await),
             None => self.close(CloseReason::Protocol("an answer is too long".to_owned())),
         }
     }
 
-    fn pending(&self) -> MutexGuard<'_, HashMap<u32, Answer>> {
+    fn pending(&self) -> MutexGuard<'_, HashMap<u32, ResponseSender>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -193,7 +194,7 @@ impl Connection {
         }
     }
 
-    async fn read(self: Arc<Self>, half: OwnedReadHalf, requests: mpsc::Sender<Incoming>) {
+    async fn read(self: Arc<Self>, half: OwnedReadHalf, requests: mpsc::Sender<IncomingRequest>) {
         let reason = tokio::select! {
             reason = self.read_all(half, &requests) => reason,
             _ = self.closed() => return,
@@ -204,7 +205,7 @@ impl Connection {
     async fn read_all(
         &self,
         mut half: OwnedReadHalf,
-        requests: &mpsc::Sender<Incoming>,
+        requests: &mpsc::Sender<IncomingRequest>,
     ) -> CloseReason {
         let (mut responses, mut incoming, mut other) =
             (BytesMut::new(), BytesMut::new(), BytesMut::new());
@@ -238,9 +239,9 @@ impl Connection {
     }
 
     fn take_responses(&self, data: &mut BytesMut) -> Result<(), String> {
-        while let Some((stream, message)) = decode(data, Kind::Response)? {
-            let response = Response::decode(message).map_err(|error| error.to_string())?;
-            // The caller has given up one that is not waited for.
+        while let Some((stream, message)) = decode(data, MessageKind::Response)? {
+            let response = TtrpcResponse::decode(message).map_err(|error| error.to_string())?;
+            // The caller may have given up the request.
             if let Some(answer) = self.pending().remove(&stream) {
                 let _given_up = answer.send(response);
             }
@@ -248,13 +249,16 @@ impl Connection {
         Ok(())
     }
 
-    fn take_requests(data: &mut BytesMut, requests: &mpsc::Sender<Incoming>) -> Result<(), String> {
-        while let Some((stream, message)) = decode(data, Kind::Request)? {
-            let request = Request::decode(message).map_err(|error| error.to_string())?;
-            // Not waited for: a response that another request waits for may be behind it.
+    fn take_requests(
+        data: &mut BytesMut,
+        requests: &mpsc::Sender<IncomingRequest>,
+    ) -> Result<(), String> {
+        while let Some((stream, message)) = decode(data, MessageKind::Request)? {
+            let request = TtrpcRequest::decode(message).map_err(|error| error.to_string())?;
+            // This does not wait for room: a response that another request waits for may be behind the request.
             requests
-                .try_send(Incoming { stream, request })
-                .map_err(|_| format!("more than {INCOMING} requests at a time"))?;
+                .try_send(IncomingRequest { stream, request })
+                .map_err(|_| format!("more than {MAX_INCOMING_REQUESTS} requests at a time"))?;
         }
         Ok(())
     }
@@ -272,10 +276,10 @@ async fn read_into(half: &mut OwnedReadHalf, data: &mut BytesMut, length: usize)
     Ok(())
 }
 
-/// Forgets a request that is no longer waited for.
-struct Forget<'a>(&'a Connection, u32);
+/// Forgets a pending request when its caller stops waiting.
+struct PendingRequestGuard<'a>(&'a PluginConnection, u32);
 
-impl Drop for Forget<'_> {
+impl Drop for PendingRequestGuard<'_> {
     fn drop(&mut self) {
         self.0.pending().remove(&self.1);
     }

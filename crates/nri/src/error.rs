@@ -4,10 +4,10 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The gRPC code of a method that is not there.
+/// The gRPC code for an unknown method.
 pub(crate) const UNIMPLEMENTED: i32 = 12;
 
-/// Why a request to a plugin has no answer.
+/// The reason why a request to a plugin has no answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CallError {
     /// The plugin answered with a status.
@@ -18,13 +18,13 @@ pub enum CallError {
         /// The text of the plugin.
         message: String,
     },
-    /// It did not answer in time.
+    /// The plugin did not answer in time.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
-    /// Its connection is closed.
+    /// The connection of the plugin is closed.
     #[error("its connection is closed")]
     Closed,
-    /// Its answer cannot be decoded.
+    /// The answer of the plugin cannot be decoded.
     #[error("an answer that cannot be decoded: {0}")]
     Malformed(String),
     /// The request is larger than a message may be.
@@ -45,25 +45,25 @@ impl CallError {
     }
 }
 
-/// Why an event is not carried out.
+/// The reason why an event fails.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum EventError {
     /// A plugin answered with an error.
     #[error("NRI plugin {plugin}: {method}: {error}")]
     Plugin {
-        /// Its index and name.
+        /// Index and name of the plugin.
         plugin: String,
         /// The method.
         method: &'static str,
-        /// What it answered.
+        /// The answer.
         error: CallError,
     },
     /// Two plugins want to set the same thing.
     #[error("NRI plugins {plugin} and {other} both set {what}")]
     Conflict {
-        /// The one that came later.
+        /// The second plugin.
         plugin: String,
-        /// The one that came first.
+        /// The first plugin.
         other: String,
         /// The field, with its key if it has several.
         what: String,
@@ -81,13 +81,13 @@ pub enum EventError {
     Rejected {
         /// The validator.
         plugin: String,
-        /// Its reason.
+        /// The reason.
         reason: String,
     },
 }
 
 impl EventError {
-    /// The plugin that caused it.
+    /// The plugin that caused the error.
     pub fn plugin(&self) -> &str {
         match self {
             Self::Plugin { plugin, .. }
@@ -98,7 +98,7 @@ impl EventError {
     }
 }
 
-/// Why plugins cannot connect.
+/// The reason why plugins cannot connect.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: cannot {action}: {source}", path.display())]
 pub struct ListenError {

@@ -12,15 +12,15 @@ use crate::api::{
     ValidateContainerAdjustmentRequest, ValidateContainerAdjustmentResponse,
 };
 use crate::error::{CallError, EventError};
-use crate::merge::{Creation, Stopping, Updating};
-use crate::plugin::Plugin;
-use crate::runtime::Eviction;
+use crate::merge::{MergedCreation, MergedStop, MergedUpdate};
+use crate::plugin::RegisteredPlugin;
+use crate::runtime::EvictionRequest;
 
-/// The outcome of UpdateContainer: the resources to set if plugins changed those of the request.
+/// The outcome of UpdateContainer: the resources to set, if plugins changed the resources of the request.
 pub type UpdatedContainer = Option<LinuxResources>;
 
 /// Names the plugin in an error.
-fn named(plugin: &Plugin, event: Event) -> impl FnOnce(CallError) -> EventError {
+fn named(plugin: &RegisteredPlugin, event: Event) -> impl FnOnce(CallError) -> EventError {
     let plugin = plugin.name().to_owned();
     move |error| EventError::Plugin {
         plugin,
@@ -107,7 +107,7 @@ impl Adaptation {
             plugins: plugins.iter().map(|plugin| instance(plugin)).collect(),
             ..Default::default()
         });
-        let mut creation = Creation::new(pod, container);
+        let mut creation = MergedCreation::new(pod, container);
         for plugin in &*plugins {
             let answer = plugin.event(event, &creation.request).await;
             let answer: Option<CreateContainerResponse> = answer.map_err(named(plugin, event))?;
@@ -140,7 +140,7 @@ impl Adaptation {
         resources: LinuxResources,
     ) -> Result<UpdatedContainer, EventError> {
         let event = Event::UpdateContainer;
-        let mut updating = Updating::new(UpdateContainerRequest {
+        let mut updating = MergedUpdate::new(UpdateContainerRequest {
             pod: Some(pod),
             container: Some(container),
             linux_resources: Some(resources),
@@ -176,7 +176,7 @@ impl Adaptation {
             pod: Some(pod),
             container: Some(container),
         };
-        let mut stopping = Stopping::default();
+        let mut stopping = MergedStop::default();
         let plugins = self.plugins.lock().await;
         for plugin in &*plugins {
             let answer = plugin.event(event, &request).await;
@@ -191,7 +191,7 @@ impl Adaptation {
     }
 
     /// Stops containers that plugins want to be gone, and waits for it.
-    pub(crate) async fn evict(&self, evictions: Vec<Eviction>) {
+    pub(crate) async fn evict(&self, evictions: Vec<EvictionRequest>) {
         let mut ends = JoinSet::new();
         for eviction in evictions {
             let (runtime, observer) = (Arc::clone(&self.runtime), Arc::clone(&self.observer));
@@ -202,13 +202,13 @@ impl Adaptation {
                 }
             });
         }
-        // Those that are still running when this is dropped are carried out all the same.
+        // Evictions that are still running when this is dropped go on.
         while ends.join_next().await.is_some() {}
         ends.detach_all();
     }
 }
 
-fn instance(plugin: &Plugin) -> PluginInstance {
+fn instance(plugin: &RegisteredPlugin) -> PluginInstance {
     let (index, name) = plugin.parts();
     PluginInstance {
         name: name.to_owned(),
@@ -216,16 +216,15 @@ fn instance(plugin: &Plugin) -> PluginInstance {
     }
 }
 
-/// Asks all validating plugins at once. One that fails to answer fails the creation: it is there to prevent what it has not
-/// seen.
+/// Asks all validating plugins. A plugin that fails to answer fails the creation: it may have rejected the adjustments.
 async fn validate(
-    validators: Vec<Arc<Plugin>>,
+    validators: Vec<Arc<RegisteredPlugin>>,
     request: Arc<ValidateContainerAdjustmentRequest>,
 ) -> Result<(), EventError> {
     let event = Event::ValidateContainerAdjustment;
     let mut answers = Vec::new();
     for plugin in &validators {
-        // One after the other keeps them within the steps of the call; they are few.
+        // Plugins are asked one after the other, which keeps them within the steps of the call. They are few.
         answers.push((plugin, plugin.event(event, &*request).await));
     }
     for (plugin, answer) in answers {

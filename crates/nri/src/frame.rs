@@ -22,17 +22,17 @@ pub(crate) const RUNTIME_CONNECTION: u32 = 2;
 /// The size of a frame's header.
 pub(crate) const FRAME_HEADER: usize = 8;
 /// The size of a ttrpc header.
-const HEADER: usize = 10;
+const TTRPC_HEADER_LEN: usize = 10;
 /// The longest ttrpc message without its header (containerd/ttrpc, `messageLengthMax`).
 pub(crate) const MAX_MESSAGE: usize = 4 << 20;
 /// The longest frame.
-pub(crate) const MAX_FRAME: usize = HEADER + MAX_MESSAGE;
+pub(crate) const MAX_FRAME: usize = TTRPC_HEADER_LEN + MAX_MESSAGE;
 /// The longest first frame of a message.
-const FIRST_FRAME: usize = 4096;
+const MAX_FIRST_FRAME: usize = 4096;
 
 /// The type of a ttrpc message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MessageKind {
     Request,
     Response,
 }
@@ -40,7 +40,7 @@ pub(crate) enum Kind {
 /// A request (ttrpc, `request.proto`).
 #[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
-pub(crate) struct Request {
+pub(crate) struct TtrpcRequest {
     #[prost(string, tag = "1")]
     pub(crate) service: String,
     #[prost(string, tag = "2")]
@@ -50,13 +50,13 @@ pub(crate) struct Request {
     #[prost(int64, tag = "4")]
     pub(crate) timeout_nano: i64,
     #[prost(message, repeated, tag = "5")]
-    pub(crate) metadata: Vec<Metadata>,
+    pub(crate) metadata: Vec<RequestMetadata>,
 }
 
 /// A pair of metadata.
 #[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
-pub(crate) struct Metadata {
+pub(crate) struct RequestMetadata {
     #[prost(string, tag = "1")]
     pub(crate) key: String,
     #[prost(string, tag = "2")]
@@ -66,9 +66,9 @@ pub(crate) struct Metadata {
 /// A response.
 #[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
-pub(crate) struct Response {
+pub(crate) struct TtrpcResponse {
     #[prost(message, optional, tag = "1")]
-    pub(crate) status: Option<Status>,
+    pub(crate) status: Option<RpcStatus>,
     #[prost(bytes = "bytes", tag = "2")]
     pub(crate) payload: Bytes,
 }
@@ -76,7 +76,7 @@ pub(crate) struct Response {
 /// `google.rpc.Status`, without its details.
 #[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
-pub(crate) struct Status {
+pub(crate) struct RpcStatus {
     #[prost(int32, tag = "1")]
     pub(crate) code: i32,
     #[prost(string, tag = "2")]
@@ -87,25 +87,25 @@ pub(crate) struct Status {
 pub(crate) fn encode(
     connection: u32,
     stream: u32,
-    kind: Kind,
+    kind: MessageKind,
     message: &impl Message,
 ) -> Option<Bytes> {
     let length = message.encoded_len();
     if length > MAX_MESSAGE {
         return None;
     }
-    let mut plain = BytesMut::with_capacity(HEADER + length);
+    let mut plain = BytesMut::with_capacity(TTRPC_HEADER_LEN + length);
     plain.put_u32(length as u32);
     plain.put_u32(stream);
     plain.put_u8(match kind {
-        Kind::Request => 1,
-        Kind::Response => 2,
+        MessageKind::Request => 1,
+        MessageKind::Response => 2,
     });
     plain.put_u8(0);
     // Cannot fail: the buffer grows.
     message.encode(&mut plain).ok()?;
     let mut frames = BytesMut::with_capacity(plain.len() + 2 * FRAME_HEADER);
-    let first = plain.split_to(plain.len().min(FIRST_FRAME));
+    let first = plain.split_to(plain.len().min(MAX_FIRST_FRAME));
     for piece in [first, plain] {
         if !piece.is_empty() {
             frames.put_u32(connection);
@@ -119,19 +119,22 @@ pub(crate) fn encode(
 /// Takes the next complete ttrpc message out of the data of a logical connection: its stream and content.
 ///
 /// # Errors
-/// What is wrong with it.
-pub(crate) fn decode(data: &mut BytesMut, kind: Kind) -> Result<Option<(u32, Bytes)>, String> {
-    if data.len() < HEADER {
+/// The problem of an invalid message.
+pub(crate) fn decode(
+    data: &mut BytesMut,
+    kind: MessageKind,
+) -> Result<Option<(u32, Bytes)>, String> {
+    if data.len() < TTRPC_HEADER_LEN {
         return Ok(None);
     }
-    let mut head = &data[..HEADER];
+    let mut head = &data[..TTRPC_HEADER_LEN];
     let (length, stream, typ) = (head.get_u32() as usize, head.get_u32(), head.get_u8());
     if length > MAX_MESSAGE {
         return Err(format!("a message of {length} bytes"));
     }
     let known = match kind {
-        Kind::Request => 1,
-        Kind::Response => 2,
+        MessageKind::Request => 1,
+        MessageKind::Response => 2,
     };
     if typ != known {
         return Err(format!("a message of type {typ} instead of {known}"));
@@ -140,10 +143,10 @@ pub(crate) fn decode(data: &mut BytesMut, kind: Kind) -> Result<Option<(u32, Byt
     if stream % 2 == 0 {
         return Err(format!("stream {stream}"));
     }
-    if data.len() < HEADER + length {
+    if data.len() < TTRPC_HEADER_LEN + length {
         return Ok(None);
     }
-    data.advance(HEADER);
+    data.advance(TTRPC_HEADER_LEN);
     Ok(Some((stream, data.split_to(length).freeze())))
 }
 
@@ -151,11 +154,11 @@ pub(crate) fn decode(data: &mut BytesMut, kind: Kind) -> Result<Option<(u32, Byt
 mod tests {
     use super::*;
 
-    fn request(bytes: usize) -> Request {
-        Request {
+    fn request(bytes: usize) -> TtrpcRequest {
+        TtrpcRequest {
             service: "service".to_owned(),
             payload: vec![7; bytes].into(),
-            ..Request::default()
+            ..TtrpcRequest::default()
         }
     }
 
@@ -174,7 +177,7 @@ mod tests {
     fn messages_of_any_size_are_sent_in_frames_that_the_go_library_reads() {
         for bytes in [0, 10, 4000, 4096, 5000, 100_000, 4_000_000] {
             let sent = request(bytes);
-            let all = encode(PLUGIN_CONNECTION, 3, Kind::Request, &sent).expect("fits");
+            let all = encode(PLUGIN_CONNECTION, 3, MessageKind::Request, &sent).expect("fits");
             let frames = frames(all);
             assert!(frames.len() <= 2 && frames[0].1.len() <= 4096, "{bytes}");
             // Given byte by byte at its beginning, it arrives all the same.
@@ -185,26 +188,26 @@ mod tests {
                 let (bytewise, rest) = piece.split_at(piece.len().min(20));
                 for byte in bytewise {
                     data.put_u8(*byte);
-                    got = got.or(decode(&mut data, Kind::Request).expect("valid"));
+                    got = got.or(decode(&mut data, MessageKind::Request).expect("valid"));
                 }
                 data.put_slice(rest);
-                got = got.or(decode(&mut data, Kind::Request).expect("valid"));
+                got = got.or(decode(&mut data, MessageKind::Request).expect("valid"));
             }
             let (stream, message) = got.expect("complete");
             assert_eq!(stream, 3);
-            assert!(Request::decode(message).expect("a request") == sent);
+            assert!(TtrpcRequest::decode(message).expect("a request") == sent);
         }
     }
 
     #[test]
     fn what_is_too_long_or_out_of_place_is_refused() {
-        assert!(encode(1, 1, Kind::Request, &request(MAX_MESSAGE)).is_none());
+        assert!(encode(1, 1, MessageKind::Request, &request(MAX_MESSAGE)).is_none());
         for (head, what) in [
             ([0xff, 0, 0, 0, 0, 0, 0, 1, 1, 0], "bytes"),
             ([0, 0, 0, 0, 0, 0, 0, 1, 2, 0], "type 2"),
             ([0, 0, 0, 0, 0, 0, 0, 2, 1, 0], "stream 2"),
         ] {
-            let error = decode(&mut BytesMut::from(&head[..]), Kind::Request);
+            let error = decode(&mut BytesMut::from(&head[..]), MessageKind::Request);
             let error = error.expect_err(what);
             assert!(error.contains(what), "{error}");
         }

@@ -1,4 +1,4 @@
-//! Plugins that are installed on the node: started with their end of a socket pair as descriptor 3.
+//! Plugins that are installed on the node. The runtime starts them with one end of a socket pair as descriptor 3.
 
 use std::fs;
 use std::io;
@@ -14,21 +14,21 @@ use tokio::process::{Child, Command};
 use crate::plugin::check_index;
 
 /// The descriptor of the socket in the plugin.
-const SOCKET: i32 = 3;
+const PLUGIN_SOCKET_FD: i32 = 3;
 
 /// The longest configuration of a plugin.
 const MAX_CONFIG: u64 = 1 << 20;
 
 /// The first bytes of a WebAssembly module.
-const WASM: [u8; 4] = *b"\0asm";
+const WASM_MAGIC: [u8; 4] = *b"\0asm";
 
-/// Why a file is not an installed plugin.
+/// The problem of a file whose name has no index.
 const NO_INDEX: &str = "its name does not begin with two digits and a dash";
 
 /// An installed plugin.
 #[derive(Debug)]
-pub(crate) struct Installed {
-    /// Its file name, `NN-name`.
+pub(crate) struct InstalledPlugin {
+    /// The file name, `NN-name`.
     pub(crate) name: String,
     pub(crate) path: PathBuf,
     pub(crate) config: String,
@@ -36,14 +36,17 @@ pub(crate) struct Installed {
 
 /// The process of a plugin. Killed, with its process group, when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct PluginProcess {
     child: Option<Child>,
     group: Option<Pid>,
 }
 
-/// Finds the installed plugins, in the order of their names. Files that are not executable are ignored. What cannot be used is
+/// Finds the installed plugins, in the order of their names. Files that are not executable are ignored. Unusable files are
 /// returned as problems, with the path of each.
-pub(crate) fn discover(dir: &Path, config_dir: &Path) -> (Vec<Installed>, Vec<(PathBuf, String)>) {
+pub(crate) fn discover(
+    dir: &Path,
+    config_dir: &Path,
+) -> (Vec<InstalledPlugin>, Vec<(PathBuf, String)>) {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -67,7 +70,7 @@ pub(crate) fn discover(dir: &Path, config_dir: &Path) -> (Vec<Installed>, Vec<(P
     (found, problems)
 }
 
-fn installed(path: &Path, config_dir: &Path) -> Result<Installed, String> {
+fn installed(path: &Path, config_dir: &Path) -> Result<InstalledPlugin, String> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or("its name is not text")?;
     let (index, base) = name.split_once('-').ok_or(NO_INDEX)?;
@@ -75,7 +78,7 @@ fn installed(path: &Path, config_dir: &Path) -> Result<Installed, String> {
     if is_wasm(path).map_err(|error| error.to_string())? {
         return Err("WebAssembly plugins are not supported".to_owned());
     }
-    Ok(Installed {
+    Ok(InstalledPlugin {
         config: config(config_dir, name, base)?,
         name: name.to_owned(),
         path: path.to_owned(),
@@ -86,29 +89,29 @@ fn is_wasm(path: &Path) -> io::Result<bool> {
     use std::io::Read as _;
     let mut head = Vec::new();
     fs::File::open(path)?.take(4).read_to_end(&mut head)?;
-    Ok(head == WASM)
+    Ok(head == WASM_MAGIC)
 }
 
 /// The configuration of a plugin: `NN-name.conf`, else `name.conf`, else empty.
 fn config(dir: &Path, name: &str, base: &str) -> Result<String, String> {
     for name in [name, base] {
         let path = dir.join(format!("{name}.conf"));
-        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-        match fs::metadata(&path) {
-            Ok(metadata) if metadata.len() > MAX_CONFIG => return Err(failed(&"too large")),
-            Ok(_) => return fs::read_to_string(&path).map_err(|error| failed(&error)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(&error)),
-        }
+        let text = match fs::metadata(&path) {
+            Ok(metadata) if metadata.len() > MAX_CONFIG => Err(io::Error::other("too large")),
+            Ok(_) => fs::read_to_string(&path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => Err(error),
+        };
+        return text.map_err(|error| format!("{}: {error}", path.display()));
     }
     Ok(String::new())
 }
 
 /// Starts an installed plugin and returns the other end of its socket.
-pub(crate) fn launch(plugin: &Installed) -> io::Result<(UnixStream, Process)> {
+pub(crate) fn launch(plugin: &InstalledPlugin) -> io::Result<(UnixStream, PluginProcess)> {
     let (ours, theirs) = UnixStream::pair()?;
     let theirs = OwnedFd::from(theirs.into_std()?);
-    // Inherited from the socket pair; the Go library sets it again.
+    // The socket pair is non-blocking, and the Go library sets that flag itself.
     rustix::fs::fcntl_setfl(&theirs, rustix::fs::OFlags::empty())?;
     let (index, base) = plugin.name.split_once('-').unwrap_or_default();
     let mut command = Command::new(&plugin.path);
@@ -116,7 +119,7 @@ pub(crate) fn launch(plugin: &Installed) -> io::Result<(UnixStream, Process)> {
         .env_clear()
         .env("NRI_PLUGIN_NAME", base)
         .env("NRI_PLUGIN_IDX", index)
-        .env("NRI_PLUGIN_SOCKET", SOCKET.to_string())
+        .env("NRI_PLUGIN_SOCKET", PLUGIN_SOCKET_FD.to_string())
         .current_dir("/")
         .stdin(Stdio::null())
         .process_group(0)
@@ -136,16 +139,16 @@ pub(crate) fn launch(plugin: &Installed) -> io::Result<(UnixStream, Process)> {
     }
     let child = command.spawn()?;
     let group = child.id().and_then(|id| Pid::from_raw(id as i32));
-    let process = Process {
+    let process = PluginProcess {
         child: Some(child),
         group,
     };
     Ok((ours, process))
 }
 
-/// Makes a descriptor the one that the plugin expects.
+/// Moves a descriptor to the number that the plugin expects.
 fn inherit(socket: BorrowedFd<'_>) -> io::Result<()> {
-    if socket.as_raw_fd() == SOCKET {
+    if socket.as_raw_fd() == PLUGIN_SOCKET_FD {
         return Ok(rustix::io::fcntl_setfd(
             socket,
             rustix::io::FdFlags::empty(),
@@ -154,21 +157,21 @@ fn inherit(socket: BorrowedFd<'_>) -> io::Result<()> {
     #[allow(unsafe_code)]
     // SAFETY: the descriptor is only replaced, and left to the program that is executed.
     let mut place = std::mem::ManuallyDrop::new(unsafe {
-        <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(SOCKET)
+        <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(PLUGIN_SOCKET_FD)
     });
     Ok(rustix::io::dup2(socket, &mut place)?)
 }
 
-impl Process {
-    /// Its pid.
+impl PluginProcess {
+    /// The process id.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.child.as_ref().and_then(Child::id)
     }
 }
 
-impl Drop for Process {
+impl Drop for PluginProcess {
     fn drop(&mut self) {
-        // Not yet waited for, so its number is still its own.
+        // The process was not waited for yet, so its id is still in use.
         if let (Some(group), Some(_)) = (self.group, self.pid()) {
             let _ended = rustix::process::kill_process_group(group, Signal::KILL);
         }

@@ -22,7 +22,9 @@ pub use self::adaptation::{Adaptation, SyncBlock};
 pub use self::error::{CallError, EventError, ListenError};
 pub use self::events::UpdatedContainer;
 pub use self::merge::removed_key;
-pub use self::observer::{CloseReason, NoObserver, Observer, PluginInfo, PluginRun};
-pub use self::plugin_end::{PluginEnd, Reply};
-pub use self::runtime::{BoxFuture, Eviction, Runtime};
-pub use self::settings::Settings;
+pub use self::observer::{
+    CloseReason, NoPluginObserver, PluginCallFuture, PluginInfo, PluginObserver,
+};
+pub use self::plugin_end::{PluginReply, PluginStub};
+pub use self::runtime::{BoxFuture, EvictionRequest, Runtime};
+pub use self::settings::NriSettings;

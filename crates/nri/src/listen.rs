@@ -11,14 +11,6 @@ use crate::error::ListenError;
 
 /// Binds the socket, for root only. A socket without a listener is replaced.
 pub(crate) fn bind(path: &Path) -> Result<UnixListener, ListenError> {
-    let failed = |action, path: &Path| {
-        let path = path.to_owned();
-        move |source| ListenError {
-            action,
-            path,
-            source,
-        }
-    };
     if let Some(dir) = path.parent() {
         DirBuilder::new()
             .recursive(true)
@@ -39,6 +31,15 @@ pub(crate) fn bind(path: &Path) -> Result<UnixListener, ListenError> {
     let listener = UnixListener::bind(path).map_err(failed("listen", path))?;
     fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed("restrict", path))?;
     Ok(listener)
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ListenError {
+    let path = path.to_owned();
+    move |source| ListenError {
+        action,
+        path,
+        source,
+    }
 }
 
 #[cfg(test)]

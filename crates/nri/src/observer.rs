@@ -9,22 +9,22 @@ use crate::error::CallError;
 use crate::runtime::BoxFuture;
 
 /// A request to a plugin in progress.
-pub type PluginRun<'a> = BoxFuture<'a, Result<Bytes, CallError>>;
+pub type PluginCallFuture<'a> = BoxFuture<'a, Result<Bytes, CallError>>;
 
 /// A plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginInfo {
-    /// Its index and name, `NN-name`; empty before it has registered.
+    /// Index and name, `NN-name`; empty before the plugin has registered.
     pub name: String,
-    /// The version of the interface that it was built with, if it told.
+    /// The version of the interface that the plugin was built with, if it told.
     pub nri_version: String,
-    /// Its process, as far as known.
+    /// The process, if known.
     pub pid: Option<u32>,
-    /// Whether the runtime started it.
+    /// Set if the runtime started the plugin.
     pub pre_installed: bool,
 }
 
-/// Why the connection of a plugin was closed.
+/// The reason why the connection of a plugin was closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
     /// The plugin closed it.
@@ -72,14 +72,14 @@ impl CloseReason {
 }
 
 /// Observes plugins and the requests to them.
-pub trait Observer: Send + Sync + fmt::Debug {
+pub trait PluginObserver: Send + Sync + fmt::Debug {
     /// Wraps a request to a plugin.
     fn request<'a>(
         &'a self,
         _plugin: &'a str,
         _method: &'static str,
-        run: PluginRun<'a>,
-    ) -> PluginRun<'a> {
+        run: PluginCallFuture<'a>,
+    ) -> PluginCallFuture<'a> {
         run
     }
 
@@ -106,6 +106,6 @@ pub trait Observer: Send + Sync + fmt::Debug {
 
 /// Observes nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct NoObserver;
+pub struct NoPluginObserver;
 
-impl Observer for NoObserver {}
+impl PluginObserver for NoPluginObserver {}

@@ -12,39 +12,39 @@ use crate::api::{
     EventRequest, PLUGIN_SERVICE, PodSandbox, RegisterPluginRequest, StateChangeEvent,
     SynchronizeRequest, SynchronizeResponse, VERSION,
 };
-use crate::connection::Connection;
+use crate::connection::PluginConnection;
 use crate::error::{CallError, UNIMPLEMENTED};
 use crate::frame::MAX_MESSAGE;
-use crate::launch::Process;
-use crate::observer::{CloseReason, Observer, PluginInfo};
-use crate::settings::Settings;
+use crate::launch::PluginProcess;
+use crate::observer::{CloseReason, PluginInfo, PluginObserver};
+use crate::settings::NriSettings;
 
-/// What remains of a message for its envelope: names, timeout, metadata.
-const ENVELOPE: usize = 64 << 10;
+/// Bytes of a message that are reserved for its envelope: names, timeout, metadata.
+const ENVELOPE_RESERVE: usize = 64 << 10;
 
 /// The longest name of a plugin.
 const MAX_NAME: usize = 128;
 
 /// A plugin that has registered.
 #[derive(Debug)]
-pub(crate) struct Plugin {
+pub(crate) struct RegisteredPlugin {
     pub(crate) info: PluginInfo,
-    pub(crate) connection: Arc<Connection>,
+    pub(crate) connection: Arc<PluginConnection>,
     events: OnceLock<u32>,
-    /// Learns of events without an answer by StateChange.
+    /// Set if the plugin gets events without an answer by StateChange.
     old: AtomicBool,
     timeout: Duration,
-    observer: Arc<dyn Observer>,
-    _process: Option<Process>,
+    observer: Arc<dyn PluginObserver>,
+    _process: Option<PluginProcess>,
 }
 
-impl Plugin {
+impl RegisteredPlugin {
     pub(crate) fn new(
         info: PluginInfo,
-        connection: Arc<Connection>,
-        process: Option<Process>,
-        settings: &Settings,
-        observer: Arc<dyn Observer>,
+        connection: Arc<PluginConnection>,
+        process: Option<PluginProcess>,
+        settings: &NriSettings,
+        observer: Arc<dyn PluginObserver>,
     ) -> Self {
         Self {
             info,
@@ -57,12 +57,12 @@ impl Plugin {
         }
     }
 
-    /// Its index and name.
+    /// Index and name of the plugin.
     pub(crate) fn name(&self) -> &str {
         &self.info.name
     }
 
-    /// Its index and name, apart.
+    /// Index and name of the plugin, separately.
     pub(crate) fn parts(&self) -> (&str, &str) {
         self.info
             .name
@@ -70,7 +70,7 @@ impl Plugin {
             .unwrap_or(("", &self.info.name))
     }
 
-    /// The mask of its events.
+    /// The mask of the events that the plugin has subscribed to.
     pub(crate) fn events(&self) -> u32 {
         self.events.get().copied().unwrap_or(0)
     }
@@ -79,13 +79,12 @@ impl Plugin {
         self.events() & event.bit() != 0
     }
 
-    /// Configures it.
+    /// Configures the plugin.
     pub(crate) async fn configure(
         &self,
-        settings: &Settings,
+        settings: &NriSettings,
         config: String,
     ) -> Result<(), String> {
-        let millis = |time: Duration| time.as_millis().try_into().unwrap_or(i64::MAX);
         let request = ConfigureRequest {
             config,
             runtime_name: settings.runtime_name.clone(),
@@ -107,13 +106,13 @@ impl Plugin {
         Ok(())
     }
 
-    /// Tells it what exists, in as many messages as needed, and returns the updates that it asks for.
+    /// Sends all pods and containers to the plugin, in as many messages as needed. Returns the updates that the plugin wants.
     pub(crate) async fn synchronize(
         &self,
         pods: Vec<PodSandbox>,
         containers: Vec<Container>,
     ) -> Result<Vec<ContainerUpdate>, String> {
-        let mut messages = pieces(pods, containers).into_iter().peekable();
+        let mut messages = sync_messages(pods, containers).into_iter().peekable();
         while let Some(message) = messages.next() {
             let more = messages.peek().is_some();
             let request = SynchronizeRequest { more, ..message };
@@ -131,13 +130,13 @@ impl Plugin {
         Ok(Vec::new())
     }
 
-    /// Tells it that the runtime shuts down.
+    /// Tells the plugin that the runtime shuts down.
     pub(crate) async fn shutdown(&self) {
         let _ends_anyway = self.call::<Empty>("Shutdown", &Empty {}).await;
     }
 
-    /// Sends an event that it has subscribed to. `Ok(None)` if it closed its connection or did not answer in time: the event
-    /// goes on without it.
+    /// Sends an event, if the plugin has subscribed to it. `Ok(None)` if the plugin closed its connection or did not answer in
+    /// time: the event goes on without it.
     pub(crate) async fn event<A: Message + Default>(
         &self,
         event: Event,
@@ -206,44 +205,49 @@ impl Plugin {
     }
 }
 
-/// Divides what exists into messages that fit. There is always one.
-fn pieces(pods: Vec<PodSandbox>, containers: Vec<Container>) -> Vec<SynchronizeRequest> {
+fn millis(time: Duration) -> i64 {
+    time.as_millis().try_into().unwrap_or(i64::MAX)
+}
+
+/// Divides pods and containers into messages that fit. There is always one.
+fn sync_messages(pods: Vec<PodSandbox>, containers: Vec<Container>) -> Vec<SynchronizeRequest> {
     // Tag and length of an element.
     const ELEMENT: usize = 8;
-    let mut all = vec![SynchronizeRequest::default()];
-    let mut size = 0;
-    let mut room = |all: &mut Vec<SynchronizeRequest>, bytes: usize| {
-        if size > 0 && size + bytes + ELEMENT > MAX_MESSAGE - ENVELOPE {
-            all.push(SynchronizeRequest::default());
+    let mut all = Vec::new();
+    let (mut last, mut size) = (SynchronizeRequest::default(), 0);
+    let mut pods = pods.into_iter().peekable();
+    let mut containers = containers.into_iter().peekable();
+    loop {
+        let next = match (pods.peek(), containers.peek()) {
+            (Some(pod), _) => pod.encoded_len() + ELEMENT,
+            (None, Some(container)) => container.encoded_len() + ELEMENT,
+            (None, None) => break,
+        };
+        if size > 0 && size + next > MAX_MESSAGE - ENVELOPE_RESERVE {
+            all.push(std::mem::take(&mut last));
             size = 0;
         }
-        size += bytes + ELEMENT;
-    };
-    for pod in pods {
-        room(&mut all, pod.encoded_len());
-        if let Some(last) = all.last_mut() {
-            last.pods.push(pod);
+        size += next;
+        match pods.next() {
+            Some(pod) => last.pods.push(pod),
+            None => last.containers.extend(containers.next()),
         }
     }
-    for container in containers {
-        room(&mut all, container.encoded_len());
-        if let Some(last) = all.last_mut() {
-            last.containers.push(container);
-        }
-    }
+    all.push(last);
     all
 }
 
 /// The name of a plugin that registers, `NN-name`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem of an invalid name.
 pub(crate) fn registered_name(request: &RegisterPluginRequest) -> Result<String, String> {
     let (index, name) = (&request.plugin_idx, &request.plugin_name);
     check_index(index)?;
-    let letters =
-        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'+');
-    if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(letters) {
+    let has_name_bytes = name
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'+'));
+    if name.is_empty() || name.len() > MAX_NAME || !has_name_bytes {
         return Err(format!("invalid plugin name {:?}", shortened(name)));
     }
     Ok(format!("{index}-{name}"))
@@ -306,7 +310,7 @@ mod tests {
         assert!(all.len() >= 3);
         assert!(
             all.iter()
-                .all(|piece| piece.encoded_len() < MAX_MESSAGE - ENVELOPE)
+                .all(|piece| piece.encoded_len() < MAX_MESSAGE - ENVELOPE_RESERVE)
         );
         let pods: Vec<_> = all.iter().flat_map(|piece| &piece.pods).collect();
         assert!(

@@ -1,4 +1,4 @@
-//! The end of a plugin: for plugins in Rust, and for tests of runtimes.
+//! The plugin's side of the interface: for plugins in Rust, and for tests of runtimes.
 
 use std::io;
 use std::path::Path;
@@ -14,15 +14,15 @@ use crate::api::{
     ConfigureResponse, Event, RUNTIME_SERVICE, RegisterPluginRequest, SynchronizeRequest,
     SynchronizeResponse, UpdateContainersRequest, UpdateContainersResponse, VERSION,
 };
-use crate::connection::{Connection, Incoming};
+use crate::connection::{IncomingRequest, PluginConnection};
 use crate::error::CallError;
 use crate::observer::CloseReason;
 
 /// How long the runtime may take for a request of the plugin.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a plugin does with a request.
-pub enum Reply {
+/// The reply of a plugin to a request.
+pub enum PluginReply {
     /// Answers it with an encoded message.
     Message(Bytes),
     /// Answers it with a status: gRPC code and text.
@@ -33,7 +33,7 @@ pub enum Reply {
     Disconnect,
 }
 
-impl Reply {
+impl PluginReply {
     /// An answer.
     pub fn message(message: &impl Message) -> Self {
         Self::Message(message.encode_to_vec().into())
@@ -45,7 +45,7 @@ impl Reply {
     }
 }
 
-impl std::fmt::Debug for Reply {
+impl std::fmt::Debug for PluginReply {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Message(_) => "Message",
@@ -58,11 +58,11 @@ impl std::fmt::Debug for Reply {
 
 /// A connected plugin.
 #[derive(Clone, Debug)]
-pub struct PluginEnd {
-    connection: Arc<Connection>,
+pub struct PluginStub {
+    connection: Arc<PluginConnection>,
 }
 
-impl PluginEnd {
+impl PluginStub {
     /// Connects to the socket of a runtime, registers, and serves its requests with `serve`, which receives the method and the
     /// encoded request. Configure, with these events (all of them if empty), and Synchronize are served by this; `serve` receives
     /// Synchronize as well, and answers the last of its messages.
@@ -74,10 +74,10 @@ impl PluginEnd {
         index: &str,
         name: &str,
         events: &[Event],
-        serve: impl FnMut(&str, Bytes) -> Reply + Send + 'static,
+        serve: impl FnMut(&str, Bytes) -> PluginReply + Send + 'static,
     ) -> io::Result<(Self, Result<(), CallError>)> {
         let socket = UnixStream::connect(path).await?;
-        let (connection, requests) = Connection::to_runtime(socket);
+        let (connection, requests) = PluginConnection::to_runtime(socket);
         let end = Self { connection };
         let mask = events.iter().fold(0, |mask, event| mask | event.bit());
         tokio::spawn(end.clone().serve(requests, mask as i32, serve));
@@ -93,7 +93,7 @@ impl PluginEnd {
     /// Asks for updates and evictions of containers.
     ///
     /// # Errors
-    /// The answer of the runtime, or why there is none.
+    /// The error of the runtime, or the reason why there is no answer.
     pub async fn update_containers(
         &self,
         request: &UpdateContainersRequest,
@@ -117,24 +117,24 @@ impl PluginEnd {
         let payload = request.encode_to_vec().into();
         let connection = &self.connection;
         connection
-            .call(RUNTIME_SERVICE, method, payload, Vec::new(), PATIENCE)
+            .call(RUNTIME_SERVICE, method, payload, Vec::new(), CALL_TIMEOUT)
             .await
     }
 
     async fn serve(
         self,
-        mut requests: mpsc::Receiver<Incoming>,
+        mut requests: mpsc::Receiver<IncomingRequest>,
         events: i32,
-        mut serve: impl FnMut(&str, Bytes) -> Reply,
+        mut serve: impl FnMut(&str, Bytes) -> PluginReply,
     ) {
-        while let Some(Incoming { stream, request }) = requests.recv().await {
+        while let Some(IncomingRequest { stream, request }) = requests.recv().await {
             let payload = request.payload;
             let reply = match request.method.as_str() {
-                "Configure" => Reply::message(&ConfigureResponse { events }),
+                "Configure" => PluginReply::message(&ConfigureResponse { events }),
                 "Synchronize" => match SynchronizeRequest::decode(payload.clone()) {
                     Ok(part) if part.more => {
                         drop(serve("Synchronize", payload));
-                        Reply::message(&SynchronizeResponse {
+                        PluginReply::message(&SynchronizeResponse {
                             more: true,
                             update: Vec::new(),
                         })
@@ -144,12 +144,12 @@ impl PluginEnd {
                 method => serve(method, payload),
             };
             match reply {
-                Reply::Message(answer) => self.connection.answer(stream, Ok(answer)).await,
-                Reply::Error(code, text) => {
+                PluginReply::Message(answer) => self.connection.answer(stream, Ok(answer)).await,
+                PluginReply::Error(code, text) => {
                     self.connection.answer(stream, Err((code, text))).await;
                 }
-                Reply::Never => {}
-                Reply::Disconnect => return self.close(),
+                PluginReply::Never => {}
+                PluginReply::Disconnect => return self.close(),
             }
         }
     }

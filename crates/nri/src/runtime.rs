@@ -11,7 +11,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A plugin's request to evict a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Eviction {
+pub struct EvictionRequest {
     /// Index and name of the plugin, such as `10-device-injector`.
     pub plugin: String,
     /// The id of the container.
@@ -20,7 +20,7 @@ pub struct Eviction {
     pub reason: String,
 }
 
-impl Eviction {
+impl EvictionRequest {
     pub(crate) fn new(plugin: &str, asked: ContainerEviction) -> Self {
         Self {
             plugin: plugin.to_owned(),
@@ -41,5 +41,5 @@ pub trait Runtime: Send + Sync + fmt::Debug {
     fn update(&self, update: ContainerUpdate) -> BoxFuture<'_, Result<(), String>>;
 
     /// Stops a container at once. A container that does not exist is no error.
-    fn evict(&self, eviction: Eviction) -> BoxFuture<'_, Result<(), String>>;
+    fn evict(&self, eviction: EvictionRequest) -> BoxFuture<'_, Result<(), String>>;
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 /// The settings of the interface, with the paths and timeouts of the reference implementation as defaults.
 #[derive(Clone, Debug)]
-pub struct Settings {
-    /// The name of the runtime, as plugins learn it.
+pub struct NriSettings {
+    /// The name of the runtime for plugins.
     pub runtime_name: String,
-    /// Its version.
+    /// The version of the runtime.
     pub runtime_version: String,
     /// The socket that plugins connect to; `None` accepts no connections.
     pub socket: Option<PathBuf>,
@@ -20,11 +20,11 @@ pub struct Settings {
     pub registration_timeout: Duration,
     /// How long a plugin may take for each request.
     pub request_timeout: Duration,
-    /// The most plugins at a time, those that are registering included.
+    /// Upper bound of plugins, including plugins that are registering.
     pub max_plugins: usize,
 }
 
-impl Default for Settings {
+impl Default for NriSettings {
     fn default() -> Self {
         Self {
             runtime_name: env!("CARGO_PKG_NAME").to_owned(),

@@ -1,7 +1,7 @@
-//! Updates that plugins asked for, applied in the order of the events that they answer.
+//! Updates that plugins want, applied in the order of the events that they answer.
 //!
-//! They are applied by a task of their own and not while an event holds its lock: the runtime may hold a container's lock while
-//! it waits for an event, and an update waits for that lock.
+//! A separate task applies updates, and not while an event holds its lock: the runtime may hold a container's lock while it waits
+//! for an event, and an update waits for that lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::api::ContainerUpdate;
-use crate::observer::Observer;
+use crate::observer::PluginObserver;
 use crate::runtime::Runtime;
 
-/// The most events whose updates wait to be applied.
-const WAITING: usize = 1024;
+/// Upper bound of events whose updates wait to be applied.
+const MAX_WAITING_EVENTS: usize = 1024;
 
-/// How long an event waits for its updates. They are applied all the same.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an event waits for its updates. Later updates are still applied.
+const UPDATE_TIMEOUT: Duration = Duration::from_secs(30);
 
-struct Job {
+struct UpdateJob {
     updates: Vec<ContainerUpdate>,
     failed: oneshot::Sender<Vec<ContainerUpdate>>,
 }
@@ -26,43 +26,44 @@ struct Job {
 /// The queue.
 #[derive(Debug)]
 pub(crate) struct UpdateQueue {
-    jobs: mpsc::Sender<Job>,
-    observer: Arc<dyn Observer>,
+    jobs: mpsc::Sender<UpdateJob>,
+    observer: Arc<dyn PluginObserver>,
 }
 
 /// Updates that are being applied.
-pub(crate) struct Applied {
-    /// Those that failed, when all are applied; `None` if there are none, or they cannot be applied.
+pub(crate) struct PendingUpdates {
+    /// Receives the failed updates when all are applied; `None` if there are no updates, or they cannot be applied.
     failed: Option<oneshot::Receiver<Vec<ContainerUpdate>>>,
-    /// Those that count as failed if that takes too long.
+    /// The updates that count as failed after the timeout.
     unsure: Vec<ContainerUpdate>,
 }
 
 impl UpdateQueue {
     /// Starts the task, which ends with the queue.
-    pub(crate) fn start(runtime: Arc<dyn Runtime>, observer: Arc<dyn Observer>) -> Self {
-        let (jobs, to_do) = mpsc::channel(WAITING);
+    pub(crate) fn start(runtime: Arc<dyn Runtime>, observer: Arc<dyn PluginObserver>) -> Self {
+        let (jobs, to_do) = mpsc::channel(MAX_WAITING_EVENTS);
         tokio::spawn(apply(to_do, runtime, Arc::clone(&observer)));
         Self { jobs, observer }
     }
 
-    /// Adds updates. Those for which there is no room fail.
-    pub(crate) fn add(&self, updates: Vec<ContainerUpdate>) -> Applied {
-        let told = updates.iter().filter(|update| !update.ignore_failure);
-        let unsure = told.cloned().collect();
+    /// Adds updates. Updates for which there is no room fail.
+    pub(crate) fn add(&self, updates: Vec<ContainerUpdate>) -> PendingUpdates {
+        let reported = updates.iter().filter(|update| !update.ignore_failure);
+        let unsure = reported.cloned().collect();
         if updates.is_empty() {
-            return Applied {
+            return PendingUpdates {
                 failed: None,
                 unsure,
             };
         }
         let (failed, applied) = oneshot::channel();
-        let added = self.jobs.try_send(Job { updates, failed });
+        let added = self.jobs.try_send(UpdateJob { updates, failed });
         if added.is_err() {
-            let text = format!("updates of containers: those of {WAITING} events wait already");
+            let text =
+                format!("updates of containers: those of {MAX_WAITING_EVENTS} events wait already");
             self.observer.problem(&text);
         }
-        Applied {
+        PendingUpdates {
             failed: added.is_ok().then_some(applied),
             unsure,
         }
@@ -70,9 +71,9 @@ impl UpdateQueue {
 }
 
 async fn apply(
-    mut jobs: mpsc::Receiver<Job>,
+    mut jobs: mpsc::Receiver<UpdateJob>,
     runtime: Arc<dyn Runtime>,
-    observer: Arc<dyn Observer>,
+    observer: Arc<dyn PluginObserver>,
 ) {
     while let Some(job) = jobs.recv().await {
         let mut failed = Vec::new();
@@ -90,13 +91,13 @@ async fn apply(
     }
 }
 
-impl Applied {
-    /// Waits for the updates, and returns those that failed.
+impl PendingUpdates {
+    /// Waits for the updates, and returns the failed ones.
     pub(crate) async fn failed(self) -> Vec<ContainerUpdate> {
         let Some(failed) = self.failed else {
             return self.unsure;
         };
-        match tokio::time::timeout(PATIENCE, failed).await {
+        match tokio::time::timeout(UPDATE_TIMEOUT, failed).await {
             Ok(Ok(failed)) => failed,
             _ => self.unsure,
         }
@@ -107,8 +108,8 @@ impl Applied {
 mod tests {
     use super::*;
     use crate::api::{Container, PodSandbox};
-    use crate::observer::NoObserver;
-    use crate::runtime::{BoxFuture, Eviction};
+    use crate::observer::NoPluginObserver;
+    use crate::runtime::{BoxFuture, EvictionRequest};
 
     /// A runtime on which no update ends.
     #[derive(Debug)]
@@ -121,14 +122,14 @@ mod tests {
         fn update(&self, _: ContainerUpdate) -> BoxFuture<'_, Result<(), String>> {
             Box::pin(std::future::pending())
         }
-        fn evict(&self, _: Eviction) -> BoxFuture<'_, Result<(), String>> {
+        fn evict(&self, _: EvictionRequest) -> BoxFuture<'_, Result<(), String>> {
             Box::pin(async { Ok(()) })
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn updates_that_hang_delay_no_call_and_do_not_pile_up() {
-        let queue = UpdateQueue::start(Arc::new(Hangs), Arc::new(NoObserver));
+        let queue = UpdateQueue::start(Arc::new(Hangs), Arc::new(NoPluginObserver));
         let one = |ignore_failure| ContainerUpdate {
             container_id: "c".to_owned(),
             ignore_failure,
@@ -137,7 +138,7 @@ mod tests {
         let waiting = queue.add(vec![one(false), one(true)]);
         assert_eq!(waiting.failed().await.len(), 1, "after a while");
         // The first has been taken out of the queue.
-        let queued = (0..WAITING).map(|_| queue.add(vec![one(false)]));
+        let queued = (0..MAX_WAITING_EVENTS).map(|_| queue.add(vec![one(false)]));
         let queued: Vec<_> = queued.collect();
         assert!(queued.iter().all(|applied| applied.failed.is_some()));
         let refused = queue.add(vec![one(false)]);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use criscope_nri::api::*;
 use criscope_nri::{
-    Adaptation, BoxFuture, CloseReason, EventError, Eviction, Observer, PluginEnd, PluginInfo,
-    Reply, Runtime, Settings,
+    Adaptation, BoxFuture, CloseReason, EventError, EvictionRequest, NriSettings, PluginInfo,
+    PluginObserver, PluginReply, PluginStub, Runtime,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -47,8 +47,8 @@ impl Runtime for Host {
         })
     }
 
-    fn evict(&self, eviction: Eviction) -> BoxFuture<'_, Result<(), String>> {
-        let Eviction {
+    fn evict(&self, eviction: EvictionRequest) -> BoxFuture<'_, Result<(), String>> {
+        let EvictionRequest {
             plugin,
             container_id,
             reason,
@@ -63,7 +63,7 @@ impl Runtime for Host {
 #[derive(Debug)]
 struct Seen(mpsc::Sender<(String, Option<CloseReason>)>);
 
-impl Observer for Seen {
+impl PluginObserver for Seen {
     fn connected(&self, plugin: &PluginInfo) {
         let _ = self.0.try_send((plugin.name.clone(), None));
     }
@@ -85,15 +85,15 @@ impl Stage {
         Self::with(0, |_| ()).await
     }
 
-    async fn with(pods: usize, change: impl FnOnce(&mut Settings)) -> Self {
+    async fn with(pods: usize, change: impl FnOnce(&mut NriSettings)) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut settings = Settings {
+        let mut settings = NriSettings {
             socket: Some(dir.path().join("nri.sock")),
             plugin_dir: Some(dir.path().join("plugins")),
             config_dir: dir.path().join("conf.d"),
             registration_timeout: PATIENCE,
             request_timeout: PATIENCE,
-            ..Settings::default()
+            ..NriSettings::default()
         };
         change(&mut settings);
         let (asks, asked) = mpsc::channel(1024);
@@ -118,10 +118,10 @@ impl Stage {
         &mut self,
         index: &str,
         events: &[Event],
-        serve: impl FnMut(&str, bytes::Bytes) -> Reply + Send + 'static,
-    ) -> PluginEnd {
+        serve: impl FnMut(&str, bytes::Bytes) -> PluginReply + Send + 'static,
+    ) -> PluginStub {
         let path = self.socket();
-        let (end, registered) = PluginEnd::connect(&path, index, "test", events, serve)
+        let (end, registered) = PluginStub::connect(&path, index, "test", events, serve)
             .await
             .expect("connects");
         registered.expect("registers");
@@ -145,8 +145,8 @@ impl Stage {
     }
 }
 
-fn set_env(key: &str, value: &str) -> Reply {
-    Reply::message(&CreateContainerResponse {
+fn set_env(key: &str, value: &str) -> PluginReply {
+    PluginReply::message(&CreateContainerResponse {
         adjust: Some(ContainerAdjustment {
             env: vec![KeyValue {
                 key: key.to_owned(),
@@ -179,7 +179,7 @@ async fn plugins_are_called_in_the_order_of_their_index() {
                 saw.lock().expect("a lock").push((index, env));
                 set_env(&format!("BY{index}"), "1")
             }
-            _ => Reply::empty(),
+            _ => PluginReply::empty(),
         };
         stage.plugin(index, &[Event::CreateContainer], serve).await;
     }
@@ -196,8 +196,8 @@ async fn an_error_or_a_conflict_fails_the_event() {
     let mut stage = Stage::new().await;
     let serve = |method: &str, _| match method {
         "CreateContainer" => set_env("X", "1"),
-        "RunPodSandbox" => Reply::Error(2, "no".to_owned()),
-        _ => Reply::empty(),
+        "RunPodSandbox" => PluginReply::Error(2, "no".to_owned()),
+        _ => PluginReply::empty(),
     };
     stage.plugin("10", &[], serve).await;
     let error = stage.nri.pod(Event::RunPodSandbox, PodSandbox::default());
@@ -216,12 +216,12 @@ async fn an_event_goes_on_without_a_plugin_that_disconnects_hangs_or_talks_nonse
     })
     .await;
     let hangs = |method: &str, _| match method {
-        "CreateContainer" => Reply::Never,
-        _ => Reply::empty(),
+        "CreateContainer" => PluginReply::Never,
+        _ => PluginReply::empty(),
     };
     let goes = |method: &str, _| match method {
-        "CreateContainer" => Reply::Disconnect,
-        _ => Reply::empty(),
+        "CreateContainer" => PluginReply::Disconnect,
+        _ => PluginReply::empty(),
     };
     stage.plugin("10", &[Event::CreateContainer], goes).await;
     stage.create().await.expect("goes on");
@@ -232,8 +232,8 @@ async fn an_event_goes_on_without_a_plugin_that_disconnects_hangs_or_talks_nonse
     assert_eq!(stage.next().await.1, reason);
     // An answer that is no message fails the event, and the plugin is closed.
     let nonsense = |method: &str, _| match method {
-        "CreateContainer" => Reply::Message(vec![0xff; 9].into()),
-        _ => Reply::empty(),
+        "CreateContainer" => PluginReply::Message(vec![0xff; 9].into()),
+        _ => PluginReply::empty(),
     };
     stage
         .plugin("30", &[Event::CreateContainer], nonsense)
@@ -269,7 +269,7 @@ async fn a_peer_that_breaks_the_framing_or_never_registers_is_closed() {
     assert!(matches!(reason, Some(CloseReason::Registration(_))));
     // An invalid name.
     let path = stage.socket();
-    let (_, registered) = PluginEnd::connect(&path, "1", "x", &[], |_, _| Reply::empty())
+    let (_, registered) = PluginStub::connect(&path, "1", "x", &[], |_, _| PluginReply::empty())
         .await
         .expect("connects");
     assert!(registered.is_err());
@@ -278,12 +278,12 @@ async fn a_peer_that_breaks_the_framing_or_never_registers_is_closed() {
 #[tokio::test]
 async fn there_are_only_so_many_plugins() {
     let mut stage = Stage::with(0, |settings| settings.max_plugins = 1).await;
-    let first = stage.plugin("10", &[], |_, _| Reply::empty()).await;
+    let first = stage.plugin("10", &[], |_, _| PluginReply::empty()).await;
     let _second = UnixStream::connect(stage.socket()).await.expect("connects");
     assert_eq!(stage.next().await.1, Some(CloseReason::TooMany));
     first.close();
     assert_eq!(stage.next().await.1, Some(CloseReason::Disconnected));
-    stage.plugin("20", &[], |_, _| Reply::empty()).await;
+    stage.plugin("20", &[], |_, _| PluginReply::empty()).await;
 }
 
 #[tokio::test]
@@ -297,7 +297,7 @@ async fn a_large_state_is_synchronized_in_pieces() {
             let request = SynchronizeRequest::decode(payload).expect("a request");
             noted.lock().expect("a lock").push(request.pods.len());
         }
-        Reply::message(&SynchronizeResponse {
+        PluginReply::message(&SynchronizeResponse {
             update: vec![update("x")],
             more: false,
         })
@@ -318,10 +318,10 @@ async fn old_plugins_learn_of_events_by_state_change() {
         "StateChange" => {
             let change = StateChangeEvent::decode(payload).expect("a change");
             let _ = told.try_send((change.event(), change.pod.expect("a pod").id));
-            Reply::empty()
+            PluginReply::empty()
         }
-        "Synchronize" => Reply::empty(),
-        _ => Reply::Error(12, "unimplemented".to_owned()),
+        "Synchronize" => PluginReply::empty(),
+        _ => PluginReply::Error(12, "unimplemented".to_owned()),
     };
     stage.plugin("10", &[], serve).await;
     let pod = PodSandbox {
@@ -338,7 +338,7 @@ async fn old_plugins_learn_of_events_by_state_change() {
 #[tokio::test]
 async fn containers_are_updated_and_evicted_on_demand() {
     let mut stage = Stage::new().await;
-    let plugin = stage.plugin("10", &[], |_, _| Reply::empty()).await;
+    let plugin = stage.plugin("10", &[], |_, _| PluginReply::empty()).await;
     let request = UpdateContainersRequest {
         update: vec![update("good"), update("bad")],
         evict: vec![ContainerEviction {
@@ -364,7 +364,7 @@ async fn a_validator_sees_the_owners_and_may_reject() {
     let mut stage = Stage::new().await;
     let sets = |method: &str, _| match method {
         "CreateContainer" => set_env("X", "1"),
-        _ => Reply::empty(),
+        _ => PluginReply::empty(),
     };
     stage.plugin("10", &[Event::CreateContainer], sets).await;
     let validates = |method: &str, payload: bytes::Bytes| match method {
@@ -372,12 +372,12 @@ async fn a_validator_sees_the_owners_and_may_reject() {
             let request = ValidateContainerAdjustmentRequest::decode(payload).expect("a request");
             let owners = &request.owners.expect("owners").owners["c"];
             let owner = &owners.compound[&(Field::Env as i32)].owners["X"];
-            Reply::message(&ValidateContainerAdjustmentResponse {
+            PluginReply::message(&ValidateContainerAdjustmentResponse {
                 reject: true,
                 reason: format!("{owner} set X"),
             })
         }
-        _ => Reply::empty(),
+        _ => PluginReply::empty(),
     };
     let events = [Event::ValidateContainerAdjustment];
     stage.plugin("90", &events, validates).await;

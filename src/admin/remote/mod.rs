@@ -28,7 +28,7 @@ pub use self::web_config::WebConfigError;
 use super::serve::{self, REQUEST_HEAD_TIMEOUT};
 use super::settings::MetricsEndpointSettings;
 use super::{PageSources, always, finished};
-use crate::tls::{Certificates, Pair, PairError};
+use crate::tls::{CertificateMetrics, TlsCertificate, TlsCertificateError};
 
 /// The name of this server in logs and metrics of its certificate.
 const CERTIFICATE_ENDPOINT: &str = "metrics";
@@ -51,7 +51,7 @@ enum ConnectionError {
 /// If one of them cannot be used.
 pub fn check(path: &Path) -> Result<(), WebConfigError> {
     WebConfig::load(path, &|cert, key| {
-        Pair::open(CERTIFICATE_ENDPOINT, cert, key).map(Arc::new)
+        TlsCertificate::open(CERTIFICATE_ENDPOINT, cert, key).map(Arc::new)
     })
     .map(drop)
 }
@@ -64,7 +64,7 @@ pub async fn serve(
     listener: TcpListener,
     sources: PageSources,
     settings: MetricsEndpointSettings,
-    certificates: Certificates,
+    certificates: CertificateMetrics,
     stop: CancellationToken,
 ) -> io::Result<()> {
     let remote = Arc::new(RemoteEndpoint {
@@ -85,9 +85,9 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ClientStream for T {}
 struct RemoteEndpoint {
     app: Router,
     settings: MetricsEndpointSettings,
-    certificates: Certificates,
+    certificates: CertificateMetrics,
     /// The certificate and key of the last connection.
-    pair: Mutex<Option<Arc<Pair>>>,
+    pair: Mutex<Option<Arc<TlsCertificate>>>,
     attempts: PasswordAttempts,
     /// The last error of the file: the same one is logged once.
     last_error: Mutex<Option<String>>,
@@ -149,19 +149,19 @@ impl RemoteEndpoint {
     }
 
     /// The certificate and key of these files: as they are now, or as they were when they could be used last.
-    fn open(&self, cert: &Path, key: &Path) -> Result<Arc<Pair>, PairError> {
+    fn open(&self, cert: &Path, key: &Path) -> Result<Arc<TlsCertificate>, TlsCertificateError> {
         let held = self.held().clone();
-        if let Some(pair) = held.filter(|pair| pair.is_of(cert, key)) {
+        if let Some(pair) = held.filter(|pair| pair.has_files(cert, key)) {
             pair.refresh();
             return Ok(pair);
         }
-        let pair = Arc::new(Pair::open(CERTIFICATE_ENDPOINT, cert, key)?);
+        let pair = Arc::new(TlsCertificate::open(CERTIFICATE_ENDPOINT, cert, key)?);
         *self.held() = Some(Arc::clone(&pair));
         self.certificates.measure(Arc::clone(&pair));
         Ok(pair)
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<Arc<Pair>>> {
+    fn held(&self) -> MutexGuard<'_, Option<Arc<TlsCertificate>>> {
         self.pair.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -17,7 +17,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 use serde::Deserialize;
 
-use crate::tls::{Pair, PairError};
+use crate::tls::{TlsCertificate, TlsCertificateError};
 
 /// Largest file, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -68,7 +68,7 @@ pub enum WebConfigError {
     },
     /// The certificate of this server and its key cannot be used.
     #[error(transparent)]
-    Pair(#[from] PairError),
+    Pair(#[from] TlsCertificateError),
     /// The authorities of clients cannot be used.
     #[error("{}: {source}", path.display())]
     Authorities {
@@ -142,7 +142,8 @@ enum BearerScheme {
 }
 
 /// Reads a certificate and its key.
-pub(super) type CertificateReader<'a> = dyn Fn(&Path, &Path) -> Result<Arc<Pair>, PairError> + 'a;
+pub(super) type CertificateReader<'a> =
+    dyn Fn(&Path, &Path) -> Result<Arc<TlsCertificate>, TlsCertificateError> + 'a;
 
 /// The web configuration file and the files that it names.
 pub(super) struct WebConfig {
@@ -340,7 +341,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("web.yaml");
         fs::write(&path, text).expect("written");
-        let open = |cert: &Path, key: &Path| Pair::open("metrics", cert, key).map(Arc::new);
+        let open =
+            |cert: &Path, key: &Path| TlsCertificate::open("metrics", cert, key).map(Arc::new);
         match WebConfig::load(&path, &open) {
             Ok(_) => String::new(),
             Err(error) => error.to_string(),

@@ -7,13 +7,13 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::runtime::Runtime;
-use crate::tls::Clients;
+use crate::tls::ClientCertificates;
 
 /// How often the directories are read.
 const CERTIFICATE_READ_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Looks at the certificates for ever.
-pub(super) async fn watch(clients: Arc<Clients>, runtime: Arc<Runtime>) {
+pub(super) async fn watch(clients: Arc<ClientCertificates>, runtime: Arc<Runtime>) {
     let mut tick = interval(CERTIFICATE_READ_INTERVAL);
     // A disk that hangs must not be followed by a burst.
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use cri_streaming::Size;
+use cri_streaming::TerminalSize;
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
 
 /// Raw mode of standard input. Dropping it, also by a panic, restores the mode before.
@@ -37,12 +37,12 @@ impl Drop for RawTerminalMode {
 }
 
 /// The size of the terminal, if standard output or input is one.
-pub(super) fn size() -> Option<Size> {
+pub(super) fn size() -> Option<TerminalSize> {
     let size = tcgetwinsize(io::stdout()).or_else(|_| tcgetwinsize(io::stdin()));
     let size = size
         .ok()
         .filter(|size| size.ws_col > 0 && size.ws_row > 0)?;
-    Some(Size {
+    Some(TerminalSize {
         width: size.ws_col,
         height: size.ws_row,
     })

@@ -213,11 +213,11 @@ enabled = true
             rules: vec![rule("kata", "two"), rule("", "one")],
         },
         telemetry: TelemetrySettings {
-            log: Log {
+            log: LogSettings {
                 format: LogFormat::Text,
                 level: "info,criscope::rpc=debug".to_owned(),
             },
-            otlp: Otlp {
+            otlp: OtlpSettings {
                 endpoint: Some("https://collector.example/otlp".to_owned()),
                 traces_endpoint: Some("https://collector.example/spans".to_owned()),
                 metrics: true,
@@ -233,7 +233,7 @@ enabled = true
                 tls_key: Some(PathBuf::from("/client.key")),
                 headers_file: Some(PathBuf::from("/headers")),
             },
-            sampling: Sampling {
+            sampling: SamplingSettings {
                 mutating: 0.5,
                 polls: 1.0,
                 slow: Duration::from_millis(250),

@@ -19,7 +19,7 @@ fn streaming_has_the_defaults_of_its_peers() {
 fn streaming_is_read_and_shown() {
     let text = "[streaming]\nlisten = \"[::1]:10010\"\nbase_url = \"https://node:1/\"\ntls_cert = \"/c\"\ntls_key = \"/k\"\nidle_timeout = \"1m\"\ncreation_timeout = \"5s\"\nmax_sessions = 7\naudit_commands = true\nobserve = false\n";
     let config = load(text).expect("valid");
-    let expected = crate::config::Streaming {
+    let expected = crate::config::StreamingSettings {
         listen: "[::1]:10010".parse().expect("an address"),
         base_url: Some("https://node:1".into()),
         tls_cert: Some("/c".into()),

@@ -164,7 +164,7 @@ impl ProcessSnapshot {
     }
 
     /// The snapshot of a process that has ended, from `settings.state_dir` and its `journal`. Blocks.
-    pub fn of_ended_process(settings: &settings::StorySettings, journal: [&[u8]; 2]) -> Self {
+    pub fn from_ended_process(settings: &settings::StorySettings, journal: [&[u8]; 2]) -> Self {
         let stories = Stories::new(settings, Arc::default());
         let mut snapshot = Self::new(&stories, &[], &settings.state_dir);
         let replayed = journal::replay_lines(journal, &stories.store, |call| call);

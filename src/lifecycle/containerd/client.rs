@@ -115,7 +115,7 @@ impl ContainerdClient {
         let pieces = self.call("List", &ContentFilters { filters }).await?;
         Ok(pieces
             .into_iter()
-            .flat_map(|it: ContentInfos| it.infos)
+            .flat_map(|piece: ContentInfos| piece.infos)
             .collect())
     }
 
@@ -125,7 +125,7 @@ impl ContainerdClient {
         match self.call("Info", &ContentInfoRequest { digest }).await {
             Ok(pieces) => Ok(pieces
                 .into_iter()
-                .find_map(|it: ContentInfoResponse| it.info)),
+                .find_map(|piece: ContentInfoResponse| piece.info)),
             Err(ContainerdError::Status(Code::NotFound)) => Ok(None),
             Err(error) => Err(error),
         }

@@ -129,7 +129,10 @@ impl PullWatch {
                 sleep(MIN_PULL_AGE).await;
                 continue;
             }
-            for upstream in (self.upstreams)().into_iter().filter(|it| it.is_containerd) {
+            for upstream in (self.upstreams)()
+                .into_iter()
+                .filter(|upstream| upstream.is_containerd)
+            {
                 let own = pulls.iter().copied().filter(|call| {
                     call.route
                         .get()

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::metrics::ReceiverMetrics;
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
-use crate::telemetry::otlp::{Client, Collector, Export, SendError};
+use crate::telemetry::otlp::{Collector, CollectorClient, ExportRequest, SendError};
 
 /// Upper bound of requests in the queue.
 const MAX_QUEUED_REQUESTS: usize = 256;
@@ -94,11 +94,11 @@ impl ForwardQueue {
 impl SpanForwarder {
     /// Forwards until the queue is closed.
     pub(super) async fn run(mut self) {
-        let mut client = Client::new(Arc::clone(&self.collector));
+        let mut client = CollectorClient::new(Arc::clone(&self.collector));
         let limit = self.collector.timeout();
         while let Some(passing) = self.queue.recv().await {
             // The receiver has decoded the body, so it is a message.
-            let Some(export) = Export::from_grpc(passing.headers, passing.body) else {
+            let Some(export) = ExportRequest::from_grpc(passing.headers, passing.body) else {
                 self.drops.add(DropReason::PassedFailed, passing.spans);
                 continue;
             };

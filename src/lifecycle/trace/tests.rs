@@ -25,7 +25,7 @@ async fn exported_by(share: f64, export: impl FnOnce(&EpisodeTracer) -> bool) ->
     let (sink, _) = sink(Behaviour::Take(taken.clone()), 1000, PATIENCE);
     let mut settings = sampling(1.0, 0.0);
     settings.episodes = share;
-    let trace = EpisodeTracer::new(sink.clone(), Live::new(&settings));
+    let trace = EpisodeTracer::new(sink.clone(), LiveSamplingRules::new(&settings));
     let some = export(&trace);
     tokio::task::spawn_blocking(move || sink.finish())
         .await

@@ -15,7 +15,9 @@ use super::metrics::UpstreamAnswer;
 use super::{PendingProxy, SessionProxyState};
 use crate::uds::limit::ConnectionPermit;
 use cri_streaming::protocol_name;
-use cri_streaming::{Direction, FirstToClose, Outcome, Proxied, SessionKind, Transport};
+use cri_streaming::{
+    Direction, FirstToClose, ProxiedSession, SessionKind, SessionOutcome, Transport,
+};
 use cri_streaming::{HEAD_TIMEOUT, socket};
 use cri_streaming::{ObservedSession, SessionInfo, SessionResult};
 
@@ -261,7 +263,7 @@ impl EstablishedSession {
         };
         let first = tokio::select! {
             first = copied => first,
-            () = stop.cancelled() => return session.end(Outcome::Shutdown.into()),
+            () = stop.cancelled() => return session.end(SessionOutcome::Shutdown.into()),
         };
         session.end(ended(first, watch.report(kind), kind, Some(self.upgrade)));
     }
@@ -275,19 +277,19 @@ pub(super) fn ended(
     upgrade: Option<Duration>,
 ) -> SessionResult {
     let outcome = match first {
-        _ if report.failed => Outcome::Failed,
-        _ if report.complete => Outcome::Done,
+        _ if report.failed => SessionOutcome::Failed,
+        _ if report.complete => SessionOutcome::Done,
         // Everything the upstream sent has arrived.
-        FirstClosed::Upstream | FirstClosed::Both => Outcome::Done,
+        FirstClosed::Upstream | FirstClosed::Both => SessionOutcome::Done,
         // The client of a port-forward ends it when it is done.
-        FirstClosed::Client if kind == SessionKind::PortForward => Outcome::Done,
-        FirstClosed::Client | FirstClosed::ClientBroke => Outcome::ClientGone,
-        FirstClosed::UpstreamBroke => Outcome::Failed,
+        FirstClosed::Client if kind == SessionKind::PortForward => SessionOutcome::Done,
+        FirstClosed::Client | FirstClosed::ClientBroke => SessionOutcome::ClientGone,
+        FirstClosed::UpstreamBroke => SessionOutcome::Failed,
     };
     SessionResult {
         outcome,
         exit_code: report.exit_code,
-        proxied: Some(Proxied {
+        proxied: Some(ProxiedSession {
             upgrade,
             first: match first {
                 FirstClosed::Client | FirstClosed::ClientBroke => FirstToClose::Client,

@@ -13,7 +13,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 
 use super::exit_sniffer::ExitSniffer;
 use cri_streaming::Direction;
-use cri_streaming::Meter;
+use cri_streaming::SessionMeter;
 
 /// Buffer of each direction of a session.
 const COPY_BUFFER_BYTES: usize = 32 << 10;
@@ -52,7 +52,7 @@ enum CopyOutcome {
 pub(super) async fn both(
     client: &mut TcpStream,
     upstream: &mut TcpStream,
-    meter: &Meter,
+    meter: &SessionMeter,
     watch: &mut ExitSniffer,
 ) -> FirstClosed {
     let (client_read, client_write) = client.split();
@@ -204,7 +204,7 @@ mod tests {
 
     use super::*;
     use cri_streaming::{ObservedSession, SessionInfo};
-    use cri_streaming::{Observers, SessionKind, Transport};
+    use cri_streaming::{SessionKind, SessionObservers, Transport};
 
     /// A connection: the copied end and the peer's.
     async fn pair() -> (TcpStream, TcpStream) {
@@ -228,7 +228,7 @@ mod tests {
             command: vec![],
             extensions: http::Extensions::new(),
         };
-        let observers = Observers(Arc::from([]));
+        let observers = SessionObservers(Arc::from([]));
         let session = ObservedSession::begin(about, Transport::Spdy, "v4", &observers);
         let mut watch = ExitSniffer::new(SessionKind::Exec, Transport::Tls);
         both(client, upstream, &session.meter(), &mut watch).await

@@ -53,12 +53,14 @@ use self::tls::{SessionTlsPort, SessionTlsPorts};
 use self::url::UpstreamTarget;
 use self::url_rewrite::UrlRewriteService;
 use crate::grpc::CriService;
-use crate::streaming::BindError;
-use crate::streaming::listener::{ACCEPT_PAUSE, MORE_CONNECTIONS, STOP_TIMEOUT, SWEEP};
+use crate::streaming::StreamingBindError;
+use crate::streaming::listener::{
+    ACCEPT_PAUSE, MAX_PENDING_CONNECTIONS, STOP_TIMEOUT, TOKEN_SWEEP_INTERVAL,
+};
 use crate::uds::limit::{ConnectionLimit, EvictionPolicy};
 use cri_streaming::SessionInfo;
-use cri_streaming::{NoToken, Tokens};
-use cri_streaming::{Observer, Observers};
+use cri_streaming::{SessionObserver, SessionObservers};
+use cri_streaming::{SessionTokens, TokenError};
 
 /// Lifetime of a token: shorter than the upstream's minute, which began earlier.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(55);
@@ -74,11 +76,11 @@ struct PendingProxy {
 }
 
 struct SessionProxyState {
-    tokens: Tokens<PendingProxy>,
+    tokens: SessionTokens<PendingProxy>,
     ports: SessionTlsPorts,
     slots: Arc<Semaphore>,
     max_sessions: usize,
-    observers: Observers,
+    observers: SessionObservers,
     metrics: SessionProxyMetrics,
     address: SocketAddr,
     closed: AtomicBool,
@@ -112,16 +114,16 @@ impl SessionProxy {
     pub async fn bind(
         max_sessions: usize,
         metrics: SessionProxyMetrics,
-        observers: Vec<Arc<dyn Observer>>,
+        observers: Vec<Arc<dyn SessionObserver>>,
     ) -> Result<(Self, SessionProxyListener), BindError> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let failed = |source| BindError::Listen { address, source };
         let tcp = TcpListener::bind(address).await.map_err(failed)?;
         let address = tcp.local_addr().map_err(failed)?;
-        let observers = Observers(observers.into());
+        let observers = SessionObservers(observers.into());
         let (ports, opened) = SessionTlsPorts::new(observers.clone());
         let shared = Arc::new(SessionProxyState {
-            tokens: Tokens::new(
+            tokens: SessionTokens::new(
                 MAX_TOKENS,
                 TOKEN_LIFETIME,
                 |waiting: &PendingProxy| waiting.about.kind,
@@ -171,8 +173,8 @@ impl SessionProxy {
         }
         match shared.tokens.issue(waiting) {
             Ok(path) => Ok(format!("http://{}{path}", shared.address)),
-            Err(NoToken::Full) => Err(UrlRewriteOutcome::LimitReached),
-            Err(NoToken::Random) => Err(UrlRewriteOutcome::Unavailable),
+            Err(TokenError::Full) => Err(UrlRewriteOutcome::LimitReached),
+            Err(TokenError::Random) => Err(UrlRewriteOutcome::Unavailable),
         }
     }
 }
@@ -213,10 +215,12 @@ impl SessionProxyListener {
         let shared = self.shared;
         let closing = ProxyClosingGuard(Arc::clone(&shared));
         // Sessions keep their slots; a client that has not presented a token is evicted for a new connection.
-        let limit =
-            ConnectionLimit::new(shared.max_sessions + MORE_CONNECTIONS, EvictionPolicy::Idle);
+        let limit = ConnectionLimit::new(
+            shared.max_sessions + MAX_PENDING_CONNECTIONS,
+            EvictionPolicy::Idle,
+        );
         let tasks = TaskTracker::new();
-        let mut sweep = tokio::time::interval(SWEEP);
+        let mut sweep = tokio::time::interval(TOKEN_SWEEP_INTERVAL);
         loop {
             let accept = async {
                 let (tcp, _) = self.tcp.accept().await?;

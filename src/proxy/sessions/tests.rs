@@ -11,7 +11,7 @@ use cri_streaming::{SessionKind, TokenOutcome};
 #[derive(Default)]
 struct Seen(Mutex<Vec<TokenOutcome>>);
 
-impl Observer for Seen {
+impl SessionObserver for Seen {
     fn token(&self, outcome: TokenOutcome, n: u64) {
         for _ in 0..n {
             self.0.lock().expect("no panic").push(outcome);

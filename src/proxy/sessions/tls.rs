@@ -22,7 +22,7 @@ use super::{PendingProxy, SessionProxyState, TOKEN_LIFETIME};
 use crate::streaming::listener::ACCEPT_PAUSE;
 use cri_streaming::{HEAD_TIMEOUT, socket};
 use cri_streaming::{ObservedSession, SessionInfo};
-use cri_streaming::{Observers, Outcome, TokenOutcome, Transport};
+use cri_streaming::{SessionObservers, SessionOutcome, TokenOutcome, Transport};
 
 /// Most open ports. Each is a file descriptor for as long as its token lives.
 pub(super) const MAX_PORTS: usize = 256;
@@ -38,7 +38,7 @@ const ENCRYPTED_PROTOCOL: &str = "encrypted";
 pub(super) struct SessionTlsPorts {
     free: Arc<Semaphore>,
     opened: mpsc::Sender<SessionTlsPort>,
-    observers: Observers,
+    observers: SessionObservers,
 }
 
 /// A port for one session.
@@ -50,7 +50,7 @@ pub(super) struct SessionTlsPort {
 }
 
 impl SessionTlsPorts {
-    pub(super) fn new(observers: Observers) -> (Self, mpsc::Receiver<SessionTlsPort>) {
+    pub(super) fn new(observers: SessionObservers) -> (Self, mpsc::Receiver<SessionTlsPort>) {
         let (opened, ports) = mpsc::channel(MAX_PORTS);
         let free = Arc::new(Semaphore::new(MAX_PORTS));
         let ours = Self {
@@ -185,7 +185,7 @@ async fn session(
     let mut blind = ExitSniffer::new(kind, Transport::Tls);
     let first = tokio::select! {
         first = both(&mut client, &mut upstream, &meter, &mut blind) => first,
-        () = stop.cancelled() => return session.end(Outcome::Shutdown.into()),
+        () = stop.cancelled() => return session.end(SessionOutcome::Shutdown.into()),
     };
     // The only evidence is who closed first, and whether the upstream sent anything.
     let report = ExitReport {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use criscope_image::RateLimit;
 
 use super::{OTHER_REGISTRIES, REGISTRIES, RUNTIME_REGISTRY_LIMIT, RUNTIME_REGISTRY_REMAINING};
-use crate::telemetry::computed::Readings;
+use crate::telemetry::computed::ComputedSeries;
 use crate::telemetry::registry::{Registry, RegistryError};
 
 /// How long a limit counts that does not tell its window: that of Docker Hub.
@@ -43,7 +43,7 @@ impl RateLimits {
         Ok(limits)
     }
 
-    fn put(&self, out: &mut Readings, value: fn(&ToldLimit) -> Option<u64>) {
+    fn put(&self, out: &mut ComputedSeries, value: fn(&ToldLimit) -> Option<u64>) {
         let now = Instant::now();
         for (name, told) in REGISTRIES.iter().zip(&*self.lock()) {
             let told = told.as_ref().filter(|told| told.until > now);

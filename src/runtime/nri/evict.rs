@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use criscope_nri::Eviction;
+use criscope_nri::EvictionRequest;
 
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
@@ -18,7 +18,10 @@ impl Runtime {
     ///
     /// # Errors
     /// As StopContainer.
-    pub(super) async fn evict_container(self: &Arc<Self>, eviction: &Eviction) -> Result<()> {
+    pub(super) async fn evict_container(
+        self: &Arc<Self>,
+        eviction: &EvictionRequest,
+    ) -> Result<()> {
         let id = &eviction.container_id;
         let Some(container) = self.store.containers.find(id)? else {
             return Ok(());
@@ -41,8 +44,8 @@ impl Runtime {
     }
 }
 
-fn message(eviction: &Eviction) -> String {
-    let Eviction { plugin, reason, .. } = eviction;
+fn message(eviction: &EvictionRequest) -> String {
+    let EvictionRequest { plugin, reason, .. } = eviction;
     let reason = reason.trim();
     let end = reason.floor_char_boundary(MAX_REASON);
     match &reason[..end] {
@@ -58,7 +61,7 @@ mod tests {
     #[test]
     fn the_message_names_the_plugin_and_its_reason() {
         let message = |reason: &str| {
-            message(&Eviction {
+            message(&EvictionRequest {
                 plugin: "10-quota".to_owned(),
                 container_id: "c".to_owned(),
                 reason: reason.to_owned(),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use criscope_nri::api::{Container, ContainerUpdate, PodSandbox};
-use criscope_nri::{Adaptation, BoxFuture, Eviction, Settings};
+use criscope_nri::{Adaptation, BoxFuture, EvictionRequest, NriSettings};
 
 use super::observe::Plugins;
 use super::resources;
@@ -42,7 +42,7 @@ impl Runtime {
             return;
         };
         let plugins = Adaptation::new(
-            Settings {
+            NriSettings {
                 runtime_name: "criscope".to_owned(),
                 runtime_version: settings.version.clone(),
                 socket: settings.socket.clone(),
@@ -50,7 +50,7 @@ impl Runtime {
                 config_dir: settings.configs.clone(),
                 registration_timeout: settings.registration_timeout,
                 request_timeout: settings.request_timeout,
-                ..Settings::default()
+                ..NriSettings::default()
             },
             Arc::new(Host(Arc::downgrade(self))),
             Arc::new(Plugins::new(self.steps.clone())),
@@ -113,7 +113,7 @@ impl criscope_nri::Runtime for Host {
         })
     }
 
-    fn evict(&self, eviction: Eviction) -> BoxFuture<'_, Result<(), String>> {
+    fn evict(&self, eviction: EvictionRequest) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async move {
             let Some(runtime) = self.0.upgrade() else {
                 return Ok(());

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use criscope_nri::{CloseReason, Observer, PluginInfo, PluginRun};
+use criscope_nri::{CloseReason, PluginCallFuture, PluginInfo, PluginObserver};
 
 use crate::call::steps::RuntimeStep;
 use crate::runtime::error::shown;
@@ -20,13 +20,13 @@ impl Plugins {
     }
 }
 
-impl Observer for Plugins {
+impl PluginObserver for Plugins {
     fn request<'a>(
         &'a self,
         plugin: &'a str,
         method: &'static str,
-        run: PluginRun<'a>,
-    ) -> PluginRun<'a> {
+        run: PluginCallFuture<'a>,
+    ) -> PluginCallFuture<'a> {
         Box::pin(async move {
             let answer = self.steps.step(RuntimeStep::Nri, Some(plugin), run).await;
             if let Some(metrics) = self.steps.metrics() {

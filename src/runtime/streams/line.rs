@@ -46,8 +46,8 @@ impl Line {
     pub(super) async fn drain(
         &self,
         output: &mut Attached,
-        mut stdout: Option<cri_streaming::Output>,
-        mut stderr: Option<cri_streaming::Output>,
+        mut stdout: Option<cri_streaming::OutputStream>,
+        mut stderr: Option<cri_streaming::OutputStream>,
     ) -> Drained {
         let mut open = [stdout.is_some(), stderr.is_some()];
         let mut patience = self.drain;
@@ -121,7 +121,7 @@ impl Line {
     /// Copies the client's input to the process. Returns whether all of it was sent.
     pub(super) async fn feed(
         &self,
-        stdin: Option<cri_streaming::Input>,
+        stdin: Option<cri_streaming::InputStream>,
         input: &mut Input,
     ) -> bool {
         let Some(mut stdin) = stdin else { return true };
@@ -136,7 +136,10 @@ impl Line {
     }
 
     /// Applies the terminal sizes that the client sends. Never ends.
-    pub(super) async fn resize(&self, mut sizes: tokio::sync::mpsc::Receiver<cri_streaming::Size>) {
+    pub(super) async fn resize(
+        &self,
+        mut sizes: tokio::sync::mpsc::Receiver<cri_streaming::TerminalSize>,
+    ) {
         while let Some(size) = sizes.recv().await {
             let resize = Resize {
                 target: self.target.clone(),

@@ -7,46 +7,46 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
 /// Libraries that log every frame on the request path. Limited to warnings unless the level names them.
-const NOISY: [&str; 5] = ["h2", "hyper", "tonic", "tower", "opentelemetry"];
+const NOISY_LIBRARIES: [&str; 5] = ["h2", "hyper", "tonic", "tower", "opentelemetry"];
 
 /// Target of events that are written at any level: changes of the level itself.
-pub const AUDIT: &str = "criscope::audit";
+pub const AUDIT_TARGET: &str = "criscope::audit";
 
 /// Targets of the audit trail: mutating calls, sessions, and the configuration. A level set at run time cannot lower
 /// their configured level.
-const AUDITED: [&str; 3] = [
+const AUDITED_TARGETS: [&str; 3] = [
     "criscope::rpc",
     "criscope::streaming::audit",
     "criscope::reload",
 ];
 
 /// Builds the filter for a requested level. The audit trail stays at least at its configured level.
-pub(super) fn with_audit(asked: &Targets, configured: &Targets) -> Targets {
-    let audited = AUDITED.into_iter().filter_map(|target| {
-        let floor = heard(configured, target);
-        let raised = floor > heard(asked, target);
+pub(super) fn with_audit(requested: &Targets, configured: &Targets) -> Targets {
+    let audited = AUDITED_TARGETS.into_iter().filter_map(|target| {
+        let floor = level_of(configured, target);
+        let raised = floor > level_of(requested, target);
         raised.then_some((target, floor))
     });
     // Directives for descendants of an audited target cannot go below the configured level either.
-    let below = |name: &str| {
-        let audited = AUDITED.iter().find(|audited| name.starts_with(**audited));
-        audited.map(|audited| heard(configured, audited))
-    };
-    let kept: Vec<_> = asked
+    let kept: Vec<_> = requested
         .iter()
-        .filter(|(name, level)| below(name).is_none_or(|floor| *level >= floor))
+        .filter(|(name, level)| {
+            let mut audited = AUDITED_TARGETS.iter();
+            let audited = audited.find(|audited| name.starts_with(**audited));
+            audited.is_none_or(|audited| *level >= level_of(configured, audited))
+        })
         .map(|(name, level)| (name.to_owned(), level))
         .collect();
-    let default = asked.default_level().unwrap_or(LevelFilter::OFF);
+    let default = requested.default_level().unwrap_or(LevelFilter::OFF);
     Targets::new()
         .with_default(default)
         .with_targets(kept)
         .with_targets(audited)
-        .with_target(AUDIT, LevelFilter::INFO)
+        .with_target(AUDIT_TARGET, LevelFilter::INFO)
 }
 
 /// Returns the most verbose level enabled for a target.
-fn heard(targets: &Targets, target: &str) -> LevelFilter {
+fn level_of(targets: &Targets, target: &str) -> LevelFilter {
     const LEVELS: [Level; 5] = [
         Level::TRACE,
         Level::DEBUG,
@@ -81,20 +81,22 @@ pub fn parse(level: &str) -> Result<Targets, LevelError> {
     let mut default = LevelFilter::OFF;
     let mut named = Vec::new();
     for part in level.split(',').map(str::trim) {
-        let error = || LevelError {
-            level: level.to_owned(),
-            part: part.to_owned(),
-        };
-        match part.split_once('=') {
+        let parsed = match part.split_once('=') {
             Some((target, level)) if is_target(target) => {
-                named.push((target, word(level).ok_or_else(error)?));
+                word(level).map(|level| named.push((target, level)))
             }
-            Some(_) => return Err(error()),
-            None => default = word(part).ok_or_else(error)?,
+            Some(_) => None,
+            None => word(part).map(|level| default = level),
+        };
+        if parsed.is_none() {
+            return Err(LevelError {
+                level: level.to_owned(),
+                part: part.to_owned(),
+            });
         }
     }
     let quiet = default.min(LevelFilter::WARN);
-    let noisy = NOISY
+    let noisy = NOISY_LIBRARIES
         .into_iter()
         .filter(|n| named.iter().all(|(target, _)| target != n));
     let caps: Vec<_> = noisy.map(|n| (n, quiet)).collect();
@@ -164,7 +166,7 @@ mod tests {
     #[test]
     fn the_audit_trail_keeps_its_configured_level() {
         let configured = parse("info").expect("a level");
-        let audited = AUDITED.into_iter().chain([AUDIT]);
+        let audited = AUDITED_TARGETS.into_iter().chain([AUDIT_TARGET]);
         for asked in [
             "off",
             "error",
@@ -196,7 +198,7 @@ mod tests {
         let silent = parse("off").expect("a level");
         let filter = with_audit(&parse("warn").expect("a level"), &silent);
         assert!(!filter.would_enable("criscope::rpc", &Level::INFO));
-        assert!(filter.would_enable(AUDIT, &Level::INFO));
+        assert!(filter.would_enable(AUDIT_TARGET, &Level::INFO));
     }
 
     #[test]

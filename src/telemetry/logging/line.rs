@@ -10,33 +10,33 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::limit::RateLimit;
+use super::limit::LogRateLimit;
 use super::record::record;
 use crate::cri::visible::visible;
-use crate::telemetry::otlp::LogQueue;
+use crate::telemetry::otlp::LogRecordQueue;
 
 /// Longest field, in bytes: messages of plugins, registries and upstreams have no bound of their own.
-const MAX_TEXT: usize = 8 << 10;
+const MAX_FIELD_LEN: usize = 8 << 10;
 
 /// Formats events as lines.
 #[derive(Debug)]
-pub(super) struct Line {
-    pub(super) limit: RateLimit,
+pub(super) struct LineFormat {
+    pub(super) limit: LogRateLimit,
     /// The text format of `tracing-subscriber`; else JSON,
     /// `{"ts":...,"level":...,"target":...,...}`: fields of the event at the top level, its message as `msg`.
     pub(super) text: Option<Format>,
-    /// Where lines are exported to as well.
-    pub(super) export: Option<LogQueue>,
+    /// The queue of the export, if lines are exported.
+    pub(super) export: Option<LogRecordQueue>,
 }
 
-/// Returns whether lines of a target are exported. Those of libraries are not, since an export makes the HTTP/2 client write some, and
-/// each would cause another export; nor are those about exports.
+/// Returns whether lines of a target are exported. Lines of libraries are not: an export makes the HTTP/2 client write some, and
+/// each would cause another export. Lines about exports are not exported either.
 fn is_exported(target: &str) -> bool {
     let ours = target == "criscope" || target.starts_with("criscope::");
     ours && !target.starts_with("criscope::telemetry")
 }
 
-impl<S, N> FormatEvent<S, N> for Line
+impl<S, N> FormatEvent<S, N> for LineFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -76,12 +76,12 @@ fn json(event: &Event<'_>, suppressed: u64) -> serde_json::Result<String> {
     map.serialize_entry("ts", &ts)?;
     map.serialize_entry("level", level(*meta.level()))?;
     map.serialize_entry("target", meta.target())?;
-    let mut fields = Fields {
+    let mut fields = JsonFieldVisitor {
         map,
         result: Ok(()),
     };
     event.record(&mut fields);
-    let Fields { mut map, result } = fields;
+    let JsonFieldVisitor { mut map, result } = fields;
     result?;
     if suppressed > 0 {
         map.serialize_entry("suppressed", &suppressed)?;
@@ -102,14 +102,14 @@ const fn level(level: Level) -> &'static str {
     }
 }
 
-struct Fields<M: SerializeMap> {
+struct JsonFieldVisitor<M: SerializeMap> {
     map: M,
     result: Result<(), M::Error>,
 }
 
-impl<M: SerializeMap> Fields<M> {
+impl<M: SerializeMap> JsonFieldVisitor<M> {
     fn put_shown(&mut self, field: &Field, text: fmt::Arguments<'_>) {
-        self.put(field, &Short::format(text));
+        self.put(field, &TruncatedText::format(text));
     }
 
     fn put<V: serde::Serialize + ?Sized>(&mut self, field: &Field, value: &V) {
@@ -123,16 +123,16 @@ impl<M: SerializeMap> Fields<M> {
     }
 }
 
-impl<M: SerializeMap> Visit for Fields<M> {
+impl<M: SerializeMap> Visit for JsonFieldVisitor<M> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.put_shown(field, format_args!("{value:?}"));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        if value.len() > MAX_TEXT {
-            self.put_shown(field, format_args!("{value}"))
+        if value.len() > MAX_FIELD_LEN {
+            self.put_shown(field, format_args!("{value}"));
         } else {
-            self.put(field, value)
+            self.put(field, value);
         }
     }
 
@@ -158,17 +158,17 @@ impl<M: SerializeMap> Visit for Fields<M> {
 }
 
 /// Text truncated at a limit. The rest is neither stored nor escaped.
-pub(super) struct Short {
+pub(super) struct TruncatedText {
     text: String,
-    most: usize,
+    limit: usize,
     is_cut: bool,
 }
 
-impl Short {
+impl TruncatedText {
     pub(super) fn format(text: fmt::Arguments<'_>) -> String {
         let mut short = Self {
             text: String::new(),
-            most: MAX_TEXT,
+            limit: MAX_FIELD_LEN,
             is_cut: false,
         };
         // Fails once the limit is reached.
@@ -180,9 +180,9 @@ impl Short {
     }
 }
 
-impl fmt::Write for Short {
+impl fmt::Write for TruncatedText {
     fn write_str(&mut self, part: &str) -> fmt::Result {
-        let room = self.most - self.text.len();
+        let room = self.limit - self.text.len();
         if part.len() <= room {
             self.text.push_str(part);
             return Ok(());
@@ -203,7 +203,7 @@ impl<'w> FormatFields<'w> for TextFields {
         mut writer: Writer<'w>,
         fields: R,
     ) -> fmt::Result {
-        let mut words = Words {
+        let mut words = TextFieldVisitor {
             writer: &mut writer,
             is_first: true,
             result: Ok(()),
@@ -213,13 +213,13 @@ impl<'w> FormatFields<'w> for TextFields {
     }
 }
 
-struct Words<'a, 'w> {
+struct TextFieldVisitor<'a, 'w> {
     writer: &'a mut Writer<'w>,
     is_first: bool,
     result: fmt::Result,
 }
 
-impl Visit for Words<'_, '_> {
+impl Visit for TextFieldVisitor<'_, '_> {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
             "message" => self.record_debug(field, &format_args!("{value}")),
@@ -237,7 +237,7 @@ impl Visit for Words<'_, '_> {
         }
         let gap = if self.is_first { "" } else { " " };
         self.is_first = false;
-        let text = Short::format(format_args!("{value:?}"));
+        let text = TruncatedText::format(format_args!("{value:?}"));
         let text = visible(&text);
         self.result = match field.name() {
             "message" => write!(self.writer, "{gap}{text}"),
@@ -252,11 +252,11 @@ mod tests {
 
     #[test]
     fn long_text_is_cut_between_characters() {
-        assert_eq!(Short::format(format_args!("short")), "short");
-        let text = Short::format(format_args!("{}{}", "ü".repeat(MAX_TEXT), "behind"));
-        assert_eq!(text.len(), MAX_TEXT + '…'.len_utf8());
+        assert_eq!(TruncatedText::format(format_args!("short")), "short");
+        let text = TruncatedText::format(format_args!("{}{}", "ü".repeat(MAX_FIELD_LEN), "behind"));
+        assert_eq!(text.len(), MAX_FIELD_LEN + '…'.len_utf8());
         assert!(text.ends_with("ü…"), "cut between characters");
-        let text = Short::format(format_args!("a{}", "ü".repeat(MAX_TEXT)));
-        assert!(text.len() < MAX_TEXT + '…'.len_utf8() && text.ends_with("ü…"));
+        let text = TruncatedText::format(format_args!("a{}", "ü".repeat(MAX_FIELD_LEN)));
+        assert!(text.len() < MAX_FIELD_LEN + '…'.len_utf8() && text.ends_with("ü…"));
     }
 }

@@ -23,20 +23,20 @@ use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::{fmt, reload};
 
 use self::level::with_audit;
-pub use self::level::{AUDIT, LevelError, parse as parse_level};
-use self::limit::RateLimit;
-use self::line::{Line, TextFields};
+pub use self::level::{AUDIT_TARGET, LevelError, parse as parse_level};
+use self::limit::LogRateLimit;
+use self::line::{LineFormat, TextFields};
 use super::drops::Drops;
-use super::otlp::{self, LogQueue};
-use super::settings::{Log, LogFormat};
+use super::otlp::{self, LogRecordQueue};
+use super::settings::{LogFormat, LogSettings};
 
 /// Capacity of the queue, in lines.
-const QUEUE: usize = 4096;
+const QUEUE_LINES: usize = 4096;
 
 /// How long shutdown waits for the last lines.
-const LAST_LINES: Duration = Duration::from_secs(2);
+const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why logging cannot be set up or changed.
+/// The reason why logging cannot be set up or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The level is invalid.
@@ -54,13 +54,13 @@ pub enum LogError {
 #[derive(Clone, Debug)]
 pub struct LogHandle {
     filter: reload::Handle<Targets, tracing_subscriber::Registry>,
-    levels: Arc<Mutex<Levels>>,
+    levels: Arc<Mutex<LogLevels>>,
 }
 
 #[derive(Debug)]
-struct Levels {
-    /// The level in force, as given.
-    now: String,
+struct LogLevels {
+    /// The level in force, as it was given.
+    current: String,
     /// The configured level: the minimum for the audit trail.
     configured: Targets,
 }
@@ -68,7 +68,7 @@ struct Levels {
 impl LogHandle {
     /// Returns the level in force, as given.
     pub fn level(&self) -> String {
-        self.lock().now.clone()
+        self.lock().current.clone()
     }
 
     /// Changes the level until the configuration is reloaded; see [`parse_level`] for the syntax. The audit trail
@@ -78,27 +78,28 @@ impl LogHandle {
     /// # Errors
     /// If the level is invalid; the old one stays in force.
     pub fn set_level(&self, level: &str) -> Result<(), LogError> {
-        let asked = parse_level(level)?;
+        let requested = parse_level(level)?;
         let mut levels = self.lock();
-        self.filter.reload(with_audit(&asked, &levels.configured))?;
-        level.clone_into(&mut levels.now);
+        self.filter
+            .reload(with_audit(&requested, &levels.configured))?;
+        level.clone_into(&mut levels.current);
         Ok(())
     }
 
     /// Applies the configured level, also to the audit trail.
     ///
     /// # Errors
-    /// As [`LogHandle::set_level`].
+    /// If the level is invalid; the old one stays in force.
     pub fn configure(&self, level: &str) -> Result<(), LogError> {
         let configured = parse_level(level)?;
         let mut levels = self.lock();
         self.filter.reload(with_audit(&configured, &configured))?;
-        level.clone_into(&mut levels.now);
+        level.clone_into(&mut levels.current);
         levels.configured = configured;
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Levels> {
+    fn lock(&self) -> MutexGuard<'_, LogLevels> {
         self.levels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -120,18 +121,18 @@ impl Drop for LogGuard {
                 let _ = done.send(());
             });
         if spawned.is_ok() {
-            let _ = wait.recv_timeout(LAST_LINES);
+            let _ = wait.recv_timeout(LAST_LINES_TIMEOUT);
         }
     }
 }
 
-/// Where the log goes besides standard error.
+/// Destinations of the log besides standard error.
 #[derive(Debug, Default)]
-pub struct Exports {
+pub struct LogExports {
     /// Exports spans of background work (see [`otlp::layer`]).
     pub tracer: Option<SdkTracer>,
     /// Takes log records.
-    pub records: Option<LogQueue>,
+    pub records: Option<LogRecordQueue>,
 }
 
 /// Installs the global subscriber, which logs to standard error.
@@ -139,8 +140,8 @@ pub struct Exports {
 /// # Errors
 /// If the level is invalid or a subscriber is installed already.
 pub fn install(
-    config: &Log,
-    exports: Exports,
+    config: &LogSettings,
+    exports: LogExports,
     drops: &Arc<Drops>,
 ) -> Result<(LogHandle, LogGuard), LogError> {
     let terminal = io::stderr().is_terminal();
@@ -150,14 +151,14 @@ pub fn install(
 }
 
 fn subscriber<W: io::Write + Send + 'static>(
-    config: &Log,
+    config: &LogSettings,
     writer: W,
     terminal: bool,
-    exports: Exports,
+    exports: LogExports,
     drops: &Arc<Drops>,
 ) -> Result<(impl Subscriber + Send + Sync, LogHandle, LogGuard), LogError> {
     let (writer, guard) = NonBlockingBuilder::default()
-        .buffered_lines_limit(QUEUE)
+        .buffered_lines_limit(QUEUE_LINES)
         .lossy(true)
         .thread_name("log")
         .finish(writer);
@@ -168,12 +169,12 @@ fn subscriber<W: io::Write + Send + 'static>(
         LogFormat::Json => false,
         LogFormat::Text => true,
     };
-    let line = Line {
-        limit: RateLimit::new(Arc::clone(drops)),
+    let line = LineFormat {
+        limit: LogRateLimit::new(Arc::clone(drops)),
         text: text.then(|| fmt::format().with_ansi(terminal)),
         export: exports.records,
     };
-    // Reloads the filter, not the layer: a layer that was swapped in has no filter id.
+    // The reload swaps the filter and not the layer: a layer that was swapped in has no filter id.
     let configured = parse_level(&config.level)?;
     let filter = with_audit(&configured, &configured);
     let (filter, reload) = reload::Layer::new(filter);
@@ -189,8 +190,8 @@ fn subscriber<W: io::Write + Send + 'static>(
         .with(exports.tracer.map(otlp::layer));
     let handle = LogHandle {
         filter: reload,
-        levels: Arc::new(Mutex::new(Levels {
-            now: config.level.clone(),
+        levels: Arc::new(Mutex::new(LogLevels {
+            current: config.level.clone(),
             configured,
         })),
     };
@@ -254,7 +255,7 @@ pub(crate) mod testing {
     pub(crate) fn logged(level: &str, format: LogFormat, run: impl FnOnce(&LogHandle)) -> Written {
         apart();
         let written = Written::default();
-        let config = Log {
+        let config = LogSettings {
             format,
             level: level.to_owned(),
         };
@@ -262,7 +263,7 @@ pub(crate) mod testing {
             &config,
             written.clone(),
             false,
-            Exports::default(),
+            LogExports::default(),
             &Arc::default(),
         )
         .expect("set up");

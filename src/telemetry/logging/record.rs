@@ -9,14 +9,14 @@ use opentelemetry_proto::tonic::logs::v1::{LogRecord, SeverityNumber};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
-use super::line::Short;
+use super::line::TruncatedText;
 use crate::telemetry::otlp::records::{attribute, nanos};
 
-/// The record of an event, before which so many similar ones were suppressed.
+/// The record of an event. `suppressed` is the number of similar events that were suppressed before it.
 pub(super) fn record(event: &Event<'_>, suppressed: u64) -> LogRecord {
     let level = *event.metadata().level();
     let now = nanos(SystemTime::now());
-    let mut fields = Fields(LogRecord {
+    let mut fields = RecordFieldVisitor(LogRecord {
         time_unix_nano: now,
         observed_time_unix_nano: now,
         severity_number: severity(level).into(),
@@ -24,7 +24,7 @@ pub(super) fn record(event: &Event<'_>, suppressed: u64) -> LogRecord {
         ..LogRecord::default()
     });
     event.record(&mut fields);
-    let Fields(mut record) = fields;
+    let RecordFieldVisitor(mut record) = fields;
     if suppressed > 0 {
         let count = i64::try_from(suppressed).unwrap_or(i64::MAX);
         let attributes = &mut record.attributes;
@@ -43,9 +43,9 @@ fn severity(level: Level) -> SeverityNumber {
     }
 }
 
-struct Fields(LogRecord);
+struct RecordFieldVisitor(LogRecord);
 
-impl Fields {
+impl RecordFieldVisitor {
     fn put(&mut self, field: &Field, value: Value) {
         let Self(record) = self;
         match (field.name(), &value) {
@@ -72,11 +72,11 @@ impl Fields {
     }
 
     fn put_shown(&mut self, field: &Field, text: fmt::Arguments<'_>) {
-        self.put(field, Value::StringValue(Short::format(text)));
+        self.put(field, Value::StringValue(TruncatedText::format(text)));
     }
 }
 
-impl Visit for Fields {
+impl Visit for RecordFieldVisitor {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.put_shown(field, format_args!("{value:?}"));
     }

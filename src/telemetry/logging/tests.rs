@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use super::limit::{BURST, PER_SECOND};
+use super::limit::{BURST_LINES, LINES_PER_SECOND};
 use super::testing::logged;
 use super::*;
 use crate::telemetry::drops::DropReason;
@@ -108,12 +108,18 @@ fn repeated_events_are_rate_limited_and_counted() {
     let before = Instant::now();
     let drops = Arc::new(Drops::default());
     let written = testing::Written::default();
-    let config = Log {
+    let config = LogSettings {
         format: LogFormat::Json,
         level: "info".to_owned(),
     };
-    let (subscriber, _handle, guard) =
-        subscriber(&config, written.clone(), false, Exports::default(), &drops).expect("set up");
+    let (subscriber, _handle, guard) = subscriber(
+        &config,
+        written.clone(),
+        false,
+        LogExports::default(),
+        &drops,
+    )
+    .expect("set up");
     let storm =
         |n: usize| (0..n).for_each(|i| tracing::warn!(target: "criscope::test", i, "storm"));
     tracing::subscriber::with_default(subscriber, || {
@@ -128,8 +134,8 @@ fn repeated_events_are_rate_limited_and_counted() {
     let objects = written.objects();
     let storms = objects.iter().filter(|o| o["msg"] == "storm").count();
     // The burst, and the tokens added meanwhile.
-    let most = BURST + (took.as_secs() + 1) * PER_SECOND;
-    assert!((BURST..=most).contains(&(storms as u64)), "{storms}");
+    let most = BURST_LINES + (took.as_secs() + 1) * LINES_PER_SECOND;
+    assert!((BURST_LINES..=most).contains(&(storms as u64)), "{storms}");
     assert_eq!(
         objects
             .iter()
@@ -155,12 +161,12 @@ fn a_stuck_pipe_delays_no_caller() {
     testing::apart();
     let (reader, writer) = io::pipe().expect("pipe");
     let drops = Arc::new(Drops::default());
-    let config = Log {
+    let config = LogSettings {
         format: LogFormat::Json,
         level: "info".to_owned(),
     };
     let (subscriber, _handle, guard) =
-        subscriber(&config, writer, false, Exports::default(), &drops).expect("set up");
+        subscriber(&config, writer, false, LogExports::default(), &drops).expect("set up");
     let before = Instant::now();
     let text = "x".repeat(4000);
     tracing::subscriber::with_default(subscriber, || {

@@ -10,20 +10,20 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A connection with TLS whose failed writes return the alert of the other side, if it has sent one.
-pub(super) struct WithAlert<S> {
+pub(super) struct TlsAlertStream<S> {
     stream: S,
-    /// Why a write failed; the rest is being read.
+    /// The error of a failed write, while the rest of the connection is being read.
     failed: Option<io::Error>,
 }
 
-impl<S: AsyncRead + Unpin> WithAlert<S> {
+impl<S: AsyncRead + Unpin> TlsAlertStream<S> {
     pub(super) fn new(stream: S) -> Self {
         let failed = None;
         Self { stream, failed }
     }
 
-    /// Reads to the end of a connection after `error`, and returns the alert if there is one, else `error`. What else is read is lost,
-    /// as the connection is.
+    /// Reads to the end of a connection after `error`. Returns the alert if there is one, else `error`. Other data that is read is
+    /// lost with the connection.
     fn poll_cause(&mut self, error: io::Error, cx: &mut Context<'_>) -> Poll<io::Error> {
         let mut bytes = [0; 1024];
         loop {
@@ -44,7 +44,7 @@ impl<S: AsyncRead + Unpin> WithAlert<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for WithAlert<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TlsAlertStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -54,7 +54,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for WithAlert<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WithAlert<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsAlertStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

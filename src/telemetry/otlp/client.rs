@@ -18,23 +18,23 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::Code;
 
-use super::alert::WithAlert;
+use super::alert::TlsAlertStream;
 use super::collector::Collector;
 use crate::grpc::frame::{self, FrameHeader};
 use crate::telemetry::settings::OtlpProtocol;
 
 /// Largest response, in bytes: the number of rejected spans and a reason.
-const MAX_RESPONSE: usize = 64 << 10;
+const MAX_RESPONSE_LEN: usize = 64 << 10;
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Why an export failed.
+/// The reason why an export failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
     /// There is no connection, or it broke.
     #[error("{0}")]
-    Connection(String),
+    CollectorConnection(String),
     /// The status of a gRPC response. Its message may quote a header.
     #[error("the collector answered {0:?}")]
     Grpc(Code),
@@ -43,16 +43,16 @@ pub enum SendError {
     Http {
         /// The status.
         status: StatusCode,
-        /// `Retry-After`, in seconds.
+        /// `Retry-After`.
         after: Option<Duration>,
     },
-    /// The collector takes too long.
+    /// The collector did not answer in time.
     #[error("no answer from the collector within {0:?}")]
     Late(Duration),
 }
 
 impl SendError {
-    /// The least pause before a retry; `None` if the specification of OTLP forbids one ("Failures").
+    /// The shortest pause before a retry; `None` if the specification of OTLP forbids a retry ("Failures").
     pub(super) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Connection(_) => Some(Duration::ZERO),
@@ -74,16 +74,16 @@ impl SendError {
 
 /// An export of spans.
 #[derive(Clone, Debug)]
-pub struct Export {
+pub struct ExportRequest {
     /// An `ExportTraceServiceRequest`, possibly compressed.
     pub message: Bytes,
-    /// How it is compressed.
+    /// The compression of the message.
     pub encoding: Option<HeaderValue>,
-    /// Further headers. They take precedence over those of the collector.
+    /// Further headers. They take precedence over headers that are configured for the collector.
     pub headers: HeaderMap,
 }
 
-impl Export {
+impl ExportRequest {
     /// The message of a gRPC request with these headers; `None` if it is not one whole message.
     pub fn from_grpc(mut headers: HeaderMap, mut body: Bytes) -> Option<Self> {
         let head = FrameHeader::read(&body)?;
@@ -93,7 +93,7 @@ impl Export {
         }
         let encoding = headers.remove("grpc-encoding");
         let encoding = encoding.filter(|_| head.compressed);
-        // Headers of the transport, and the caller's timeout, do not apply to another connection.
+        // Headers of the transport and the caller's timeout do not apply to another connection.
         for name in [
             "grpc-timeout",
             "grpc-accept-encoding",
@@ -114,29 +114,29 @@ impl Export {
 }
 
 /// A client of the collector.
-pub struct Client {
+pub struct CollectorClient {
     collector: Arc<Collector>,
-    connection: Option<Connection>,
+    connection: Option<CollectorConnection>,
 }
 
-impl std::fmt::Debug for Client {
+impl std::fmt::Debug for CollectorClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client").finish_non_exhaustive()
     }
 }
 
-/// A connection, and the headers as they were when it was made.
-struct Connection {
-    sender: Sender,
+/// A connection, and the headers at the time of its creation.
+struct CollectorConnection {
+    sender: RequestSender,
     headers: HeaderMap,
 }
 
-enum Sender {
+enum RequestSender {
     Grpc(GrpcSender<Bytes>),
     Http(HttpSender<Full<Bytes>>),
 }
 
-impl Client {
+impl CollectorClient {
     /// Creates a client. It connects with the first export.
     pub fn new(collector: Arc<Collector>) -> Self {
         Self {
@@ -150,8 +150,7 @@ impl Client {
     ///
     /// # Errors
     /// If the collector does not accept it.
-    pub async fn send(&mut self, export: &Export) -> Result<Bytes, SendError> {
-        let broken = |error: BoxError| SendError::Connection(chain(&*error));
+    pub async fn send(&mut self, export: &ExportRequest) -> Result<Bytes, SendError> {
         // The collector may have closed an idle connection.
         let ready = match self.connection.take() {
             Some(connection) => connection.ready().await.ok(),
@@ -165,11 +164,11 @@ impl Client {
             })?,
         };
         let answer = match &mut connection.sender {
-            Sender::Grpc(sender) => {
+            RequestSender::Grpc(sender) => {
                 let request = grpc_request(&self.collector, &connection.headers, export);
                 over_grpc(sender, request.map_err(broken)?, export).await
             }
-            Sender::Http(sender) => {
+            RequestSender::Http(sender) => {
                 let request = http_request(&self.collector, &connection.headers, export);
                 over_http(sender, request.map_err(broken)?).await
             }
@@ -182,17 +181,21 @@ impl Client {
     }
 }
 
-impl Connection {
+impl CollectorConnection {
     async fn ready(self) -> Result<Self, BoxError> {
         let sender = match self.sender {
-            Sender::Grpc(sender) => Sender::Grpc(sender.ready().await?),
-            Sender::Http(mut sender) => {
+            RequestSender::Grpc(sender) => RequestSender::Grpc(sender.ready().await?),
+            RequestSender::Http(mut sender) => {
                 sender.ready().await?;
-                Sender::Http(sender)
+                RequestSender::Http(sender)
             }
         };
         Ok(Self { sender, ..self })
     }
+}
+
+fn broken(error: BoxError) -> SendError {
+    SendError::Connection(chain(&*error))
 }
 
 /// An error with its causes, unless they are part of its text.
@@ -209,10 +212,10 @@ fn chain(error: &(dyn StdError + 'static)) -> String {
     text
 }
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+trait CollectorStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> CollectorStream for T {}
 
-async fn connect(collector: &Arc<Collector>) -> Result<Connection, BoxError> {
+async fn connect(collector: &Arc<Collector>) -> Result<CollectorConnection, BoxError> {
     let alpn: &[u8] = match collector.protocol {
         OtlpProtocol::Grpc => b"h2",
         OtlpProtocol::HttpProtobuf => b"http/1.1",
@@ -230,36 +233,36 @@ async fn connect(collector: &Arc<Collector>) -> Result<Connection, BoxError> {
     let port = collector.url.port_u16().unwrap_or(default);
     let stream = TcpStream::connect((host, port)).await?;
     stream.set_nodelay(true)?;
-    let stream: Box<dyn Stream> = match tls {
+    let stream: Box<dyn CollectorStream> = match tls {
         None => Box::new(stream),
         Some(config) => {
             let name = ServerName::try_from(host.to_owned())?;
             let stream = TlsConnector::from(config).connect(name, stream).await?;
-            Box::new(WithAlert::new(stream))
+            Box::new(TlsAlertStream::new(stream))
         }
     };
-    // Errors of a connection are seen by each request on it too.
+    // Every request on a connection reports its errors too.
     let sender = match collector.protocol {
         OtlpProtocol::Grpc => {
             let mut builder = h2::client::Builder::new();
             let (sender, connection) = builder.enable_push(false).handshake(stream).await?;
             tokio::spawn(async move { drop(connection.await) });
-            Sender::Grpc(sender.ready().await?)
+            RequestSender::Grpc(sender.ready().await?)
         }
         OtlpProtocol::HttpProtobuf => {
             let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
             tokio::spawn(async move { drop(connection.await) });
             sender.ready().await?;
-            Sender::Http(sender)
+            RequestSender::Http(sender)
         }
     };
-    Ok(Connection { sender, headers })
+    Ok(CollectorConnection { sender, headers })
 }
 
-const AGENT: &str = concat!("criscope/", env!("CARGO_PKG_VERSION"));
+const USER_AGENT: &str = concat!("criscope/", env!("CARGO_PKG_VERSION"));
 
-/// The headers of the export, then those of the collector that it does not have.
-fn merged(export: &Export, headers: &HeaderMap, encoding: &'static str) -> HeaderMap {
+/// The headers of the export, then the collector's headers that the export does not have.
+fn merged(export: &ExportRequest, headers: &HeaderMap, encoding: &'static str) -> HeaderMap {
     let mut all = export.headers.clone();
     for name in headers.keys() {
         if !all.contains_key(name) {
@@ -269,7 +272,7 @@ fn merged(export: &Export, headers: &HeaderMap, encoding: &'static str) -> Heade
         }
     }
     let agent = all.entry(header::USER_AGENT);
-    agent.or_insert(HeaderValue::from_static(AGENT));
+    agent.or_insert(HeaderValue::from_static(USER_AGENT));
     if let Some(value) = &export.encoding {
         all.insert(encoding, value.clone());
     }
@@ -279,7 +282,7 @@ fn merged(export: &Export, headers: &HeaderMap, encoding: &'static str) -> Heade
 fn grpc_request(
     collector: &Collector,
     headers: &HeaderMap,
-    export: &Export,
+    export: &ExportRequest,
 ) -> Result<Request<()>, BoxError> {
     let mut request = Request::post(collector.url.clone()).body(())?;
     *request.version_mut() = http::Version::HTTP_2;
@@ -294,7 +297,7 @@ fn grpc_request(
 async fn over_grpc(
     sender: &mut GrpcSender<Bytes>,
     request: Request<()>,
-    export: &Export,
+    export: &ExportRequest,
 ) -> Result<Result<Bytes, SendError>, BoxError> {
     let mut framed = BytesMut::with_capacity(frame::HEADER_LENGTH + export.message.len());
     framed.put_u8(u8::from(export.encoding.is_some()));
@@ -308,7 +311,7 @@ async fn over_grpc(
     while let Some(data) = body.data().await {
         let data = data?;
         body.flow_control().release_capacity(data.len())?;
-        if answer.len() + data.len() <= MAX_RESPONSE {
+        if answer.len() + data.len() <= MAX_RESPONSE_LEN {
             answer.put_slice(&data);
         }
     }
@@ -330,13 +333,11 @@ async fn over_grpc(
 fn http_request(
     collector: &Collector,
     headers: &HeaderMap,
-    export: &Export,
+    export: &ExportRequest,
 ) -> Result<Request<Full<Bytes>>, BoxError> {
     let host = collector.url.authority().ok_or("no host")?;
-    let path = collector
-        .url
-        .path_and_query()
-        .map_or("/", |path| path.as_str());
+    let path = collector.url.path_and_query();
+    let path = path.map_or("/", |path| path.as_str());
     let mut request = Request::post(path).body(Full::new(export.message.clone()))?;
     let mut headers = merged(export, headers, "content-encoding");
     let protobuf = HeaderValue::from_static("application/x-protobuf");
@@ -351,7 +352,10 @@ async fn over_http(
     request: Request<Full<Bytes>>,
 ) -> Result<Result<Bytes, SendError>, BoxError> {
     let (head, body) = sender.send_request(request).await?.into_parts();
-    let body = Limited::new(body, MAX_RESPONSE).collect().await?.to_bytes();
+    let body = Limited::new(body, MAX_RESPONSE_LEN)
+        .collect()
+        .await?
+        .to_bytes();
     if head.status.is_success() {
         return Ok(Ok(body));
     }

@@ -8,10 +8,10 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use super::tls::TlsFiles;
-use super::variables::{Env, Variables, header, process_variable};
+use super::variables::{OtelVariables, ReadVariable, header, process_variable};
 use crate::telemetry::settings::{self, OtlpCompression, OtlpProtocol};
 
-/// The signals that collectors take.
+/// A kind of telemetry that is sent to a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// Spans.
@@ -42,7 +42,7 @@ impl Signal {
     }
 
     /// The endpoint for this signal alone, if the signal is wanted.
-    fn endpoint(self, config: &settings::Otlp) -> Option<Option<&String>> {
+    fn endpoint(self, config: &settings::OtlpSettings) -> Option<Option<&String>> {
         let (is_wanted, endpoint) = match self {
             Self::Traces => (true, &config.traces_endpoint),
             Self::Metrics => (config.metrics, &config.metrics_endpoint),
@@ -52,7 +52,7 @@ impl Signal {
     }
 }
 
-/// Why the collector cannot be used.
+/// The reason why the collector cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("otlp endpoint {endpoint}: {why}")]
 pub struct CollectorError {
@@ -62,7 +62,7 @@ pub struct CollectorError {
     pub why: &'static str,
 }
 
-/// Why there are no headers. Their text is not repeated: it is secret.
+/// The reason why there are no headers. It does not repeat their text, which is secret.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeadersError {
@@ -79,14 +79,14 @@ pub enum HeadersError {
     Line {
         /// The file.
         path: PathBuf,
-        /// Number of the line, from 1.
+        /// The number of the line, from 1.
         line: usize,
         /// The cause.
         why: &'static str,
     },
 }
 
-/// Where a signal is sent to, and how. Printing it shows no header.
+/// The destination of a signal, and its settings. Debug output shows no header.
 #[derive(Clone, Debug)]
 pub struct Collector {
     /// The URL of requests.
@@ -102,34 +102,36 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Returns the collector of a signal; `None` if that is not wanted, without an endpoint, and if `OTEL_SDK_DISABLED` is true.
+    /// Returns the collector of a signal; `None` if the signal is not exported, has no endpoint, or `OTEL_SDK_DISABLED` is true.
     ///
     /// # Errors
     /// If the endpoint cannot be used.
-    pub fn from_settings(
-        config: &settings::Otlp,
+    pub fn for_signal(
+        config: &settings::OtlpSettings,
         signal: Signal,
     ) -> Result<Option<Self>, CollectorError> {
-        Self::with(config, signal, &process_variable)
+        Self::from_environment(config, signal, &process_variable)
     }
 
-    pub(super) fn with(
-        config: &settings::Otlp,
+    pub(super) fn from_environment(
+        config: &settings::OtlpSettings,
         signal: Signal,
-        env: &Env<'_>,
+        env: &ReadVariable<'_>,
     ) -> Result<Option<Self>, CollectorError> {
         let own = signal.endpoint(config);
         let Some(endpoint) = own.and_then(|own| own.or(config.endpoint.as_ref())) else {
             return Ok(None);
         };
-        if Variables::read(env).disabled {
+        if OtelVariables::read(env).disabled {
             return Ok(None);
         }
-        let wrong = |why| CollectorError {
+        let not_a_url = CollectorError {
             endpoint: endpoint.clone(),
-            why,
+            why: "not a URL",
         };
-        let endpoint: Uri = endpoint.parse().map_err(|_| wrong("not a URL"))?;
+        let Ok(endpoint) = endpoint.parse::<Uri>() else {
+            return Err(not_a_url);
+        };
         let given = endpoint.path();
         let path = match config.protocol {
             OtlpProtocol::Grpc => signal.grpc_path().to_owned(),
@@ -143,22 +145,21 @@ impl Collector {
         };
         let mut parts = endpoint.clone().into_parts();
         parts.path_and_query = path.parse().ok();
-        let url = Uri::from_parts(parts).map_err(|_| wrong("not a URL"))?;
-        let client = config.tls_cert.clone().zip(config.tls_key.clone());
-        let tls = || TlsFiles {
-            ca: config.tls_ca.clone(),
-            client,
-        };
+        let url = Uri::from_parts(parts).map_err(|_| not_a_url)?;
+        let has_tls = url.scheme_str() == Some("https");
         Ok(Some(Self {
             protocol: config.protocol,
             timeout: config.timeout,
             is_gzip: config.compression == OtlpCompression::Gzip,
-            tls: (url.scheme_str() == Some("https")).then(tls),
+            tls: has_tls.then(|| TlsFiles {
+                ca: config.tls_ca.clone(),
+                client: config.tls_cert.clone().zip(config.tls_key.clone()),
+            }),
             url,
             headers_file: config.headers_file.clone(),
             headers: match config.headers_file {
                 Some(_) => Vec::new(),
-                None => Variables::headers(env),
+                None => OtelVariables::headers(env),
             },
         }))
     }
@@ -173,7 +174,7 @@ impl Collector {
         self.timeout
     }
 
-    /// The headers of requests; those of the file as it is now. Blocks on the disk.
+    /// The headers of requests, from the current content of the file if there is one. Blocks on the disk.
     pub(super) fn headers(&self) -> Result<HeaderMap, HeadersError> {
         match &self.headers_file {
             Some(path) => read_headers(path),
@@ -210,16 +211,16 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    fn config(endpoint: &str, protocol: OtlpProtocol) -> settings::Otlp {
-        settings::Otlp {
+    fn config(endpoint: &str, protocol: OtlpProtocol) -> settings::OtlpSettings {
+        settings::OtlpSettings {
             endpoint: Some(endpoint.to_owned()),
             protocol,
             ..Config::builtin().telemetry.otlp
         }
     }
 
-    fn url(config: &settings::Otlp) -> String {
-        let collector = Collector::with(config, Signal::Traces, &env(&[]));
+    fn url(config: &settings::OtlpSettings) -> String {
+        let collector = Collector::from_environment(config, Signal::Traces, &env(&[]));
         let collector = collector.expect("right").expect("there");
         collector.url.to_string()
     }
@@ -247,8 +248,8 @@ mod tests {
     fn other_signals_go_beside_the_spans_if_they_are_wanted() {
         let base = "https://a/otlp/v1/traces";
         let mut both = config(base, OtlpProtocol::HttpProtobuf);
-        let of = |config: &settings::Otlp, signal| {
-            let collector = Collector::with(config, signal, &env(&[]));
+        let of = |config: &settings::OtlpSettings, signal| {
+            let collector = Collector::from_environment(config, signal, &env(&[]));
             Some(collector.expect("right")?.url.to_string())
         };
         assert_eq!(of(&both, Signal::Metrics), None);
@@ -267,9 +268,14 @@ mod tests {
     fn a_disabled_sdk_and_no_endpoint_are_no_collector() {
         let config = config("http://a:1", OtlpProtocol::Grpc);
         let disabled = [("OTEL_SDK_DISABLED", "true")];
-        let none = Collector::with(&config, Signal::Traces, &env(&disabled)).expect("right");
+        let none =
+            Collector::from_environment(&config, Signal::Traces, &env(&disabled)).expect("right");
         assert!(none.is_none());
-        let none = Collector::with(&Config::builtin().telemetry.otlp, Signal::Traces, &env(&[]));
+        let none = Collector::from_environment(
+            &Config::builtin().telemetry.otlp,
+            Signal::Traces,
+            &env(&[]),
+        );
         assert!(none.expect("right").is_none());
     }
 
@@ -279,8 +285,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("headers");
         let mut config = config("http://a:1", OtlpProtocol::Grpc);
-        let headers = |config: &settings::Otlp| {
-            let collector = Collector::with(config, Signal::Traces, &env(&set)).expect("right");
+        let headers = |config: &settings::OtlpSettings| {
+            let collector =
+                Collector::from_environment(config, Signal::Traces, &env(&set)).expect("right");
             let collector = collector.expect("there");
             assert!(!format!("{collector:?}").contains("of-env"));
             collector.headers()

@@ -16,32 +16,32 @@ use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::collector::Collector;
-use super::delivery::{Delivery, encoded, report_rejected};
+use super::delivery::{ExportDelivery, encoded, report_rejected};
 
 /// An exporter of spans to a collector.
 #[derive(Debug)]
-pub(super) struct Exporter {
-    delivery: Arc<Mutex<Delivery>>,
+pub(super) struct SpanBatchExporter {
+    delivery: Arc<Mutex<ExportDelivery>>,
     is_gzip: bool,
     resource: ResourceAttributesWithSchema,
     runtime: Handle,
 }
 
-impl Exporter {
+impl SpanBatchExporter {
     /// Creates an exporter whose connection lives on this runtime.
     pub(super) fn new(collector: Collector, runtime: Handle) -> Self {
         Self {
             is_gzip: collector.is_gzip,
-            delivery: Arc::new(Mutex::new(Delivery::new(Arc::new(collector)))),
+            delivery: Arc::new(Mutex::new(ExportDelivery::new(Arc::new(collector)))),
             resource: ResourceAttributesWithSchema::default(),
             runtime,
         }
     }
 }
 
-impl SpanExporter for Exporter {
+impl SpanExporter for SpanBatchExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        // This is the thread of the processor: encoding delays nothing else.
+        // The thread of the processor does nothing else, so encoding delays nothing.
         let request = ExportTraceServiceRequest {
             resource_spans: group_spans_by_resource_and_scope(batch, &self.resource),
         };
@@ -51,14 +51,12 @@ impl SpanExporter for Exporter {
         let sending = self
             .runtime
             .spawn(async move { delivery.lock().await.send(&export).await });
-        let failed = |why: String| OTelSdkError::InternalFailure(why);
         let answer = AbortOnDropHandle::new(sending).await;
-        let answer = answer.map_err(|error| failed(error.to_string()))?;
-        let answer = answer.map_err(|error| failed(error.to_string()))?;
+        let answer = answer.map_err(|error| OTelSdkError::InternalFailure(error.to_string()))?;
+        let answer = answer.map_err(|error| OTelSdkError::InternalFailure(error.to_string()))?;
         let answer = ExportTraceServiceResponse::decode(answer).unwrap_or_default();
-        let rejected = answer
-            .partial_success
-            .map_or(0, |partial| partial.rejected_spans);
+        let partial = answer.partial_success;
+        let rejected = partial.map_or(0, |partial| partial.rejected_spans);
         report_rejected("span", rejected);
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Pushes the metrics to the collector at an interval: what a scrape shows, under the same names, with cumulative values
-//! (OpenTelemetry, "Prometheus and OpenMetrics Compatibility"). A failed push loses one reading, no increase.
+//! Pushes the metrics to the collector at an interval: the metrics of a scrape, under the same names, with cumulative values
+//! (OpenTelemetry, "Prometheus and OpenMetrics Compatibility"). A failed push loses one sample, not the counts.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,14 +19,14 @@ use tokio::time::{MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
 use super::collector::Collector;
-use super::delivery::{Delivery, encoded, report_rejected};
+use super::delivery::{ExportDelivery, encoded, report_rejected};
 use super::records::{nanos, text};
 use crate::telemetry::drops::{DropReason, Drops};
 use crate::telemetry::exemplars;
-use crate::telemetry::openmetrics::{self, ByName};
+use crate::telemetry::openmetrics::{self, ExemplarsByName};
 use crate::telemetry::registry::Registry;
 
-/// Pushes the metrics to the collector.
+/// The task that pushes the metrics.
 #[derive(Debug)]
 pub(super) struct MetricsPush {
     pub(super) registry: Arc<Registry>,
@@ -41,7 +41,7 @@ impl MetricsPush {
     /// Pushes until `stop`, and then once more.
     pub(super) async fn run(self, stop: CancellationToken) {
         let began = SystemTime::now();
-        let mut delivery = Delivery::new(Arc::new(self.collector.clone()));
+        let mut delivery = ExportDelivery::new(Arc::new(self.collector.clone()));
         let mut ticks = interval_at(tokio::time::Instant::now() + self.every, self.every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -56,14 +56,15 @@ impl MetricsPush {
         }
     }
 
-    async fn push(&self, delivery: &mut Delivery, began: SystemTime) {
+    async fn push(&self, delivery: &mut ExportDelivery, began: SystemTime) {
         let registry = Arc::clone(&self.registry);
-        // Reading takes milliseconds, which would delay the other tasks of the side thread.
-        let read = move || (registry.gather(), registry.exemplars().clone());
-        let Ok((families, exemplars)) = tokio::task::spawn_blocking(read).await else {
+        // Gathering takes milliseconds, which would delay the other tasks of the side thread.
+        let gathering =
+            tokio::task::spawn_blocking(move || (registry.gather(), registry.exemplars().clone()));
+        let Ok((families, exemplars)) = gathering.await else {
             return;
         };
-        let reading = Reading {
+        let reading = MetricsReading {
             exemplars: &exemplars,
             began: nanos(began),
             now: nanos(SystemTime::now()),
@@ -89,10 +90,8 @@ impl MetricsPush {
             Ok(answer) => {
                 let answer = ExportMetricsServiceResponse::decode(answer).unwrap_or_default();
                 let rejected = answer.partial_success;
-                report_rejected(
-                    "metric",
-                    rejected.map_or(0, |partial| partial.rejected_data_points),
-                );
+                let rejected = rejected.map_or(0, |partial| partial.rejected_data_points);
+                report_rejected("metric", rejected);
             }
             Err(error) => {
                 self.drops.add(DropReason::MetricsExportFailed, 1);
@@ -119,24 +118,19 @@ fn scope() -> InstrumentationScope {
     }
 }
 
-/// One reading of all metrics. Times in nanoseconds since 1970.
-struct Reading<'a> {
-    exemplars: &'a ByName,
+/// One reading of all metrics. Times are nanoseconds since 1970.
+struct MetricsReading<'a> {
+    exemplars: &'a ExemplarsByName,
     began: u64,
     now: u64,
 }
 
-impl Reading<'_> {
+impl MetricsReading<'_> {
     fn metric(&self, family: &MetricFamily) -> Metric {
         let cumulative = AggregationTemporality::Cumulative.into();
-        let points = |value: fn(&proto::Metric) -> f64| {
-            let all = family.get_metric().iter();
-            all.map(move |metric| self.number(metric, value(metric)))
-                .collect()
-        };
         let data = match family.get_field_type() {
             MetricType::COUNTER => metric::Data::Sum(Sum {
-                data_points: points(|metric| metric.get_counter().get_value()),
+                data_points: self.numbers(family, |metric| metric.get_counter().get_value()),
                 aggregation_temporality: cumulative,
                 is_monotonic: true,
             }),
@@ -144,9 +138,9 @@ impl Reading<'_> {
                 data_points: self.histograms(family),
                 aggregation_temporality: cumulative,
             }),
-            // criscope has no metrics of other types.
+            // Metrics of other types do not occur.
             _ => metric::Data::Gauge(Gauge {
-                data_points: points(|metric| metric.get_gauge().get_value()),
+                data_points: self.numbers(family, |metric| metric.get_gauge().get_value()),
             }),
         };
         Metric {
@@ -156,6 +150,17 @@ impl Reading<'_> {
             metadata: Vec::new(),
             data: Some(data),
         }
+    }
+
+    fn numbers(
+        &self,
+        family: &MetricFamily,
+        value: fn(&proto::Metric) -> f64,
+    ) -> Vec<NumberDataPoint> {
+        let series = family.get_metric().iter();
+        series
+            .map(|metric| self.number(metric, value(metric)))
+            .collect()
     }
 
     fn number(&self, metric: &proto::Metric, value: f64) -> NumberDataPoint {
@@ -175,7 +180,7 @@ impl Reading<'_> {
             let histogram = metric.get_histogram();
             let buckets = histogram.get_bucket().iter();
             let bounds = buckets.clone().map(proto::Bucket::upper_bound);
-            // In Prometheus a bucket counts those below it too, and the one without a bound is left out.
+            // A bucket of Prometheus includes the counts of lower buckets, and the bucket without a bound is left out.
             let count = histogram.get_sample_count();
             let up_to = buckets.map(proto::Bucket::cumulative_count).chain([count]);
             let bucket_counts = up_to.scan(0, |below, up_to| {
@@ -183,7 +188,7 @@ impl Reading<'_> {
                 *below = up_to;
                 Some(own)
             });
-            let seen = exemplars.map_or_else(Vec::new, |all| all.for_metric(metric));
+            let seen = exemplars.map_or_else(Vec::new, |all| all.for_series(metric));
             HistogramDataPoint {
                 attributes: labels(metric),
                 start_time_unix_nano: self.began,
@@ -200,11 +205,11 @@ impl Reading<'_> {
     }
 }
 
-fn exemplar(of: exemplars::Exemplar) -> Exemplar {
+fn exemplar(own: exemplars::Exemplar) -> Exemplar {
     Exemplar {
-        time_unix_nano: nanos(of.at),
-        trace_id: of.trace_id.to_bytes().to_vec(),
-        value: Some(exemplar::Value::AsDouble(of.value)),
+        time_unix_nano: nanos(own.at),
+        trace_id: own.trace_id.to_bytes().to_vec(),
+        value: Some(exemplar::Value::AsDouble(own.value)),
         ..Exemplar::default()
     }
 }
@@ -244,8 +249,8 @@ mod tests {
         for value in [0.5, 1.0, 1.5, 9.0] {
             histogram.with_label_values::<&str>(&[]).observe(value);
         }
-        let reading = Reading {
-            exemplars: &ByName::new(),
+        let reading = MetricsReading {
+            exemplars: &ExemplarsByName::new(),
             began: 1,
             now: 2,
         };

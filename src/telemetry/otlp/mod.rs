@@ -1,10 +1,10 @@
 //! Exports spans to an OpenTelemetry collector over OTLP, by gRPC or HTTP, with or without TLS. Off unless an endpoint is set.
-//! Metrics and log lines only if that is asked for.
+//! Exports of metrics and log lines must be turned on.
 //!
 //! Spans of calls are built when a call ends and passed to [`SpanSink`]. Spans of background work (target `criscope`,
 //! level info or above) come from [`layer`] and use the same sink.
 //!
-//! Settings that the configuration leaves out are taken from the standard `OTEL_*` variables ([`variables`]); `docs/OTLP.md` lists
+//! Settings that the configuration lacks are taken from the standard `OTEL_*` variables ([`variables`]); `docs/OTLP.md` lists
 //! them. Resource attributes, service name and batch limits (`OTEL_BSP_*`) come from the environment only.
 
 mod alert;
@@ -41,16 +41,16 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::registry::LookupSpan;
 
-pub use self::client::{Client, Export, SendError};
+pub use self::client::{CollectorClient, ExportRequest, SendError};
 pub use self::collector::{Collector, CollectorError, HeadersError, Signal};
-use self::exporter::Exporter;
+use self::exporter::SpanBatchExporter;
 use self::metrics::MetricsPush;
-use self::records::LogExport;
-pub use self::records::LogQueue;
+use self::records::LogRecordExport;
+pub use self::records::LogRecordQueue;
 pub use self::sink::SpanSink;
-use self::sink::{ForProvider, Limits};
+use self::sink::{SinkLimits, SinkProcessor};
 pub use self::tls::TlsError;
-use self::variables::{Variables, process_variable};
+use self::variables::{OtelVariables, process_variable};
 use super::drops::Drops;
 use super::registry::Registry;
 use super::settings;
@@ -58,23 +58,23 @@ use super::settings;
 #[cfg(test)]
 pub(crate) use self::sink::testing;
 
-/// The files of the certificate that is shown to collectors, and of its key; `None` if no collector has TLS.
-pub fn client_certificate(config: &settings::Otlp) -> Option<(PathBuf, PathBuf)> {
+/// The files of the client certificate for collectors and of its key; `None` if no collector has TLS.
+pub fn client_certificate(config: &settings::OtlpSettings) -> Option<(PathBuf, PathBuf)> {
     let signals = [Signal::Traces, Signal::Metrics, Signal::Logs];
     let mut collectors = signals
         .into_iter()
-        .filter_map(|signal| Collector::from_settings(config, signal).ok().flatten());
+        .filter_map(|signal| Collector::for_signal(config, signal).ok().flatten());
     collectors.find_map(|collector| collector.tls?.client)
 }
 
 /// How long the last metrics and log records may take.
-const LAST: Duration = Duration::from_secs(2);
+const LAST_EXPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running export.
 #[derive(Debug)]
-pub struct Otlp {
+pub struct OtlpExports {
     spans: Option<(SpanSink, SdkTracerProvider)>,
-    logs: Option<LogQueue>,
+    logs: Option<LogRecordQueue>,
     metrics: Option<Collector>,
     every: Duration,
     resource: ResourceAttributesWithSchema,
@@ -84,18 +84,21 @@ pub struct Otlp {
     tasks: TaskTracker,
 }
 
-impl Otlp {
+impl OtlpExports {
     /// Starts the exports whose endpoint is set in the configuration or the environment. Connects when there is something to
     /// send, and reconnects as needed.
     ///
-    /// Call it on the runtime that drives the connections, and [`Otlp::shutdown`] before that runtime ends.
+    /// Call it on the runtime that drives the connections, and [`OtlpExports::shutdown`] before that runtime ends.
     ///
     /// # Errors
-    /// If an endpoint cannot be used. Log it and go on: missing traces must not stop the proxy.
-    pub fn start(config: &settings::Otlp, drops: Arc<Drops>) -> Result<Self, CollectorError> {
-        let of = |signal| Collector::from_settings(config, signal);
-        let (traces, metrics, logs) =
-            (of(Signal::Traces)?, of(Signal::Metrics)?, of(Signal::Logs)?);
+    /// If an endpoint cannot be used. The caller logs the error and goes on: a proxy without traces is better than no proxy.
+    pub fn start(
+        config: &settings::OtlpSettings,
+        drops: Arc<Drops>,
+    ) -> Result<Self, CollectorError> {
+        let traces = Collector::for_signal(config, Signal::Traces)?;
+        let metrics = Collector::for_signal(config, Signal::Metrics)?;
+        let logs = Collector::for_signal(config, Signal::Logs)?;
         let resource = resource::resource(&process_variable);
         let mut otlp = Self {
             spans: None,
@@ -113,9 +116,9 @@ impl Otlp {
     }
 
     fn spans(&self, collector: Collector, resource: Resource) -> (SpanSink, SdkTracerProvider) {
-        let exporter = Exporter::new(collector, Handle::current());
+        let exporter = SpanBatchExporter::new(collector, Handle::current());
         let pending = number("OTEL_BSP_MAX_QUEUE_SIZE").map_or(2048, |n| n.min(1 << 16) as usize);
-        let limits = Limits {
+        let limits = SinkLimits {
             pending,
             export: Duration::from_millis(number("OTEL_BSP_EXPORT_TIMEOUT").unwrap_or(30_000)),
         };
@@ -133,20 +136,19 @@ impl Otlp {
         );
         let provider = SdkTracerProvider::builder()
             .with_resource(resource)
-            .with_span_processor(ForProvider(sink.clone()))
+            .with_span_processor(SinkProcessor(sink.clone()))
             .build();
         (sink, provider)
     }
 
-    fn logs(&self, collector: Collector) -> LogQueue {
-        let size = |name, usual: u64| number(name).unwrap_or(usual).min(1 << 16) as usize;
-        let limits = records::Limits {
+    fn logs(&self, collector: Collector) -> LogRecordQueue {
+        let limits = records::BatchLimits {
             queue: size("OTEL_BLRP_MAX_QUEUE_SIZE", 2048),
             batch: size("OTEL_BLRP_MAX_EXPORT_BATCH_SIZE", 512),
             delay: Duration::from_millis(number("OTEL_BLRP_SCHEDULE_DELAY").unwrap_or(1000)),
         };
         let drops = Arc::clone(&self.drops);
-        let (queue, export) = LogExport::new(limits, collector, self.resource(), drops);
+        let (queue, export) = LogRecordExport::new(limits, collector, self.resource(), drops);
         self.tasks.spawn(export.run(self.stop.clone()));
         queue
     }
@@ -175,11 +177,11 @@ impl Otlp {
     }
 
     /// Returns the queue of log records.
-    pub fn records(&self) -> Option<LogQueue> {
+    pub fn records(&self) -> Option<LogRecordQueue> {
         self.logs.clone()
     }
 
-    /// Begins to push these metrics, if that is asked for.
+    /// Begins to push these metrics, if the push is turned on.
     pub fn push_metrics(&mut self, registry: &Arc<Registry>) {
         let Some(collector) = self.metrics.take() else {
             return;
@@ -204,11 +206,16 @@ impl Otlp {
             // Blocks on the thread of the processor, which needs this runtime.
             let _ = tokio::task::spawn_blocking(move || sink.shutdown(limit)).await;
         }
-        let _ = timeout(LAST.min(limit), self.tasks.wait()).await;
+        let _ = timeout(LAST_EXPORT_TIMEOUT.min(limit), self.tasks.wait()).await;
     }
 }
 
-/// A positive number of the environment. Wrong ones are reported with all variables.
+/// A size from the environment, up to 65,536.
+fn size(name: &str, default: u64) -> usize {
+    number(name).unwrap_or(default).min(1 << 16) as usize
+}
+
+/// A positive number from the environment. Wrong numbers are reported with all variables.
 fn number(name: &str) -> Option<u64> {
     process_variable(name)?
         .trim()
@@ -225,8 +232,8 @@ pub fn scope() -> InstrumentationScope {
         .build()
 }
 
-/// Exports `tracing` spans of background work. Only those of our own modules: spans of the HTTP/2 client would make
-/// each export cause further ones, without end. Events are log lines and not exported.
+/// Exports `tracing` spans of background work in criscope's own modules. Spans of the HTTP/2 client are left out: each export would
+/// cause further ones, without end. Events are log lines and not exported.
 pub fn layer<S>(tracer: SdkTracer) -> impl Layer<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
@@ -248,7 +255,7 @@ where
 
 /// Logs variables that are set and ignored.
 pub fn report_ignored_variables() {
-    for ignored in Variables::from_process().ignored {
+    for ignored in OtelVariables::from_process().ignored {
         tracing::warn!(
             target: "criscope::telemetry",
             event = "config.environment",

@@ -1,5 +1,5 @@
-//! Sends log lines to the collector as log records, in batches. Writing a line never waits for it: the queue is bounded, and a
-//! record that finds it full is dropped and counted.
+//! Sends log lines to the collector as log records, in batches. Writing a line never waits for the export: the queue is bounded,
+//! and a record that finds it full is dropped and counted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,31 +18,31 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::collector::Collector;
-use super::delivery::{Delivery, encoded, report_rejected};
+use super::delivery::{ExportDelivery, encoded, report_rejected};
 use crate::telemetry::drops::{DropReason, Drops};
 
-/// Bounds; the environment may change them (`OTEL_BLRP_*`).
+/// Bounds. The environment may set other values (`OTEL_BLRP_*`).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    /// Most records that wait.
+pub(super) struct BatchLimits {
+    /// Upper bound of records that wait.
     pub(super) queue: usize,
-    /// Most records of one export.
+    /// Upper bound of records in one export.
     pub(super) batch: usize,
     /// How long the first record of a batch waits for others.
     pub(super) delay: Duration,
 }
 
 /// A record, and the target of its line.
-type Line = (&'static str, LogRecord);
+type TargetedRecord = (&'static str, LogRecord);
 
-/// Where records are put. Clones share one queue.
+/// The queue of records. Clones share one queue.
 #[derive(Clone, Debug)]
-pub struct LogQueue {
-    queue: mpsc::Sender<Line>,
+pub struct LogRecordQueue {
+    queue: mpsc::Sender<TargetedRecord>,
     drops: Arc<Drops>,
 }
 
-impl LogQueue {
+impl LogRecordQueue {
     /// Adds the record of a line of `target`, or counts it as dropped.
     pub fn put(&self, target: &'static str, record: LogRecord) {
         if self.queue.try_send((target, record)).is_err() {
@@ -51,26 +51,26 @@ impl LogQueue {
     }
 }
 
-/// Sends the records in the queue.
+/// Sends the records of the queue.
 #[derive(Debug)]
-pub(super) struct LogExport {
-    queue: mpsc::Receiver<Line>,
-    limits: Limits,
+pub(super) struct LogRecordExport {
+    queue: mpsc::Receiver<TargetedRecord>,
+    limits: BatchLimits,
     collector: Collector,
     resource: Resource,
     schema_url: String,
     drops: Arc<Drops>,
 }
 
-impl LogExport {
+impl LogRecordExport {
     pub(super) fn new(
-        limits: Limits,
+        limits: BatchLimits,
         collector: Collector,
         (resource, schema_url): (Resource, String),
         drops: Arc<Drops>,
-    ) -> (LogQueue, Self) {
+    ) -> (LogRecordQueue, Self) {
         let (sender, queue) = mpsc::channel(limits.queue);
-        let put = LogQueue {
+        let records = LogRecordQueue {
             queue: sender,
             drops: Arc::clone(&drops),
         };
@@ -82,12 +82,12 @@ impl LogExport {
             schema_url,
             drops,
         };
-        (put, export)
+        (records, export)
     }
 
-    /// Sends until `stop`, and then the rest of the queue.
+    /// Sends until `stop`, and then the records that are left.
     pub(super) async fn run(mut self, stop: CancellationToken) {
-        let mut delivery = Delivery::new(Arc::new(self.collector.clone()));
+        let mut delivery = ExportDelivery::new(Arc::new(self.collector.clone()));
         let mut batch = Vec::new();
         loop {
             let first = tokio::select! {
@@ -106,7 +106,7 @@ impl LogExport {
         }
     }
 
-    async fn send(&self, delivery: &mut Delivery, batch: Vec<Line>) {
+    async fn send(&self, delivery: &mut ExportDelivery, batch: Vec<TargetedRecord>) {
         let records = batch.len();
         let request = self.request(batch);
         match delivery
@@ -116,10 +116,8 @@ impl LogExport {
             Ok(answer) => {
                 let answer = ExportLogsServiceResponse::decode(answer).unwrap_or_default();
                 let rejected = answer.partial_success;
-                report_rejected(
-                    "log",
-                    rejected.map_or(0, |partial| partial.rejected_log_records),
-                );
+                let rejected = rejected.map_or(0, |partial| partial.rejected_log_records);
+                report_rejected("log", rejected);
             }
             Err(error) => {
                 self.drops.add(DropReason::LogExportFailed, records);
@@ -137,7 +135,7 @@ impl LogExport {
     }
 
     /// Records by the target of their line, which is the name of the scope.
-    fn request(&self, batch: Vec<Line>) -> ExportLogsServiceRequest {
+    fn request(&self, batch: Vec<TargetedRecord>) -> ExportLogsServiceRequest {
         let mut scopes = BTreeMap::<_, Vec<_>>::new();
         for (target, record) in batch {
             scopes.entry(target).or_default().push(record);
@@ -178,7 +176,7 @@ pub(crate) fn attribute(key: &str, value: Value) -> KeyValue {
 /// A time in nanoseconds since 1970.
 pub(crate) fn nanos(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |duration| {
-        u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    since.map_or(0, |since| {
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     })
 }

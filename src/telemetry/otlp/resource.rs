@@ -9,11 +9,11 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use opentelemetry_semantic_conventions::SCHEMA_URL;
 use opentelemetry_semantic_conventions::attribute as key;
 
-use super::variables::Env;
+use super::variables::ReadVariable;
 
 /// Builds the resource. `OTEL_RESOURCE_ATTRIBUTES` overrides its attributes, `OTEL_SERVICE_NAME` its name
 /// (OpenTelemetry, resource SDK).
-pub(super) fn resource(env: &Env<'_>) -> Resource {
+pub(super) fn resource(env: &ReadVariable<'_>) -> Resource {
     let mut ours = vec![
         KeyValue::new(key::SERVICE_NAME, "criscope"),
         KeyValue::new(key::SERVICE_VERSION, env!("CARGO_PKG_VERSION")),

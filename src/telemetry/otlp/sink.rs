@@ -17,8 +17,8 @@ use crate::telemetry::drops::{DropReason, Drops};
 
 /// Bounds of a [`SpanSink`].
 #[derive(Debug)]
-pub(super) struct Limits {
-    /// Most pending spans, including those being sent.
+pub(super) struct SinkLimits {
+    /// Upper bound of pending spans, including spans that are being sent.
     pub(super) pending: usize,
     /// Timeout of one batch, retries included.
     pub(super) export: Duration,
@@ -28,7 +28,7 @@ pub(super) struct Limits {
 #[derive(Clone)]
 pub struct SpanSink {
     processor: Arc<BatchSpanProcessor>,
-    ledger: Arc<Ledger>,
+    ledger: Arc<PendingSpans>,
 }
 
 impl fmt::Debug for SpanSink {
@@ -45,18 +45,18 @@ impl SpanSink {
         exporter: E,
         resource: &Resource,
         batch: BatchConfig,
-        limits: &Limits,
+        limits: &SinkLimits,
         runtime: Handle,
         drops: Arc<Drops>,
     ) -> Self {
-        let ledger = Arc::new(Ledger {
+        let ledger = Arc::new(PendingSpans {
             pending: AtomicUsize::new(0),
             limit: limits.pending,
             closed: AtomicBool::new(false),
             finished: AtomicBool::new(false),
             drops,
         });
-        let counting = Counting {
+        let counting = CountingExporter {
             exporter,
             ledger: Arc::clone(&ledger),
             limit: limits.export,
@@ -96,10 +96,10 @@ impl SpanSink {
     }
 }
 
-/// Counts pending spans. [`Ledger::admit`] adds a span; its export, its failure or the shutdown removes it, whichever
+/// Counts pending spans. [`PendingSpans::admit`] adds a span; its export, its failure or the shutdown removes it, whichever
 /// comes first.
 #[derive(Debug)]
-struct Ledger {
+struct PendingSpans {
     pending: AtomicUsize,
     limit: usize,
     closed: AtomicBool,
@@ -107,16 +107,17 @@ struct Ledger {
     drops: Arc<Drops>,
 }
 
-impl Ledger {
+impl PendingSpans {
     fn admit(&self) -> bool {
         if self.closed.load(Ordering::SeqCst) {
             self.drops.add(DropReason::SpanShutdown, 1);
             return false;
         }
-        let room = |pending: usize| (pending < self.limit).then(|| pending + 1);
         let admitted = self
             .pending
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, room)
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |pending| {
+                (pending < self.limit).then(|| pending + 1)
+            })
             .is_ok();
         if !admitted {
             self.drops.add(DropReason::SpanQueueFull, 1);
@@ -126,10 +127,11 @@ impl Ledger {
 
     /// Removes at most `n` pending spans and returns how many were removed.
     fn settle(&self, n: usize) -> usize {
-        let without = |pending: usize| Some(pending.saturating_sub(n));
         let before = self
             .pending
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, without);
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |pending| {
+                Some(pending.saturating_sub(n))
+            });
         before.unwrap_or(0).min(n)
     }
 
@@ -141,20 +143,20 @@ impl Ledger {
 }
 
 /// An exporter with counters and a timeout.
-struct Counting<E> {
+struct CountingExporter<E> {
     exporter: E,
-    ledger: Arc<Ledger>,
+    ledger: Arc<PendingSpans>,
     limit: Duration,
     runtime: Handle,
 }
 
-impl<E: fmt::Debug> fmt::Debug for Counting<E> {
+impl<E: fmt::Debug> fmt::Debug for CountingExporter<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.exporter.fmt(f)
     }
 }
 
-impl<E: SpanExporter> SpanExporter for Counting<E> {
+impl<E: SpanExporter> SpanExporter for CountingExporter<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
         // This thread is outside of the runtime. A timer must be created inside, and can then be polled anywhere.
@@ -206,9 +208,9 @@ impl<E: SpanExporter> SpanExporter for Counting<E> {
 
 /// The sink as a span processor, for spans created by the SDK. The sink outlives the provider.
 #[derive(Debug)]
-pub(super) struct ForProvider(pub(super) SpanSink);
+pub(super) struct SinkProcessor(pub(super) SpanSink);
 
-impl SpanProcessor for ForProvider {
+impl SpanProcessor for SinkProcessor {
     fn on_start(&self, _: &mut Span, _: &opentelemetry::Context) {}
 
     fn on_end(&self, span: SpanData) {
@@ -271,7 +273,7 @@ pub(crate) mod testing {
             .with_max_export_batch_size(10)
             .with_scheduled_delay(Duration::from_millis(10))
             .build();
-        let limits = Limits { pending, export };
+        let limits = SinkLimits { pending, export };
         let resource = Resource::builder_empty().build();
         let sink = SpanSink::start(
             behaviour,

@@ -22,8 +22,8 @@ use crate::config::Config;
 use crate::telemetry::drops::DropReason;
 use crate::testing::PATIENCE;
 
-fn config(endpoint: Option<&str>) -> settings::Otlp {
-    settings::Otlp {
+fn config(endpoint: Option<&str>) -> settings::OtlpSettings {
+    settings::OtlpSettings {
         endpoint: endpoint.map(str::to_owned),
         ..Config::builtin().telemetry.otlp
     }
@@ -65,7 +65,7 @@ async fn a_collector_receives_spans_with_their_resource() {
     let collector = Collector::default();
     let endpoint = collector.serve().await;
     let drops = Arc::new(Drops::default());
-    let otlp = Otlp::start(&config(Some(&endpoint)), Arc::clone(&drops)).expect("starts");
+    let otlp = OtlpExports::start(&config(Some(&endpoint)), Arc::clone(&drops)).expect("starts");
     let subscriber = tracing_subscriber::registry().with(layer(otlp.tracer().expect("enabled")));
     crate::telemetry::logging::testing::apart();
     tracing::subscriber::with_default(subscriber, || {
@@ -109,7 +109,7 @@ async fn an_unreachable_collector_costs_only_spans() {
     socket.bind(([127, 0, 0, 1], 0).into()).expect("bound");
     let endpoint = format!("http://{}", socket.local_addr().expect("address"));
     let drops = Arc::new(Drops::default());
-    let otlp = Otlp::start(&config(Some(&endpoint)), Arc::clone(&drops)).expect("starts");
+    let otlp = OtlpExports::start(&config(Some(&endpoint)), Arc::clone(&drops)).expect("starts");
     let subscriber = tracing_subscriber::registry().with(layer(otlp.tracer().expect("enabled")));
     crate::telemetry::logging::testing::apart();
     tracing::subscriber::with_default(subscriber, || {
@@ -127,7 +127,7 @@ async fn only_our_own_background_spans_are_exported() {
     let taken = Exported::default();
     let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, PATIENCE);
     let provider = SdkTracerProvider::builder()
-        .with_span_processor(ForProvider(sink.clone()))
+        .with_span_processor(SinkProcessor(sink.clone()))
         .build();
     let subscriber = tracing_subscriber::registry().with(layer(provider.tracer("criscope")));
     crate::telemetry::logging::testing::apart();

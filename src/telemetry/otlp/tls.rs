@@ -8,7 +8,7 @@ use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-/// Why TLS cannot be used.
+/// The reason why TLS cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -39,7 +39,7 @@ pub enum TlsError {
 /// The files of TLS, all in PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TlsFiles {
-    /// Certificate authorities; those of the system if `None`.
+    /// Certificate authorities; `None` for the system's authorities.
     pub(super) ca: Option<PathBuf>,
     /// The certificate chain of the client, and its key.
     pub(super) client: Option<(PathBuf, PathBuf)>,
@@ -53,29 +53,30 @@ impl TlsFiles {
     pub(super) fn config(&self, protocol: &[u8]) -> Result<Arc<ClientConfig>, TlsError> {
         let roots = match &self.ca {
             Some(path) => authorities(path)?,
-            None => authorities_of_the_system()?,
-        };
-        let wrong = |path: &Path| {
-            let path = path.to_owned();
-            |source| TlsError::Certificate { path, source }
+            None => system_authorities()?,
         };
         let any = self.ca.as_deref().unwrap_or(Path::new("TLS"));
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(wrong(any))?
+            .map_err(unusable(any))?
             .with_root_certificates(roots);
         let mut config = match &self.client {
             Some((chain, key)) => {
                 let private = PrivateKeyDer::from_pem_file(key).map_err(in_file(key))?;
                 builder
                     .with_client_auth_cert(certificates(chain)?, private)
-                    .map_err(wrong(chain))?
+                    .map_err(unusable(chain))?
             }
             None => builder.with_no_client_auth(),
         };
         config.alpn_protocols = vec![protocol.to_owned()];
         Ok(Arc::new(config))
     }
+}
+
+fn unusable(path: &Path) -> impl FnOnce(rustls::Error) -> TlsError {
+    let path = path.to_owned();
+    |source| TlsError::Certificate { path, source }
 }
 
 fn in_file(path: &Path) -> impl FnOnce(pem::Error) -> TlsError {
@@ -88,10 +89,9 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(in_file(path))?;
     if certificates.is_empty() {
-        Err(TlsError::Empty(path.to_owned()))
-    } else {
-        Ok(certificates)
+        return Err(TlsError::Empty(path.to_owned()));
     }
+    Ok(certificates)
 }
 
 fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
@@ -107,8 +107,8 @@ fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// Certificate authorities of the distribution, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
-fn authorities_of_the_system() -> Result<RootCertStore, TlsError> {
+/// The authorities of the distribution, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+fn system_authorities() -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     let (added, _) =
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

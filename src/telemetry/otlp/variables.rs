@@ -13,43 +13,43 @@ use crate::settings::value::CollectorUrl;
 use crate::telemetry::settings::{OnUnsampledParent, OtlpCompression, OtlpProtocol};
 
 /// Reads an environment variable; an empty one counts as unset.
-pub(super) type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
+pub(super) type ReadVariable<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
-/// Reads the environment of this process.
+/// Reads a variable of this process's environment.
 pub(super) fn process_variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|v| !v.trim().is_empty())
 }
 
 /// A variable that is set and ignored. Values are not repeated: some are secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ignored {
-    /// Name of the variable.
+pub struct IgnoredVariable {
+    /// The name of the variable.
     pub variable: &'static str,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
 /// `OTEL_TRACES_SAMPLER` and its argument.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Sampler {
+pub struct SamplerVariables {
     /// Share of the episodes, and of the mutating calls outside of them.
     pub share: Option<f64>,
-    /// Set by a sampler that begins with `parentbased_`.
+    /// The rule of a sampler that begins with `parentbased_`.
     pub on_unsampled_parent: Option<OnUnsampledParent>,
 }
 
-/// Settings of the variables for metrics or logs.
+/// Variables for metrics or logs.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Other {
-    /// True if the exporter is `otlp`. Otherwise the signal is not exported.
-    pub is_asked: bool,
+pub struct SignalVariables {
+    /// Set if the exporter is `otlp`. Without it the signal is not exported.
+    pub is_enabled: bool,
     /// The endpoint for this signal alone.
     pub endpoint: Option<String>,
 }
 
-/// Settings of the variables. The headers are left out, because they are secret.
+/// The values of all variables except for the headers, which are secret.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Variables {
+pub struct OtelVariables {
     /// `OTEL_EXPORTER_OTLP_ENDPOINT`
     pub endpoint: Option<String>,
     /// `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`
@@ -67,17 +67,17 @@ pub struct Variables {
     /// `OTEL_EXPORTER_OTLP_CLIENT_KEY`
     pub client_key: Option<PathBuf>,
     /// `OTEL_METRICS_EXPORTER` and `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`
-    pub metrics: Other,
+    pub metrics: SignalVariables,
     /// `OTEL_METRIC_EXPORT_INTERVAL`
     pub metrics_interval: Option<Duration>,
     /// `OTEL_LOGS_EXPORTER` and `OTEL_EXPORTER_OTLP_LOGS_ENDPOINT`
-    pub logs: Other,
+    pub logs: SignalVariables,
     /// `OTEL_TRACES_SAMPLER`
-    pub sampler: Sampler,
+    pub sampler: SamplerVariables,
     /// `OTEL_SDK_DISABLED`
     pub disabled: bool,
-    /// Ignored variables.
-    pub ignored: Vec<Ignored>,
+    /// Variables that are ignored.
+    pub ignored: Vec<IgnoredVariable>,
 }
 
 /// The variable for traces, and the one for all signals.
@@ -91,7 +91,7 @@ macro_rules! otlp {
 }
 
 /// Numbers that must be positive. The SDK reads some of them itself.
-const NUMBERS: [&str; 7] = [
+const NUMBER_VARIABLES: [&str; 7] = [
     "OTEL_BSP_SCHEDULE_DELAY",
     "OTEL_BSP_EXPORT_TIMEOUT",
     "OTEL_BSP_MAX_QUEUE_SIZE",
@@ -101,7 +101,7 @@ const NUMBERS: [&str; 7] = [
     "OTEL_BLRP_MAX_EXPORT_BATCH_SIZE",
 ];
 
-/// Variables of metrics and logs for settings that all signals have.
+/// Variables that would set a value for metrics or logs alone, where one value holds for all signals.
 macro_rules! shared {
     ($($name:literal)*) => {
         [$(
@@ -110,58 +110,50 @@ macro_rules! shared {
         )*]
     };
 }
-const SHARED: [&str; 16] = shared!(
+const SHARED_VARIABLES: [&str; 16] = shared!(
     "PROTOCOL" "INSECURE" "HEADERS" "TIMEOUT" "COMPRESSION" "CERTIFICATE" "CLIENT_CERTIFICATE" "CLIENT_KEY"
 );
 
-impl Variables {
-    /// Reads the variables of this process.
+impl OtelVariables {
+    /// The variables of this process.
     pub fn from_process() -> Self {
         Self::read(&process_variable)
     }
 
-    pub(super) fn read(env: &Env<'_>) -> Self {
-        let mut from = Source {
+    pub(super) fn read(env: &ReadVariable<'_>) -> Self {
+        let mut from = VariableReader {
             env,
             ignored: Vec::new(),
         };
         let protocol = from.first(otlp!("PROTOCOL"), protocol);
         let insecure = from.first(otlp!("INSECURE"), boolean).unwrap_or(false);
-        let url = |text: &str| url(text, protocol.unwrap_or(OtlpProtocol::Grpc), insecure);
-        let is_off = from.first(["OTEL_TRACES_EXPORTER"], exporter) == Some(Exporter::None);
+        let transport = Transport {
+            protocol: protocol.unwrap_or(OtlpProtocol::Grpc),
+            insecure,
+        };
+        let is_off = from.first(["OTEL_TRACES_EXPORTER"], exporter) == Some(ExporterChoice::None);
         let endpoints = otlp!("ENDPOINT").map(|name| {
-            let endpoint = from.first([name], url);
+            let endpoint = from.first([name], |text| transport.url(text));
             endpoint.filter(|_| !is_off)
         });
         let [traces_endpoint, endpoint] = endpoints;
-        let any = is_off.then(|| (from.env)(otlp!("ENDPOINT")[1])).flatten();
-        let mut other = |exporters, own, signal: Signal| {
-            let is_asked = from.first([exporters], exporter) == Some(Exporter::Otlp);
-            // The one for all signals is hidden from the spans only.
-            let any = any.as_deref().and_then(|text| url(text).ok());
-            let any = any.map(|base| match protocol {
-                Some(OtlpProtocol::HttpProtobuf) => {
-                    format!("{}{}", base.trim_end_matches('/'), signal.http_path())
-                }
-                _ => base,
-            });
-            let endpoint = from.first([own], url).or(any);
-            Other { is_asked, endpoint }
-        };
-        let metrics = other(
+        // The endpoint for all signals is hidden from the spans only.
+        let hidden = is_off.then(|| (from.env)(otlp!("ENDPOINT")[1])).flatten();
+        let hidden = hidden.and_then(|text| transport.url(&text).ok());
+        let metrics = from.signal(
             "OTEL_METRICS_EXPORTER",
             "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
-            Signal::Metrics,
+            (hidden.as_deref(), Signal::Metrics, transport),
         );
-        let logs = other(
+        let logs = from.signal(
             "OTEL_LOGS_EXPORTER",
             "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT",
-            Signal::Logs,
+            (hidden.as_deref(), Signal::Logs, transport),
         );
-        for name in NUMBERS {
+        for name in NUMBER_VARIABLES {
             from.first([name], positive);
         }
-        for name in SHARED {
+        for name in SHARED_VARIABLES {
             from.first([name], |_| {
                 Err::<(), _>("it is the same for all signals".to_owned())
             });
@@ -195,20 +187,20 @@ impl Variables {
     }
 
     /// The headers of requests to the collector. They usually hold an API key.
-    pub(super) fn headers(env: &Env<'_>) -> Vec<(HeaderName, HeaderValue)> {
-        headers(&mut Source {
+    pub(super) fn headers(env: &ReadVariable<'_>) -> Vec<(HeaderName, HeaderValue)> {
+        headers(&mut VariableReader {
             env,
             ignored: Vec::new(),
         })
     }
 }
 
-struct Source<'a> {
-    env: &'a Env<'a>,
-    ignored: Vec<Ignored>,
+struct VariableReader<'a> {
+    env: &'a ReadVariable<'a>,
+    ignored: Vec<IgnoredVariable>,
 }
 
-impl Source<'_> {
+impl VariableReader<'_> {
     /// The first variable with a right value.
     fn first<T, const N: usize>(
         &mut self,
@@ -221,25 +213,40 @@ impl Source<'_> {
             };
             match parse(text.trim()) {
                 Ok(value) => return Some(value),
-                Err(reason) => self.ignored.push(Ignored { variable, reason }),
+                Err(reason) => self.ignored.push(IgnoredVariable { variable, reason }),
             }
         }
         None
     }
 
-    fn sampler(&mut self) -> Sampler {
+    /// The variables of metrics or logs. `hidden` is the endpoint for all signals, if spans do not use it.
+    fn signal(
+        &mut self,
+        exporters: &'static str,
+        endpoint: &'static str,
+        (hidden, signal, transport): (Option<&str>, Signal, Transport),
+    ) -> SignalVariables {
+        let is_enabled = self.first([exporters], exporter) == Some(ExporterChoice::Otlp);
+        let endpoint = self.first([endpoint], |text| transport.url(text));
+        SignalVariables {
+            is_enabled,
+            endpoint: endpoint.or_else(|| Some(transport.signal_url(hidden?, signal))),
+        }
+    }
+
+    fn sampler(&mut self) -> SamplerVariables {
         let Some((kind, is_parent_based)) = self.first(["OTEL_TRACES_SAMPLER"], sampler) else {
-            return Sampler::default();
+            return SamplerVariables::default();
         };
         let share = match kind {
-            Share::All => 1.0,
-            Share::None => 0.0,
-            // "1.0 is the default if unset"; a wrong one counts as unset.
-            Share::Ratio => self
+            SamplerKind::All => 1.0,
+            SamplerKind::None => 0.0,
+            // "1.0 is the default if unset"; a wrong value counts as unset.
+            SamplerKind::Ratio => self
                 .first(["OTEL_TRACES_SAMPLER_ARG"], ratio)
                 .unwrap_or(1.0),
         };
-        Sampler {
+        SamplerVariables {
             share: Some(share),
             on_unsampled_parent: Some(if is_parent_based {
                 OnUnsampledParent::Respect
@@ -251,21 +258,21 @@ impl Source<'_> {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Share {
+enum SamplerKind {
     All,
     None,
     Ratio,
 }
 
-fn sampler(text: &str) -> Result<(Share, bool), String> {
+fn sampler(text: &str) -> Result<(SamplerKind, bool), String> {
     let (name, is_parent_based) = match text.strip_prefix("parentbased_") {
         Some(name) => (name, true),
         None => (text, false),
     };
     let share = match name {
-        "always_on" => Share::All,
-        "always_off" => Share::None,
-        "traceidratio" => Share::Ratio,
+        "always_on" => SamplerKind::All,
+        "always_off" => SamplerKind::None,
+        "traceidratio" => SamplerKind::Ratio,
         _ => {
             return Err(
                 "only always_on, always_off and traceidratio are known, also with parentbased_"
@@ -284,22 +291,21 @@ fn ratio(text: &str) -> Result<f64, String> {
 }
 
 #[derive(PartialEq)]
-enum Exporter {
+enum ExporterChoice {
     Otlp,
     None,
 }
 
-/// A list; `otlp` and `none` are known.
-fn exporter(text: &str) -> Result<Exporter, String> {
+/// Parses a list of exporters. Only `otlp` and `none` are known.
+fn exporter(text: &str) -> Result<ExporterChoice, String> {
     let mut names = text.split(',').map(str::trim);
     if names.clone().any(|name| name == "otlp") {
-        return Ok(Exporter::Otlp);
+        return Ok(ExporterChoice::Otlp);
     }
     if names.any(|name| name == "none") {
-        Ok(Exporter::None)
-    } else {
-        Err("only otlp and none are known".to_owned())
+        return Ok(ExporterChoice::None);
     }
+    Err("only otlp and none are known".to_owned())
 }
 
 fn protocol(text: &str) -> Result<OtlpProtocol, String> {
@@ -333,29 +339,47 @@ fn positive(text: &str) -> Result<u64, String> {
 }
 
 fn path(text: &str) -> Result<PathBuf, String> {
-    if Path::new(text).is_absolute() {
-        Ok(PathBuf::from(text))
-    } else {
-        Err("not an absolute path".to_owned())
+    if !Path::new(text).is_absolute() {
+        return Err("not an absolute path".to_owned());
+    }
+    Ok(PathBuf::from(text))
+}
+
+/// The transport that completes URLs.
+#[derive(Clone, Copy)]
+struct Transport {
+    protocol: OtlpProtocol,
+    insecure: bool,
+}
+
+impl Transport {
+    /// Parses a URL. Over gRPC the scheme may be missing.
+    fn url(self, text: &str) -> Result<String, String> {
+        let scheme = match (self.protocol, self.insecure) {
+            _ if text.contains("://") => "",
+            (OtlpProtocol::Grpc, true) => "http://",
+            (OtlpProtocol::Grpc, false) => "https://",
+            (OtlpProtocol::HttpProtobuf, _) => "",
+        };
+        let url = format!("{scheme}{text}");
+        match CollectorUrl::check(&url) {
+            Ok(_) => Ok(url),
+            Err(why) => Err(format!("not the URL of a collector: {why}")),
+        }
+    }
+
+    /// The URL of a signal, below the base URL of all signals.
+    fn signal_url(self, base: &str, signal: Signal) -> String {
+        match self.protocol {
+            OtlpProtocol::HttpProtobuf => {
+                format!("{}{}", base.trim_end_matches('/'), signal.http_path())
+            }
+            OtlpProtocol::Grpc => base.to_owned(),
+        }
     }
 }
 
-/// A URL; over gRPC the scheme may be missing.
-fn url(text: &str, protocol: OtlpProtocol, insecure: bool) -> Result<String, String> {
-    let scheme = match (protocol, insecure) {
-        _ if text.contains("://") => "",
-        (OtlpProtocol::Grpc, true) => "http://",
-        (OtlpProtocol::Grpc, false) => "https://",
-        (OtlpProtocol::HttpProtobuf, _) => "",
-    };
-    let url = format!("{scheme}{text}");
-    match CollectorUrl::check(&url) {
-        Ok(_) => Ok(url),
-        Err(why) => Err(format!("not the URL of a collector: {why}")),
-    }
-}
-
-fn headers(from: &mut Source<'_>) -> Vec<(HeaderName, HeaderValue)> {
+fn headers(from: &mut VariableReader<'_>) -> Vec<(HeaderName, HeaderValue)> {
     from.first(otlp!("HEADERS"), |text| {
         // "Members with invalid values are ignored" would send requests without the key that they need.
         let pairs = text.split(',').filter(|pair| !pair.trim().is_empty());

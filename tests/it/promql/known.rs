@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use criscope::catalogue::CATALOGUE;
-use criscope::telemetry::metric::{self, Kind};
+use criscope::telemetry::metric::{self, MetricKind};
 
 use crate::rules::file::Rule;
 
@@ -72,8 +72,8 @@ impl Known {
         for metric in CATALOGUE.iter() {
             let name = metric.full_name();
             let labels = labels_of(metric);
-            if metric.kind != Kind::Histogram {
-                known.add(name, metric.kind == Kind::Counter, labels);
+            if metric.kind != MetricKind::Histogram {
+                known.add(name, metric.kind == MetricKind::Counter, labels);
                 continue;
             }
             for suffix in ["sum", "count"] {

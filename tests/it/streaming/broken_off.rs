@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cri_streaming::Outcome;
+use cri_streaming::SessionOutcome;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -146,8 +146,8 @@ async fn a_connection_that_is_lost_is_a_reset() {
     pod.saw_a_break().await;
 
     let outcomes: Vec<_> = fixture.ends(3).await.iter().map(|e| e.outcome).collect();
-    let gone = Outcome::ClientGone;
-    assert_eq!(outcomes, [Outcome::Done, Outcome::Done, gone]);
+    let gone = SessionOutcome::ClientGone;
+    assert_eq!(outcomes, [SessionOutcome::Done, SessionOutcome::Done, gone]);
     fixture.stop().await;
 }
 
@@ -241,7 +241,7 @@ async fn a_session_closed_by_the_server_is_a_proper_end_of_what_arrived() {
     let mut spdy = direct(&fixture.forward("pod", &[])).await;
     begin(&mut spdy, &mut pod).await;
     pod.saw_a_whole().await;
-    assert_eq!(fixture.end().await.outcome, Outcome::Idle);
+    assert_eq!(fixture.end().await.outcome, SessionOutcome::Idle);
     fixture.stop().await;
 
     let fixture = Fixture::start().await;
@@ -269,7 +269,10 @@ async fn discarded_data_is_not_followed_by_an_end() {
     while timeout(QUIET, socket.send(0, &piece)).await.is_ok() {}
     fixture.stop.cancel();
     let ends = fixture.ends(2).await;
-    assert!(ends.iter().all(|end| end.outcome == Outcome::Shutdown));
+    assert!(
+        ends.iter()
+            .all(|end| end.outcome == SessionOutcome::Shutdown)
+    );
     for pod in [&mut pod, &mut other] {
         pod.begin();
     }

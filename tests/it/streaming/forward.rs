@@ -1,6 +1,6 @@
 //! Port-forward to real listeners.
 
-use cri_streaming::{Outcome, SessionKind, Transport};
+use cri_streaming::{SessionKind, SessionOutcome, Transport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -74,7 +74,7 @@ async fn connections_come_and_go_over_one_session() {
     let end = fixture.end().await;
     assert_eq!(
         (end.kind, end.outcome),
-        (SessionKind::PortForward, Outcome::Done)
+        (SessionKind::PortForward, SessionOutcome::Done)
     );
     assert_eq!((end.id.as_str(), end.connections), ("pod", 3));
     assert_eq!(end.bytes, (21, 30));
@@ -95,7 +95,7 @@ async fn a_tunnel_inside_a_websocket_works_the_same() {
         (end.transport, end.protocol),
         (Transport::WebSocket, TUNNEL)
     );
-    assert_eq!((end.outcome, end.connections), (Outcome::Done, 3));
+    assert_eq!((end.outcome, end.connections), (SessionOutcome::Done, 3));
     fixture.stop().await;
 }
 
@@ -368,7 +368,7 @@ async fn old_clients_have_two_channels_for_each_port() {
     }
     let ends = fixture.ends(3).await;
     assert!(
-        ends.iter().all(|end| end.outcome == Outcome::Done),
+        ends.iter().all(|end| end.outcome == SessionOutcome::Done),
         "{ends:?}"
     );
     // A port without a listener, and a pod that does not exist.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use cri_streaming::{Outcome, SessionKind};
+use cri_streaming::{SessionKind, SessionOutcome};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -66,7 +66,7 @@ async fn a_vanished_client_is_detected_under_backpressure() {
     clients.join_all().await;
     let ends = fixture.ends(SOME.len()).await;
     for end in ends {
-        assert_eq!(end.outcome, Outcome::ClientGone, "{end:?}");
+        assert_eq!(end.outcome, SessionOutcome::ClientGone, "{end:?}");
     }
     let gone = || fixture.seen.gone.load(Ordering::SeqCst);
     until("the commands to see the client gone", || {
@@ -101,7 +101,10 @@ async fn a_vanished_port_forward_client_is_detected_too() {
     for end in fixture.ends(3).await {
         assert_eq!(end.kind, SessionKind::PortForward);
         // Over SPDY it is always the client that closes it.
-        let is_over = matches!(end.outcome, Outcome::Done | Outcome::ClientGone);
+        let is_over = matches!(
+            end.outcome,
+            SessionOutcome::Done | SessionOutcome::ClientGone
+        );
         assert!(is_over, "{end:?}");
     }
     fixture.stop().await;
@@ -135,7 +138,7 @@ async fn a_blocked_client_is_pinged_and_loses_nothing() {
     }
     clients.join_all().await;
     for end in fixture.ends(2).await {
-        assert_eq!(end.outcome, Outcome::Done, "{end:?}");
+        assert_eq!(end.outcome, SessionOutcome::Done, "{end:?}");
     }
     fixture.stop().await;
 }
@@ -182,7 +185,7 @@ async fn pings_do_not_keep_an_idle_session_alive() {
     }
     let clients = clients.join_all().await;
     for end in fixture.ends(SOME.len()).await {
-        assert_eq!(end.outcome, Outcome::Idle, "{end:?}");
+        assert_eq!(end.outcome, SessionOutcome::Idle, "{end:?}");
     }
     drop(clients);
     fixture.stop().await;

@@ -1,8 +1,8 @@
 //! Clients that violate the protocols: only their own session is closed, and the parser survives any input.
 
 use bytes::BytesMut;
-use cri_streaming::Outcome;
-use cri_streaming::websocket::{Decoder, Event};
+use cri_streaming::SessionOutcome;
+use cri_streaming::websocket::{WebSocketDecoder, WebSocketEvent};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::io::AsyncReadExt;
@@ -37,7 +37,7 @@ async fn wrong_frames_end_their_own_session_only() {
         assert_eq!(socket.closed().await, 1002, "{bytes:?}");
         assert_eq!(
             fixture.ends(i + 1).await[i].outcome,
-            Outcome::Protocol,
+            SessionOutcome::Protocol,
             "{bytes:?}"
         );
     }
@@ -54,7 +54,7 @@ async fn wrong_frames_end_their_own_session_only() {
         .expect("read");
     drop(tcp);
     let last = fixture.ends(wrong.len() + 1).await[wrong.len()].clone();
-    assert_eq!(last.outcome, Outcome::Protocol);
+    assert_eq!(last.outcome, SessionOutcome::Protocol);
     good.send(0, b"still here").await;
     assert_eq!(good.output(10).await, b"still here");
     fixture.stop().await;
@@ -88,7 +88,7 @@ async fn bytes_behind_the_head_are_not_lost() {
 
 /// Decodes the bytes, and joins the fragments of messages.
 fn decode(bytes: &[u8], mut cut: impl FnMut() -> usize) -> (Vec<(u8, Vec<u8>)>, bool) {
-    let (mut decoder, mut buffer) = (Decoder::default(), BytesMut::new());
+    let (mut decoder, mut buffer) = (WebSocketDecoder::default(), BytesMut::new());
     let (mut events, mut rest) = (Vec::new(), bytes);
     let mut message = Vec::new();
     while !rest.is_empty() {
@@ -97,7 +97,7 @@ fn decode(bytes: &[u8], mut cut: impl FnMut() -> usize) -> (Vec<(u8, Vec<u8>)>, 
         buffer.extend_from_slice(part);
         loop {
             match decoder.decode(&mut buffer) {
-                Ok(Some(Event::Data {
+                Ok(Some(WebSocketEvent::Data {
                     text, last, bytes, ..
                 })) => {
                     message.extend_from_slice(&bytes);
@@ -105,9 +105,9 @@ fn decode(bytes: &[u8], mut cut: impl FnMut() -> usize) -> (Vec<(u8, Vec<u8>)>, 
                         events.push((u8::from(text), std::mem::take(&mut message)));
                     }
                 }
-                Ok(Some(Event::Ping(content))) => events.push((2, content.to_vec())),
-                Ok(Some(Event::Pong)) => events.push((3, Vec::new())),
-                Ok(Some(Event::Close)) => events.push((4, Vec::new())),
+                Ok(Some(WebSocketEvent::Ping(content))) => events.push((2, content.to_vec())),
+                Ok(Some(WebSocketEvent::Pong)) => events.push((3, Vec::new())),
+                Ok(Some(WebSocketEvent::Close)) => events.push((4, Vec::new())),
                 Ok(None) => break,
                 Err(_) => return (events, false),
             }

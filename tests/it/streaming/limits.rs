@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cri_streaming::{Outcome, TokenOutcome, UrlError};
+use cri_streaming::{SessionOutcome, TokenOutcome, UrlError};
 use criscope::cri::v1;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -256,7 +256,7 @@ async fn a_client_without_streams_is_closed() {
     spdy.open(&[("streamtype", "error")]).await;
     spdy.goodbye().await;
     drop(spdy);
-    assert_eq!(fixture.end().await.outcome, Outcome::NoStreams);
+    assert_eq!(fixture.end().await.outcome, SessionOutcome::NoStreams);
     fixture.stop().await;
 }
 
@@ -274,7 +274,7 @@ async fn an_idle_session_is_closed() {
             said.contains("Failure") && said.contains("too long"),
             "{said}"
         );
-        assert_eq!(fixture.ends(i + 1).await[i].outcome, Outcome::Idle);
+        assert_eq!(fixture.ends(i + 1).await[i].outcome, SessionOutcome::Idle);
     }
     let gone = || fixture.seen.gone.load(Ordering::SeqCst);
     until("the commands to see the client gone", || gone() == 2).await;
@@ -308,7 +308,8 @@ async fn a_stop_is_reported_to_all_clients() {
     drop((late, forward));
     let ends = fixture.ends(7).await;
     assert!(
-        ends.iter().all(|end| end.outcome == Outcome::Shutdown),
+        ends.iter()
+            .all(|end| end.outcome == SessionOutcome::Shutdown),
         "{ends:?}"
     );
     fixture.stop().await;

@@ -1,6 +1,6 @@
 //! Exec and attach over every protocol.
 
-use cri_streaming::{Outcome, SessionKind, Transport};
+use cri_streaming::{SessionKind, SessionOutcome, Transport};
 use serde_json::Value;
 
 use super::client::{Client, Said, WAYS, Wire};
@@ -37,7 +37,7 @@ async fn both_outputs_arrive_whole_over_every_protocol() {
         let end = fixture.ends(i + 1).await[i].clone();
         assert_eq!(
             (end.kind, end.outcome),
-            (SessionKind::Exec, Outcome::Done),
+            (SessionKind::Exec, SessionOutcome::Done),
             "{way:?}"
         );
         assert_eq!((end.id.as_str(), end.exit_code), ("app", Some(0)));
@@ -155,7 +155,7 @@ async fn failed_commands_are_reported() {
         }
     }
     let ends = fixture.ends(2 * WAYS.len()).await;
-    assert!(ends.iter().all(|end| end.outcome == Outcome::Failed));
+    assert!(ends.iter().all(|end| end.outcome == SessionOutcome::Failed));
     fixture.stop().await;
 }
 
@@ -215,7 +215,10 @@ async fn a_vanished_client_is_noticed_by_server_and_command() {
     })
     .await;
     let ends = fixture.ends(WAYS.len()).await;
-    assert!(ends.iter().all(|end| end.outcome == Outcome::ClientGone));
+    assert!(
+        ends.iter()
+            .all(|end| end.outcome == SessionOutcome::ClientGone)
+    );
     fixture.stop().await;
 }
 

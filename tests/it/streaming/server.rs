@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cri_streaming::{
-    Direction, Observer, Outcome, SessionBegin, SessionEnd, SessionKind, TokenOutcome,
-    TrafficCounters, Transport,
+    Direction, SessionBegin, SessionEnd, SessionKind, SessionObserver, SessionOutcome,
+    TokenOutcome, TrafficCounters, Transport,
 };
-use criscope::config::Streaming;
+use criscope::config::StreamingSettings;
 use criscope::cri::v1;
-use criscope::streaming::Server;
+use criscope::streaming::StreamingServer;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +25,7 @@ pub(super) struct End {
     pub(super) id: String,
     pub(super) protocol: &'static str,
     pub(super) transport: Transport,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: SessionOutcome,
     pub(super) exit_code: Option<i32>,
     pub(super) bytes: (u64, u64),
     pub(super) connections: u64,
@@ -41,7 +41,7 @@ pub(super) struct Watch {
     begun: Mutex<usize>,
 }
 
-impl Observer for Watch {
+impl SessionObserver for Watch {
     fn token(&self, outcome: TokenOutcome, n: u64) {
         for _ in 0..n {
             self.tokens.lock().expect("no panic").push(outcome);
@@ -81,8 +81,8 @@ impl Observer for Watch {
 }
 
 /// The defaults, on an ephemeral port.
-pub(super) fn settings() -> Streaming {
-    Streaming {
+pub(super) fn settings() -> StreamingSettings {
+    StreamingSettings {
         listen: "127.0.0.1:0".parse().expect("an address"),
         base_url: None,
         tls_cert: None,
@@ -96,7 +96,7 @@ pub(super) fn settings() -> Streaming {
 }
 
 pub(super) struct Fixture {
-    pub(super) server: Server,
+    pub(super) server: StreamingServer,
     pub(super) watch: Arc<Watch>,
     pub(super) seen: Arc<Seen>,
     pub(super) stop: CancellationToken,
@@ -108,11 +108,11 @@ impl Fixture {
         Self::with(settings()).await
     }
 
-    pub(super) async fn with(settings: Streaming) -> Self {
+    pub(super) async fn with(settings: StreamingSettings) -> Self {
         let (watch, fake) = (Arc::new(Watch::default()), Fake::default());
         let seen = Arc::clone(&fake.0);
-        let observers: Vec<Arc<dyn Observer>> = vec![watch.clone()];
-        let (server, listener) = Server::bind(&settings, Arc::new(fake), observers)
+        let observers: Vec<Arc<dyn SessionObserver>> = vec![watch.clone()];
+        let (server, listener) = StreamingServer::bind(&settings, Arc::new(fake), observers)
             .await
             .expect("bound");
         let stop = CancellationToken::new();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cri_streaming::{Attach, Exec, RuntimeError, StreamingRuntime, Streams};
+use cri_streaming::{AttachRequest, ExecRequest, RuntimeError, SessionStreams, StreamingRuntime};
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -25,7 +25,11 @@ pub(super) struct Seen {
 pub(super) struct Fake(pub(super) Arc<Seen>);
 
 impl Fake {
-    async fn run(self, argv: Vec<String>, mut streams: Streams) -> Result<i32, RuntimeError> {
+    async fn run(
+        self,
+        argv: Vec<String>,
+        mut streams: SessionStreams,
+    ) -> Result<i32, RuntimeError> {
         let argument = argv.get(1).cloned().unwrap_or_default();
         let number = argument.parse().unwrap_or(0);
         match argv[0].rsplit('/').next().unwrap_or_default() {
@@ -111,7 +115,7 @@ impl Fake {
     }
 }
 
-fn both(streams: &mut Streams) -> (cri_streaming::Input, cri_streaming::Output) {
+fn both(streams: &mut SessionStreams) -> (cri_streaming::InputStream, cri_streaming::OutputStream) {
     let stdin = streams.stdin.take().expect("stdin");
     (stdin, streams.stdout.take().expect("stdout"))
 }
@@ -126,7 +130,11 @@ impl Drop for Running {
 }
 
 impl StreamingRuntime for Fake {
-    fn exec(&self, exec: Exec, streams: Streams) -> BoxFuture<'static, Result<i32, RuntimeError>> {
+    fn exec(
+        &self,
+        exec: ExecRequest,
+        streams: SessionStreams,
+    ) -> BoxFuture<'static, Result<i32, RuntimeError>> {
         let fake = self.clone();
         fake.0.running.fetch_add(1, Ordering::SeqCst);
         let running = Running(Arc::clone(&fake.0));
@@ -138,8 +146,8 @@ impl StreamingRuntime for Fake {
 
     fn attach(
         &self,
-        attach: Attach,
-        streams: Streams,
+        attach: AttachRequest,
+        streams: SessionStreams,
     ) -> BoxFuture<'static, Result<(), RuntimeError>> {
         let fake = self.clone();
         Box::pin(async move {

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use criscope::streaming::settings::StreamingTls;
-use criscope::streaming::{BindError, Server};
+use criscope::streaming::{StreamingBindError, StreamingServer};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -182,9 +182,9 @@ async fn invalid_files_are_named() {
         let mut settings = settings();
         settings.tls_cert = Some(cert.clone());
         settings.tls_key = Some(key.clone());
-        let bound = Server::bind(&settings, Arc::new(Fake::default()), vec![]).await;
+        let bound = StreamingServer::bind(&settings, Arc::new(Fake::default()), vec![]).await;
         let error = bound.expect_err("refused");
-        assert!(matches!(error, BindError::Pair(_)));
+        assert!(matches!(error, StreamingBindError::Pair(_)));
         let text = error.to_string();
         assert!(text.starts_with(&named.display().to_string()), "{text}");
     }

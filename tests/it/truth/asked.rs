@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use criscope_nri::api::{ContainerRequest, Event};
-use criscope_nri::{PluginEnd, Reply};
+use criscope_nri::{PluginReply, PluginStub};
 use prost::Message as _;
 
 use crate::harness::daemon::Daemon;
@@ -72,17 +72,17 @@ pub(super) fn configure(daemon: &mut Daemon) {
 }
 
 /// Connects the NRI plugin.
-pub(super) async fn plugin(daemon: &Daemon) -> PluginEnd {
+pub(super) async fn plugin(daemon: &Daemon) -> PluginStub {
     let serve = |method: &str, payload: bytes::Bytes| {
         let request = ContainerRequest::decode(payload).unwrap_or_default();
         let name = request.container.unwrap_or_default().name;
         match (method, name.as_str()) {
-            ("CreateContainer", GREEDY) => Reply::Error(2, "the quota is used up".to_owned()),
-            _ => Reply::empty(),
+            ("CreateContainer", GREEDY) => PluginReply::Error(2, "the quota is used up".to_owned()),
+            _ => PluginReply::empty(),
         }
     };
     let path = socket(daemon);
-    let connected = PluginEnd::connect(&path, "10", "quota", &[Event::CreateContainer], serve);
+    let connected = PluginStub::connect(&path, "10", "quota", &[Event::CreateContainer], serve);
     let (end, registered) = connected.await.expect("connects");
     registered.expect("registers");
     end

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use criscope_nri::PluginEnd;
+use criscope_nri::PluginStub;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::UnixStream;
@@ -45,7 +45,7 @@ pub(super) struct Stage {
     _relay: Relay,
     pub(super) runtime: Runtime,
     /// The NRI plugin of the built-in runtime.
-    _plugin: Option<PluginEnd>,
+    _plugin: Option<PluginStub>,
     /// When criscope began to watch.
     began: Instant,
 }

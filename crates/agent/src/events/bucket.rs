@@ -4,37 +4,37 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Most events at once.
-pub const BURST: u32 = 20;
+/// Upper bound of a burst.
+pub const MAX_BURST: u32 = 20;
 
-/// Time in which one more is allowed.
-const REFILL: Duration = Duration::from_secs(2);
+/// Interval after which one more event is allowed.
+const REFILL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// See the module.
+/// A token bucket.
 #[derive(Debug)]
-pub struct Bucket {
+pub struct TokenBucket {
     left: u32,
-    /// Up to when it was refilled.
+    /// Time of the last refill.
     filled: Instant,
 }
 
-impl Bucket {
-    /// A full one.
+impl TokenBucket {
+    /// A full bucket.
     pub const fn new(now: Instant) -> Self {
         Self {
-            left: BURST,
+            left: MAX_BURST,
             filled: now,
         }
     }
 
-    /// Takes one; `false` if there is none.
+    /// Takes a token; `false` if there is none.
     pub fn take(&mut self, now: Instant) -> bool {
-        let passed = now.duration_since(self.filled).as_millis() / REFILL.as_millis();
+        let passed = now.duration_since(self.filled).as_millis() / REFILL_INTERVAL.as_millis();
         let more = u32::try_from(passed).unwrap_or(u32::MAX);
-        self.left = self.left.saturating_add(more).min(BURST);
+        self.left = self.left.saturating_add(more).min(MAX_BURST);
         self.filled = match self.left {
-            BURST => now,
-            _ => self.filled + REFILL * more,
+            MAX_BURST => now,
+            _ => self.filled + REFILL_INTERVAL * more,
         };
         let is_left = self.left > 0;
         self.left = self.left.saturating_sub(1);
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn a_burst_then_one_every_two_seconds() {
         let begin = Instant::now();
-        let mut bucket = Bucket::new(begin);
+        let mut bucket = TokenBucket::new(begin);
         assert_eq!((0..100).filter(|_| bucket.take(begin)).count(), 20);
         let at = |ms| begin + Duration::from_millis(ms);
         assert!(!bucket.take(at(1_999)));

@@ -1,7 +1,7 @@
 //! Events on pods, as `kubectl describe pod` shows them.
 //!
-//! Episodes are polled from the daemon; [`report`] decides which of them are events; this module writes them, each once, also
-//! across restarts of the agent.
+//! This module polls episodes from the daemon; [`report`] decides which of them are events; this module writes each event once,
+//! also across restarts of the agent.
 
 pub mod bucket;
 pub mod report;
@@ -19,76 +19,76 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
-use self::bucket::Bucket;
-use self::report::{Report, reports};
-use crate::daemon::Daemon;
+use self::bucket::TokenBucket;
+use self::report::{EpisodeReport, reports};
+use crate::daemon::DaemonClient;
 
 /// The name under which events are reported: `From` in `kubectl describe`.
 pub const CONTROLLER: &str = "criscope.dev/agent";
 
 /// Time between two polls.
-const PERIOD: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Time between two updates of a series. An update also keeps the API server from forgetting the event.
-const SERIES: Duration = Duration::from_secs(300);
+const SERIES_UPDATE_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Timeout of a request to the API server.
-const PATIENCE: Duration = Duration::from_secs(10);
+const API_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The page of episodes, the newest first.
-const EPISODES: &str = "/debug/pods?format=json&limit=1000";
+const EPISODES_PAGE: &str = "/debug/pods?format=json&limit=1000";
 
 /// The longest name of an instance and of an object, in bytes.
-const INSTANCE: usize = 128;
+const MAX_INSTANCE_LEN: usize = 128;
 
-/// What has been written of a report.
+/// The state of a report that was written.
 #[derive(Clone, Copy, Debug)]
-struct Written {
-    /// How often it had happened then.
+struct WrittenEvent {
+    /// The count that was written.
     count: u32,
-    /// When.
+    /// Time of writing.
     at: Instant,
-    /// Whether the API server refused it; then it is not tried again.
+    /// Set if the API server refused the event: it is not tried again.
     refused: bool,
 }
 
 /// Writes events.
 #[derive(Debug)]
-pub struct Events {
-    client: Client,
+pub struct EventWriter {
+    client: KubeClient,
     node: String,
     slow: Duration,
-    written: HashMap<String, Written>,
-    bucket: Bucket,
+    written: HashMap<String, WrittenEvent>,
+    bucket: TokenBucket,
 }
 
 /// `kube::Client`, which has no `Debug`.
-struct Client(kube::Client);
+struct KubeClient(kube::Client);
 
-impl std::fmt::Debug for Client {
+impl std::fmt::Debug for KubeClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Client")
     }
 }
 
-impl Events {
-    /// Events of this node; starts and stops that took at least `slow` are some.
+impl EventWriter {
+    /// A writer for this node. Starts and stops that took at least `slow` are events.
     pub fn new(client: kube::Client, node: &str, slow: Duration) -> Self {
         Self {
-            client: Client(client),
+            client: KubeClient(client),
             node: node.to_owned(),
             slow,
             written: HashMap::new(),
-            bucket: Bucket::new(Instant::now()),
+            bucket: TokenBucket::new(Instant::now()),
         }
     }
 
     /// Polls the daemon and writes events until `stop`.
-    pub async fn run(mut self, daemon: Daemon, stop: impl Future<Output = ()>) {
+    pub async fn run(mut self, daemon: DaemonClient, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         let mut is_away = false;
         loop {
-            match daemon.json::<RecentEpisodes>(EPISODES).await {
+            match daemon.json::<RecentEpisodes>(EPISODES_PAGE).await {
                 Ok(recent) => {
                     self.write(&recent).await;
                     is_away = false;
@@ -101,21 +101,23 @@ impl Events {
             }
             tokio::select! {
                 () = &mut stop => return,
-                () = sleep(PERIOD) => {}
+                () = sleep(POLL_INTERVAL) => {}
             }
         }
     }
 
-    /// Writes what is new in a list of episodes.
+    /// Writes the new events in a list of episodes.
     pub async fn write(&mut self, recent: &RecentEpisodes) {
         let reports = reports(recent, self.slow);
-        let keys: Vec<_> = reports.iter().map(Report::name).collect();
+        let keys: Vec<_> = reports.iter().map(EpisodeReport::name).collect();
         self.written.retain(|key, _| keys.contains(key));
         for (name, report) in keys.into_iter().zip(&reports) {
             let before = self.written.get(&name).copied();
             let now = Instant::now();
-            let is_due = before.is_none_or(|it| {
-                !it.refused && report.count > it.count && now.duration_since(it.at) >= SERIES
+            let is_due = before.is_none_or(|written| {
+                !written.refused
+                    && report.count > written.count
+                    && now.duration_since(written.at) >= SERIES_UPDATE_INTERVAL
             });
             if !is_due {
                 continue;
@@ -124,10 +126,10 @@ impl Events {
                 tracing::info!(event = "agent.events", "too many events: the others wait");
                 return;
             }
-            match timeout(PATIENCE, self.post(&name, report, before.is_some())).await {
+            match timeout(API_TIMEOUT, self.post(&name, report, before.is_some())).await {
                 Ok(Ok(refused)) => {
                     let count = report.count;
-                    let written = Written {
+                    let written = WrittenEvent {
                         count,
                         at: now,
                         refused,
@@ -144,28 +146,33 @@ impl Events {
         }
     }
 
-    /// Creates the event or updates its series; returns whether it was refused for good.
-    async fn post(&self, name: &str, report: &Report, is_update: bool) -> kube::Result<bool> {
+    /// Creates the event or updates its series. Returns whether the API server refused it for good.
+    async fn post(
+        &self,
+        name: &str,
+        report: &EpisodeReport,
+        is_update: bool,
+    ) -> kube::Result<bool> {
         let api = Api::<Event>::namespaced(self.client.0.clone(), &report.namespace);
         if is_update {
             let series = Patch::Merge(json!({"series": series(report)}));
             match api.patch(name, &PatchParams::default(), &series).await {
-                // Forgotten meanwhile, and it still happens: once more.
+                // The API server has dropped the event meanwhile, so it is created once more.
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 other => return refused(report, other.map(drop)),
             }
         }
         let event = event(name, report, &self.node);
         match api.create(&PostParams::default(), &event).await {
-            // Written before a restart of this agent.
+            // The event was written before a restart of this agent.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
             other => refused(report, other.map(drop)),
         }
     }
 }
 
-/// A refusal is final; anything else may pass.
-fn refused(report: &Report, result: kube::Result<()>) -> kube::Result<bool> {
+/// Returns whether the API server refused the event for good. Other errors may pass.
+fn refused(report: &EpisodeReport, result: kube::Result<()>) -> kube::Result<bool> {
     match result {
         Ok(()) => Ok(false),
         Err(kube::Error::Api(status))
@@ -186,8 +193,7 @@ fn refused(report: &Report, result: kube::Result<()>) -> kube::Result<bool> {
     }
 }
 
-fn event(name: &str, report: &Report, node: &str) -> Event {
-    let text = |text: &str| Some(text.to_owned());
+fn event(name: &str, report: &EpisodeReport, node: &str) -> Event {
     Event {
         metadata: ObjectMeta {
             name: text(name),
@@ -196,7 +202,7 @@ fn event(name: &str, report: &Report, node: &str) -> Event {
         },
         event_time: Some(MicroTime(time(report.began_unix_us))),
         reporting_controller: text(CONTROLLER),
-        reporting_instance: text(report::cut(node, INSTANCE)),
+        reporting_instance: text(report::cut(node, MAX_INSTANCE_LEN)),
         action: text(report.action),
         reason: text(report.reason),
         type_: text(if report.warning { "Warning" } else { "Normal" }),
@@ -214,12 +220,16 @@ fn event(name: &str, report: &Report, node: &str) -> Event {
     }
 }
 
-/// At least two: what is updated has happened again.
-fn series(report: &Report) -> EventSeries {
+/// The series of a repeated event. The count is at least 2, since an update means a repetition.
+fn series(report: &EpisodeReport) -> EventSeries {
     EventSeries {
         count: i32::try_from(report.count.max(2)).unwrap_or(i32::MAX),
         last_observed_time: MicroTime(time(report.last_unix_us)),
     }
+}
+
+fn text(text: &str) -> Option<String> {
+    Some(text.to_owned())
 }
 
 fn time(unix_us: u64) -> Timestamp {

@@ -1,4 +1,4 @@
-//! Which episodes are events, and with which words.
+//! Decides which episodes are events, and words them.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -8,46 +8,46 @@ use criscope::lifecycle::view::{EpisodeState, EpisodeView, RecentEpisodes};
 use sha2::{Digest as _, Sha256};
 
 /// The longest note, in bytes (`NoteLengthLimit` of the API server).
-pub const NOTE: usize = 1024;
+pub const MAX_NOTE_LEN: usize = 1024;
 
-/// What ended before is not reported, in microseconds: the API server forgets events after an hour, so that a later report
-/// by a restarted agent could be a second one.
-const TOO_OLD: u64 = 600_000_000;
+/// Older episodes are not reported: the API server forgets events after an hour, so that a late report by a restarted agent could
+/// be a second one.
+const MAX_AGE: Duration = Duration::from_secs(600);
 
-/// A failure that is made good within this time, in milliseconds, is not reported.
-const BRIEF: f64 = 10_000.0;
+/// A failure shorter than this is not reported.
+const MIN_FAILURE_TIME: Duration = Duration::from_secs(10);
 
-/// The longest part of a pod's name in that of an event: names of objects have at most 253 bytes.
-const NAME: usize = 200;
+/// Longest part of a pod's name in the name of an event: names of objects have at most 253 bytes.
+const MAX_POD_NAME_LEN: usize = 200;
 
-/// What is to be reported about a pod.
+/// A report about a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct EpisodeReport {
     /// Namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// Name of the pod.
     pub pod: String,
-    /// Its uid; of a static pod the hash of its configuration, which kubectl looks for, too.
+    /// Uid of the pod. For a static pod it is the hash of its configuration, which kubectl looks for, too.
     pub uid: String,
     /// One word for machines.
     pub reason: &'static str,
-    /// What was being done: `Start`, `Restart` or `Stop`.
+    /// The action: `Start`, `Restart` or `Stop`.
     pub action: &'static str,
-    /// Whether it needs attention.
+    /// Set if the pod needs attention.
     pub warning: bool,
     /// The sentence.
     pub note: String,
-    /// How often it has happened.
+    /// Number of occurrences.
     pub count: u32,
-    /// When the episode began, in microseconds since 1970.
+    /// Begin of the episode.
     pub began_unix_us: u64,
-    /// When it happened last.
+    /// Time of the last occurrence.
     pub last_unix_us: u64,
-    /// What tells it from other reports of this pod with this reason.
+    /// A key that differs between reports of this pod with this reason.
     episode: String,
 }
 
-impl Report {
+impl EpisodeReport {
     /// The name of the event, the same whenever it is reported.
     pub fn name(&self) -> String {
         let mut hash = Sha256::new();
@@ -56,7 +56,9 @@ impl Report {
             hash.update([0]);
         }
         let digest = hash.finalize();
-        let mut name = cut(&self.pod, NAME).trim_end_matches(['.', '-']).to_owned();
+        let mut name = cut(&self.pod, MAX_POD_NAME_LEN)
+            .trim_end_matches(['.', '-'])
+            .to_owned();
         name.push('.');
         for byte in &digest[..8] {
             // Writing to a string cannot fail.
@@ -66,25 +68,28 @@ impl Report {
     }
 }
 
-/// The beginning of a text, of at most so many bytes.
+/// The beginning of a text, of at most `bytes`.
 pub(super) fn cut(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 
-/// The reports of a list of episodes, the newest first. Of a crash loop there is one.
-pub fn reports(recent: &RecentEpisodes, slow: Duration) -> Vec<Report> {
+/// The reports of a list of episodes, the newest first. A crash loop has one report.
+pub fn reports(recent: &RecentEpisodes, slow: Duration) -> Vec<EpisodeReport> {
     let mut loops = HashSet::new();
     let now = recent.now_unix_us;
     let episodes = recent.episodes.iter();
     let reports = episodes.filter_map(|episode| report(episode, now, slow));
     reports
-        .filter(|it| it.reason != CRASH_LOOP || loops.insert((it.uid.clone(), it.episode.clone())))
+        .filter(|report| {
+            report.reason != CRASH_LOOP
+                || loops.insert((report.uid.clone(), report.episode.clone()))
+        })
         .collect()
 }
 
 const CRASH_LOOP: &str = "CrashLoop";
 
-fn report(episode: &EpisodeView, now: u64, slow: Duration) -> Option<Report> {
+fn report(episode: &EpisodeView, now: u64, slow: Duration) -> Option<EpisodeReport> {
     let [action, failing, failed, slowly] = match episode.kind.as_str() {
         "start" => ["Start", "StartFailing", "StartFailed", "SlowStart"],
         "restart" => ["Restart", "RestartFailing", "RestartFailed", "SlowRestart"],
@@ -93,17 +98,17 @@ fn report(episode: &EpisodeView, now: u64, slow: Duration) -> Option<Report> {
     };
     let took = microseconds(episode.duration_ms);
     let ended = episode.began_unix_us.saturating_add(took);
-    let so_far = now.saturating_sub(episode.began_unix_us) as f64 / 1e3;
+    let so_far = Duration::from_micros(now.saturating_sub(episode.began_unix_us));
     let slow = slow.as_secs_f64() * 1e3;
     let (reason, warning, last) = match (episode.state, &episode.crash_loop) {
-        (EpisodeState::Failing, _) if so_far >= BRIEF => (failing, true, now),
+        (EpisodeState::Failing, _) if so_far >= MIN_FAILURE_TIME => (failing, true, now),
         (EpisodeState::Failed, _) => (failed, true, ended),
         (_, Some(_)) => (CRASH_LOOP, true, ended),
         (EpisodeState::Ok, None) if episode.duration_ms >= slow => (slowly, false, ended),
         _ => return None,
     };
     // A failing episode is as old as its last call.
-    if now.saturating_sub(ended) > TOO_OLD {
+    if Duration::from_micros(now.saturating_sub(ended)) > MAX_AGE {
         return None;
     }
     let container = episode.container.as_deref().unwrap_or_default();
@@ -119,7 +124,7 @@ fn report(episode: &EpisodeView, now: u64, slow: Duration) -> Option<Report> {
             (&episode.headline, key, count)
         }
     };
-    Some(Report {
+    Some(EpisodeReport {
         namespace: episode.namespace.clone(),
         pod: episode.name.clone(),
         uid: episode.uid.clone(),
@@ -146,8 +151,8 @@ fn note(text: &str) -> String {
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect();
     match text.len() {
-        ..=NOTE => text,
-        _ => format!("{}...", cut(&text, NOTE - 3)),
+        ..=MAX_NOTE_LEN => text,
+        _ => format!("{}...", cut(&text, MAX_NOTE_LEN - 3)),
     }
 }
 
@@ -173,7 +178,7 @@ mod tests {
         }
     }
 
-    fn of(episodes: Vec<EpisodeView>) -> Vec<Report> {
+    fn of(episodes: Vec<EpisodeView>) -> Vec<EpisodeReport> {
         let recent = RecentEpisodes {
             now_unix_us: NOW,
             episodes,
@@ -259,7 +264,7 @@ mod tests {
         long.headline = "\u{e9}\n".repeat(900);
         long.name = "a".repeat(253);
         let report = of(vec![long]).remove(0);
-        assert!(report.note.len() <= NOTE && report.note.ends_with("..."));
+        assert!(report.note.len() <= MAX_NOTE_LEN && report.note.ends_with("..."));
         assert!(!report.note.contains('\n') && report.name().len() <= 253);
     }
 }

@@ -1,7 +1,7 @@
 //! `kubectl criscope capture`: a pod on the node makes the capture, the plugin reads it from the pod's log and removes the pod.
 //!
-//! The capture is made over root's socket, which the agent must not reach. A pod that the user creates has the user's rights: who may
-//! create privileged pods is root on the nodes anyway.
+//! The capture is made over root's socket, which the agent must not reach. A pod that the user creates has the user's rights:
+//! users who may create privileged pods are root on the nodes anyway.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -15,16 +15,16 @@ use kube::api::{Api, DeleteParams, LogParams, PostParams};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::cluster::{Agent, Cluster, said};
+use super::cluster::{Cluster, NodeAgent, said};
 use crate::capture::read;
 
 /// Time limit of the pod, in seconds.
-const LIMIT: u64 = 120;
+const POD_TIME_LIMIT_SECS: u64 = 120;
 
 /// Time between two reads of the pod.
-const PERIOD: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Why there is no capture.
+/// The reason why there is no capture.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureError {
@@ -37,13 +37,13 @@ pub enum CaptureError {
     /// The pod cannot be created or read.
     #[error("cannot {0} a pod for the capture in namespace {1}: {2}")]
     Pod(&'static str, String, String),
-    /// It did not end.
-    #[error("pod {0} did not end within {LIMIT} s: {1}")]
+    /// The pod did not end.
+    #[error("pod {0} did not end within {POD_TIME_LIMIT_SECS} s: {1}")]
     Timeout(String, String),
-    /// It failed.
+    /// The pod failed.
     #[error("the capture on node {0} failed: {1}")]
     Failed(String, String),
-    /// It has ended, and its log is not whole.
+    /// The pod has ended, but its log is incomplete.
     #[error(
         "the log of pod {0} does not have all of the capture: the kubelet may have rotated it (containerLogMaxSize)"
     )]
@@ -72,8 +72,8 @@ impl CaptureError {
 /// A capture on the node of an agent.
 #[derive(Debug)]
 pub(super) struct CaptureRequest<'a> {
-    pub(super) agent: &'a Agent,
-    /// The namespace of the pod that makes it.
+    pub(super) agent: &'a NodeAgent,
+    /// The namespace of the pod that makes the capture.
     pub(super) namespace: String,
     /// Arguments of `criscope capture`.
     pub(super) arguments: Vec<String>,
@@ -90,14 +90,16 @@ impl CaptureRequest<'_> {
         file: Option<&Path>,
     ) -> Result<(PathBuf, Vec<String>), CaptureError> {
         let path = file.map_or_else(|| default_name(&self.agent.node), Path::to_owned);
-        let named = |error| CaptureError::File(path.clone(), error);
         let mut options = OpenOptions::new();
-        // For its owner only, and over no other file.
+        // The file is for its owner only, and never replaces another one.
         options.write(true).create_new(true).mode(0o600);
-        let mut out = options.open(&path).map_err(named)?;
+        let opened = options.open(&path);
+        let mut out = opened.map_err(|error| CaptureError::File(path.clone(), error))?;
         let made = self.fetch_from_pod(cluster).await;
         let written = match &made {
-            Ok((capture, _)) => out.write_all(capture).map_err(named),
+            Ok((capture, _)) => out
+                .write_all(capture)
+                .map_err(|error| CaptureError::File(path.clone(), error)),
             Err(_) => Ok(()),
         };
         if made.is_err() || written.is_err() {
@@ -109,31 +111,33 @@ impl CaptureRequest<'_> {
         Ok((path, messages))
     }
 
-    /// The capture that a pod printed, and its messages.
+    fn pod_error(&self, verb: &'static str, error: &kube::Error) -> CaptureError {
+        CaptureError::Pod(verb, self.namespace.clone(), said(error))
+    }
+
+    /// Fetches the capture that a pod printed, and its messages.
     async fn fetch_from_pod(
         &self,
         cluster: &Cluster,
     ) -> Result<(Vec<u8>, Vec<String>), CaptureError> {
-        let failed = |verb| {
-            let namespace = self.namespace.clone();
-            move |error: kube::Error| CaptureError::Pod(verb, namespace.clone(), said(&error))
-        };
         let pods = Api::<Pod>::namespaced(cluster.client(), &self.namespace);
         let (pod, defaults) = (self.pod()?, PostParams::default());
         let created = pods.create(&defaults, &pod).await;
-        let created = created.map_err(failed("create"))?;
+        let created = created.map_err(|error| self.pod_error("create", &error))?;
         let name = created.metadata.name.unwrap_or_default();
         let made = async {
-            let succeeded = ended(&pods, &name, &failed("get")).await?;
+            let succeeded = self.wait_for_end(&pods, &name).await?;
             let log = pods.logs(&name, &LogParams::default()).await;
-            Ok((succeeded, log.map_err(failed("read the log of"))?))
+            let log = log.map_err(|error| self.pod_error("read the log of", &error))?;
+            Ok((succeeded, log))
         };
         let made = tokio::select! {
             made = made => made,
             _ = tokio::signal::ctrl_c() => Err(CaptureError::Interrupted),
         };
         let now = DeleteParams::default().grace_period(0);
-        let deleted = pods.delete(&name, &now).await.map_err(failed("delete"));
+        let deleted = pods.delete(&name, &now).await;
+        let deleted = deleted.map_err(|error| self.pod_error("delete", &error));
         let (succeeded, log) = made?;
         let (capture, messages) = read(&log);
         if !succeeded {
@@ -146,7 +150,7 @@ impl CaptureRequest<'_> {
         Ok((capture, messages))
     }
 
-    /// The pod: as the installer's, it enters the mount namespace of the node, and runs the criscope that is there.
+    /// The pod. Like the installer's pod, it enters the mount namespace of the node and runs the criscope there.
     fn pod(&self) -> Result<Pod, CaptureError> {
         let agent = self.agent;
         let image = agent.image.as_deref();
@@ -166,7 +170,7 @@ impl CaptureRequest<'_> {
                 "nodeName": agent.node,
                 "hostPID": true,
                 "restartPolicy": "Never",
-                "activeDeadlineSeconds": LIMIT,
+                "activeDeadlineSeconds": POD_TIME_LIMIT_SECS,
                 "automountServiceAccountToken": false,
                 "enableServiceLinks": false,
                 "tolerations": [{"operator": "Exists"}],
@@ -179,33 +183,32 @@ impl CaptureRequest<'_> {
                 }],
             },
         });
-        // Its fields are those above.
         serde_json::from_value(pod)
             .map_err(|error| CaptureError::Pod("describe", agent.node.clone(), error.to_string()))
     }
-}
 
-/// Waits until the pod has ended. Returns whether it succeeded.
-async fn ended(
-    pods: &Api<Pod>,
-    name: &str,
-    failed: &impl Fn(kube::Error) -> CaptureError,
-) -> Result<bool, CaptureError> {
-    let end = Instant::now() + Duration::from_secs(LIMIT);
-    loop {
-        let status = pods.get(name).await.map_err(failed)?.status;
-        let status = status.unwrap_or_default();
-        match status.phase.as_deref() {
-            Some("Succeeded") => return Ok(true),
-            Some("Failed") => return Ok(false),
-            phase if Instant::now() >= end => {
-                let containers = status.container_statuses.unwrap_or_default();
-                let waiting = containers.into_iter().find_map(|it| it.state?.waiting);
-                let why = waiting.and_then(|it| it.message.or(it.reason));
-                let why = why.unwrap_or_else(|| format!("it is {}", phase.unwrap_or("Pending")));
-                return Err(CaptureError::Timeout(name.to_owned(), why));
+    /// Waits until the pod has ended. Returns whether it succeeded.
+    async fn wait_for_end(&self, pods: &Api<Pod>, name: &str) -> Result<bool, CaptureError> {
+        let end = Instant::now() + Duration::from_secs(POD_TIME_LIMIT_SECS);
+        loop {
+            let pod = pods.get(name).await;
+            let pod = pod.map_err(|error| self.pod_error("get", &error))?;
+            let status = pod.status.unwrap_or_default();
+            match status.phase.as_deref() {
+                Some("Succeeded") => return Ok(true),
+                Some("Failed") => return Ok(false),
+                phase if Instant::now() >= end => {
+                    let containers = status.container_statuses.unwrap_or_default();
+                    let waiting = containers
+                        .into_iter()
+                        .find_map(|container| container.state?.waiting);
+                    let reason = waiting.and_then(|waiting| waiting.message.or(waiting.reason));
+                    let reason =
+                        reason.unwrap_or_else(|| format!("it is {}", phase.unwrap_or("Pending")));
+                    return Err(CaptureError::Timeout(name.to_owned(), reason));
+                }
+                _ => sleep(POLL_INTERVAL).await,
             }
-            _ => sleep(PERIOD).await,
         }
     }
 }

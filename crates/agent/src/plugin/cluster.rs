@@ -14,46 +14,46 @@ use kube::client::Body;
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use crate::{AUDIENCE, NODE_HEADER, PORT, READER, STORIES, TOKEN_HEADER};
+use crate::{AGENT_PORT, AUDIENCE, NODE_HEADER, READER_ACCOUNT, STORIES_PREFIX, TOKEN_HEADER};
 
-/// How long a token is valid, in seconds: the shortest that API servers issue.
-const VALID: i64 = 600;
+/// Lifetime of a token in seconds: the shortest that API servers issue.
+const TOKEN_SECONDS: i64 = 600;
 
-/// Timeout of one node. The command that draws the answers waits five seconds.
-const PATIENCE: Duration = Duration::from_secs(4);
+/// Timeout of one node. The command that draws the answers waits 5 s.
+const NODE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Most requests at once.
-const AT_ONCE: usize = 64;
+/// Upper bound of concurrent requests.
+const MAX_CONCURRENT_REQUESTS: usize = 64;
 
-/// The largest answer of a node, in bytes.
-const ENOUGH: usize = 16 << 20;
+/// Largest reply of a node, in bytes.
+const MAX_REPLY_LEN: usize = 16 << 20;
 
 /// The labels of agents.
 pub const SELECTOR: &str = "app.kubernetes.io/name=criscope,app.kubernetes.io/component=agent";
 
-/// Why a cluster cannot be asked.
+/// The reason why a cluster cannot be asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
-    /// The kubeconfig is not usable, or the API server is away.
+    /// The kubeconfig is not usable, or the API server does not answer.
     #[error("{0}")]
     Kube(#[from] kube::Error),
     /// The agents cannot be listed.
     #[error("cannot list the agents of criscope in namespace {0}: {1}")]
     List(String, String),
-    /// There are none.
+    /// The namespace has no agents.
     #[error("no agent of criscope runs in namespace {0}")]
     NoAgents(String),
-    /// There is none on that node.
+    /// The node has no agent.
     #[error("no agent of criscope runs on node {0}")]
     NoAgent(String),
     /// No token for agents.
-    #[error("cannot get a token for the service account {0}/{READER}: {1}")]
+    #[error("cannot get a token for the service account {0}/{READER_ACCOUNT}: {1}")]
     Token(String, String),
     /// The pod cannot be read.
     #[error("cannot get pod {0}: {1}")]
     Pod(String, String),
-    /// It has not been scheduled.
+    /// The pod has not been scheduled.
     #[error("pod {0} is on no node yet: no criscope knows it")]
     Unscheduled(String),
 }
@@ -76,54 +76,54 @@ impl ClusterError {
 
 /// An agent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Agent {
-    /// Its node.
+pub struct NodeAgent {
+    /// The name of the node.
     pub node: String,
-    /// The name of its pod.
+    /// The name of the agent's pod.
     pub pod: String,
-    /// Whether its containers are ready.
+    /// Set if the containers of the pod are ready.
     pub ready: bool,
-    /// Its image.
+    /// The image of the agent.
     pub image: Option<String>,
-    /// The Secrets with which that is pulled.
+    /// The Secrets for pulling the image.
     pub pull_secrets: Vec<String>,
 }
 
-/// An answer of a node.
+/// A reply of a node.
 #[derive(Clone, Debug)]
-pub struct Reply {
+pub struct NodeReply {
     /// The HTTP status.
     pub status: StatusCode,
-    /// JSON.
+    /// The body, JSON.
     pub body: Bytes,
 }
 
-/// Why a node did not answer.
+/// The reason why a node did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
-    /// Not within four seconds.
-    #[error("no answer within {} s", PATIENCE.as_secs())]
+    /// No answer within four seconds.
+    #[error("no answer within {} s", NODE_TIMEOUT.as_secs())]
     Timeout,
-    /// Refused by the API server, or it could not reach the agent.
+    /// The API server refused the request, or could not reach the agent.
     #[error("{0}")]
     ApiServer(String),
-    /// Refused by the agent.
+    /// The agent refused the request.
     #[error("the agent answered with {0}: {1}")]
-    Agent(StatusCode, String),
+    NodeAgent(StatusCode, String),
 }
 
-/// The part of a `Status` of the API server that is shown.
+/// The part that is shown of a `Status` of the API server.
 #[derive(Debug, Deserialize)]
-struct Message {
+struct StatusMessage {
     message: String,
 }
 
-/// See the module.
+/// The agents of a cluster.
 pub struct Cluster {
     client: kube::Client,
     namespace: String,
-    agents: Vec<Agent>,
+    agents: Vec<NodeAgent>,
     token: String,
 }
 
@@ -140,7 +140,7 @@ impl Cluster {
     /// Finds the agents in this namespace, and gets a token for them.
     ///
     /// # Errors
-    /// If the user may not, or there are none.
+    /// If the user has no right to do so, or there are no agents.
     pub async fn new(client: kube::Client, namespace: &str) -> Result<Self, ClusterError> {
         let pods = Api::<Pod>::namespaced(client.clone(), namespace);
         let listed = pods.list(&ListParams::default().labels(SELECTOR)).await;
@@ -157,20 +157,20 @@ impl Cluster {
         let request = TokenRequest {
             spec: TokenRequestSpec {
                 audiences: vec![AUDIENCE.to_owned()],
-                expiration_seconds: Some(VALID),
+                expiration_seconds: Some(TOKEN_SECONDS),
                 bound_object_ref: None,
             },
             ..TokenRequest::default()
         };
         let answer = accounts
-            .create_token_request(READER, &PostParams::default(), &request)
+            .create_token_request(READER_ACCOUNT, &PostParams::default(), &request)
             .await
             .map_err(|error| ClusterError::Token(namespace.to_owned(), said(&error)))?;
         Ok(Self {
             client,
             namespace: namespace.to_owned(),
             agents,
-            token: answer.status.map(|it| it.token).unwrap_or_default(),
+            token: answer.status.map(|status| status.token).unwrap_or_default(),
         })
     }
 
@@ -184,7 +184,7 @@ impl Cluster {
     }
 
     /// The agents, one per node, by name of the node.
-    pub fn agents(&self) -> &[Agent] {
+    pub fn agents(&self) -> &[NodeAgent] {
         &self.agents
     }
 
@@ -192,8 +192,8 @@ impl Cluster {
     ///
     /// # Errors
     /// If there is none.
-    pub fn agent_of(&self, node: &str) -> Result<&Agent, ClusterError> {
-        let found = self.agents.iter().find(|it| it.node == node);
+    pub fn agent_of(&self, node: &str) -> Result<&NodeAgent, ClusterError> {
+        let found = self.agents.iter().find(|agent| agent.node == node);
         found.ok_or_else(|| ClusterError::NoAgent(node.to_owned()))
     }
 
@@ -206,41 +206,43 @@ impl Cluster {
         namespace: &str,
         name: &str,
     ) -> Result<Option<String>, ClusterError> {
-        let path = || format!("{namespace}/{name}");
+        let path = format!("{namespace}/{name}");
         let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
         let found = pods.get_opt(name).await;
-        let found = found.map_err(|error| ClusterError::Pod(path(), said(&error)))?;
-        let Some(pod) = found else { return Ok(None) };
-        let node = pod.spec.and_then(|it| it.node_name);
-        node.map(Some)
-            .ok_or_else(|| ClusterError::Unscheduled(path()))
+        match found {
+            Err(error) => Err(ClusterError::Pod(path, said(&error))),
+            Ok(None) => Ok(None),
+            Ok(Some(pod)) => match pod.spec.and_then(|spec| spec.node_name) {
+                Some(node) => Ok(Some(node)),
+                None => Err(ClusterError::Unscheduled(path)),
+            },
+        }
     }
 
     /// Asks a node for a page of its daemon.
     ///
     /// # Errors
-    /// If there is no answer of the daemon; any status of it is one.
-    pub async fn ask(&self, agent: &Agent, page: &str) -> Result<Reply, NodeError> {
-        let asked = timeout(PATIENCE, self.proxied(agent, page)).await;
+    /// If the daemon does not answer. An answer with any status is no error.
+    pub async fn ask(&self, agent: &NodeAgent, page: &str) -> Result<NodeReply, NodeError> {
+        let asked = timeout(NODE_TIMEOUT, self.proxied(agent, page)).await;
         asked.unwrap_or(Err(NodeError::Timeout))
     }
 
-    /// Asks all nodes side by side; the answers by name of the node. One that does not answer holds no other up.
-    pub async fn ask_all(&self, page: &str) -> Vec<(&Agent, Result<Reply, NodeError>)> {
+    /// Asks all nodes concurrently. Returns the replies by name of the node. A node that does not answer delays no other.
+    pub async fn ask_all(&self, page: &str) -> Vec<(&NodeAgent, Result<NodeReply, NodeError>)> {
         let asked = self.agents.iter();
         let asked: Vec<_> = asked
             .map(|agent| async move { (agent, self.ask(agent, page).await) })
             .collect();
-        let asked = stream::iter(asked).buffer_unordered(AT_ONCE);
+        let asked = stream::iter(asked).buffer_unordered(MAX_CONCURRENT_REQUESTS);
         let mut replies: Vec<_> = asked.collect().await;
         replies.sort_by_key(|(agent, _)| *agent);
         replies
     }
 
-    async fn proxied(&self, agent: &Agent, page: &str) -> Result<Reply, NodeError> {
-        let broken = |error: &dyn ToString| NodeError::ApiServer(error.to_string());
+    async fn proxied(&self, agent: &NodeAgent, page: &str) -> Result<NodeReply, NodeError> {
         let path = format!(
-            "/api/v1/namespaces/{}/pods/https:{}:{PORT}/proxy{STORIES}{page}",
+            "/api/v1/namespaces/{}/pods/https:{}:{AGENT_PORT}/proxy{STORIES_PREFIX}{page}",
             self.namespace, agent.pod
         );
         let request = Request::get(path).header(TOKEN_HEADER, &self.token);
@@ -251,16 +253,17 @@ impl Cluster {
         let (head, body) = response
             .map_err(|error| broken(&said(&error)))?
             .into_parts();
-        let body = Limited::new(body, ENOUGH).collect().await;
+        let body = Limited::new(body, MAX_REPLY_LEN).collect().await;
         let body = body.map_err(|error| broken(&error))?.to_bytes();
         if head.headers.get(NODE_HEADER).is_none() {
-            let message = serde_json::from_slice::<Message>(&body).map(|it| it.message);
+            let message =
+                serde_json::from_slice::<StatusMessage>(&body).map(|status| status.message);
             let message =
                 message.unwrap_or_else(|_| format!("the API server answered with {}", head.status));
             return Err(NodeError::ApiServer(message));
         }
         match head.status {
-            StatusCode::OK | StatusCode::NOT_FOUND => Ok(Reply {
+            StatusCode::OK | StatusCode::NOT_FOUND => Ok(NodeReply {
                 status: head.status,
                 body,
             }),
@@ -272,25 +275,32 @@ impl Cluster {
     }
 }
 
-fn agent(pod: &Pod) -> Option<Agent> {
+fn agent(pod: &Pod) -> Option<NodeAgent> {
     let status = pod.status.as_ref();
     let conditions = status
-        .and_then(|it| it.conditions.as_deref())
+        .and_then(|status| status.conditions.as_deref())
         .unwrap_or_default();
     let spec = pod.spec.as_ref()?;
     let secrets = spec.image_pull_secrets.iter().flatten();
-    Some(Agent {
+    Some(NodeAgent {
         node: spec.node_name.clone()?,
-        image: spec.containers.first().and_then(|it| it.image.clone()),
-        pull_secrets: secrets.map(|it| it.name.clone()).collect(),
+        image: spec
+            .containers
+            .first()
+            .and_then(|container| container.image.clone()),
+        pull_secrets: secrets.map(|secret| secret.name.clone()).collect(),
         pod: pod.metadata.name.clone()?,
         ready: conditions
             .iter()
-            .any(|it| it.type_ == "Ready" && it.status == "True"),
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True"),
     })
 }
 
-/// What the API server said, without the form around it.
+fn broken(error: &dyn ToString) -> NodeError {
+    NodeError::ApiServer(error.to_string())
+}
+
+/// The API server's message in an error, without the form around it.
 pub(super) fn said(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),

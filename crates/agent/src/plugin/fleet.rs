@@ -1,4 +1,4 @@
-//! What the failing and slow pods of a cluster have in common: causes, nodes, images and CNI plugins.
+//! Common traits of the failing and slow pods of a cluster: causes, nodes, images and CNI plugins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,26 +11,26 @@ use futures_util::stream;
 
 use super::cluster::Cluster;
 
-/// Most pods whose stories are read for images and plugins.
-const STORIES: usize = 100;
+/// Upper bound of pods whose stories are read for images and plugins.
+const MAX_STORIES: usize = 100;
 
-/// Most of them at once.
-const AT_ONCE: usize = 16;
+/// Upper bound of stories that are read concurrently.
+const MAX_CONCURRENT_REQUESTS: usize = 16;
 
-/// A start that took less, in milliseconds, is not slow.
-const SLOW: f64 = 5_000.0;
+/// A start that took at least this long is slow.
+const SLOW_START_MS: f64 = 5_000.0;
 
-/// A pod that is failing or was slow, and what it shares with others.
+/// A pod that is failing or was slow, and the traits that it may share with others.
 #[derive(Clone, Debug)]
-struct Entry {
+struct TroubledPod {
     pod: PodSummary,
     node: String,
-    shares: BTreeSet<(Kind, String)>,
+    shares: BTreeSet<(SharedTrait, String)>,
 }
 
-/// What pods can have in common, in the order of the output.
+/// A trait that pods can have in common, in the order of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum SharedTrait {
     Cause,
     Node,
     Image,
@@ -38,7 +38,7 @@ enum Kind {
     Handler,
 }
 
-impl Kind {
+impl SharedTrait {
     const fn word(self) -> &'static str {
         match self {
             Self::Cause => "cause",
@@ -56,8 +56,8 @@ pub async fn view(cluster: &Cluster, namespace: Option<&str>, top: usize) -> (St
     let (mut entries, mut known, mut answered) = (Vec::new(), 0, 0);
     for (agent, reply) in cluster.ask_all("/debug/pods?format=json&by=pod").await {
         let reply = reply.map_err(|error| error.to_string());
-        let pods = reply.and_then(|it| {
-            serde_json::from_slice::<PodList>(&it.body).map_err(|error| error.to_string())
+        let pods = reply.and_then(|reply| {
+            serde_json::from_slice::<PodList>(&reply.body).map_err(|error| error.to_string())
         });
         let pods = match pods {
             Ok(pods) => pods.pods,
@@ -68,31 +68,33 @@ pub async fn view(cluster: &Cluster, namespace: Option<&str>, top: usize) -> (St
         };
         answered += 1;
         for pod in pods {
-            if namespace.is_some_and(|it| it != pod.namespace) {
+            if namespace.is_some_and(|wanted| wanted != pod.namespace) {
                 continue;
             }
             known += 1;
-            if pod.state.is_trouble() || pod.duration_ms >= SLOW && pod.episode.kind != "stop" {
-                entries.push(Entry::new(pod, &agent.node));
+            if pod.state.is_trouble()
+                || pod.duration_ms >= SLOW_START_MS && pod.episode.kind != "stop"
+            {
+                entries.push(TroubledPod::new(pod, &agent.node));
             }
         }
     }
-    // The longest first: what is read of stories is that of the worst.
+    // The longest come first, since only their stories are read.
     entries.sort_by(|a, b| b.pod.duration_ms.total_cmp(&a.pod.duration_ms));
     add_stories(cluster, &mut entries).await;
     let nodes = (answered, cluster.agents().len());
     (text(&entries, known, nodes, top), silent)
 }
 
-impl Entry {
+impl TroubledPod {
     fn new(pod: PodSummary, node: &str) -> Self {
-        let mut shares = BTreeSet::from([(Kind::Node, node.to_owned())]);
+        let mut shares = BTreeSet::from([(SharedTrait::Node, node.to_owned())]);
         let episode = &pod.episode;
         if !episode.cause.is_empty() {
-            shares.insert((Kind::Cause, episode.cause.replace('_', " ")));
+            shares.insert((SharedTrait::Cause, episode.cause.replace('_', " ")));
         }
         if !episode.handler.is_empty() {
-            shares.insert((Kind::Handler, episode.handler.clone()));
+            shares.insert((SharedTrait::Handler, episode.handler.clone()));
         }
         Self {
             pod,
@@ -101,39 +103,46 @@ impl Entry {
         }
     }
 
-    /// Images that were pulled or failed to be, and plugins at work, in calls that took their part of the time or failed.
+    /// Adds the images that were pulled or failed to be, and the plugins at work, from calls that failed or took a quarter of
+    /// the time.
     fn add(&mut self, calls: &[CallView], duration_ms: f64) {
-        let matter = |ms: f64| ms >= duration_ms / 4.0;
+        let quarter = duration_ms / 4.0;
         for call in calls
             .iter()
-            .filter(|it| it.is_failed() || matter(it.duration_ms))
+            .filter(|call| call.is_failed() || call.duration_ms >= quarter)
         {
             if let Some(image) = call.image.as_ref().filter(|_| call.method == "PullImage") {
-                self.shares.insert((Kind::Image, image.clone()));
+                self.shares.insert((SharedTrait::Image, image.clone()));
             }
-            let plugins = call.details.iter().filter(|it| it.what == "cni");
-            for plugin in plugins.filter(|it| call.is_failed() || matter(it.duration_ms)) {
-                self.shares.insert((Kind::Plugin, plugin.name.clone()));
+            let plugins = call.details.iter().filter(|detail| detail.what == "cni");
+            for plugin in plugins.filter(|plugin| call.is_failed() || plugin.duration_ms >= quarter)
+            {
+                self.shares
+                    .insert((SharedTrait::Plugin, plugin.name.clone()));
             }
         }
     }
 }
 
-/// Lists have no calls: those of the worst are read from the nodes. What cannot be read is left out.
-async fn add_stories(cluster: &Cluster, entries: &mut [Entry]) {
-    let asked = entries.iter().take(STORIES).enumerate().map(|(n, entry)| {
-        let PodSummary {
-            namespace,
-            name,
-            uid,
-            ..
-        } = &entry.pod;
-        (
-            n,
-            &entry.node,
-            format!("/debug/pods/{namespace}/{name}?format=json&uid={uid}"),
-        )
-    });
+/// Reads the stories of the slowest pods from their nodes, since lists have no calls. Unreadable stories are left out.
+async fn add_stories(cluster: &Cluster, entries: &mut [TroubledPod]) {
+    let asked = entries
+        .iter()
+        .take(MAX_STORIES)
+        .enumerate()
+        .map(|(n, entry)| {
+            let PodSummary {
+                namespace,
+                name,
+                uid,
+                ..
+            } = &entry.pod;
+            (
+                n,
+                &entry.node,
+                format!("/debug/pods/{namespace}/{name}?format=json&uid={uid}"),
+            )
+        });
     let asked: Vec<_> = asked.collect();
     let stories = stream::iter(asked).map(async |(n, node, page)| {
         let agent = cluster.agent_of(node).ok()?;
@@ -141,19 +150,31 @@ async fn add_stories(cluster: &Cluster, entries: &mut [Entry]) {
         let story = serde_json::from_slice::<PodStory>(&reply.body).ok()?;
         Some((n, story))
     });
-    let stories: Vec<_> = stories.buffer_unordered(AT_ONCE).collect().await;
+    let stories: Vec<_> = stories
+        .buffer_unordered(MAX_CONCURRENT_REQUESTS)
+        .collect()
+        .await;
     for (n, story) in stories.into_iter().flatten() {
         let began = entries[n].pod.episode.began_unix_us;
-        let same = story.episodes.iter().find(|it| it.began_unix_us == began);
+        let same = story
+            .episodes
+            .iter()
+            .find(|episode| episode.began_unix_us == began);
         if let Some(episode) = same {
             entries[n].add(&episode.calls, episode.duration_ms);
         }
     }
 }
 
-fn text(entries: &[Entry], known: usize, (answered, nodes): (usize, usize), top: usize) -> String {
-    let (failing, slow): (Vec<_>, Vec<_>) =
-        entries.iter().partition(|it| it.pod.state.is_trouble());
+fn text(
+    entries: &[TroubledPod],
+    known: usize,
+    (answered, nodes): (usize, usize),
+    top: usize,
+) -> String {
+    let (failing, slow): (Vec<_>, Vec<_>) = entries
+        .iter()
+        .partition(|entry| entry.pod.state.is_trouble());
     let mut text = format!(
         "{known} pods on {answered} of {nodes} nodes: {} failing, {} slow to start\n",
         failing.len(),
@@ -183,10 +204,10 @@ fn text(entries: &[Entry], known: usize, (answered, nodes): (usize, usize), top:
     text
 }
 
-/// What at least two of a group share, the most common first.
-fn shared(text: &mut String, group: &[&Entry], top: usize) {
-    let mut counts = BTreeMap::<&(Kind, String), usize>::new();
-    for share in group.iter().flat_map(|it| &it.shares) {
+/// Writes the traits that at least two pods of a group share, the most common first.
+fn shared(text: &mut String, group: &[&TroubledPod], top: usize) {
+    let mut counts = BTreeMap::<&(SharedTrait, String), usize>::new();
+    for share in group.iter().flat_map(|entry| &entry.shares) {
         *counts.entry(share).or_default() += 1;
     }
     let mut counts: Vec<_> = counts.into_iter().filter(|(_, n)| *n > 1).collect();
@@ -206,7 +227,7 @@ mod tests {
 
     use super::*;
 
-    fn entry(name: &str, node: &str, state: PodState, ms: f64) -> Entry {
+    fn entry(name: &str, node: &str, state: PodState, ms: f64) -> TroubledPod {
         let mut pod = PodSummary {
             namespace: "shop".to_owned(),
             name: name.to_owned(),
@@ -216,7 +237,7 @@ mod tests {
             ..PodSummary::default()
         };
         pod.episode.cause = "slow_network".to_owned();
-        Entry::new(pod, node)
+        TroubledPod::new(pod, node)
     }
 
     #[test]

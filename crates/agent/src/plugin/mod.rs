@@ -1,7 +1,7 @@
 //! `kubectl criscope`: the commands of criscope for a whole cluster, through the API server.
 //!
-//! [`cluster`] finds and asks agents; [`pages`] answers the commands of criscope, which draw; [`fleet`] is what only a cluster
-//! has; [`capture`] makes a file of what a node knows.
+//! [`cluster`] finds and asks agents; [`pages`] answers the commands of criscope, which draw; [`fleet`] compares the pods of a
+//! cluster; [`capture`] makes a capture of a node.
 
 pub mod capture;
 pub mod cluster;
@@ -19,7 +19,7 @@ use kube::config::{KubeConfigOptions, KubeconfigError};
 
 use self::capture::{CaptureError, CaptureRequest};
 use self::cluster::{Cluster, ClusterError};
-use self::pages::Pages;
+use self::pages::ClusterPages;
 use crate::NODE_NAMESPACE_SUFFIX;
 
 /// Why a pod was slow, or is not up: what criscope knows on the nodes of a cluster
@@ -35,13 +35,13 @@ use crate::NODE_NAMESPACE_SUFFIX;
 )]
 struct Cli {
     #[command(flatten)]
-    to: Connection,
+    to: ClusterArgs,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Args)]
-struct Connection {
+struct ClusterArgs {
     /// The context of the kubeconfig
     #[arg(long, global = true, value_name = "NAME")]
     context: Option<String>,
@@ -63,7 +63,7 @@ enum Command {
         /// The pod: POD, pod/POD or NAMESPACE/POD
         #[arg(value_name = "POD")]
         pod: String,
-        /// The pod's namespace [default: that of the context]
+        /// The pod's namespace [default: the context's namespace]
         #[arg(long, short, value_name = "NS")]
         namespace: Option<String>,
         /// Only the pod with this uid, of several with the same name
@@ -81,7 +81,7 @@ enum Command {
         /// Only pods whose name contains this, or NAMESPACE/NAME
         #[arg(value_name = "NAME")]
         name: Option<String>,
-        /// Only pods in this namespace [default: that of the context]
+        /// Only pods in this namespace [default: the context's namespace]
         #[arg(long, short, value_name = "NS")]
         namespace: Option<String>,
         /// Pods in all namespaces
@@ -130,7 +130,7 @@ struct CaptureArgs {
     /// Only this pod, as POD or NAMESPACE/POD, on its node
     #[arg(value_name = "POD", required_unless_present = "node")]
     pod: Option<String>,
-    /// The pod's namespace [default: that of the context]
+    /// The pod's namespace [default: the context's namespace]
     #[arg(long, short, value_name = "NS", requires = "pod")]
     namespace: Option<String>,
     /// All pods of this node
@@ -139,7 +139,7 @@ struct CaptureArgs {
     /// Only pods with calls in this time until now (30m, 2h)
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Namespace of the pod that makes the capture [default: that of the agents with -node at the end]
+    /// Namespace of the pod that makes the capture [default: the agents' namespace with -node at the end]
     #[arg(long, value_name = "NS", env = "CRISCOPE_NODE_NAMESPACE")]
     node_namespace: Option<String>,
     /// The file to write [default: criscope-NODE-TIME.tar.gz in the working directory]
@@ -148,36 +148,46 @@ struct CaptureArgs {
 }
 
 impl CaptureArgs {
-    async fn run(&self, cluster: &Cluster, default: &str) -> Result<Prepared, Failure> {
+    async fn run(
+        &self,
+        cluster: &Cluster,
+        default: &str,
+    ) -> Result<PreparedCommand, PluginFailure> {
         let mut args = Vec::new();
-        let mut of_pod = None;
+        let mut node_of_pod = None;
         if let Some(pod) = &self.pod {
             let (namespace, name) = parts(pod, self.namespace.as_deref(), default);
             args.extend(["--pod".to_owned(), format!("{namespace}/{name}")]);
             if self.node.is_none() {
-                of_pod = Some(cluster.node_of(namespace, name).await?);
+                node_of_pod = Some(cluster.node_of(namespace, name).await?);
             }
         }
         if let Some(since) = &self.since {
             args.extend(["--since".to_owned(), since.clone()]);
         }
-        let node = self.node.clone().or(of_pod.flatten());
+        let node = self.node.clone().or(node_of_pod.flatten());
         let node = node.ok_or(CaptureError::Deleted)?;
         let agent = cluster.agent_of(&node)?;
-        let own = || format!("{}{NODE_NAMESPACE_SUFFIX}", cluster.namespace());
+        let namespace = match &self.node_namespace {
+            Some(namespace) => namespace.clone(),
+            None => format!("{}{NODE_NAMESPACE_SUFFIX}", cluster.namespace()),
+        };
         let request = CaptureRequest {
             agent,
-            namespace: self.node_namespace.clone().unwrap_or_else(own),
+            namespace,
             arguments: args,
         };
         let (file, messages) = request.run(cluster, self.output.as_deref()).await?;
-        Ok(Prepared::Text(format!("{}\n", file.display()), messages))
+        Ok(PreparedCommand::Text(
+            format!("{}\n", file.display()),
+            messages,
+        ))
     }
 }
 
-/// Why the plugin failed, before a command of criscope could run.
+/// The reason why the plugin failed before a command of criscope could run.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum PluginFailure {
     #[error("kubeconfig: {0}")]
     Kubeconfig(#[from] KubeconfigError),
     #[error(transparent)]
@@ -190,7 +200,7 @@ enum Failure {
     Silent,
 }
 
-impl From<kube::Error> for Failure {
+impl From<kube::Error> for PluginFailure {
     fn from(error: kube::Error) -> Self {
         Self::Cluster(error.into())
     }
@@ -212,8 +222,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             let mut err = io::stderr().lock();
             let _ = writeln!(err, "error: {error}");
             let hint = match &error {
-                Failure::Cluster(error) => error.hint(),
-                Failure::Capture(error) => error.hint(),
+                PluginFailure::Cluster(error) => error.hint(),
+                PluginFailure::Capture(error) => error.hint(),
                 _ => None,
             };
             if let Some(hint) = hint {
@@ -224,7 +234,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn start(cli: &Cli) -> Result<ExitCode, Failure> {
+fn start(cli: &Cli) -> Result<ExitCode, PluginFailure> {
     // The commands of criscope have a runtime of their own; this one answers them meanwhile.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -249,12 +259,12 @@ fn start(cli: &Cli) -> Result<ExitCode, Failure> {
         prepare(&cli.command, cluster, &default).await
     })?;
     let (pages, mut line) = match prepared {
-        Prepared::Text(text, notes) => {
+        PreparedCommand::Text(text, notes) => {
             io::stdout().lock().write_all(text.as_bytes())?;
             notes.iter().for_each(|note| warn(note));
             return Ok(ExitCode::SUCCESS);
         }
-        Prepared::Command(pages, line) => (Arc::new(*pages), line),
+        PreparedCommand::Command(pages, line) => (Arc::new(*pages), line),
     };
     {
         let _entered = runtime.enter();
@@ -266,11 +276,13 @@ fn start(cli: &Cli) -> Result<ExitCode, Failure> {
     line.insert(2, address);
     let result = criscope::cli::run(line);
     let silent = pages.silent();
-    silent.iter().for_each(|it| warn(it));
+    silent.iter().for_each(|node| warn(node));
     match result {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        // The reason is that of the nodes, which has been said.
-        Err(criscope::cli::CommandFailure::Ask(_)) if !silent.is_empty() => Err(Failure::Silent),
+        // The reasons of the nodes were printed above.
+        Err(criscope::cli::CommandFailure::Ask(_)) if !silent.is_empty() => {
+            Err(PluginFailure::Silent)
+        }
         Err(failure) => Ok(failure.report()),
     }
 }
@@ -280,16 +292,19 @@ fn warn(text: &str) {
     let _ = writeln!(io::stderr().lock(), "warning: {text}");
 }
 
-enum Prepared {
-    /// A command of criscope, and what answers it.
-    Command(Box<Pages>, Vec<OsString>),
-    /// The output, and what is to be said besides.
+enum PreparedCommand {
+    /// A command of criscope, and the pages that answer it.
+    Command(Box<ClusterPages>, Vec<OsString>),
+    /// The output, and warnings.
     Text(String, Vec<String>),
 }
 
-async fn prepare(command: &Command, cluster: Cluster, default: &str) -> Result<Prepared, Failure> {
-    let mut line: Vec<OsString> = Vec::new();
-    let mut add = |words: &[&str]| line.extend(words.iter().map(OsString::from));
+async fn prepare(
+    command: &Command,
+    cluster: Cluster,
+    default: &str,
+) -> Result<PreparedCommand, PluginFailure> {
+    let mut line = CommandLine::default();
     let node = match command {
         Command::Explain {
             pod,
@@ -299,11 +314,11 @@ async fn prepare(command: &Command, cluster: Cluster, default: &str) -> Result<P
             output,
         } => {
             let (namespace, name) = parts(pod, namespace.as_deref(), default);
-            add(&["explain", name, "-n", namespace]);
-            option(&mut add, "--uid", uid.as_deref());
-            option(&mut add, "-o", output.as_deref());
+            line.add(&["explain", name, "-n", namespace]);
+            line.add_option("--uid", uid.as_deref());
+            line.add_option("-o", output.as_deref());
             if *all {
-                add(&["--all"]);
+                line.add(&["--all"]);
             }
             // A pod that is deleted may still be known to the node that it was on.
             cluster.node_of(namespace, name).await?
@@ -317,27 +332,27 @@ async fn prepare(command: &Command, cluster: Cluster, default: &str) -> Result<P
             watch,
             output,
         } => {
-            add(&["pods"]);
-            let is_path = name.as_ref().is_some_and(|it| it.contains('/'));
+            line.add(&["pods"]);
+            let is_path = name.as_ref().is_some_and(|name| name.contains('/'));
             match namespace {
-                Some(namespace) => add(&["-n", namespace]),
-                None if !*all_namespaces && !is_path => add(&["-n", default]),
+                Some(namespace) => line.add(&["-n", namespace]),
+                None if !*all_namespaces && !is_path => line.add(&["-n", default]),
                 None => {}
             }
-            option(&mut add, "--state", state.as_deref());
-            option(&mut add, "-o", output.as_deref());
+            line.add_option("--state", state.as_deref());
+            line.add_option("-o", output.as_deref());
             if *watch {
-                add(&["--watch"]);
+                line.add(&["--watch"]);
             }
             if let Some(name) = name {
-                add(&["--", name]);
+                line.add(&["--", name]);
             }
             node.clone()
         }
         Command::Calls { node, once } => {
-            add(&["calls"]);
+            line.add(&["calls"]);
             if *once {
-                add(&["--once"]);
+                line.add(&["--once"]);
             }
             Some(node.clone())
         }
@@ -345,16 +360,31 @@ async fn prepare(command: &Command, cluster: Cluster, default: &str) -> Result<P
         Command::Fleet { namespace, top } => {
             let (text, notes) =
                 fleet::view(&cluster, namespace.as_deref(), usize::from(*top)).await;
-            return Ok(Prepared::Text(text, notes));
+            return Ok(PreparedCommand::Text(text, notes));
         }
     };
-    let node = node.map(|it| cluster.agent_of(&it).cloned()).transpose()?;
-    Ok(Prepared::Command(Box::new(Pages::new(cluster, node)), line))
+    let node = node
+        .map(|node| cluster.agent_of(&node).cloned())
+        .transpose()?;
+    Ok(PreparedCommand::Command(
+        Box::new(ClusterPages::new(cluster, node)),
+        line,
+    ))
 }
 
-fn option(add: &mut impl FnMut(&[&str]), name: &str, value: Option<&str>) {
-    if let Some(value) = value {
-        add(&[name, value]);
+/// The arguments of a command of criscope.
+#[derive(Default)]
+struct CommandLine(Vec<OsString>);
+
+impl CommandLine {
+    fn add(&mut self, words: &[&str]) {
+        self.0.extend(words.iter().map(OsString::from));
+    }
+
+    fn add_option(&mut self, name: &str, value: Option<&str>) {
+        if let Some(value) = value {
+            self.add(&[name, value]);
+        }
     }
 }
 
@@ -362,7 +392,7 @@ fn option(add: &mut impl FnMut(&[&str]), name: &str, value: Option<&str>) {
 fn parts<'a>(pod: &'a str, namespace: Option<&'a str>, default: &'a str) -> (&'a str, &'a str) {
     match pod.split_once('/') {
         Some(("pod" | "pods" | "po", name)) => (namespace.unwrap_or(default), name),
-        Some((of, name)) => (namespace.unwrap_or(of), name),
+        Some((own, name)) => (namespace.unwrap_or(own), name),
         None => (namespace.unwrap_or(default), pod),
     }
 }

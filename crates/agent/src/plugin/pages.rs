@@ -15,21 +15,21 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixListener;
 
-use super::cluster::{Agent, Cluster, NodeError, Reply};
+use super::cluster::{Cluster, NodeAgent, NodeError, NodeReply};
 
-/// The cluster, and what is to be said about the answers afterwards.
+/// The cluster, and the nodes that did not answer.
 #[derive(Debug)]
-pub struct Pages {
+pub struct ClusterPages {
     cluster: Cluster,
-    /// The node that is asked; all of them if `None`.
-    node: Option<Agent>,
-    /// Nodes that did not answer the last request, and why.
+    /// The agent to ask; `None` for all agents.
+    node: Option<NodeAgent>,
+    /// Nodes that did not answer the last request, with the reason.
     silent: Mutex<Vec<String>>,
 }
 
-impl Pages {
-    /// Pages of a node, or of all.
-    pub fn new(cluster: Cluster, node: Option<Agent>) -> Self {
+impl ClusterPages {
+    /// Pages of a node, or of all nodes.
+    pub fn new(cluster: Cluster, node: Option<NodeAgent>) -> Self {
         Self {
             cluster,
             node,
@@ -37,9 +37,12 @@ impl Pages {
         }
     }
 
-    /// The nodes that did not answer the last request, and why, one line each.
+    /// The nodes that did not answer the last request, with the reason, one line each.
     pub fn silent(&self) -> Vec<String> {
-        self.silent.lock().map(|it| it.clone()).unwrap_or_default()
+        self.silent
+            .lock()
+            .map(|silent| silent.clone())
+            .unwrap_or_default()
     }
 
     /// Answers on this socket from now on.
@@ -63,13 +66,14 @@ impl Pages {
     }
 
     async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        let page = request.uri().path_and_query().map_or("/", |it| it.as_str());
+        let page = request.uri().path_and_query();
+        let page = page.map_or("/", |page| page.as_str());
         let (reply, silent) = match &self.node {
             Some(agent) => match self.cluster.ask(agent, page).await {
                 Ok(reply) => (reply, Vec::new()),
                 Err(error) => (away(), vec![line(agent, &error)]),
             },
-            None => self.of_all(page).await,
+            None => self.ask_all(page).await,
         };
         if let Ok(mut last) = self.silent.lock() {
             *last = silent;
@@ -79,7 +83,7 @@ impl Pages {
         response
     }
 
-    async fn of_all(&self, page: &str) -> (Reply, Vec<String>) {
+    async fn ask_all(&self, page: &str) -> (NodeReply, Vec<String>) {
         let mut known = Vec::new();
         let mut silent = Vec::new();
         for (agent, reply) in self.cluster.ask_all(page).await {
@@ -96,19 +100,19 @@ impl Pages {
     }
 }
 
-fn line(agent: &Agent, error: &NodeError) -> String {
+fn line(agent: &NodeAgent, error: &NodeError) -> String {
     format!("node {} did not answer: {error}", agent.node)
 }
 
-fn away() -> Reply {
-    Reply {
+fn away() -> NodeReply {
+    NodeReply {
         status: StatusCode::BAD_GATEWAY,
         body: Bytes::new(),
     }
 }
 
-/// The pods of all nodes that answered, each with its node; in the order of a single node's.
-fn merged(known: &[(&Agent, Reply)]) -> Option<Reply> {
+/// The pods of all nodes that answered, each with its node, in the order that a single node uses.
+fn merged(known: &[(&NodeAgent, NodeReply)]) -> Option<NodeReply> {
     let mut all: Option<PodList> = None;
     for (agent, reply) in known {
         let Ok(mut pods) = serde_json::from_slice::<PodList>(&reply.body) else {
@@ -120,7 +124,7 @@ fn merged(known: &[(&Agent, Reply)]) -> Option<Reply> {
         match &mut all {
             None => all = Some(pods),
             Some(all) => {
-                // Clocks differ; ages are from the latest, so that none is negative.
+                // Clocks differ. Ages count from the latest clock, so that none is negative.
                 all.now_unix_us = all.now_unix_us.max(pods.now_unix_us);
                 all.pods.append(&mut pods.pods);
                 all.known += pods.known;
@@ -130,34 +134,34 @@ fn merged(known: &[(&Agent, Reply)]) -> Option<Reply> {
     }
     let mut all = all?;
     sort_pods(&mut all.pods, false);
-    Some(Reply {
+    Some(NodeReply {
         status: StatusCode::OK,
         body: serde_json::to_vec(&all).ok()?.into(),
     })
 }
 
-/// The answer of the node that knows the pod, else an error that none does.
-fn first(known: Vec<(&Agent, Reply)>) -> Option<Reply> {
+/// The reply of the node that knows the pod, else an error that no node does.
+fn first(known: Vec<(&NodeAgent, NodeReply)>) -> Option<NodeReply> {
     let mut unknown: Option<UnknownPod> = None;
     for (_, reply) in known {
         if reply.status == StatusCode::OK {
             return Some(reply);
         }
-        if let Ok(mut it) = serde_json::from_slice::<UnknownPod>(&reply.body) {
+        if let Ok(mut answer) = serde_json::from_slice::<UnknownPod>(&reply.body) {
             // Notes on the state of one node say nothing about the others.
-            it.notes.clear();
+            answer.notes.clear();
             match &mut unknown {
-                None => unknown = Some(it),
+                None => unknown = Some(answer),
                 Some(unknown) => {
-                    unknown.known += it.known;
-                    unknown.near.append(&mut it.near);
+                    unknown.known += answer.known;
+                    unknown.near.append(&mut answer.near);
                 }
             }
         }
     }
     let mut unknown = unknown?;
     unknown.near.truncate(5);
-    Some(Reply {
+    Some(NodeReply {
         status: StatusCode::NOT_FOUND,
         body: serde_json::to_vec(&unknown).ok()?.into(),
     })

@@ -11,7 +11,7 @@ use super::spdy::{SpdyFrame, SpdyReceiver, SpdySender};
 use super::websocket::{BINARY, CLOSE, PING, PONG, WebSocketReceiver, WebSocketSender};
 use crate::observe::Transport;
 use crate::request::StreamOptions;
-use crate::runtime::Size;
+use crate::runtime::TerminalSize;
 
 /// The protocol version: the newest that every supported server implements over this transport.
 const SPDY_PROTOCOL: &str = "v4.channel.k8s.io";
@@ -26,8 +26,8 @@ const RESIZE: u8 = 4;
 /// Closes another channel, from version 5 on.
 const CLOSE_CHANNEL: u8 = 255;
 /// The channels that a session over SPDY ends with.
-const ENDS: [u8; 3] = [STDOUT, STDERR, ERROR];
-const NAMES: [&str; 5] = ["stdin", "stdout", "stderr", "error", "resize"];
+const ENDING_CHANNELS: [u8; 3] = [STDOUT, STDERR, ERROR];
+const STREAM_NAMES: [&str; 5] = ["stdin", "stdout", "stderr", "error", "resize"];
 
 /// Starts the session behind `url` on a connection to its server. `streams` must be those of the request for the URL.
 ///
@@ -44,9 +44,10 @@ where
 {
     let (host, path) = split_url(url)?;
     let is_spdy = transport == Transport::Spdy;
-    let request = match is_spdy {
-        true => UpgradeRequest::spdy(host, path, &[SPDY_PROTOCOL]),
-        false => UpgradeRequest::websocket(host, path, &[WEBSOCKET_PROTOCOL])?,
+    let request = if is_spdy {
+        UpgradeRequest::spdy(host, path, &[SPDY_PROTOCOL])
+    } else {
+        UpgradeRequest::websocket(host, path, &[WEBSOCKET_PROTOCOL])?
     };
     request.send(&mut io).await?;
     let (read, write) = tokio::io::split(io);
@@ -69,7 +70,7 @@ where
     // Sequentially and with the error stream first, like Kubernetes clients.
     for (channel, _) in wanted.into_iter().filter(|(_, is_wanted)| *is_wanted) {
         let at = usize::from(channel);
-        let id = sender.open(&[("streamtype", NAMES[at])]).await?;
+        let id = sender.open(&[("streamtype", STREAM_NAMES[at])]).await?;
         match receiver.next().await? {
             Some(SpdyFrame::Reply { stream }) if stream == id => {}
             _ => return Err(io::Error::other("the server did not accept a stream").into()),
@@ -78,7 +79,7 @@ where
         channels.insert(id, channel);
     }
     let input = CommandInput::Spdy { sender, ids };
-    channels.retain(|_, channel| ENDS.contains(channel));
+    channels.retain(|_, channel| ENDING_CHANNELS.contains(channel));
     Ok((input, CommandOutput::Spdy { receiver, channels }))
 }
 
@@ -135,8 +136,8 @@ impl<W: AsyncWrite + Unpin> CommandInput<W> {
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub async fn resize(&mut self, size: Size) -> io::Result<()> {
-        let Size { width, height } = size;
+    pub async fn resize(&mut self, size: TerminalSize) -> io::Result<()> {
+        let TerminalSize { width, height } = size;
         let size = format!(r#"{{"Width":{width},"Height":{height}}}"#);
         self.channel(RESIZE, size.as_bytes(), false).await
     }
@@ -187,9 +188,10 @@ impl<R: AsyncRead + Unpin> CommandOutput<R> {
                             bytes,
                             is_last,
                         } => {
-                            let channel = match is_last {
-                                true => channels.remove(&stream),
-                                false => channels.get(&stream).copied(),
+                            let channel = if is_last {
+                                channels.remove(&stream)
+                            } else {
+                                channels.get(&stream).copied()
                             };
                             (channel, bytes)
                         }

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use crate::websocket::accept_key;
 
 /// Maximum size of a response head, in bytes.
-const MAX_HEAD: usize = 64 << 10;
+const MAX_HEAD_LEN: usize = 64 << 10;
 
 /// Why a connection was not upgraded.
 #[derive(Debug, thiserror::Error)]
@@ -133,10 +133,9 @@ where
 {
     io.write_all(head.as_bytes()).await?;
     io.flush().await?;
-    let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut bytes = Vec::new();
     while !bytes.ends_with(b"\r\n\r\n") {
-        if bytes.len() >= MAX_HEAD {
+        if bytes.len() >= MAX_HEAD_LEN {
             return Err(invalid("the head of the response is too large"));
         }
         bytes.push(io.read_u8().await?);
@@ -148,4 +147,8 @@ where
         .and_then(|status| status.parse().ok());
     let status = status.ok_or_else(|| invalid("the response has no status"))?;
     Ok(ResponseHead { status, head })
+}
+
+fn invalid(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }

@@ -1,5 +1,5 @@
-//! A SPDY/3.1 client, frame by frame. Like Kubernetes clients, it neither sends nor honours flow control windows: back
-//! pressure is that of the connection.
+//! A SPDY/3.1 client, frame by frame. Like Kubernetes clients, it neither sends nor honours flow control windows: only the
+//! connection exerts back pressure.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use bytes::{Bytes, BytesMut};
 use flate2::{Compress, Compression, FlushCompress};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
 
-use crate::spdy::{DICTIONARY, frame};
+use crate::spdy::{HEADER_DICTIONARY, frame};
 
 /// Size of the read buffer, in bytes.
-const BUFFER: usize = 64 << 10;
+const READ_BUFFER_LEN: usize = 64 << 10;
 
 /// The writing half of a connection.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl<W: AsyncWrite + Unpin> SpdySender<W> {
     /// If the compression context cannot be created.
     pub fn new(io: W) -> io::Result<Self> {
         let mut deflate = Compress::new(Compression::fast(), true);
-        deflate.set_dictionary(&DICTIONARY)?;
+        deflate.set_dictionary(&HEADER_DICTIONARY)?;
         Ok(Self {
             io,
             deflate,
@@ -80,7 +80,7 @@ impl<W: AsyncWrite + Unpin> SpdySender<W> {
     /// If the connection has ended.
     pub async fn reset(&mut self, stream: u32) -> io::Result<()> {
         self.frame.clear();
-        frame::reset(&mut self.frame, stream, frame::Status::Cancel);
+        frame::reset(&mut self.frame, stream, frame::ResetStatus::Cancel);
         self.io.write_all(&self.frame).await
     }
 
@@ -129,7 +129,7 @@ pub enum SpdyFrame {
         stream: u32,
         /// The data; may be empty.
         bytes: Bytes,
-        /// Whether it ends the server's half of the stream (FIN).
+        /// Set if the frame ends the server's half of the stream (FIN).
         is_last: bool,
     },
     /// The server resets a stream (RST_STREAM).
@@ -139,7 +139,7 @@ pub enum SpdyFrame {
     },
     /// A PING or the answer to one.
     Ping {
-        /// Its id.
+        /// The id of the PING.
         id: u32,
     },
     /// The server ends the connection (GOAWAY).
@@ -161,7 +161,7 @@ impl<R: AsyncRead + Unpin> SpdyReceiver<R> {
     /// Wraps the reading half of an upgraded connection.
     pub fn new(io: R) -> Self {
         Self {
-            io: BufReader::with_capacity(BUFFER, io),
+            io: BufReader::with_capacity(READ_BUFFER_LEN, io),
         }
     }
 
@@ -170,25 +170,25 @@ impl<R: AsyncRead + Unpin> SpdyReceiver<R> {
     /// # Errors
     /// If the connection breaks within a frame, or with [`io::ErrorKind::InvalidData`] if the frame is malformed.
     pub async fn next(&mut self) -> io::Result<Option<SpdyFrame>> {
-        let mut head = [0; frame::HEAD];
+        let mut head = [0; frame::FRAME_HEAD_LEN];
         if self.io.read(&mut head[..1]).await? == 0 {
             return Ok(None);
         }
         self.io.read_exact(&mut head[1..]).await?;
-        let head = frame::Head::read(&head).map_err(invalid)?;
-        let (frame::Head::Data { len, .. } | frame::Head::Control { len, .. }) = head;
+        let head = frame::FrameHead::read(&head).map_err(invalid)?;
+        let (frame::FrameHead::Data { len, .. } | frame::FrameHead::Control { len, .. }) = head;
         let mut payload = BytesMut::zeroed(len);
         self.io.read_exact(&mut payload).await?;
         let word = payload
             .first_chunk()
             .map_or(0, |id| u32::from_be_bytes(*id));
         Ok(Some(match head {
-            frame::Head::Data { id, flags, .. } => SpdyFrame::Data {
+            frame::FrameHead::Data { id, flags, .. } => SpdyFrame::Data {
                 stream: id,
                 bytes: payload.freeze(),
                 is_last: flags & frame::FIN != 0,
             },
-            frame::Head::Control { kind, .. } => match kind {
+            frame::FrameHead::Control { kind, .. } => match kind {
                 frame::SYN_REPLY => SpdyFrame::Reply { stream: word },
                 frame::RST_STREAM => SpdyFrame::Reset { stream: word },
                 frame::PING => SpdyFrame::Ping { id: word },
@@ -199,6 +199,6 @@ impl<R: AsyncRead + Unpin> SpdyReceiver<R> {
     }
 }
 
-fn invalid(error: crate::spdy::Malformed) -> io::Error {
+fn invalid(error: crate::spdy::MalformedFrame) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }

@@ -22,9 +22,9 @@ pub const PONG: u8 = 10;
 /// The bit in the first byte that marks the last frame of a message.
 const FIN: u8 = 0x80;
 /// Maximum payload of a received frame, in bytes.
-const MAX_PAYLOAD: u64 = 16 << 20;
+const MAX_PAYLOAD_LEN: u64 = 16 << 20;
 /// Size of the read buffer, in bytes.
-const BUFFER: usize = 64 << 10;
+const READ_BUFFER_LEN: usize = 64 << 10;
 
 /// Encodes a masked frame (RFC 6455 section 5.2) from its first byte (flags and opcode) and its payload.
 pub fn encode_frame(first: u8, mask: [u8; 4], parts: &[&[u8]]) -> Vec<u8> {
@@ -99,9 +99,9 @@ impl<W: AsyncWrite + Unpin> WebSocketSender<W> {
 pub struct WebSocketFrame {
     /// The opcode: [`TEXT`], [`BINARY`], [`CLOSE`], [`PING`], [`PONG`] or 0 for the continuation of a message.
     pub opcode: u8,
-    /// Whether it is the last one of its message.
+    /// Set if the frame is the last one of its message.
     pub is_last: bool,
-    /// Its payload.
+    /// The payload, unmasked.
     pub payload: Bytes,
 }
 
@@ -115,7 +115,7 @@ impl<R: AsyncRead + Unpin> WebSocketReceiver<R> {
     /// Wraps the reading half of an upgraded connection.
     pub fn new(io: R) -> Self {
         Self {
-            io: BufReader::with_capacity(BUFFER, io),
+            io: BufReader::with_capacity(READ_BUFFER_LEN, io),
         }
     }
 
@@ -136,7 +136,7 @@ impl<R: AsyncRead + Unpin> WebSocketReceiver<R> {
         // The mask bit is part of the length byte: servers do not mask.
         let length = usize::try_from(length)
             .ok()
-            .filter(|len| *len as u64 <= MAX_PAYLOAD);
+            .filter(|len| *len as u64 <= MAX_PAYLOAD_LEN);
         let [first] = first;
         let (Some(length), 0) = (length, first & 0x70) else {
             let what = "malformed WebSocket frame of a server";

@@ -15,14 +15,14 @@ use tokio_util::sync::CancellationToken;
 use super::client_writer::ClientWriter;
 use super::pod_writer::PodWriter;
 use crate::observe::Direction;
-use crate::session::Meter;
+use crate::session::SessionMeter;
 
 /// How long one direction may be silent after the other has ended: enough for a client that sends a request, shuts down
 /// its half and waits for the response. The reference servers wait one second, and lose the response.
-const HALF_OPEN: Duration = Duration::from_secs(60);
+const HALF_OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Size of a read from the pod, in bytes.
-const BUFFER: usize = 32 << 10;
+const READ_BUFFER_LEN: usize = 32 << 10;
 
 /// How a direction ended.
 enum CopyEnd {
@@ -49,7 +49,7 @@ impl CopyEnd {
 struct CopyProgress {
     /// Number of reads that returned data.
     moved: AtomicU64,
-    /// Whether it waits for its receiver, not for its sender.
+    /// Set while the direction waits for its receiver, not for its sender.
     is_writing: AtomicBool,
 }
 
@@ -61,12 +61,12 @@ impl CopyProgress {
         moved(n);
     }
 
-    /// Returns once the sender has been silent for [`HALF_OPEN`]. Time spent waiting for the receiver does not count; the
+    /// Returns once the sender has been silent for [`HALF_OPEN_TIMEOUT`]. Time spent waiting for the receiver does not count; the
     /// idle timeout of the session limits it.
     async fn silent(&self) {
         loop {
             let before = self.moved.load(Ordering::Relaxed);
-            tokio::time::sleep(HALF_OPEN).await;
+            tokio::time::sleep(HALF_OPEN_TIMEOUT).await;
             let has_moved = self.moved.load(Ordering::Relaxed) != before;
             if !has_moved && !self.is_writing.load(Ordering::Relaxed) {
                 return;
@@ -76,7 +76,7 @@ impl CopyProgress {
 }
 
 /// Copies both directions until both have ended, one was reset, or one has ended and the other was silent for
-/// [`HALF_OPEN`]. The end of one side is passed on with `shutdown` of the other side's writer. A reset is not passed on as
+/// [`HALF_OPEN_TIMEOUT`]. The end of one side is passed on with `shutdown` of the other side's writer. A reset is not passed on as
 /// an end, because a truncated stream would look complete: the pod sees a reset, and the client's writer is dropped
 /// without a shutdown. `broke_off` returns whether the client's stream ended without being closed by the client.
 ///
@@ -87,7 +87,7 @@ impl CopyProgress {
 pub(super) async fn copy<R, W>(
     (mut client_read, client_write): (R, W),
     pod: TcpStream,
-    meter: &Meter,
+    meter: &SessionMeter,
     broke_off: impl Fn(&R) -> bool,
     gone: &CancellationToken,
 ) -> io::Result<()>
@@ -101,11 +101,12 @@ where
     let was_reset = &AtomicBool::new(false);
     // Each direction owns its halves. Once it has ended, further input of the client is discarded by the task that reads
     // the connection, and blocks no other stream.
-    let count = |direction| move |n| meter.count(direction, n);
     let inward = async move {
         let mut pod_writer = PodWriter::new(pod_write);
-        let moved = count(Direction::In);
-        let over = upload(&mut client_read, &mut pod_writer, there, moved).await;
+        let over = upload(&mut client_read, &mut pod_writer, there, |n| {
+            meter.count(Direction::In, n);
+        })
+        .await;
         let is_broken_off = broke_off(&client_read);
         end_pod(pod_writer, over, is_broken_off, was_reset).await
     };
@@ -113,7 +114,7 @@ where
         pod_read,
         client_write,
         back,
-        count(Direction::Out),
+        |n| meter.count(Direction::Out, n),
         was_reset,
     );
     tokio::pin!(inward, outward);
@@ -140,7 +141,7 @@ where
     }
 }
 
-/// Ends the pod's stream as that of the client has ended: a stream that was broken off is reset.
+/// Ends the pod's stream in the same way as the client's stream: a stream that was broken off is reset.
 async fn end_pod(
     mut pod: PodWriter,
     over: CopyEnd,
@@ -238,7 +239,7 @@ where
             Ok(room) => room,
             Err(error) => return CopyEnd::WriteFailed(error),
         };
-        let mut piece = Vec::with_capacity(room.min(BUFFER));
+        let mut piece = Vec::with_capacity(room.min(READ_BUFFER_LEN));
         match from.read_buf(&mut piece).now_or_never() {
             Some(Ok(0)) => return CopyEnd::End,
             Some(Ok(_)) => {}

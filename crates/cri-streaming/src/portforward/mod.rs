@@ -11,7 +11,7 @@ mod websocket;
 use tokio::net::TcpStream;
 
 pub(super) use self::spdy::serve as serve_spdy;
-pub(super) use self::tunnel::Tunnel;
+pub(super) use self::tunnel::WebSocketTunnel;
 pub(super) use self::websocket::{MAX_PORTS, serve as serve_websocket};
 use super::context::SessionContext;
 
@@ -31,7 +31,7 @@ async fn dial(context: &SessionContext, sandbox: &str, port: u16) -> Result<TcpS
     }
 }
 
-/// The error message for a client, worded like that of the reference server.
+/// The error message for a client, in the words of the reference server.
 fn failed(sandbox: &str, port: u16, error: &dyn std::error::Error) -> String {
     format!("error forwarding port {port} to pod {sandbox}, uid : {error}")
 }

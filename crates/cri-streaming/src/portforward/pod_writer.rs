@@ -11,7 +11,7 @@ use tokio::net::tcp::OwnedWriteHalf;
 /// the client was lost, the whole connection is reset (RFC 9293 section 3.5.2).
 pub(super) struct PodWriter {
     half: Option<OwnedWriteHalf>,
-    /// Whether the last write was not accepted completely.
+    /// Set if the last write was not accepted completely.
     is_torn: bool,
 }
 

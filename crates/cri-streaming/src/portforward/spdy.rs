@@ -10,20 +10,20 @@ use tokio_util::sync::CancellationToken;
 
 use super::copy::copy;
 use super::dial;
-use super::pairs::{PairKey, Pairing, Pairs, StreamType};
-use crate::context::{LINGER, SessionContext};
-use crate::observe::Outcome;
+use super::pairs::{PairResult, PortStreamType, StreamPairKey, StreamPairs};
+use crate::context::{LINGER_TIMEOUT, SessionContext};
+use crate::observe::SessionOutcome;
 use crate::session::SessionResult;
-use crate::spdy::{Limits, Reader, Reason, Stream};
+use crate::spdy::{CloseReason, SpdyLimits, SpdyReader, SpdyStream};
 use crate::spdy_session::SpdySession;
 
 /// How often streams without a counterpart are looked for, as a fraction of their timeout.
-const CHECKS: u32 = 10;
+const CHECKS_PER_TIMEOUT: u32 = 10;
 
 /// A stream, and the port named in its headers.
 struct PortStream {
     port: u16,
-    stream: Stream,
+    stream: SpdyStream,
 }
 
 /// Serves one session.
@@ -31,13 +31,13 @@ pub(crate) async fn serve<T>(context: &SessionContext, io: T, sandbox: String) -
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let limits = Limits::port_forward(context.idle_timeout);
+    let limits = SpdyLimits::port_forward(context.idle_timeout);
     let (mut streams, carrier) = SpdySession::begin(context, io, limits);
     let sandbox: Arc<str> = sandbox.into();
-    let mut pairs = Pairs::new();
+    let mut pairs = StreamPairs::new();
     let mut forwards = JoinSet::new();
     let gone = CancellationToken::new();
-    let mut checks = interval(context.creation_timeout / CHECKS);
+    let mut checks = interval(context.creation_timeout / CHECKS_PER_TIMEOUT);
     loop {
         tokio::select! {
             stream = streams.next() => {
@@ -51,51 +51,54 @@ where
             Some(_) = forwards.join_next() => {}
             _ = checks.tick() => {
                 for (half, opened) in pairs.overdue(context.creation_timeout) {
-                    if half == StreamType::Error {
+                    if half == PortStreamType::Error {
                         let message = "the stream of data did not come in time".to_owned();
                         forwards.spawn(complain(opened.stream, message));
                     }
                 }
             }
             ending = context.stop.fired() => {
-                // Their last bytes must be counted before the session ends.
+                // The last bytes of the connections must be counted before the session ends.
                 forwards.shutdown().await;
                 carrier.close(context).await;
-                return Outcome::from(ending).into();
+                return SessionOutcome::from(ending).into();
             }
         }
     }
     gone.cancel();
     // Data that the client sent before it disconnected is still being written to the pod.
     let rest = async { while forwards.join_next().await.is_some() {} };
-    let _ = timeout(LINGER, rest).await;
+    let _ = timeout(LINGER_TIMEOUT, rest).await;
     forwards.shutdown().await;
     outcome(&carrier.reason().await).into()
 }
 
 /// The outcome of a session: the client always ends port-forwarding.
-fn outcome(reason: &Reason) -> Outcome {
+fn outcome(reason: &CloseReason) -> SessionOutcome {
     match reason {
-        Reason::ClientGone | Reason::GoAway | Reason::Closed => Outcome::Done,
-        Reason::Malformed(_) => Outcome::Protocol,
-        Reason::Idle => Outcome::Idle,
-        Reason::Io(_) => Outcome::ClientGone,
+        CloseReason::ClientGone | CloseReason::GoAway | CloseReason::Closed => SessionOutcome::Done,
+        CloseReason::Malformed(_) => SessionOutcome::Protocol,
+        CloseReason::Idle => SessionOutcome::Idle,
+        CloseReason::Io(_) => SessionOutcome::ClientGone,
     }
 }
 
 /// Pairs a stream with its counterpart. Dropped streams are reset.
-fn take(pairs: &mut Pairs<PortStream>, stream: Stream) -> Option<(PortStream, PortStream)> {
+fn take(
+    pairs: &mut StreamPairs<PortStream>,
+    stream: SpdyStream,
+) -> Option<(PortStream, PortStream)> {
     let headers = &stream.headers;
-    let half = StreamType::named(headers.get("streamtype")?)?;
+    let half = PortStreamType::from_name(headers.get("streamtype")?)?;
     let port = headers
         .get("port")?
         .parse()
         .ok()
         .filter(|port| *port != 0)?;
-    let key = PairKey::of(headers.get("requestid"), half, stream.id);
+    let key = StreamPairKey::from_headers(headers.get("requestid"), half, stream.id);
     match pairs.put(key, half, PortStream { port, stream }) {
-        Pairing::Both { error, data } => Some((error, data)),
-        Pairing::Double(_, key) => {
+        PairResult::Both { error, data } => Some((error, data)),
+        PairResult::Double(_, key) => {
             // A second data stream has no error stream yet.
             if let Some(first) = pairs.errors(&key) {
                 let message = format!(
@@ -107,7 +110,7 @@ fn take(pairs: &mut Pairs<PortStream>, stream: Stream) -> Option<(PortStream, Po
             }
             None
         }
-        Pairing::Waits | Pairing::Refused(_) => None,
+        PairResult::Waits | PairResult::Refused(_) => None,
     }
 }
 
@@ -125,7 +128,7 @@ async fn forward(
             let halves = data.stream.split();
             // A reset by the pod is reported by resetting the data stream only: on any message on the error stream,
             // Kubernetes clients end all connections of the session (kubernetes/kubernetes#111825).
-            let _ = copy(halves, pod, &context.meter, Reader::is_lost, gone).await;
+            let _ = copy(halves, pod, &context.meter, SpdyReader::is_lost, gone).await;
             let _ = errors.shutdown().await;
         }
         Err(message) => complain(error.stream, message).await,
@@ -133,7 +136,7 @@ async fn forward(
 }
 
 /// Sends an error message. Failures are ignored, because they mean that the client has disconnected.
-async fn complain(error: Stream, message: String) {
+async fn complain(error: SpdyStream, message: String) {
     let (_, mut errors) = error.split();
     let _ = errors.write_all(message.as_bytes()).await;
     let _ = errors.shutdown().await;

@@ -10,25 +10,25 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::PollSender;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::pipe::{Pipe, pipe};
-use crate::websocket::{self, Event, Reader, binary};
+use crate::pipe::{StreamPipe, pipe};
+use crate::websocket::{self, WebSocketEvent, WebSocketReader, binary};
 
 /// Maximum size of a message, in bytes. Clients have buffers of 32 KiB.
-const MAX_MESSAGE: usize = 32 << 10;
+const MAX_MESSAGE_LEN: usize = 32 << 10;
 
 /// The close code for a protocol violation by the client.
 const PROTOCOL_ERROR: u16 = 1002;
 
 /// The byte stream.
-pub(crate) struct Tunnel {
-    input: Pipe,
+pub(crate) struct WebSocketTunnel {
+    input: StreamPipe,
     output: PollSender<Bytes>,
     /// The task that reads and writes the connection. Shutdown of this side waits for it.
     writing: Option<tokio::task::JoinHandle<io::Result<()>>>,
     _reading: AbortOnDropHandle<()>,
 }
 
-impl Tunnel {
+impl WebSocketTunnel {
     pub(crate) fn new<T>(io: T) -> Self
     where
         T: AsyncRead + AsyncWrite + Send + 'static,
@@ -37,19 +37,22 @@ impl Tunnel {
         let (frames, control, writing) = websocket::start(write);
         let (sender, input) = pipe();
         let reading = async move {
-            let mut reader = Reader::new(read);
+            let mut reader = WebSocketReader::new(read);
             loop {
                 match reader.next().await {
-                    Ok(Some(Event::Ping(content))) => control.pong(content),
-                    Ok(Some(Event::Pong)) => {}
-                    Ok(Some(Event::Data {
+                    Ok(Some(WebSocketEvent::Ping(content))) => control.pong(content),
+                    Ok(Some(WebSocketEvent::Pong)) => {}
+                    Ok(Some(WebSocketEvent::Data {
                         text: false, bytes, ..
                     })) => {
                         // SPDY no longer reads, but the client's close frame is still to come.
                         let _ = sender.send(bytes).await;
                     }
                     // Clients report their own errors in text messages.
-                    Ok(Some(Event::Data { text: true, .. } | Event::Close) | None) => break,
+                    Ok(
+                        Some(WebSocketEvent::Data { text: true, .. } | WebSocketEvent::Close)
+                        | None,
+                    ) => break,
                     Err(error) => {
                         if error.kind() == io::ErrorKind::InvalidData {
                             control.fail(PROTOCOL_ERROR);
@@ -68,7 +71,7 @@ impl Tunnel {
     }
 }
 
-impl Drop for Tunnel {
+impl Drop for WebSocketTunnel {
     fn drop(&mut self) {
         if let Some(writing) = &self.writing {
             writing.abort();
@@ -76,7 +79,7 @@ impl Drop for Tunnel {
     }
 }
 
-impl AsyncRead for Tunnel {
+impl AsyncRead for WebSocketTunnel {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -86,7 +89,7 @@ impl AsyncRead for Tunnel {
     }
 }
 
-impl AsyncWrite for Tunnel {
+impl AsyncWrite for WebSocketTunnel {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -100,19 +103,19 @@ impl AsyncWrite for Tunnel {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
         let total: usize = bufs.iter().map(|buf| buf.len()).sum();
         if total == 0 {
             return Poll::Ready(Ok(0));
         }
-        ready!(self.output.poll_reserve(cx)).map_err(gone)?;
-        let mut message = Vec::with_capacity(total.min(MAX_MESSAGE));
+        ready!(self.output.poll_reserve(cx)).map_err(|_| io::ErrorKind::BrokenPipe)?;
+        let mut message = Vec::with_capacity(total.min(MAX_MESSAGE_LEN));
         for buf in bufs {
-            let n = buf.len().min(MAX_MESSAGE - message.len());
+            let n = buf.len().min(MAX_MESSAGE_LEN - message.len());
             message.extend_from_slice(&buf[..n]);
         }
         let frame = binary(&message, b"");
-        self.output.send_item(frame).map_err(gone)?;
+        let sent = self.output.send_item(frame);
+        sent.map_err(|_| io::ErrorKind::BrokenPipe)?;
         Poll::Ready(Ok(message.len()))
     }
 

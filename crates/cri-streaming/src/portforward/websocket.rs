@@ -14,13 +14,13 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::copy::copy;
 use super::{dial, failed};
-use crate::channels::{ChannelWriter, Demux, Encoding, Incoming};
-use crate::context::{LINGER, SessionContext};
-use crate::heartbeat::Heartbeat;
-use crate::observe::Outcome;
-use crate::pipe::{Pipe, pipe};
+use crate::channels::{ChannelDecoder, ChannelEncoding, ChannelEvent, ChannelWriter};
+use crate::context::{LINGER_TIMEOUT, SessionContext};
+use crate::heartbeat::HeartbeatSender;
+use crate::observe::SessionOutcome;
+use crate::pipe::{StreamPipe, pipe};
 use crate::session::SessionResult;
-use crate::websocket::{self, Control, Event, Frames, Reader};
+use crate::websocket::{self, ControlQueue, FrameSender, WebSocketEvent, WebSocketReader};
 
 /// Maximum number of ports per session: each has two channels, and channel numbers are one byte.
 pub(crate) const MAX_PORTS: usize = 127;
@@ -41,7 +41,7 @@ pub(crate) async fn serve<T>(
 where
     T: AsyncRead + AsyncWrite + Send + 'static,
 {
-    let encoding = Encoding {
+    let encoding = ChannelEncoding {
         base64,
         closes: false,
     };
@@ -62,18 +62,18 @@ where
     let (forwards, inputs) = forward_all(&first, ports);
     // Writing ends with the last port.
     drop(first);
-    let heartbeat = Heartbeat {
+    let heartbeat = HeartbeatSender {
         control: control.clone(),
         activity: context.activity.clone(),
     };
     let input = ClientInput {
-        demux: Demux::new(encoding),
+        demux: ChannelDecoder::new(encoding),
         forwards: inputs,
         lost: Arc::clone(&lost),
         heartbeat,
     };
-    let reading = AbortOnDropHandle::new(tokio::spawn(input.run(Reader::new(read))));
-    let session = Session {
+    let reading = AbortOnDropHandle::new(tokio::spawn(input.run(WebSocketReader::new(read))));
+    let session = ForwardTasks {
         context,
         control,
         writing,
@@ -107,11 +107,11 @@ fn forward_all(
 }
 
 /// The tasks of a session.
-struct Session<'a> {
+struct ForwardTasks<'a> {
     context: &'a SessionContext,
-    control: Control,
+    control: ControlQueue,
     writing: AbortOnDropHandle<io::Result<()>>,
-    reading: AbortOnDropHandle<Outcome>,
+    reading: AbortOnDropHandle<SessionOutcome>,
     forwards: JoinSet<()>,
     /// Set if the connection ends without a close frame, so that the input is truncated.
     lost: Arc<AtomicBool>,
@@ -119,7 +119,7 @@ struct Session<'a> {
     gone: CancellationToken,
 }
 
-impl Session<'_> {
+impl ForwardTasks<'_> {
     /// Waits for the first end: of the client, of all ports, of the connection or of the server.
     async fn finish(self) -> SessionResult {
         let Self {
@@ -136,14 +136,14 @@ impl Session<'_> {
             biased;
             outcome = &mut reading => {
                 gone.cancel();
-                finish(forwards, Instant::now() + LINGER).await;
-                let _ = timeout(LINGER, writing).await;
-                return outcome.unwrap_or(Outcome::Failed).into();
+                finish(forwards, Instant::now() + LINGER_TIMEOUT).await;
+                let _ = timeout(LINGER_TIMEOUT, writing).await;
+                return outcome.unwrap_or(SessionOutcome::Failed).into();
             }
             () = async { while forwards.join_next().await.is_some() {} } => {}
             _ = &mut writing => {
                 // The reason may follow data that has not been read yet.
-                let end = Instant::now() + LINGER;
+                let end = Instant::now() + LINGER_TIMEOUT;
                 let outcome = timeout_at(end, &mut reading).await;
                 lost.fetch_or(outcome.is_err(), Ordering::Relaxed);
                 drop(reading);
@@ -151,19 +151,19 @@ impl Session<'_> {
                 finish(forwards, end).await;
                 return match outcome {
                     Ok(Ok(outcome)) => outcome.into(),
-                    _ => Outcome::ClientGone.into(),
+                    _ => SessionOutcome::ClientGone.into(),
                 };
             }
             ending = context.stop.fired() => {
                 control.fail(GOING_AWAY);
-                let _ = timeout(LINGER, writing).await;
+                let _ = timeout(LINGER_TIMEOUT, writing).await;
                 forwards.shutdown().await;
-                return Outcome::from(ending).into();
+                return SessionOutcome::from(ending).into();
             }
         }
         let _ = writing.await;
-        let _ = timeout(LINGER, reading).await;
-        Outcome::Done.into()
+        let _ = timeout(LINGER_TIMEOUT, reading).await;
+        SessionOutcome::Done.into()
     }
 }
 
@@ -176,39 +176,42 @@ async fn finish(mut forwards: JoinSet<()>, end: Instant) {
 
 /// The client's input, for all ports.
 struct ClientInput {
-    demux: Demux,
+    demux: ChannelDecoder,
     /// The inputs of the ports, until the receiver accepts no more.
     forwards: Vec<Option<mpsc::Sender<Bytes>>>,
     /// Set if the connection ends without a close frame, so that the input is truncated.
     lost: Arc<AtomicBool>,
-    heartbeat: Heartbeat,
+    heartbeat: HeartbeatSender,
 }
 
 impl ClientInput {
     /// Reads the client's messages until it closes. Only then do the inputs of the ports end.
-    async fn run<R: AsyncRead + Unpin>(mut self, mut reader: Reader<R>) -> Outcome {
+    async fn run<R: AsyncRead + Unpin>(mut self, mut reader: WebSocketReader<R>) -> SessionOutcome {
         let outcome = self.read(&mut reader).await;
         self.lost
-            .fetch_or(outcome == Outcome::ClientGone, Ordering::Relaxed);
+            .fetch_or(outcome == SessionOutcome::ClientGone, Ordering::Relaxed);
         outcome
     }
 
-    async fn read<R: AsyncRead + Unpin>(&mut self, reader: &mut Reader<R>) -> Outcome {
+    async fn read<R: AsyncRead + Unpin>(
+        &mut self,
+        reader: &mut WebSocketReader<R>,
+    ) -> SessionOutcome {
         let control = &self.heartbeat.control;
         loop {
             let incoming = match reader.next().await {
-                Ok(Some(Event::Ping(content))) => {
+                Ok(Some(WebSocketEvent::Ping(content))) => {
                     control.pong(content);
                     continue;
                 }
-                Ok(Some(Event::Pong)) => continue,
-                Ok(Some(Event::Data { bytes, last, .. })) => self.demux.feed(bytes, last),
-                Ok(Some(Event::Close)) => return Outcome::Done,
-                Ok(None) => return Outcome::ClientGone,
+                Ok(Some(WebSocketEvent::Pong)) => continue,
+                Ok(Some(WebSocketEvent::Data { bytes, last, .. })) => self.demux.feed(bytes, last),
+                Ok(Some(WebSocketEvent::Close)) => return SessionOutcome::Done,
+                Ok(None) => return SessionOutcome::ClientGone,
                 Err(error) => Err(error),
             };
             match incoming {
-                Ok(Some(Incoming::Data(channel, bytes))) => {
+                Ok(Some(ChannelEvent::Data(channel, bytes))) => {
                     // Error channels have odd numbers, and only the server writes to them.
                     let input = self.forwards.get_mut(usize::from(channel / 2));
                     if let Some(input) = input
@@ -222,9 +225,9 @@ impl ClientInput {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     control.fail(PROTOCOL_ERROR);
-                    return Outcome::Protocol;
+                    return SessionOutcome::Protocol;
                 }
-                Err(_) => return Outcome::ClientGone,
+                Err(_) => return SessionOutcome::ClientGone,
             }
         }
     }
@@ -237,18 +240,21 @@ struct ForwardedPort {
     sandbox: Arc<str>,
     port: u16,
     channel: u8,
-    frames: Frames,
-    encoding: Encoding,
-    /// Whether the input was truncated; set before the input ends.
+    frames: FrameSender,
+    encoding: ChannelEncoding,
+    /// Set if the input was truncated, before the input ends.
     lost: Arc<AtomicBool>,
     /// Cancelled when the client has disconnected.
     gone: CancellationToken,
 }
 
 impl ForwardedPort {
-    async fn run(self, input: Pipe) {
-        let writer = |channel| ChannelWriter::new(self.frames.clone(), channel, self.encoding);
-        let (mut data, mut error) = (writer(self.channel), writer(self.channel + 1));
+    fn writer(&self, channel: u8) -> ChannelWriter {
+        ChannelWriter::new(self.frames.clone(), channel, self.encoding)
+    }
+
+    async fn run(self, input: StreamPipe) {
+        let (mut data, mut error) = (self.writer(self.channel), self.writer(self.channel + 1));
         // The protocol starts each channel with the number of its port.
         let port = self.port.to_le_bytes();
         if data.write_all(&port).await.is_err() || error.write_all(&port).await.is_err() {
@@ -256,9 +262,14 @@ impl ForwardedPort {
         }
         let ended = match dial(&self.context, &self.sandbox, self.port).await {
             Ok(pod) => {
-                let broke_off = |_: &Pipe| self.lost.load(Ordering::Relaxed);
-                let halves = (input, data);
-                let copied = copy(halves, pod, &self.context.meter, broke_off, &self.gone).await;
+                let copied = copy(
+                    (input, data),
+                    pod,
+                    &self.context.meter,
+                    |_| self.lost.load(Ordering::Relaxed),
+                    &self.gone,
+                );
+                let copied = copied.await;
                 // A channel cannot be closed on its own, so this end cannot be reported.
                 copied.map_err(|error| failed(&self.sandbox, self.port, &error))
             }

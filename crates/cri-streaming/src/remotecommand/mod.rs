@@ -16,20 +16,20 @@ pub use self::status::CommandResult;
 use self::status::CommandStatus;
 pub(super) use self::websocket::serve as serve_websocket;
 use super::context::SessionContext;
-use super::observe::Outcome;
+use super::observe::SessionOutcome;
 use super::pipe::{RevocableOutput, counted};
-use super::request::Command;
-use super::runtime::{Input, Output, RuntimeError, Size, Streams};
+use super::request::SessionTarget;
+use super::runtime::{InputStream, OutputStream, RuntimeError, SessionStreams, TerminalSize};
 use super::session::SessionResult;
 
 /// The client's side of a session, independent of the transport.
 struct ClientStreams {
-    stdin: Option<Input>,
-    stdout: Option<Output>,
-    stderr: Option<Output>,
+    stdin: Option<InputStream>,
+    stdout: Option<OutputStream>,
+    stderr: Option<OutputStream>,
     /// The stream for the result.
-    error: Output,
-    resize: mpsc::Receiver<Size>,
+    error: OutputStream,
+    resize: mpsc::Receiver<TerminalSize>,
     gone: CancellationToken,
 }
 
@@ -40,17 +40,15 @@ struct ClientStreams {
 /// If the client disconnects, the session ends. The runtime's future continues in its own task until it has noticed.
 async fn run(
     context: &SessionContext,
-    command: Command,
+    command: SessionTarget,
     version: u8,
     wire: ClientStreams,
 ) -> SessionResult {
-    let lend = |output: Option<Output>| {
-        let lent = output.map(|output| RevocableOutput::new(output, context.meter.clone()));
-        lent.unzip()
-    };
-    let (stdout, to_stdout) = lend(wire.stdout);
-    let (stderr, to_stderr) = lend(wire.stderr);
-    let streams = Streams {
+    let [(stdout, to_stdout), (stderr, to_stderr)] = [wire.stdout, wire.stderr].map(|output| {
+        let revocable = output.map(|output| RevocableOutput::new(output, context.meter.clone()));
+        revocable.unzip()
+    });
+    let streams = SessionStreams {
         stdin: wire
             .stdin
             .map(|stdin| counted(stdin, context.meter.clone())),
@@ -59,14 +57,15 @@ async fn run(
         resize: wire.resize,
         gone: wire.gone.clone(),
     };
-    let is_exec = matches!(command, Command::Exec(_));
-    let failed = match is_exec {
-        true => CommandStatus::NotRun,
-        false => CommandStatus::NotAttached,
+    let is_exec = matches!(command, SessionTarget::Exec(_));
+    let failed = if is_exec {
+        CommandStatus::NotRun
+    } else {
+        CommandStatus::NotAttached
     };
     let work = match command {
-        Command::Exec(exec) => context.runtime.exec(exec, streams),
-        Command::Attach(attach) => {
+        SessionTarget::Exec(exec) => context.runtime.exec(exec, streams),
+        SessionTarget::Attach(attach) => {
             let work = context.runtime.attach(attach, streams);
             Box::pin(async move { work.await.map(|()| 0) })
         }
@@ -80,11 +79,11 @@ async fn run(
     let end = tokio::select! {
         biased;
         // First, because a command may end as soon as it sees the client disconnect.
-        () = wire.gone.cancelled() => return Outcome::ClientGone.into(),
+        () = wire.gone.cancelled() => return SessionOutcome::ClientGone.into(),
         ending = context.stop.fired() => {
             // Without a status, clients treat the end of the connection as success.
             send_status(wire.error, &CommandStatus::Cut(ending), version).await;
-            return Outcome::from(ending).into();
+            return SessionOutcome::from(ending).into();
         }
         result = work => match result {
             Ok(Ok(code)) => CommandStatus::Code(code),
@@ -95,11 +94,11 @@ async fn run(
     let ended = match &end {
         CommandStatus::Code(code) => SessionResult {
             proxied: None,
-            outcome: Outcome::Done,
+            outcome: SessionOutcome::Done,
             exit_code: is_exec.then_some(*code),
         },
-        CommandStatus::NotRun(_) | CommandStatus::NotAttached(_) => Outcome::Failed.into(),
-        CommandStatus::Cut(ending) => Outcome::from(*ending).into(),
+        CommandStatus::NotRun(_) | CommandStatus::NotAttached(_) => SessionOutcome::Failed.into(),
+        CommandStatus::Cut(ending) => SessionOutcome::from(*ending).into(),
     };
     for output in [stdout, stderr].into_iter().flatten() {
         // A disconnected client does not change how the command ended.
@@ -110,7 +109,7 @@ async fn run(
 }
 
 /// Sends the result, if the client is still connected.
-async fn send_status(mut error: Output, end: &CommandStatus, version: u8) {
+async fn send_status(mut error: OutputStream, end: &CommandStatus, version: u8) {
     let _ = error.write_all(&end.message_for(version)).await;
     let _ = error.shutdown().await;
 }

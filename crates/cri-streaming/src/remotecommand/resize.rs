@@ -2,15 +2,15 @@
 
 use serde::Deserialize;
 
-use crate::runtime::Size;
+use crate::runtime::TerminalSize;
 
 /// Maximum size of an object, in bytes; real ones have about 30. Larger ones are discarded.
-const MAX_OBJECT: usize = 1024;
+const MAX_OBJECT_LEN: usize = 1024;
 
 /// A size as sent by clients: `{"Width":80,"Height":24}`.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct TerminalSize {
+struct TerminalSizeJson {
     #[serde(alias = "width")]
     width: u16,
     #[serde(alias = "height")]
@@ -19,26 +19,30 @@ struct TerminalSize {
 
 /// Reassembles the objects.
 #[derive(Debug, Default)]
-pub(super) struct Sizes {
+pub(super) struct SizeDecoder {
     rest: Vec<u8>,
     /// Set after the first input that is not a size: what follows is not trusted.
     broken: bool,
 }
 
-impl Sizes {
+impl SizeDecoder {
     /// Returns the last size that these bytes complete, if any; earlier ones are obsolete.
-    pub(super) fn feed(&mut self, bytes: &[u8]) -> Option<Size> {
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Option<TerminalSize> {
         if self.broken {
             return None;
         }
         self.rest.extend_from_slice(bytes);
         let mut last = None;
         let mut stream =
-            serde_json::Deserializer::from_slice(&self.rest).into_iter::<TerminalSize>();
+            serde_json::Deserializer::from_slice(&self.rest).into_iter::<TerminalSizeJson>();
         loop {
             match stream.next() {
-                Some(Ok(TerminalSize { width: 0, .. } | TerminalSize { height: 0, .. })) => {}
-                Some(Ok(TerminalSize { width, height })) => last = Some(Size { width, height }),
+                Some(Ok(
+                    TerminalSizeJson { width: 0, .. } | TerminalSizeJson { height: 0, .. },
+                )) => {}
+                Some(Ok(TerminalSizeJson { width, height })) => {
+                    last = Some(TerminalSize { width, height })
+                }
                 Some(Err(error)) if !error.is_eof() => {
                     self.broken = true;
                     break;
@@ -48,7 +52,7 @@ impl Sizes {
         }
         let used = stream.byte_offset();
         self.rest.drain(..used);
-        if self.rest.len() > MAX_OBJECT {
+        if self.rest.len() > MAX_OBJECT_LEN {
             self.broken = true;
         }
         if self.broken {
@@ -62,13 +66,13 @@ impl Sizes {
 mod tests {
     use super::*;
 
-    fn size(width: u16, height: u16) -> Option<Size> {
-        Some(Size { width, height })
+    fn size(width: u16, height: u16) -> Option<TerminalSize> {
+        Some(TerminalSize { width, height })
     }
 
     #[test]
     fn objects_may_be_split_and_joined() {
-        let mut sizes = Sizes::default();
+        let mut sizes = SizeDecoder::default();
         assert_eq!(sizes.feed(b"{\"Width\":80,\"He"), None);
         assert_eq!(sizes.feed(b"ight\":24}\n{\"Width\":1"), size(80, 24));
         assert_eq!(
@@ -92,11 +96,11 @@ mod tests {
             b"\xff",
             b"x",
         ] {
-            let mut sizes = Sizes::default();
+            let mut sizes = SizeDecoder::default();
             assert_eq!(sizes.feed(wrong), None);
             assert_eq!(sizes.feed(b"{\"Width\":9,\"Height\":5}"), None);
         }
-        let mut sizes = Sizes::default();
+        let mut sizes = SizeDecoder::default();
         sizes.feed(b"{\"Width\":");
         for _ in 0..100 {
             sizes.feed(&[b' '; 100]);

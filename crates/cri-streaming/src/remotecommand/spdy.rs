@@ -6,38 +6,38 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::resize::Sizes;
+use super::resize::SizeDecoder;
 use super::{ClientStreams, run};
 use crate::context::SessionContext;
-use crate::observe::Outcome;
+use crate::observe::SessionOutcome;
 use crate::pipe::sizes;
-use crate::request::{Command, StreamOptions};
-use crate::runtime::{Input, Output, Size};
+use crate::request::{SessionTarget, StreamOptions};
+use crate::runtime::{InputStream, OutputStream, TerminalSize};
 use crate::session::SessionResult;
-use crate::spdy::{Limits, Reader, Reason, Stream, Streams, Writer};
+use crate::spdy::{CloseReason, SpdyLimits, SpdyReader, SpdyStream, SpdyStreams, SpdyWriter};
 use crate::spdy_session::SpdySession;
 
 /// The first version with a stream for terminal sizes.
-const RESIZES: u8 = 3;
+const FIRST_RESIZE_VERSION: u8 = 3;
 
 /// Serves one session.
 pub(crate) async fn serve<T>(
     context: &SessionContext,
     io: T,
-    (command, wanted): (Command, StreamOptions),
+    (command, wanted): (SessionTarget, StreamOptions),
     version: u8,
 ) -> SessionResult
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let limits = Limits::session(context.idle_timeout);
+    let limits = SpdyLimits::session(context.idle_timeout);
     let (mut streams, carrier) = SpdySession::begin(context, io, limits);
     let opening = PendingStreams::new(wanted, version).all(&mut streams);
     let opened = tokio::select! {
         opened = timeout(context.creation_timeout, opening) => opened,
         ending = context.stop.fired() => {
             carrier.close(context).await;
-            return Outcome::from(ending).into();
+            return SessionOutcome::from(ending).into();
         }
     };
     let opened = match opened {
@@ -45,7 +45,7 @@ where
         Ok(None) => return outcome(&carrier.reason().await).into(),
         Err(_) => {
             carrier.close(context).await;
-            return Outcome::NoStreams.into();
+            return SessionOutcome::NoStreams.into();
         }
     };
     let gone = CancellationToken::new();
@@ -57,7 +57,7 @@ where
         gone.cancel();
     }));
     let ended = run(context, command, version, wire).await;
-    if ended.outcome == Outcome::ClientGone {
+    if ended.outcome == SessionOutcome::ClientGone {
         return outcome(&carrier.reason().await).into();
     }
     held.finish().await;
@@ -66,27 +66,30 @@ where
 }
 
 /// The outcome of a session whose connection ended first.
-fn outcome(reason: &Reason) -> Outcome {
+fn outcome(reason: &CloseReason) -> SessionOutcome {
     match reason {
-        Reason::Malformed(_) => Outcome::Protocol,
-        Reason::Idle => Outcome::Idle,
-        Reason::ClientGone | Reason::GoAway | Reason::Closed | Reason::Io(_) => Outcome::ClientGone,
+        CloseReason::Malformed(_) => SessionOutcome::Protocol,
+        CloseReason::Idle => SessionOutcome::Idle,
+        CloseReason::ClientGone
+        | CloseReason::GoAway
+        | CloseReason::Closed
+        | CloseReason::Io(_) => SessionOutcome::ClientGone,
     }
 }
 
 /// The streams that the client opened.
 struct OpenedStreams {
-    error: Stream,
-    stdin: Option<Stream>,
-    stdout: Option<Stream>,
-    stderr: Option<Stream>,
-    resize: Option<Stream>,
+    error: SpdyStream,
+    stdin: Option<SpdyStream>,
+    stdout: Option<SpdyStream>,
+    stderr: Option<SpdyStream>,
+    resize: Option<SpdyStream>,
 }
 
-/// The streams that the client must open, and those that it has opened.
+/// The streams that the client must open, and the streams that it has opened.
 struct PendingStreams {
     wanted: [(&'static str, bool); 5],
-    there: [Option<Stream>; 5],
+    there: [Option<SpdyStream>; 5],
 }
 
 impl PendingStreams {
@@ -97,7 +100,7 @@ impl PendingStreams {
                 ("stdin", wanted.stdin),
                 ("stdout", wanted.stdout),
                 ("stderr", wanted.stderr),
-                ("resize", wanted.tty && version >= RESIZES),
+                ("resize", wanted.tty && version >= FIRST_RESIZE_VERSION),
             ],
             there: [const { None }; 5],
         }
@@ -109,7 +112,7 @@ impl PendingStreams {
     }
 
     /// Takes an expected stream. Unexpected streams and duplicates are dropped, which resets them.
-    fn take(&mut self, stream: Stream) {
+    fn take(&mut self, stream: SpdyStream) {
         let Some(name) = stream.headers.get("streamtype") else {
             return;
         };
@@ -125,7 +128,7 @@ impl PendingStreams {
     }
 
     /// Waits for all streams; `None` if the connection ends first.
-    async fn all(mut self, streams: &mut Streams) -> Option<OpenedStreams> {
+    async fn all(mut self, streams: &mut SpdyStreams) -> Option<OpenedStreams> {
         while !self.is_complete() {
             self.take(streams.next().await?);
         }
@@ -143,7 +146,7 @@ impl PendingStreams {
 /// The server's halves of the streams that only the client writes to. They stay open while the command runs, because a
 /// client treats the end of this half of its stdin stream as the end of stdin.
 struct IdleWriters {
-    writers: Vec<Writer>,
+    writers: Vec<SpdyWriter>,
     _resizing: Option<AbortOnDropHandle<()>>,
 }
 
@@ -157,26 +160,20 @@ impl IdleWriters {
 
 impl OpenedStreams {
     fn wire(self, gone: CancellationToken) -> (ClientStreams, IdleWriters) {
-        let mut writers = Vec::new();
-        let mut only_read = |stream: Stream| {
-            let (reader, writer) = stream.split();
-            writers.push(writer);
-            reader
-        };
-        let only_write = |stream: Stream| Box::new(stream.split().1) as Output;
         let (newest, resize) = sizes();
-        let stdin = self.stdin.map(&mut only_read);
-        let resizing = self.resize.map(&mut only_read);
+        let (stdin, stdin_writer) = self.stdin.map(SpdyStream::split).unzip();
+        let (sizes, sizes_writer) = self.resize.map(SpdyStream::split).unzip();
+        let writers = stdin_writer.into_iter().chain(sizes_writer).collect();
         let resizing =
-            resizing.map(|reader| AbortOnDropHandle::new(tokio::spawn(resizes(reader, newest))));
+            sizes.map(|reader| AbortOnDropHandle::new(tokio::spawn(resizes(reader, newest))));
         let mut error = self.error;
         // Some clients take the result for the end of the session, and it must not overtake output.
         error.writer().defer();
         let wire = ClientStreams {
-            stdin: stdin.map(|reader| Box::new(reader) as Input),
-            stdout: self.stdout.map(only_write),
-            stderr: self.stderr.map(only_write),
-            error: only_write(error),
+            stdin: stdin.map(|reader| Box::new(reader) as InputStream),
+            stdout: self.stdout.map(output),
+            stderr: self.stderr.map(output),
+            error: output(error),
             resize,
             gone,
         };
@@ -188,9 +185,14 @@ impl OpenedStreams {
     }
 }
 
+/// The server's half of a stream that the client only reads.
+fn output(stream: SpdyStream) -> OutputStream {
+    Box::new(stream.split().1)
+}
+
 /// Reads terminal sizes until the stream ends.
-async fn resizes(mut reader: Reader, newest: watch::Sender<Option<Size>>) {
-    let (mut sizes, mut buffer) = (Sizes::default(), [0; 512]);
+async fn resizes(mut reader: SpdyReader, newest: watch::Sender<Option<TerminalSize>>) {
+    let (mut sizes, mut buffer) = (SizeDecoder::default(), [0; 512]);
     while let Ok(n @ 1..) = reader.read(&mut buffer).await {
         if let Some(size) = sizes.feed(&buffer[..n]) {
             newest.send_replace(Some(size));

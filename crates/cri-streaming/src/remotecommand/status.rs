@@ -1,4 +1,4 @@
-//! The status at the end of a session: a Kubernetes `Status` in JSON from version 4 on; in earlier versions plain text,
+//! The status at the end of a session: a Kubernetes `KubernetesStatus` in JSON from version 4 on; in earlier versions plain text,
 //! for failures only.
 
 use serde::Serialize;
@@ -24,7 +24,7 @@ pub enum CommandResult {
 }
 
 impl CommandResult {
-    /// Parses the complete status, a Kubernetes `Status` in JSON.
+    /// Parses the complete status, a Kubernetes `KubernetesStatus` in JSON.
     #[must_use]
     pub fn parse(status: &[u8]) -> Self {
         let status: Value = serde_json::from_slice(status).unwrap_or_default();
@@ -58,26 +58,26 @@ pub(super) enum CommandStatus {
 }
 
 #[derive(Serialize)]
-struct Status<'a> {
+struct KubernetesStatus<'a> {
     status: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
     message: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     reason: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    details: Option<Details>,
+    details: Option<StatusDetails>,
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<u16>,
 }
 
 #[derive(Serialize)]
-struct Details {
-    causes: [Cause; 1],
+struct StatusDetails {
+    causes: [StatusCause; 1],
 }
 
 /// The type of the cause is in the field `reason`, as in Kubernetes' `StatusCause`.
 #[derive(Serialize)]
-struct Cause {
+struct StatusCause {
     reason: &'static str,
     message: String,
 }
@@ -116,18 +116,18 @@ impl CommandStatus {
         let (status, reason, details, code) = match self {
             Self::Code(0) => (SUCCESS, "", None, None),
             Self::Code(code) => {
-                let cause = Cause {
+                let cause = StatusCause {
                     reason: EXIT_CODE,
                     message: code.to_string(),
                 };
-                let details = Details { causes: [cause] };
+                let details = StatusDetails { causes: [cause] };
                 (FAILURE, NON_ZERO_EXIT_CODE, Some(details), None)
             }
             Self::NotRun(_) | Self::NotAttached(_) | Self::Cut(_) => {
                 (FAILURE, "InternalError", None, Some(500))
             }
         };
-        let status = Status {
+        let status = KubernetesStatus {
             status,
             message: message.as_deref().unwrap_or_default(),
             reason,

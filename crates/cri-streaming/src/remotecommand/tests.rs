@@ -13,29 +13,37 @@ use tokio::time::sleep;
 use super::serve_spdy;
 use crate::client::{SpdyFrame, SpdyReceiver, SpdySender};
 use crate::context::{SessionContext, StopSignal};
-use crate::observe::{Observers, Outcome, SessionKind, Transport};
-use crate::request::{Command, StreamOptions};
-use crate::runtime::{Attach, Exec, RuntimeError, StreamingRuntime, Streams};
-use crate::session::{Activity, ObservedSession, SessionInfo};
+use crate::observe::{SessionKind, SessionObservers, SessionOutcome, Transport};
+use crate::request::{SessionTarget, StreamOptions};
+use crate::runtime::{AttachRequest, ExecRequest, RuntimeError, SessionStreams, StreamingRuntime};
+use crate::session::{ConnectionActivity, ObservedSession, SessionInfo};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// More than a connection has room for at once, and less than is accepted while the client does not read.
-const LENGTH: usize = 220_000;
+const OUTPUT_LEN: usize = 220_000;
 
-/// Writes [`LENGTH`] bytes and exits.
-struct Writes;
+/// Writes [`OUTPUT_LEN`] bytes and exits.
+struct WritingRuntime;
 
-impl StreamingRuntime for Writes {
-    fn exec(&self, _: Exec, mut streams: Streams) -> BoxFuture<'static, Result<i32, RuntimeError>> {
+impl StreamingRuntime for WritingRuntime {
+    fn exec(
+        &self,
+        _: ExecRequest,
+        mut streams: SessionStreams,
+    ) -> BoxFuture<'static, Result<i32, RuntimeError>> {
         Box::pin(async move {
             let stdout = streams.stdout.as_mut().expect("stdout");
-            stdout.write_all(&[b'x'; LENGTH]).await?;
+            stdout.write_all(&[b'x'; OUTPUT_LEN]).await?;
             Ok(0)
         })
     }
 
-    fn attach(&self, _: Attach, _: Streams) -> BoxFuture<'static, Result<(), RuntimeError>> {
+    fn attach(
+        &self,
+        _: AttachRequest,
+        _: SessionStreams,
+    ) -> BoxFuture<'static, Result<(), RuntimeError>> {
         Box::pin(async { Ok(()) })
     }
 
@@ -51,12 +59,13 @@ async fn context(stop: StopSignal) -> SessionContext {
         command: vec![],
         extensions: Extensions::new(),
     };
-    let session = ObservedSession::begin(info, Transport::Spdy, "p", &Observers(Arc::new([])));
+    let session =
+        ObservedSession::begin(info, Transport::Spdy, "p", &SessionObservers(Arc::new([])));
     let permits = Arc::new(Semaphore::new(1));
     SessionContext {
-        runtime: Arc::new(Writes),
+        runtime: Arc::new(WritingRuntime),
         meter: session.meter(),
-        activity: Activity::new(),
+        activity: ConnectionActivity::new(),
         creation_timeout: HOUR,
         stop,
         idle_timeout: HOUR,
@@ -69,7 +78,7 @@ async fn the_result_never_overtakes_output_that_the_client_has_not_read() {
     let (_trigger, stop) = StopSignal::new();
     let context = context(stop).await;
     let (near, far) = tokio::io::duplex(1000);
-    let exec = Exec {
+    let exec = ExecRequest {
         container: "c".to_owned(),
         argv: vec!["any".to_owned()],
         tty: false,
@@ -80,10 +89,9 @@ async fn the_result_never_overtakes_output_that_the_client_has_not_read() {
         stderr: false,
         tty: false,
     };
-    let serving =
-        tokio::spawn(
-            async move { serve_spdy(&context, far, (Command::Exec(exec), streams), 4).await },
-        );
+    let serving = tokio::spawn(async move {
+        serve_spdy(&context, far, (SessionTarget::Exec(exec), streams), 4).await
+    });
     let (read, write) = tokio::io::split(near);
     let (mut write, mut read) = (
         SpdySender::new(write).expect("a client"),
@@ -113,8 +121,8 @@ async fn the_result_never_overtakes_output_that_the_client_has_not_read() {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(ended, [(stdout, LENGTH), (error, LENGTH)]);
+    assert_eq!(ended, [(stdout, OUTPUT_LEN), (error, OUTPUT_LEN)]);
     drop((read, write));
     let end = serving.await.expect("no panic");
-    assert_eq!(end.outcome, Outcome::Done);
+    assert_eq!(end.outcome, SessionOutcome::Done);
 }

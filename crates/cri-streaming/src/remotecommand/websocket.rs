@@ -9,17 +9,17 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::resize::Sizes;
+use super::resize::SizeDecoder;
 use super::{ClientStreams, run};
-use crate::channels::{ChannelWriter, Demux, Encoding, Incoming};
-use crate::context::{LINGER, SessionContext};
-use crate::heartbeat::Heartbeat;
-use crate::observe::Outcome;
+use crate::channels::{ChannelDecoder, ChannelEncoding, ChannelEvent, ChannelWriter};
+use crate::context::{LINGER_TIMEOUT, SessionContext};
+use crate::heartbeat::HeartbeatSender;
+use crate::observe::SessionOutcome;
 use crate::pipe::{pipe, sizes};
-use crate::request::{Command, StreamOptions};
-use crate::runtime::{Input, Output, Size};
+use crate::request::{SessionTarget, StreamOptions};
+use crate::runtime::{InputStream, OutputStream, TerminalSize};
 use crate::session::SessionResult;
-use crate::websocket::{self, Control, Event, Reader};
+use crate::websocket::{self, ControlQueue, WebSocketEvent, WebSocketReader};
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
@@ -36,13 +36,13 @@ const GOING_AWAY: u16 = 1001;
 pub(crate) async fn serve<T>(
     context: &SessionContext,
     io: T,
-    (command, wanted): (Command, StreamOptions),
+    (command, wanted): (SessionTarget, StreamOptions),
     (version, base64): (u8, bool),
 ) -> SessionResult
 where
     T: AsyncRead + AsyncWrite + Send + 'static,
 {
-    let encoding = Encoding {
+    let encoding = ChannelEncoding {
         base64,
         closes: version >= 5,
     };
@@ -50,32 +50,33 @@ where
     let gone_in_the_end = gone.clone().drop_guard();
     let (read, write) = tokio::io::split(io);
     let (frames, control, writing) = websocket::start(write);
-    let writer =
-        |channel| Box::new(ChannelWriter::new(frames.clone(), channel, encoding)) as Output;
+    let [stdout, stderr, error] = [STDOUT, STDERR, ERROR].map(|channel| {
+        Box::new(ChannelWriter::new(frames.clone(), channel, encoding)) as OutputStream
+    });
     let (stdin, input) = wanted.stdin.then(pipe).unzip();
     let (newest, resize) = sizes();
     let wire = ClientStreams {
-        stdin: input.map(|input| Box::new(input) as Input),
-        stdout: wanted.stdout.then(|| writer(STDOUT)),
-        stderr: wanted.stderr.then(|| writer(STDERR)),
-        error: writer(ERROR),
+        stdin: input.map(|input| Box::new(input) as InputStream),
+        stdout: wanted.stdout.then_some(stdout),
+        stderr: wanted.stderr.then_some(stderr),
+        error,
         resize,
         gone: gone.clone(),
     };
     // Lets the client start. The queue has space, because nothing else writes yet.
     let _ = frames.try_send(encoding.message(first_channel(wanted), b""));
     drop(frames);
-    let reading = Reading {
-        demux: Demux::new(encoding),
+    let reading = MessageReader {
+        demux: ChannelDecoder::new(encoding),
         stdin,
-        sizes: Sizes::default(),
+        sizes: SizeDecoder::default(),
         newest: wanted.tty.then_some(newest),
-        heartbeat: Heartbeat {
+        heartbeat: HeartbeatSender {
             control: control.clone(),
             activity: context.activity.clone(),
         },
     };
-    let reading = read_to_end(reading, Reader::new(read), control.clone(), gone);
+    let reading = read_to_end(reading, WebSocketReader::new(read), control.clone(), gone);
     let mut reading = AbortOnDropHandle::new(tokio::spawn(reading));
     let mut writing = AbortOnDropHandle::new(tokio::spawn(writing));
     let mut is_written = false;
@@ -83,30 +84,33 @@ where
         ended = run(context, command, version, wire) => ended,
         _ = &mut writing => {
             is_written = true;
-            Outcome::ClientGone.into()
+            SessionOutcome::ClientGone.into()
         }
     };
-    if matches!(ended.outcome, Outcome::Shutdown | Outcome::Idle) {
+    if matches!(
+        ended.outcome,
+        SessionOutcome::Shutdown | SessionOutcome::Idle
+    ) {
         // Sent after the status, which contains the reason.
         control.end_with(GOING_AWAY);
-        let _ = timeout(LINGER, writing).await;
+        let _ = timeout(LINGER_TIMEOUT, writing).await;
         return ended;
     }
-    if ended.outcome == Outcome::ClientGone {
+    if ended.outcome == SessionOutcome::ClientGone {
         // The client has disconnected; its last message may have been a protocol violation.
         drop(gone_in_the_end);
-        let last = timeout(LINGER, &mut reading).await;
+        let last = timeout(LINGER_TIMEOUT, &mut reading).await;
         if last.is_ok_and(|last| last.unwrap_or(false)) {
-            ended = Outcome::Protocol.into();
+            ended = SessionOutcome::Protocol.into();
         }
         if !is_written {
-            let _ = timeout(LINGER, writing).await;
+            let _ = timeout(LINGER_TIMEOUT, writing).await;
         }
         return ended;
     }
     // A slow client still receives all output.
     let _ = writing.await;
-    let _ = timeout(LINGER, reading).await;
+    let _ = timeout(LINGER_TIMEOUT, reading).await;
     ended
 }
 
@@ -121,9 +125,9 @@ fn first_channel(wanted: StreamOptions) -> u8 {
 
 /// Reads until the client has gone, which cancels `gone`. Returns whether it violated the protocol.
 async fn read_to_end<R: AsyncRead + Unpin>(
-    reading: Reading,
-    reader: Reader<R>,
-    control: Control,
+    reading: MessageReader,
+    reader: WebSocketReader<R>,
+    control: ControlQueue,
     gone: CancellationToken,
 ) -> bool {
     let result = reading.run(reader).await;
@@ -137,22 +141,22 @@ async fn read_to_end<R: AsyncRead + Unpin>(
 }
 
 /// Reads the client's messages.
-struct Reading {
-    demux: Demux,
+struct MessageReader {
+    demux: ChannelDecoder,
     stdin: Option<mpsc::Sender<Bytes>>,
-    sizes: Sizes,
-    newest: Option<watch::Sender<Option<Size>>>,
-    heartbeat: Heartbeat,
+    sizes: SizeDecoder,
+    newest: Option<watch::Sender<Option<TerminalSize>>>,
+    heartbeat: HeartbeatSender,
 }
 
-impl Reading {
-    async fn run<R: AsyncRead + Unpin>(mut self, mut reader: Reader<R>) -> io::Result<()> {
+impl MessageReader {
+    async fn run<R: AsyncRead + Unpin>(mut self, mut reader: WebSocketReader<R>) -> io::Result<()> {
         while let Some(event) = reader.next().await? {
             match event {
-                Event::Ping(content) => self.heartbeat.control.pong(content),
-                Event::Pong => {}
-                Event::Close => break,
-                Event::Data { bytes, last, .. } => {
+                WebSocketEvent::Ping(content) => self.heartbeat.control.pong(content),
+                WebSocketEvent::Pong => {}
+                WebSocketEvent::Close => break,
+                WebSocketEvent::Data { bytes, last, .. } => {
                     if let Some(incoming) = self.demux.feed(bytes, last)? {
                         self.take(incoming).await;
                     }
@@ -162,9 +166,9 @@ impl Reading {
         Ok(())
     }
 
-    async fn take(&mut self, incoming: Incoming) {
+    async fn take(&mut self, incoming: ChannelEvent) {
         match incoming {
-            Incoming::Data(STDIN, bytes) => {
+            ChannelEvent::Data(STDIN, bytes) => {
                 // The reader is gone: further input is discarded.
                 if let Some(stdin) = &self.stdin
                     && self.heartbeat.during(stdin.send(bytes)).await.is_err()
@@ -172,15 +176,15 @@ impl Reading {
                     self.stdin = None;
                 }
             }
-            Incoming::Data(RESIZE, bytes) => {
+            ChannelEvent::Data(RESIZE, bytes) => {
                 if let Some(newest) = &self.newest
                     && let Some(size) = self.sizes.feed(&bytes)
                 {
                     newest.send_replace(Some(size));
                 }
             }
-            Incoming::Close(STDIN) => self.stdin = None,
-            Incoming::Data(..) | Incoming::Close(_) => {}
+            ChannelEvent::Close(STDIN) => self.stdin = None,
+            ChannelEvent::Data(..) | ChannelEvent::Close(_) => {}
         }
     }
 }

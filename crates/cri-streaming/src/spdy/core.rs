@@ -6,44 +6,44 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::BytesMut;
 
-use super::Limits;
-use super::error::{Counters, Malformed, Reason};
-use super::frame::{self, Status};
-use super::headers::{Deflater, Headers, Inflater};
+use super::SpdyLimits;
+use super::error::{CloseReason, MalformedFrame, SpdyCounters};
+use super::frame::{self, ResetStatus};
+use super::headers::{HeaderDeflater, HeaderInflater, StreamHeaders};
 use super::stream_state::{IncomingEnd, OutgoingEnd, StreamState};
 
 /// Maximum bytes of replies to the peer's frames that wait to be sent. Beyond that, the connection is not read, because
 /// the peer does not read the replies.
-const MAX_REPLIES: usize = 64 * 1024;
+const MAX_REPLIES_LEN: usize = 64 * 1024;
 
 /// Id of a PING that the peer has not sent: the peer's ids are odd, starting with 1.
-const HEARTBEAT: u32 = u32::MAX;
+const HEARTBEAT_PING_ID: u32 = u32::MAX;
 
 /// The core behind its lock.
 #[derive(Debug)]
-pub(super) struct Shared(Mutex<Core>);
+pub(super) struct SharedConnection(Mutex<ConnectionState>);
 
-impl Shared {
-    pub(super) fn new(limits: Limits) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Core::new(limits))))
+impl SharedConnection {
+    pub(super) fn new(limits: SpdyLimits) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(ConnectionState::new(limits))))
     }
 
     /// Held for short operations only, never across an await.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ConnectionState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Core {
-    pub(super) limits: Limits,
+pub(super) struct ConnectionState {
+    pub(super) limits: SpdyLimits,
     pub(super) states: HashMap<u32, StreamState>,
     /// The last stream that the peer has opened or tried to open.
     pub(super) last_id: u32,
-    pub(super) inflater: Inflater,
-    pub(super) deflater: Deflater,
+    pub(super) inflater: HeaderInflater,
+    pub(super) deflater: HeaderDeflater,
     /// Streams that have not been accepted yet; `None` if no more will be.
-    opened: Option<VecDeque<(u32, Headers)>>,
+    opened: Option<VecDeque<(u32, StreamHeaders)>>,
     acceptor: Option<Waker>,
     /// Streams with something to send, in round-robin order.
     pub(super) send_queue: VecDeque<u32>,
@@ -51,27 +51,27 @@ pub(super) struct Core {
     pub(super) capacity_queue: VecDeque<u32>,
     /// Control frames, which are sent before any data.
     pub(super) replies: Vec<u8>,
-    /// Bytes of heartbeats among those that wait to be sent.
+    /// Bytes of heartbeats that wait to be sent.
     heartbeats: usize,
     /// The task that waits until too much is unread.
     watcher: Option<Waker>,
-    /// Whether the peer opens no more streams.
+    /// Set if the peer opens no more streams.
     pub(super) has_gone_away: bool,
     /// Why the shutdown has started.
-    closing: Option<Reason>,
+    closing: Option<CloseReason>,
     is_ended: bool,
     driver: Option<Waker>,
-    pub(super) counters: Counters,
+    pub(super) counters: SpdyCounters,
 }
 
-impl Core {
-    fn new(limits: Limits) -> Self {
+impl ConnectionState {
+    fn new(limits: SpdyLimits) -> Self {
         Self {
             limits,
             states: HashMap::new(),
             last_id: 0,
-            inflater: Inflater::new(),
-            deflater: Deflater::default(),
+            inflater: HeaderInflater::new(),
+            deflater: HeaderDeflater::default(),
             opened: Some(VecDeque::new()),
             acceptor: None,
             send_queue: VecDeque::new(),
@@ -83,7 +83,7 @@ impl Core {
             closing: None,
             is_ended: false,
             driver: None,
-            counters: Counters::default(),
+            counters: SpdyCounters::default(),
         }
     }
 
@@ -109,7 +109,7 @@ impl Core {
 
     /// Returns whether the peer may send more.
     pub(super) fn may_read(&self) -> bool {
-        !self.is_full() && self.replies.len() < MAX_REPLIES
+        !self.is_full() && self.replies.len() < MAX_REPLIES_LEN
     }
 
     /// Ready when too much is unread.
@@ -135,7 +135,7 @@ impl Core {
         if self.is_ended || self.is_closing() || !self.replies.is_empty() {
             return;
         }
-        frame::ping(&mut self.replies, HEARTBEAT);
+        frame::ping(&mut self.replies, HEARTBEAT_PING_ID);
         self.heartbeats += self.replies.len();
         self.wake_driver();
     }
@@ -153,28 +153,28 @@ impl Core {
     }
 
     pub(super) fn is_malformed(&self) -> bool {
-        matches!(self.closing, Some(Reason::Malformed(_)))
+        matches!(self.closing, Some(CloseReason::Malformed(_)))
     }
 
     /// Starts the shutdown, unless it has started: queued data is still sent, then unfinished streams are reset.
-    pub(super) fn close(&mut self, reason: Reason) {
+    pub(super) fn close(&mut self, reason: CloseReason) {
         if self.is_ended || self.closing.is_some() {
             return;
         }
-        if matches!(reason, Reason::ClientGone) {
+        if matches!(reason, CloseReason::ClientGone) {
             self.lose();
         }
         self.closing = Some(reason);
         let ids: Vec<_> = self.states.keys().copied().collect();
         for id in ids {
-            self.finish(id, OutgoingEnd::Reset(Status::Cancel));
+            self.finish(id, OutgoingEnd::Reset(ResetStatus::Cancel));
         }
         self.end_halves();
         self.wake_driver();
     }
 
     /// Closes the connection for reading and writing. Returns the reason if the shutdown had already started.
-    pub(super) fn end(&mut self) -> Option<Reason> {
+    pub(super) fn end(&mut self) -> Option<CloseReason> {
         self.is_ended = true;
         self.end_halves();
         for state in self.states.values_mut() {
@@ -216,12 +216,12 @@ impl Core {
         self.drop_incoming(id);
         self.counters.streams_stalled += 1;
         self.end_outgoing(id);
-        self.reply_reset(id, Status::Cancel);
+        self.reply_reset(id, ResetStatus::Cancel);
         self.forget(id);
     }
 
-    pub(super) fn malformed(&mut self, malformed: Malformed) {
-        self.close(Reason::Malformed(malformed));
+    pub(super) fn malformed(&mut self, malformed: MalformedFrame) {
+        self.close(CloseReason::Malformed(malformed));
     }
 
     // === new streams
@@ -231,7 +231,7 @@ impl Core {
         !self.has_gone_away && self.opened.is_some() && self.states.len() < self.limits.streams
     }
 
-    pub(super) fn open(&mut self, id: u32, headers: Headers, state: StreamState) {
+    pub(super) fn open(&mut self, id: u32, headers: StreamHeaders, state: StreamState) {
         self.states.insert(id, state);
         self.counters.streams += 1;
         if let Some(opened) = &mut self.opened {
@@ -247,7 +247,7 @@ impl Core {
     }
 
     /// Returns the next stream that was opened; `None` at the end of the connection.
-    pub(super) fn poll_opened(&mut self, cx: &Context<'_>) -> Poll<Option<(u32, Headers)>> {
+    pub(super) fn poll_opened(&mut self, cx: &Context<'_>) -> Poll<Option<(u32, StreamHeaders)>> {
         if let Some(next) = self.opened.as_mut().and_then(VecDeque::pop_front) {
             return Poll::Ready(Some(next));
         }
@@ -349,12 +349,12 @@ impl Core {
             return;
         };
         if !state.is_sent {
-            state.last = Some(OutgoingEnd::Reset(Status::Cancel));
+            state.last = Some(OutgoingEnd::Reset(ResetStatus::Cancel));
             self.queue(id);
         } else if state.received.is_none() {
             // The server's half has already ended; this also ends the peer's half.
             state.end_incoming(IncomingEnd::All);
-            self.reply_reset(id, Status::Cancel);
+            self.reply_reset(id, ResetStatus::Cancel);
             self.wake_driver();
         }
     }
@@ -365,7 +365,7 @@ impl Core {
             state.has_writer = false;
             state.writer = None;
             self.leave(id);
-            self.finish(id, OutgoingEnd::Reset(Status::Cancel));
+            self.finish(id, OutgoingEnd::Reset(ResetStatus::Cancel));
             self.forget(id);
         }
     }

@@ -2,7 +2,7 @@
 //! header block, then plain text.
 
 /// Each is preceded by its length in four bytes.
-const WORDS: &[&str] = &[
+const DICTIONARY_WORDS: &[&str] = &[
     "options",
     "head",
     "post",
@@ -70,7 +70,7 @@ const WORDS: &[&str] = &[
     "origin",
 ];
 
-const TEXT: &str = "\
+const DICTIONARY_TEXT: &str = "\
     100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505\
     203 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request401 Unauthorized\
     403 Forbidden404 Not Found500 Internal Server Error501 Not Implemented503 Service Unavailable\
@@ -78,30 +78,30 @@ const TEXT: &str = "\
     chunked,text/html,image/png,image/jpg,image/gif,application/xml,application/xhtml+xml,text/plain,\
     text/javascript,publicprivatemax-age=gzip,deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0.";
 
-/// Its length, in bytes.
-const LEN: usize = 1423;
+/// Length of the dictionary, in bytes.
+const DICTIONARY_LEN: usize = 1423;
 
 /// The dictionary.
-pub(crate) static DICTIONARY: [u8; LEN] = build();
+pub(crate) static HEADER_DICTIONARY: [u8; DICTIONARY_LEN] = build();
 
-/// Its Adler-32, which identifies it in a zlib stream.
-pub(super) const ID: u32 = 0xe3c6_a7c2;
+/// Adler-32 of the dictionary, which identifies it in a zlib stream.
+pub(super) const DICTIONARY_ADLER32: u32 = 0xe3c6_a7c2;
 
-const fn build() -> [u8; LEN] {
-    let mut all = [0; LEN];
+const fn build() -> [u8; DICTIONARY_LEN] {
+    let mut all = [0; DICTIONARY_LEN];
     let mut at = 0;
     let mut word = 0;
-    while word < WORDS.len() {
-        let bytes = WORDS[word].as_bytes();
+    while word < DICTIONARY_WORDS.len() {
+        let bytes = DICTIONARY_WORDS[word].as_bytes();
         all[at + 3] = bytes.len() as u8;
         at = put(&mut all, at + 4, bytes);
         word += 1;
     }
-    assert!(put(&mut all, at, TEXT.as_bytes()) == LEN);
+    assert!(put(&mut all, at, DICTIONARY_TEXT.as_bytes()) == DICTIONARY_LEN);
     all
 }
 
-const fn put(all: &mut [u8; LEN], at: usize, bytes: &[u8]) -> usize {
+const fn put(all: &mut [u8; DICTIONARY_LEN], at: usize, bytes: &[u8]) -> usize {
     let mut i = 0;
     while i < bytes.len() {
         all[at + i] = bytes[i];
@@ -118,12 +118,12 @@ mod tests {
 
     #[test]
     fn the_dictionary_matches_the_specification() {
-        let (a, b) = DICTIONARY.iter().fold((1u32, 0u32), |(a, b), byte| {
+        let (a, b) = HEADER_DICTIONARY.iter().fold((1u32, 0u32), |(a, b), byte| {
             let a = (a + u32::from(*byte)) % 65521;
             (a, (b + a) % 65521)
         });
-        assert_eq!(b << 16 | a, ID);
-        let sum = Sha256::digest(DICTIONARY);
+        assert_eq!(b << 16 | a, DICTIONARY_ADLER32);
+        let sum = Sha256::digest(HEADER_DICTIONARY);
         assert_eq!(sum[..4], [0x51, 0xd2, 0x73, 0x41]);
         assert_eq!(sum[29..], [0x40, 0x7f, 0x02]);
     }

@@ -10,31 +10,31 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::Limits;
-use super::core::Shared;
-use super::error::{ConnectionEnd, Reason};
+use super::SpdyLimits;
+use super::core::SharedConnection;
+use super::error::{CloseReason, ConnectionEnd};
 use super::frame;
-use super::input::Input;
-use super::output::Output;
-use super::stream::Handle;
+use super::input::FrameInput;
+use super::output::FrameOutput;
+use super::stream::SpdyHandle;
 
 /// Maximum number of reads and writes before the task yields.
-const TURNS: usize = 32;
+const MAX_TURNS: usize = 32;
 
 /// A byte stream in both directions.
-pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// A future that runs the connection and resolves when it has ended. Dropping it breaks the connection: readers then see
 /// the end of file, writers a broken pipe.
-pub struct Driver {
-    io: Box<dyn Io>,
-    shared: Arc<Shared>,
-    limits: Limits,
-    input: Input,
-    output: Output,
-    stage: Stage,
+pub struct SpdyDriver {
+    io: Box<dyn ByteStream>,
+    shared: Arc<SharedConnection>,
+    limits: SpdyLimits,
+    input: FrameInput,
+    output: FrameOutput,
+    stage: ShutdownStage,
     /// When a byte was last read or written.
     moved_at: Option<Instant>,
     /// Since when the connection has not been read because too much is unread.
@@ -46,7 +46,7 @@ pub struct Driver {
 
 /// Progress of the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ShutdownStage {
     Open,
     /// Queued data is being sent.
     Flushing,
@@ -58,15 +58,19 @@ enum Stage {
     Done,
 }
 
-impl Driver {
-    pub(super) fn new(io: Box<dyn Io>, shared: Arc<Shared>, limits: Limits) -> Self {
+impl SpdyDriver {
+    pub(super) fn new(
+        io: Box<dyn ByteStream>,
+        shared: Arc<SharedConnection>,
+        limits: SpdyLimits,
+    ) -> Self {
         Self {
             io,
             shared,
             limits,
-            input: Input::new(),
-            output: Output::default(),
-            stage: Stage::Open,
+            input: FrameInput::new(),
+            output: FrameOutput::default(),
+            stage: ShutdownStage::Open,
             moved_at: None,
             full_since: None,
             end_by: None,
@@ -75,25 +79,25 @@ impl Driver {
     }
 
     /// Returns a handle that can end the connection.
-    pub fn handle(&self) -> Handle {
-        Handle::new(self.shared.clone())
+    pub fn handle(&self) -> SpdyHandle {
+        SpdyHandle::new(self.shared.clone())
     }
 
     /// Reads once. Returns whether anything happened.
-    fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, Reason> {
-        let is_open = self.stage == Stage::Open;
+    fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, CloseReason> {
+        let is_open = self.stage == ShutdownStage::Open;
         if is_open && !self.shared.lock().may_read() {
             return Ok(false);
         }
         let Poll::Ready(result) = self.input.poll_read(&mut *self.io, cx) else {
             return Ok(false);
         };
-        let n = result.map_err(Reason::of)?;
+        let n = result.map_err(CloseReason::from_io)?;
         let mut core = self.shared.lock();
         core.counters.bytes_in += n as u64;
         match n {
-            0 if is_open => core.close(Reason::ClientGone),
-            0 if self.stage == Stage::Draining => self.stage = Stage::Done,
+            0 if is_open => core.close(CloseReason::ClientGone),
+            0 if self.stage == ShutdownStage::Draining => self.stage = ShutdownStage::Done,
             // Either the peer still reads, or writing will fail.
             0 => return Ok(false),
             _ if is_open => {
@@ -109,7 +113,7 @@ impl Driver {
 
     /// Reads what arrived before the connection broke: it may contain the ends of streams.
     fn read_rest(&mut self, cx: &mut Context<'_>) {
-        for _ in 0..TURNS {
+        for _ in 0..MAX_TURNS {
             if self.shared.lock().is_closing() || !matches!(self.read(cx), Ok(true)) {
                 return;
             }
@@ -117,7 +121,7 @@ impl Driver {
     }
 
     /// Writes once. Returns whether anything happened.
-    fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, Reason> {
+    fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, CloseReason> {
         self.shared.lock().fill(&mut self.output);
         if self.output.is_empty() {
             return self.go_on_ending(cx);
@@ -125,7 +129,7 @@ impl Driver {
         let Poll::Ready(result) = self.output.poll_write(&mut *self.io, cx) else {
             return Ok(false);
         };
-        let n = result.map_err(Reason::of)?;
+        let n = result.map_err(CloseReason::from_io)?;
         if self.shared.lock().sent(n) {
             self.moved_at = Some(Instant::now());
         }
@@ -133,22 +137,24 @@ impl Driver {
     }
 
     /// Continues the shutdown after all queued data has been written.
-    fn go_on_ending(&mut self, cx: &mut Context<'_>) -> Result<bool, Reason> {
+    fn go_on_ending(&mut self, cx: &mut Context<'_>) -> Result<bool, CloseReason> {
         match self.stage {
-            Stage::Open | Stage::Draining | Stage::Done => return Ok(false),
-            Stage::Flushing => {
+            ShutdownStage::Open | ShutdownStage::Draining | ShutdownStage::Done => {
+                return Ok(false);
+            }
+            ShutdownStage::Flushing => {
                 let core = self.shared.lock();
                 let mut bytes = Vec::new();
                 frame::go_away(&mut bytes, core.last_id, core.is_malformed());
                 self.output.push(bytes);
-                self.stage = Stage::LastWords;
+                self.stage = ShutdownStage::LastWords;
             }
-            Stage::LastWords => {
+            ShutdownStage::LastWords => {
                 let Poll::Ready(result) = Pin::new(&mut *self.io).poll_shutdown(cx) else {
                     return Ok(false);
                 };
-                result.map_err(Reason::of)?;
-                self.stage = Stage::Draining;
+                result.map_err(CloseReason::from_io)?;
+                self.stage = ShutdownStage::Draining;
             }
         }
         Ok(true)
@@ -158,31 +164,32 @@ impl Driver {
     fn look_around(&mut self) {
         let mut core = self.shared.lock();
         if core.has_gone_away && core.are_streams_over() {
-            core.close(Reason::GoAway);
+            core.close(CloseReason::GoAway);
         }
-        if core.is_closing() && self.stage == Stage::Open {
-            self.stage = Stage::Flushing;
+        if core.is_closing() && self.stage == ShutdownStage::Open {
+            self.stage = ShutdownStage::Flushing;
             self.end_by = Some(after(Instant::now(), self.limits.linger));
             self.input.discard();
         }
         self.full_since = match self.full_since {
-            _ if !core.is_full() || self.stage != Stage::Open => None,
+            _ if !core.is_full() || self.stage != ShutdownStage::Open => None,
             None => Some(Instant::now()),
             since => since,
         };
     }
 
     /// Returns the timeout that has expired, if any: a connection that is always busy never waits for one.
-    fn due(&mut self) -> Option<Alarm> {
+    fn due(&mut self) -> Option<ConnectionTimeout> {
         let (next, alarm) = self.next_alarm();
         (Instant::now() >= next).then_some(alarm)
     }
 
     /// Waits for the next timeout.
-    fn keep_time(&mut self, cx: &mut Context<'_>) -> Poll<Alarm> {
+    fn keep_time(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionTimeout> {
         let (next, alarm) = self.next_alarm();
-        let new = || Box::pin(sleep_until(next));
-        let timer = self.timer.get_or_insert_with(new);
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(sleep_until(next)));
         // A timer that was set too early is set again when it fires: cheaper than resetting it for every frame.
         if timer.deadline() > next {
             timer.as_mut().reset(next);
@@ -196,26 +203,26 @@ impl Driver {
         Poll::Pending
     }
 
-    fn next_alarm(&mut self) -> (Instant, Alarm) {
+    fn next_alarm(&mut self) -> (Instant, ConnectionTimeout) {
         if let Some(end_by) = self.end_by {
-            return (end_by, Alarm::Late);
+            return (end_by, ConnectionTimeout::Late);
         }
         let moved_at = *self.moved_at.get_or_insert_with(Instant::now);
         let idle = after(moved_at, self.limits.idle);
         match self.full_since.map(|since| after(since, self.limits.stall)) {
-            Some(stalled) if stalled < idle => (stalled, Alarm::Stalled),
-            _ => (idle, Alarm::Idle),
+            Some(stalled) if stalled < idle => (stalled, ConnectionTimeout::Stalled),
+            _ => (idle, ConnectionTimeout::Idle),
         }
     }
 
-    fn finish(&mut self, reason: Reason) -> Poll<ConnectionEnd> {
+    fn finish(&mut self, reason: CloseReason) -> Poll<ConnectionEnd> {
         let mut core = self.shared.lock();
-        if matches!(reason, Reason::ClientGone | Reason::Io(_)) {
+        if matches!(reason, CloseReason::ClientGone | CloseReason::Io(_)) {
             core.lose();
         }
         Poll::Ready(ConnectionEnd {
             reason: core.end().unwrap_or(reason),
-            is_flushed: matches!(self.stage, Stage::Draining | Stage::Done),
+            is_flushed: matches!(self.stage, ShutdownStage::Draining | ShutdownStage::Done),
             counters: core.counters,
         })
     }
@@ -223,7 +230,7 @@ impl Driver {
 
 /// The timeouts of a connection.
 #[derive(Clone, Copy, Debug)]
-enum Alarm {
+enum ConnectionTimeout {
     Idle,
     Stalled,
     Late,
@@ -235,13 +242,13 @@ fn after(at: Instant, time: Duration) -> Instant {
     at + time.min(FAR)
 }
 
-impl Future for Driver {
+impl Future for SpdyDriver {
     type Output = ConnectionEnd;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
         let this = &mut *self;
         this.shared.lock().set_driver(cx);
-        for _ in 0..TURNS {
+        for _ in 0..MAX_TURNS {
             this.look_around();
             let read = this.read(cx);
             let write = this.write(cx);
@@ -253,8 +260,8 @@ impl Future for Driver {
                 }
                 (Ok(read), Ok(write)) => read || write,
             };
-            if this.stage == Stage::Done {
-                return this.finish(Reason::Closed);
+            if this.stage == ShutdownStage::Done {
+                return this.finish(CloseReason::Closed);
             }
             let due = if has_moved {
                 this.due()
@@ -263,9 +270,9 @@ impl Future for Driver {
             };
             match due {
                 None => {}
-                Some(Alarm::Late) => return this.finish(Reason::Closed),
-                Some(Alarm::Idle) => this.shared.lock().close(Reason::Idle),
-                Some(Alarm::Stalled) => {
+                Some(ConnectionTimeout::Late) => return this.finish(CloseReason::Closed),
+                Some(ConnectionTimeout::Idle) => this.shared.lock().close(CloseReason::Idle),
+                Some(ConnectionTimeout::Stalled) => {
                     this.full_since = None;
                     this.shared.lock().reset_stalled();
                 }
@@ -276,13 +283,13 @@ impl Future for Driver {
     }
 }
 
-impl Drop for Driver {
+impl Drop for SpdyDriver {
     fn drop(&mut self) {
         self.shared.lock().end();
     }
 }
 
-impl fmt::Debug for Driver {
+impl fmt::Debug for SpdyDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Driver")
             .field("stage", &self.stage)

@@ -4,7 +4,7 @@ use std::io;
 
 /// Why a frame was rejected. This ends the connection, because nothing after the frame can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum MalformedFrame {
     /// A control frame of another version of the protocol.
     #[error("control frame of SPDY version {0} instead of 3")]
     Version(u16),
@@ -13,7 +13,7 @@ pub enum Malformed {
     TooLong {
         /// The type of the frame.
         kind: u16,
-        /// Its length.
+        /// The length of the frame.
         len: usize,
     },
     /// A control frame with a length that is invalid for its type.
@@ -21,7 +21,7 @@ pub enum Malformed {
     Length {
         /// The type of the frame.
         kind: u16,
-        /// Its length.
+        /// The length of the frame.
         len: usize,
     },
     /// A frame for stream 0 or PING 0.
@@ -55,7 +55,7 @@ pub enum Malformed {
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
-pub enum Reason {
+pub enum CloseReason {
     /// The peer closed or reset the connection.
     #[error("the client went away")]
     ClientGone,
@@ -64,11 +64,11 @@ pub enum Reason {
     GoAway,
     /// The peer violated SPDY.
     #[error("malformed: {0}")]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] MalformedFrame),
     /// The idle timeout has expired.
     #[error("idle for too long")]
     Idle,
-    /// Closed by the server: [`Handle::close`](super::Handle::close).
+    /// Closed by the server: [`SpdyHandle::close`](super::SpdyHandle::close).
     #[error("closed")]
     Closed,
     /// The connection failed.
@@ -76,9 +76,9 @@ pub enum Reason {
     Io(#[source] io::Error),
 }
 
-impl Reason {
+impl CloseReason {
     /// The reason for an I/O error: a peer that breaks the connection has disconnected, whichever error is reported.
-    pub(super) fn of(error: io::Error) -> Self {
+    pub(super) fn from_io(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe
             | io::ErrorKind::ConnectionReset
@@ -93,16 +93,16 @@ impl Reason {
 #[derive(Debug)]
 pub struct ConnectionEnd {
     /// The reason.
-    pub reason: Reason,
-    /// Whether all queued data and the final GOAWAY were written to the connection.
+    pub reason: CloseReason,
+    /// Set if all queued data and the final GOAWAY were written to the connection.
     pub is_flushed: bool,
     /// Counters of the connection.
-    pub counters: Counters,
+    pub counters: SpdyCounters,
 }
 
 /// Counters of a connection: bytes, streams, frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct SpdyCounters {
     /// Bytes read, including frame heads.
     pub bytes_in: u64,
     /// Bytes written, including frame heads.

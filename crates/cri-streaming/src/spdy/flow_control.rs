@@ -9,7 +9,7 @@
 use std::io;
 use std::task::{Context, Poll};
 
-use super::core::Core;
+use super::core::ConnectionState;
 
 /// Position of a stream in the queue for capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) enum QueueState {
     Admitted,
 }
 
-impl Core {
+impl ConnectionState {
     /// Returns how many bytes of a stream may be queued, once at least `least` fit, at most half of its limit.
     pub(super) fn poll_room(
         &mut self,
@@ -39,7 +39,7 @@ impl Core {
         let own = each.saturating_sub(state.unsent);
         let is_turn = is_queue_empty || state.turn == QueueState::Admitted;
         if own >= least && all >= least && is_turn {
-            // A subsequent write finds this capacity, whatever happens in between.
+            // A subsequent write finds this capacity even if other streams write in between.
             state.turn = QueueState::Admitted;
             return Poll::Ready(Ok(own.min(all)));
         }
@@ -48,7 +48,7 @@ impl Core {
         if own >= least {
             match std::mem::replace(&mut state.turn, QueueState::Waiting) {
                 QueueState::None => self.capacity_queue.push_back(id),
-                // It came too late, and keeps its position.
+                // The stream came too late, and keeps its position.
                 QueueState::Admitted => self.capacity_queue.push_front(id),
                 QueueState::Waiting => {}
             }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::task::JoinSet;
 
-use super::input::{Event, Input, ROOM};
-use super::{Connection, ConnectionEnd, Limits, Stream, frame};
+use super::input::{FrameEvent, FrameInput, READ_LEN};
+use super::{ConnectionEnd, SpdyConnection, SpdyLimits, SpdyStream, frame};
 
 /// Runs one connection whose peer sends these bytes, in pieces of the size in the first byte, and closes. Its streams are
 /// read, echoed or dropped.
@@ -28,16 +28,16 @@ pub fn fuzz(bytes: &[u8]) -> ConnectionEnd {
 }
 
 async fn carry(bytes: &[u8]) -> ConnectionEnd {
-    let limits = Limits {
+    let limits = SpdyLimits {
         streams: 8,
         unread: 4096,
         unsent: 4096,
         unsent_all: 8192,
-        ..Limits::session(Duration::from_secs(3600))
+        ..SpdyLimits::session(Duration::from_secs(3600))
     };
     let sent = Arc::new(Mutex::new(Vec::new()));
     let wire = ScriptedIo::new(bytes, &sent);
-    let (mut streams, driver) = Connection::server(wire, limits);
+    let (mut streams, driver) = SpdyConnection::server(wire, limits);
     let handle = streams.handle();
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
@@ -54,14 +54,14 @@ async fn carry(bytes: &[u8]) -> ConnectionEnd {
     let left = handle.counters().unread;
     assert_eq!(left, 0, "unread bytes of streams without a user");
     assert_eq!(handle.counters().unsent, 0, "bytes that will not be sent");
-    assert!(end.counters.unread_peak <= limits.unread + ROOM);
+    assert!(end.counters.unread_peak <= limits.unread + READ_LEN);
     assert!(end.is_flushed, "{end:?}");
     let sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
     check(&sent);
     end
 }
 
-async fn use_up(stream: Stream) {
+async fn use_up(stream: SpdyStream) {
     let kind = stream.id / 2 % 4;
     let (mut reader, mut writer) = stream.split();
     match kind {
@@ -88,14 +88,14 @@ async fn use_up(stream: Stream) {
 /// Checks that the output consists of whole frames and ends with a GOAWAY.
 fn check(sent: &[u8]) {
     let mut bytes = sent;
-    let mut input = Input::new();
+    let mut input = FrameInput::new();
     let mut last = 0;
     loop {
         while let Some(event) = input.next().expect("our own frames are well-formed") {
             assert_ne!(last, frame::GOAWAY, "something follows GOAWAY");
             last = match event {
-                Event::Data { .. } => 0,
-                Event::Control { kind, .. } => kind,
+                FrameEvent::Data { .. } => 0,
+                FrameEvent::Control { kind, .. } => kind,
             };
         }
         let cx = &mut Context::from_waker(std::task::Waker::noop());

@@ -7,18 +7,18 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, ReadBuf};
 
-use super::error::Malformed;
-use super::frame::{self, Head};
+use super::error::MalformedFrame;
+use super::frame::{self, FrameHead};
 
 /// Capacity of one read, in bytes. A control frame fits.
-pub(super) const ROOM: usize = frame::HEAD + frame::MAX_CONTROL;
+pub(super) const READ_LEN: usize = frame::FRAME_HEAD_LEN + frame::MAX_CONTROL_LEN;
 
 /// Minimum capacity that is worth a read.
-const LEAST_ROOM: usize = 4 * 1024;
+const MIN_READ_LEN: usize = 4 * 1024;
 
 /// The read buffer.
 #[derive(Debug)]
-pub(super) struct Input {
+pub(super) struct FrameInput {
     /// Bytes that were read, followed by spare capacity.
     buf: BytesMut,
     filled: usize,
@@ -35,7 +35,7 @@ enum ParseState {
 
 /// Parsed input.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(super) enum FrameEvent {
     /// A piece of a stream's data; the last piece of a frame has the frame's flags.
     Data { id: u32, piece: BytesMut, flags: u8 },
     /// A whole control frame.
@@ -46,7 +46,7 @@ pub(super) enum Event {
     },
 }
 
-impl Input {
+impl FrameInput {
     pub(super) fn new() -> Self {
         Self {
             buf: BytesMut::new(),
@@ -77,8 +77,8 @@ impl Input {
     fn make_room(&mut self) {
         let wanted = match self.frame() {
             // The rest of a read is not data: it is an incomplete control frame or head.
-            Ok(Some(Head::Control { len, .. })) => frame::HEAD + len,
-            _ => self.filled + LEAST_ROOM,
+            Ok(Some(FrameHead::Control { len, .. })) => frame::FRAME_HEAD_LEN + len,
+            _ => self.filled + MIN_READ_LEN,
         };
         if self.buf.len() >= wanted {
             return;
@@ -86,25 +86,25 @@ impl Input {
         if self.filled == 0 {
             self.buf.clear();
             // Reuses the memory if no piece of it is in use.
-            if self.buf.try_reclaim(ROOM) {
-                return self.buf.resize(ROOM, 0);
+            if self.buf.try_reclaim(READ_LEN) {
+                return self.buf.resize(READ_LEN, 0);
             }
         }
-        let mut buf = BytesMut::zeroed(ROOM);
+        let mut buf = BytesMut::zeroed(READ_LEN);
         buf[..self.filled].copy_from_slice(&self.buf[..self.filled]);
         self.buf = buf;
     }
 
     /// The head at the front of the buffer, if it is complete.
-    fn frame(&self) -> Result<Option<Head>, Malformed> {
+    fn frame(&self) -> Result<Option<FrameHead>, MalformedFrame> {
         match (self.at, self.buf[..self.filled].first_chunk()) {
-            (ParseState::Head, Some(head)) => Head::read(head).map(Some),
+            (ParseState::Head, Some(head)) => FrameHead::read(head).map(Some),
             _ => Ok(None),
         }
     }
 
     /// Returns the next complete element.
-    pub(super) fn next(&mut self) -> Result<Option<Event>, Malformed> {
+    pub(super) fn next(&mut self) -> Result<Option<FrameEvent>, MalformedFrame> {
         loop {
             match self.at {
                 ParseState::Data { id, flags, left } => return Ok(self.data(id, flags, left)),
@@ -119,28 +119,28 @@ impl Input {
                 }
                 ParseState::Head => match self.frame()? {
                     None => return Ok(None),
-                    Some(Head::Data { id, flags, len }) => {
-                        self.skip(frame::HEAD);
+                    Some(FrameHead::Data { id, flags, len }) => {
+                        self.skip(frame::FRAME_HEAD_LEN);
                         self.at = ParseState::Data {
                             id,
                             flags,
                             left: len,
                         };
                     }
-                    Some(Head::Control { kind, flags, len }) if frame::is_kept(kind) => {
-                        if self.filled < frame::HEAD + len {
+                    Some(FrameHead::Control { kind, flags, len }) if frame::is_kept(kind) => {
+                        if self.filled < frame::FRAME_HEAD_LEN + len {
                             return Ok(None);
                         }
-                        self.skip(frame::HEAD);
+                        self.skip(frame::FRAME_HEAD_LEN);
                         let payload = self.take(len);
-                        return Ok(Some(Event::Control {
+                        return Ok(Some(FrameEvent::Control {
                             kind,
                             flags,
                             payload,
                         }));
                     }
-                    Some(Head::Control { len, .. }) => {
-                        self.skip(frame::HEAD);
+                    Some(FrameHead::Control { len, .. }) => {
+                        self.skip(frame::FRAME_HEAD_LEN);
                         self.at = ParseState::Skipped { left: len };
                     }
                 },
@@ -148,7 +148,7 @@ impl Input {
         }
     }
 
-    fn data(&mut self, id: u32, flags: u8, left: usize) -> Option<Event> {
+    fn data(&mut self, id: u32, flags: u8, left: usize) -> Option<FrameEvent> {
         let part = left.min(self.filled);
         if part == 0 && left > 0 {
             return None;
@@ -160,7 +160,7 @@ impl Input {
         };
         let flags = if left == 0 { flags } else { 0 };
         let piece = self.take(part);
-        Some(Event::Data { id, piece, flags })
+        Some(FrameEvent::Data { id, piece, flags })
     }
 
     fn skip(&mut self, n: usize) {

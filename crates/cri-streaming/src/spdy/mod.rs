@@ -9,33 +9,33 @@
 //!       batches of frames   one frame per stream in turn
 //! ```
 //!
-//! The [`Driver`] is the only task that reads and writes the connection. The state that it shares with the users of streams
+//! The [`SpdyDriver`] is the only task that reads and writes the connection. The state that it shares with the users of streams
 //! (`core`) is protected by a lock that is held briefly, never across an await.
 //!
 //! # Memory and unread streams
 //!
 //! SPDY has flow control windows like HTTP/2, but no Kubernetes implementation of it sends or honours WINDOW_UPDATE:
-//! enforcing windows would stall forever. The only back pressure is that of the TCP connection, which blocks all streams at
+//! enforcing windows would stall forever. Only the TCP connection exerts back pressure, and blocks all streams at
 //! once. The strategy:
 //!
-//! 1. The connection is read, whether or not the streams are, until [`Limits::unread`] bytes are unread. Up to this limit
-//!    an unread stream blocks nothing: PINGs are answered, other streams flow. A piece that a [`Reader`] has taken counts
+//! 1. The connection is read, whether or not the streams are, until [`SpdyLimits::unread`] bytes are unread. Up to this limit
+//!    an unread stream blocks nothing: PINGs are answered, other streams flow. A piece that a [`SpdyReader`] has taken counts
 //!    until all of it is consumed.
 //! 2. Then the connection is not read until a stream is; TCP blocks the peer.
-//! 3. After [`Limits::stall`], the stream with the most unread bytes is reset, its data is dropped, its [`Reader`] gets
+//! 3. After [`SpdyLimits::stall`], the stream with the most unread bytes is reset, its data is dropped, its [`SpdyReader`] gets
 //!    [`TimedOut`](std::io::ErrorKind::TimedOut) (not an end of file, which would look complete), and the other streams
 //!    continue. One stream can thus block the others for at most that long.
 //!
-//! Data of a stream whose [`Reader`] was dropped is discarded and counted, so a process that has exited blocks nothing. In
-//! the other direction each stream may queue [`Limits::unsent`] bytes, and all of them [`Limits::unsent_all`]; a [`Writer`]
+//! Data of a stream whose [`SpdyReader`] was dropped is discarded and counted, so a process that has exited blocks nothing. In
+//! the other direction each stream may queue [`SpdyLimits::unsent`] bytes, and all of them [`SpdyLimits::unsent_all`]; a [`SpdyWriter`]
 //! without capacity waits, for the second limit in a queue. Frames of the streams are sent in round-robin order, those of a
-//! [deferred](Writer::defer) stream after all others, and replies to the peer's frames before them: a PING is answered
+//! [deferred](SpdyWriter::defer) stream after all others, and replies to the peer's frames before them: a PING is answered
 //! behind at most the 128 KiB that are already being written.
 //!
 //! Unread data is kept in the pieces in which it was read, and small pieces are copied together; with the worst mixture of
-//! pieces this takes four times [`Limits::unread`]. A read is at most 64 KiB; the output buffer holds at most 128 KiB of
+//! pieces this takes four times [`SpdyLimits::unread`]. A read is at most 64 KiB; the output buffer holds at most 128 KiB of
 //! data and as much of replies, and with more replies the connection is not read. Everything else is per stream, and
-//! limited by [`Limits::streams`].
+//! limited by [`SpdyLimits::streams`].
 //!
 //! # Tolerated and rejected input
 //!
@@ -43,10 +43,10 @@
 //! KiB and 1000 headers once it is inflated; those of real clients are smaller than 1 KiB. A stream whose headers exceed 4
 //! KiB is refused, because they are kept until the stream is accepted. Every block is inflated in order, also of refused
 //! streams, because all share one compression context. SETTINGS, WINDOW_UPDATE and unknown types are skipped; RST_STREAM
-//! and data of finished streams are ignored. A [`Malformed`] frame ends the connection.
+//! and data of finished streams are ignored. A [`MalformedFrame`] frame ends the connection.
 //!
 //! Nothing is sent before the peer's first frame: a Go client loses bytes that arrive together with the `101`. The shutdown
-//! sends what is queued, RST_STREAM for unfinished streams, and GOAWAY as the last frame. The write half is then shut down
+//! sends the queued frames, RST_STREAM for unfinished streams, and GOAWAY as the last frame. The write half is then shut down
 //! and further input drained, so that no TCP reset destroys data in flight.
 
 mod core;
@@ -73,24 +73,24 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub(crate) use self::dictionary::DICTIONARY;
-pub use self::driver::Driver;
-pub use self::error::{ConnectionEnd, Counters, Malformed, Reason};
+pub(crate) use self::dictionary::HEADER_DICTIONARY;
+pub use self::driver::SpdyDriver;
+pub use self::error::{CloseReason, ConnectionEnd, MalformedFrame, SpdyCounters};
 #[cfg(any(test, fuzzing))]
 pub(super) use self::fuzz::ScriptedIo;
 #[cfg(any(test, fuzzing))]
 pub use self::fuzz::fuzz;
-pub use self::headers::Headers;
-pub use self::reader::Reader;
-pub use self::stream::{Handle, Stream, Streams};
-pub use self::writer::Writer;
+pub use self::headers::StreamHeaders;
+pub use self::reader::SpdyReader;
+pub use self::stream::{SpdyHandle, SpdyStream, SpdyStreams};
+pub use self::writer::SpdyWriter;
 
 /// Limits of one connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Concurrent streams: those that have not ended, or of which a half is still in use. More are refused.
+pub struct SpdyLimits {
+    /// Concurrent streams: streams that have not ended, or with a half that is still in use. More are refused.
     pub streams: usize,
-    /// Unread bytes of all streams, including those that readers have taken. One read, of at most 64 KiB, may exceed it.
+    /// Unread bytes of all streams, including pieces that readers have taken. One read, of at most 64 KiB, may exceed it.
     pub unread: usize,
     /// Bytes per stream that wait to be sent.
     pub unsent: usize,
@@ -100,11 +100,11 @@ pub struct Limits {
     pub idle: Duration,
     /// How long unread bytes may block the connection before the stream with the most unread bytes is reset.
     pub stall: Duration,
-    /// How long the shutdown may take: sending what is queued, and waiting for the peer to close.
+    /// How long the shutdown may take: sending the queued frames, and waiting for the peer to close.
     pub linger: Duration,
 }
 
-impl Limits {
+impl SpdyLimits {
     /// Limits of exec and attach: few streams, all of one process. A process that does not read its input blocks only its
     /// own client, and may do so until the idle timeout: resetting its input would lose data that it may read later.
     pub fn session(idle: Duration) -> Self {
@@ -133,19 +133,19 @@ impl Limits {
 
 /// The server's end of one SPDY connection.
 #[derive(Debug)]
-pub struct Connection;
+pub struct SpdyConnection;
 
-impl Connection {
+impl SpdyConnection {
     /// Starts SPDY on an upgraded connection: TCP, or a byte stream inside another protocol. The driver must be polled to
     /// make any progress, inside a tokio runtime with a timer.
-    pub fn server<T>(io: T, limits: Limits) -> (Streams, Driver)
+    pub fn server<T>(io: T, limits: SpdyLimits) -> (SpdyStreams, SpdyDriver)
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let shared = core::Shared::new(limits);
+        let shared = core::SharedConnection::new(limits);
         (
-            Streams::new(shared.clone()),
-            Driver::new(Box::new(io), shared, limits),
+            SpdyStreams::new(shared.clone()),
+            SpdyDriver::new(Box::new(io), shared, limits),
         )
     }
 }

@@ -8,11 +8,11 @@ use std::task::{Context, Poll, ready};
 use tokio::io::AsyncWrite;
 
 /// With this many bytes, the output buffer accepts no more data from streams.
-pub(super) const ENOUGH: usize = 128 * 1024;
+pub(super) const OUTPUT_FULL_LEN: usize = 128 * 1024;
 
 /// Frames that are being written.
 #[derive(Debug, Default)]
-pub(super) struct Output {
+pub(super) struct FrameOutput {
     /// Buffers of whole frames.
     queue: VecDeque<Vec<u8>>,
     /// How much of the first buffer has been written.
@@ -21,7 +21,7 @@ pub(super) struct Output {
     must_flush: bool,
 }
 
-impl Output {
+impl FrameOutput {
     /// Appends whole frames.
     pub(super) fn push(&mut self, frames: Vec<u8>) {
         self.queued += frames.len();
@@ -29,7 +29,7 @@ impl Output {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.queued < ENOUGH
+        self.queued < OUTPUT_FULL_LEN
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -8,23 +8,23 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncBufRead, AsyncRead, ReadBuf};
 
-use super::core::Shared;
+use super::core::SharedConnection;
 use super::stream_state::IncomingEnd;
 
 /// Reads the peer's data on a stream. It ends with the stream, however that ends, and with the connection; data that
-/// arrived earlier can be read first, and [`is_lost`](Reader::is_lost) then returns whether it is truncated. Only a stream
+/// arrived earlier can be read first, and [`is_lost`](SpdyReader::is_lost) then returns whether it is truncated. Only a stream
 /// that the server reset because it was not read fails, with [`TimedOut`](io::ErrorKind::TimedOut). After a drop, further
 /// data is drained.
 #[derive(Debug)]
-pub struct Reader {
-    shared: Arc<Shared>,
+pub struct SpdyReader {
+    shared: Arc<SharedConnection>,
     id: u32,
     /// The piece that was taken and not yet read completely.
     current: BytesMut,
 }
 
-impl Reader {
-    pub(super) fn new(shared: Arc<Shared>, id: u32) -> Self {
+impl SpdyReader {
+    pub(super) fn new(shared: Arc<SharedConnection>, id: u32) -> Self {
         Self {
             shared,
             id,
@@ -41,7 +41,7 @@ impl Reader {
     }
 }
 
-impl AsyncBufRead for Reader {
+impl AsyncBufRead for SpdyReader {
     fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
         let this = self.get_mut();
         if this.current.is_empty() {
@@ -75,7 +75,7 @@ impl AsyncBufRead for Reader {
     }
 }
 
-impl AsyncRead for Reader {
+impl AsyncRead for SpdyReader {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -89,7 +89,7 @@ impl AsyncRead for Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for SpdyReader {
     fn drop(&mut self) {
         self.shared.lock().drop_reader(self.id);
     }

@@ -2,24 +2,24 @@
 
 use bytes::BytesMut;
 
-use super::core::Core;
-use super::error::Malformed;
-use super::frame::{self, Control, Status};
-use super::headers::Headers;
-use super::input::{Event, Input};
+use super::core::ConnectionState;
+use super::error::MalformedFrame;
+use super::frame::{self, ControlFrame, ResetStatus};
+use super::headers::StreamHeaders;
+use super::input::{FrameEvent, FrameInput};
 use super::stream_state::{IncomingEnd, StreamState};
 
 /// Maximum size of a stream's headers, in bytes. They are kept until the stream is accepted, and a few bytes on the wire
 /// can inflate to a thousand times as many.
-const MAX_KEPT: usize = 4 * 1024;
+const MAX_KEPT_HEADERS_LEN: usize = 4 * 1024;
 
-impl Core {
+impl ConnectionState {
     /// Processes everything that was read.
-    pub(super) fn receive(&mut self, input: &mut Input) -> Result<(), Malformed> {
+    pub(super) fn receive(&mut self, input: &mut FrameInput) -> Result<(), MalformedFrame> {
         while let Some(event) = input.next()? {
             match event {
-                Event::Data { id, piece, flags } => self.data(id, piece, flags),
-                Event::Control {
+                FrameEvent::Data { id, piece, flags } => self.data(id, piece, flags),
+                FrameEvent::Control {
                     kind,
                     flags,
                     payload,
@@ -48,7 +48,7 @@ impl Core {
                 self.counters.data_discarded += len as u64;
                 // Data of a stream that has just ended may still be in flight.
                 if id > self.last_id || id.is_multiple_of(2) {
-                    self.reply_reset(id, Status::InvalidStream);
+                    self.reply_reset(id, ResetStatus::InvalidStream);
                 }
                 return;
             }
@@ -58,41 +58,41 @@ impl Core {
         }
     }
 
-    fn control(&mut self, kind: u16, flags: u8, payload: &[u8]) -> Result<(), Malformed> {
-        match Control::read(kind, payload)? {
-            Control::SynStream { id, block } => {
+    fn control(&mut self, kind: u16, flags: u8, payload: &[u8]) -> Result<(), MalformedFrame> {
+        match ControlFrame::read(kind, payload)? {
+            ControlFrame::SynStream { id, block } => {
                 let headers = self.inflater.block(block)?;
                 self.syn_stream(id, flags, headers);
             }
             // The server opens no streams, but the block is part of the compression context.
-            Control::SynReply { block } => drop(self.inflater.block(block)?),
-            Control::Headers { id, block } => {
+            ControlFrame::SynReply { block } => drop(self.inflater.block(block)?),
+            ControlFrame::Headers { id, block } => {
                 self.inflater.block(block)?;
                 if flags & frame::FIN != 0 {
                     self.end_incoming(id);
                 }
             }
-            Control::Reset { id } => self.abort(id),
+            ControlFrame::Reset { id } => self.abort(id),
             // Even ids belong to the server, which sends no PINGs.
-            Control::Ping { id } if id % 2 == 1 => {
+            ControlFrame::Ping { id } if id % 2 == 1 => {
                 self.counters.pings += 1;
                 frame::ping(&mut self.replies, id);
             }
-            Control::Ping { .. } => {}
-            Control::GoAway => self.has_gone_away = true,
+            ControlFrame::Ping { .. } => {}
+            ControlFrame::GoAway => self.has_gone_away = true,
         }
         Ok(())
     }
 
-    fn syn_stream(&mut self, id: u32, flags: u8, headers: Headers) {
+    fn syn_stream(&mut self, id: u32, flags: u8, headers: StreamHeaders) {
         let is_in_order = id % 2 == 1 && id > self.last_id;
-        let is_small = headers.room() <= MAX_KEPT;
+        let is_small = headers.memory_size() <= MAX_KEPT_HEADERS_LEN;
         if !is_in_order || !is_small || !self.takes_streams() {
             self.counters.streams_refused += 1;
             let status = if is_in_order {
-                Status::Refused
+                ResetStatus::Refused
             } else {
-                Status::Protocol
+                ResetStatus::Protocol
             };
             self.last_id = self.last_id.max(id);
             // The peer removes its stream with this id, if there is one.
@@ -124,7 +124,7 @@ impl Core {
         self.end_incoming(id);
     }
 
-    pub(super) fn reply_reset(&mut self, id: u32, status: Status) {
+    pub(super) fn reply_reset(&mut self, id: u32, status: ResetStatus) {
         frame::reset(&mut self.replies, id, status);
     }
 }

@@ -1,11 +1,11 @@
 //! The order of output.
 
-use super::core::Core;
-use super::frame::{self, HEAD};
-use super::output::Output;
+use super::core::ConnectionState;
+use super::frame::{self, FRAME_HEAD_LEN};
+use super::output::FrameOutput;
 use super::stream_state::{IncomingEnd, OutgoingEnd};
 
-impl Core {
+impl ConnectionState {
     /// Adds a stream to the round-robin order.
     pub(super) fn queue(&mut self, id: u32) {
         if let Some(state) = self.states.get_mut(&id)
@@ -18,15 +18,16 @@ impl Core {
 
     /// Takes the stream whose turn it is. A deferred stream has its turn once no other stream has anything to send.
     fn next_in_turn(&mut self) -> Option<u32> {
-        let is_deferred = |id: &u32| self.states.get(id).is_some_and(|state| state.is_deferred);
-        let mut turns = self.send_queue.iter();
-        let at = turns.position(|id| !is_deferred(id)).unwrap_or(0);
-        self.send_queue.remove(at)
+        let at = self.send_queue.iter().position(|id| {
+            let state = self.states.get(id);
+            state.is_none_or(|state| !state.is_deferred)
+        });
+        self.send_queue.remove(at.unwrap_or(0))
     }
 
     /// Moves frames to the output buffer while it has capacity: replies first, then a frame of each stream in turn, then
     /// those of deferred streams.
-    pub(super) fn fill(&mut self, output: &mut Output) {
+    pub(super) fn fill(&mut self, output: &mut FrameOutput) {
         // Replies that do not fit wait, and are counted, until the peer reads.
         if output.has_room() && !self.replies.is_empty() {
             output.push(std::mem::take(&mut self.replies));
@@ -39,7 +40,7 @@ impl Core {
         }
     }
 
-    fn send_frame(&mut self, id: u32, output: &mut Output) {
+    fn send_frame(&mut self, id: u32, output: &mut FrameOutput) {
         let Some(state) = self.states.get_mut(&id) else {
             return;
         };
@@ -49,10 +50,10 @@ impl Core {
         }
         let mut sent = 0;
         if let Some((mut bytes, is_all)) = state.next_frame() {
-            let len = bytes.len() - HEAD;
+            let len = bytes.len() - FRAME_HEAD_LEN;
             let is_last = is_all && state.last == Some(OutgoingEnd::Fin);
             let flags = if is_last { frame::FIN } else { 0 };
-            bytes[..HEAD].copy_from_slice(&frame::data_head(id, flags, len));
+            bytes[..FRAME_HEAD_LEN].copy_from_slice(&frame::data_head(id, flags, len));
             output.push(bytes);
             self.counters.data_out += len as u64;
             state.is_sent = is_last;

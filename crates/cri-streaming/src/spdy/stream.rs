@@ -3,40 +3,40 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 
-use super::core::Shared;
-use super::error::{Counters, Reason};
-use super::headers::Headers;
-use super::reader::Reader;
-use super::writer::Writer;
+use super::core::SharedConnection;
+use super::error::{CloseReason, SpdyCounters};
+use super::headers::StreamHeaders;
+use super::reader::SpdyReader;
+use super::writer::SpdyWriter;
 
 /// The streams opened by the peer. Dropping it refuses further ones.
 #[derive(Debug)]
-pub struct Streams(Arc<Shared>);
+pub struct SpdyStreams(Arc<SharedConnection>);
 
-impl Streams {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+impl SpdyStreams {
+    pub(super) fn new(shared: Arc<SharedConnection>) -> Self {
         Self(shared)
     }
 
     /// Returns the next stream, in the order in which they were opened, and queues the reply. `None` at the end of the
     /// connection. Cancel safe.
-    pub async fn next(&mut self) -> Option<Stream> {
+    pub async fn next(&mut self) -> Option<SpdyStream> {
         let (id, headers) = poll_fn(|cx| self.0.lock().poll_opened(cx)).await?;
-        Some(Stream {
+        Some(SpdyStream {
             id,
             headers,
-            reader: Reader::new(self.0.clone(), id),
-            writer: Writer::new(self.0.clone(), id),
+            reader: SpdyReader::new(self.0.clone(), id),
+            writer: SpdyWriter::new(self.0.clone(), id),
         })
     }
 
     /// Returns a handle that can end the connection.
-    pub fn handle(&self) -> Handle {
-        Handle::new(self.0.clone())
+    pub fn handle(&self) -> SpdyHandle {
+        SpdyHandle::new(self.0.clone())
     }
 }
 
-impl Drop for Streams {
+impl Drop for SpdyStreams {
     fn drop(&mut self) {
         self.0.lock().stop_accepting();
     }
@@ -44,35 +44,35 @@ impl Drop for Streams {
 
 /// One stream. Dropping it resets it.
 #[derive(Debug)]
-pub struct Stream {
+pub struct SpdyStream {
     /// The stream id. Streams that the client opens have odd, increasing ids (SPDY/3.1, section 2.3.2).
     pub id: u32,
     /// The headers of its SYN_STREAM.
-    pub headers: Headers,
-    reader: Reader,
-    writer: Writer,
+    pub headers: StreamHeaders,
+    reader: SpdyReader,
+    writer: SpdyWriter,
 }
 
-impl Stream {
+impl SpdyStream {
     /// The server's half, for messages before the stream is split.
-    pub fn writer(&mut self) -> &mut Writer {
+    pub fn writer(&mut self) -> &mut SpdyWriter {
         &mut self.writer
     }
 
-    /// Splits the stream into its halves. They end independently, and each must be ended: a [`Writer`] that is dropped
+    /// Splits the stream into its halves. They end independently, and each must be ended: a [`SpdyWriter`] that is dropped
     /// without [`shutdown`](tokio::io::AsyncWriteExt::shutdown) resets the stream in both directions. To use a stream for
     /// reading only, shut down its writer first.
-    pub fn split(self) -> (Reader, Writer) {
+    pub fn split(self) -> (SpdyReader, SpdyWriter) {
         (self.reader, self.writer)
     }
 }
 
 /// Ends a connection, from any task. Dropping it does nothing.
 #[derive(Clone, Debug)]
-pub struct Handle(Arc<Shared>);
+pub struct SpdyHandle(Arc<SharedConnection>);
 
-impl Handle {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+impl SpdyHandle {
+    pub(super) fn new(shared: Arc<SharedConnection>) -> Self {
         Self(shared)
     }
 
@@ -80,7 +80,7 @@ impl Handle {
     /// reset, GOAWAY is the last frame, and the driver then resolves. From then on readers see the end of file after the
     /// data that has arrived, and writers a broken pipe.
     pub fn close(&self) {
-        self.0.lock().close(Reason::Closed);
+        self.0.lock().close(CloseReason::Closed);
     }
 
     /// Returns whether so much data is unread that the connection is not read.
@@ -88,7 +88,7 @@ impl Handle {
         self.0.lock().is_full()
     }
 
-    /// Returns when [`is_held_back`](Handle::is_held_back) is true. Only one task at a time may wait for it.
+    /// Returns when [`is_held_back`](SpdyHandle::is_held_back) is true. Only one task at a time may wait for it.
     pub async fn held_back(&self) {
         poll_fn(|cx| self.0.lock().poll_full(cx)).await;
     }
@@ -100,7 +100,7 @@ impl Handle {
     }
 
     /// The counters of the connection so far.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> SpdyCounters {
         self.0.lock().counters
     }
 }

@@ -6,13 +6,13 @@ use std::task::Waker;
 use bytes::BytesMut;
 
 use super::flow_control::QueueState;
-use super::frame::{HEAD, MAX_DATA, Status};
+use super::frame::{FRAME_HEAD_LEN, MAX_DATA_LEN, ResetStatus};
 
 /// Pieces smaller than this, in bytes, are copied together: a piece keeps the memory of the whole read alive.
-const COPY: usize = 16 * 1024;
+const MIN_UNCOPIED_LEN: usize = 16 * 1024;
 
 /// Capacity for small pieces, in bytes.
-const SMALL_ROOM: usize = 4 * 1024;
+const SMALL_PIECES_CAPACITY: usize = 4 * 1024;
 
 /// How the peer's half ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,14 +29,14 @@ pub(super) enum IncomingEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutgoingEnd {
     Fin,
-    Reset(Status),
+    Reset(ResetStatus),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct StreamState {
     /// Unread data of the peer.
     incoming: VecDeque<BytesMut>,
-    /// Its length, including the piece that the reader has taken.
+    /// Bytes of unread data, including the piece that the reader has taken.
     pub(super) unread: usize,
     /// Length of the piece that the reader has taken: its memory is kept as a whole, however much of it was read.
     taken: usize,
@@ -46,22 +46,22 @@ pub(super) struct StreamState {
 
     /// Data to be sent: each element is a data frame with space for its head.
     outgoing: VecDeque<Vec<u8>>,
-    /// Bytes of data in it.
+    /// Bytes of data in `outgoing`.
     pub(super) unsent: usize,
     pub(super) last: Option<OutgoingEnd>,
-    /// Whether the last frame has been sent or is not needed.
+    /// Set if the last frame has been sent or is not needed.
     pub(super) is_sent: bool,
     pub(super) has_writer: bool,
     pub(super) writer: Option<Waker>,
     pub(super) turn: QueueState,
-    /// Whether the stream is in the round-robin order.
+    /// Set if the stream is in the round-robin order.
     pub(super) is_queued: bool,
-    /// Whether its frames wait until no other stream has any.
+    /// Set if frames of the stream wait until no other stream has any.
     pub(super) is_deferred: bool,
 }
 
 impl StreamState {
-    /// Creates a stream: both halves are open, except those that the peer closed when it opened the stream.
+    /// Creates a stream. Both halves are open, unless the peer closed one when it opened the stream.
     pub(super) fn new(has_no_data: bool, is_one_way: bool) -> Self {
         Self {
             received: has_no_data.then_some(IncomingEnd::All),
@@ -86,12 +86,13 @@ impl StreamState {
     /// Queues data of the peer.
     pub(super) fn receive(&mut self, piece: BytesMut) {
         self.unread += piece.len();
-        let fits = |last: &BytesMut| last.capacity() - last.len() >= piece.len();
         match self.incoming.back_mut() {
-            _ if piece.len() >= COPY => self.incoming.push_back(piece),
-            Some(last) if fits(last) => last.extend_from_slice(&piece),
+            _ if piece.len() >= MIN_UNCOPIED_LEN => self.incoming.push_back(piece),
+            Some(last) if last.capacity() - last.len() >= piece.len() => {
+                last.extend_from_slice(&piece);
+            }
             _ => {
-                let mut copy = BytesMut::with_capacity(SMALL_ROOM.max(piece.len()));
+                let mut copy = BytesMut::with_capacity(SMALL_PIECES_CAPACITY.max(piece.len()));
                 copy.extend_from_slice(&piece);
                 self.incoming.push_back(copy);
             }
@@ -130,15 +131,16 @@ impl StreamState {
         self.unsent += data.len();
         while !data.is_empty() {
             match self.outgoing.back_mut() {
-                Some(frame) if frame.len() < HEAD + MAX_DATA => {
-                    let room = HEAD + MAX_DATA - frame.len();
+                Some(frame) if frame.len() < FRAME_HEAD_LEN + MAX_DATA_LEN => {
+                    let room = FRAME_HEAD_LEN + MAX_DATA_LEN - frame.len();
                     let (part, rest) = data.split_at(data.len().min(room));
                     frame.extend_from_slice(part);
                     data = rest;
                 }
                 _ => {
-                    let mut frame = Vec::with_capacity(HEAD + data.len().min(MAX_DATA));
-                    frame.resize(HEAD, 0);
+                    let mut frame =
+                        Vec::with_capacity(FRAME_HEAD_LEN + data.len().min(MAX_DATA_LEN));
+                    frame.resize(FRAME_HEAD_LEN, 0);
                     self.outgoing.push_back(frame);
                 }
             }
@@ -148,7 +150,7 @@ impl StreamState {
     /// Returns the next frame, without its head, and whether it is the last one queued.
     pub(super) fn next_frame(&mut self) -> Option<(Vec<u8>, bool)> {
         let frame = self.outgoing.pop_front()?;
-        self.unsent -= frame.len() - HEAD;
+        self.unsent -= frame.len() - FRAME_HEAD_LEN;
         Some((frame, self.outgoing.is_empty()))
     }
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::AsyncWrite;
 
-use super::core::Shared;
+use super::core::SharedConnection;
 use super::stream_state::OutgoingEnd;
 
 /// Sends data to the peer on a stream. Accepted bytes are sent without a flush, which does nothing. A shutdown ends this
@@ -15,18 +15,18 @@ use super::stream_state::OutgoingEnd;
 ///
 /// Writes fail with [`BrokenPipe`](io::ErrorKind::BrokenPipe) once the stream or the connection has ended.
 #[derive(Debug)]
-pub struct Writer {
-    shared: Arc<Shared>,
+pub struct SpdyWriter {
+    shared: Arc<SharedConnection>,
     id: u32,
 }
 
-impl Writer {
-    pub(super) fn new(shared: Arc<Shared>, id: u32) -> Self {
+impl SpdyWriter {
+    pub(super) fn new(shared: Arc<SharedConnection>, id: u32) -> Self {
         Self { shared, id }
     }
 
     /// Returns how many bytes are accepted at once, as soon as that is at least half of
-    /// [`Limits::unsent`](super::Limits::unsent). A caller that waits for this before it reads needs no buffer.
+    /// [`SpdyLimits::unsent`](super::SpdyLimits::unsent). A caller that waits for this before it reads needs no buffer.
     pub fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut core = self.shared.lock();
         let least = core.limits.unsent / 2;
@@ -47,7 +47,7 @@ impl Writer {
     }
 }
 
-impl AsyncWrite for Writer {
+impl AsyncWrite for SpdyWriter {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -73,7 +73,7 @@ impl AsyncWrite for Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for SpdyWriter {
     fn drop(&mut self) {
         self.shared.lock().drop_writer(self.id);
     }

@@ -2,18 +2,18 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::frame::{Head, MAX_CONTROL, Violation, opcode, unmask};
+use super::frame::{MAX_CONTROL_LEN, WebSocketHead, WebSocketViolation, opcode, unmask};
 
 /// An event from the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum WebSocketEvent {
     /// A piece of a message.
     Data {
-        /// Whether the message is text. UTF-8 is not validated.
+        /// Set if the message is text. UTF-8 is not validated.
         text: bool,
-        /// Whether it is the first piece.
+        /// Set for the first piece of a message.
         first: bool,
-        /// Whether it is the last piece.
+        /// Set for the last piece of a message.
         last: bool,
         /// May be empty.
         bytes: Bytes,
@@ -28,8 +28,8 @@ pub enum Event {
 
 /// The payload of the current frame.
 #[derive(Clone, Copy, Debug)]
-struct Payload {
-    head: Head,
+struct FramePayload {
+    head: WebSocketHead,
     /// Bytes that were already returned.
     done: u64,
     first: bool,
@@ -38,20 +38,23 @@ struct Payload {
 /// Decodes the frames of one connection. It needs at most the head of a frame, or a control frame, as a whole, so a buffer
 /// of 139 bytes is sufficient.
 #[derive(Debug, Default)]
-pub struct Decoder {
-    payload: Option<Payload>,
-    /// Whether a fragmented message is incomplete, and whether it is text.
+pub struct WebSocketDecoder {
+    payload: Option<FramePayload>,
+    /// While a fragmented message is incomplete: `Some(true)` if it is text.
     message: Option<bool>,
     closed: bool,
 }
 
-impl Decoder {
+impl WebSocketDecoder {
     /// Returns the next event, removed from the front of `buffer`; `None` if more bytes are needed. After a close frame,
     /// all input is discarded.
     ///
     /// # Errors
     /// If the client violated the protocol. The connection can then no longer be used.
-    pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Event>, Violation> {
+    pub fn decode(
+        &mut self,
+        buffer: &mut BytesMut,
+    ) -> Result<Option<WebSocketEvent>, WebSocketViolation> {
         if self.closed {
             buffer.clear();
             return Ok(None);
@@ -70,22 +73,22 @@ impl Decoder {
     }
 
     /// Parses a head.
-    fn begin(&mut self, buffer: &mut BytesMut) -> Result<Option<Payload>, Violation> {
-        let Some((head, length)) = Head::parse(buffer)? else {
+    fn begin(&mut self, buffer: &mut BytesMut) -> Result<Option<FramePayload>, WebSocketViolation> {
+        let Some((head, length)) = WebSocketHead::parse(buffer)? else {
             return Ok(None);
         };
         let mut first = false;
         if !head.is_control() {
             first = head.opcode != opcode::CONTINUATION;
             if first == self.message.is_some() {
-                return Err(Violation::Order);
+                return Err(WebSocketViolation::Order);
             }
             if first {
                 self.message = Some(head.opcode == opcode::TEXT);
             }
         }
         buffer.advance(length);
-        let payload = Payload {
+        let payload = FramePayload {
             head,
             done: 0,
             first,
@@ -96,10 +99,10 @@ impl Decoder {
 
     fn control(
         &mut self,
-        payload: Payload,
+        payload: FramePayload,
         buffer: &mut BytesMut,
-    ) -> Result<Option<Event>, Violation> {
-        let length = usize::try_from(payload.head.length).unwrap_or(MAX_CONTROL);
+    ) -> Result<Option<WebSocketEvent>, WebSocketViolation> {
+        let length = usize::try_from(payload.head.length).unwrap_or(MAX_CONTROL_LEN);
         if buffer.len() < length {
             return Ok(None);
         }
@@ -107,20 +110,20 @@ impl Decoder {
         let mut bytes = buffer.split_to(length);
         unmask(&mut bytes, payload.head.mask, 0);
         Ok(Some(match payload.head.opcode {
-            opcode::PING => Event::Ping(bytes.freeze()),
-            opcode::PONG => Event::Pong,
+            opcode::PING => WebSocketEvent::Ping(bytes.freeze()),
+            opcode::PONG => WebSocketEvent::Pong,
             _ => {
                 // A status code has two bytes; the reason after it is ignored.
                 if length == 1 {
-                    return Err(Violation::Close);
+                    return Err(WebSocketViolation::Close);
                 }
                 self.closed = true;
-                Event::Close
+                WebSocketEvent::Close
             }
         }))
     }
 
-    fn data(&mut self, mut payload: Payload, buffer: &mut BytesMut) -> Option<Event> {
+    fn data(&mut self, mut payload: FramePayload, buffer: &mut BytesMut) -> Option<WebSocketEvent> {
         let left = payload.head.length - payload.done;
         if left > 0 && buffer.is_empty() {
             return None;
@@ -138,7 +141,7 @@ impl Decoder {
         if last {
             self.message = None;
         }
-        Some(Event::Data {
+        Some(WebSocketEvent::Data {
             text,
             first,
             last,
@@ -160,9 +163,9 @@ mod tests {
         frame
     }
 
-    fn events(bytes: &[u8], cut: usize) -> Result<Vec<Event>, Violation> {
+    fn events(bytes: &[u8], cut: usize) -> Result<Vec<WebSocketEvent>, WebSocketViolation> {
         let (mut decoder, mut buffer, mut events) =
-            (Decoder::default(), BytesMut::new(), Vec::new());
+            (WebSocketDecoder::default(), BytesMut::new(), Vec::new());
         for part in bytes.chunks(cut) {
             buffer.extend_from_slice(part);
             while let Some(event) = decoder.decode(&mut buffer)? {
@@ -173,8 +176,8 @@ mod tests {
         Ok(events)
     }
 
-    fn data(text: bool, first: bool, last: bool, bytes: &'static [u8]) -> Event {
-        Event::Data {
+    fn data(text: bool, first: bool, last: bool, bytes: &'static [u8]) -> WebSocketEvent {
+        WebSocketEvent::Data {
             text,
             first,
             last,
@@ -197,34 +200,37 @@ mod tests {
         .concat();
         let expected = vec![
             data(false, true, false, b"ab"),
-            Event::Ping(Bytes::from_static(b"p")),
+            WebSocketEvent::Ping(Bytes::from_static(b"p")),
             data(false, false, false, b""),
             data(false, false, true, b"c"),
             data(true, true, true, b"t"),
-            Event::Pong,
-            Event::Close,
+            WebSocketEvent::Pong,
+            WebSocketEvent::Close,
         ];
         assert_eq!(events(&bytes, bytes.len()), Ok(expected.clone()));
         // Byte by byte there are more pieces, with the same content.
         let single = events(&bytes, 1).expect("valid");
-        let joined = |events: &[Event]| -> Vec<u8> {
+        let joined = |events: &[WebSocketEvent]| -> Vec<u8> {
             let bytes = events.iter().filter_map(|event| match event {
-                Event::Data { bytes, .. } => Some(bytes.to_vec()),
+                WebSocketEvent::Data { bytes, .. } => Some(bytes.to_vec()),
                 _ => None,
             });
             bytes.flatten().collect()
         };
         assert_eq!(joined(&single), joined(&expected));
-        assert_eq!(single.last(), Some(&Event::Close));
+        assert_eq!(single.last(), Some(&WebSocketEvent::Close));
     }
 
     #[test]
     fn messages_must_not_overlap() {
-        let order = Err(Violation::Order);
+        let order = Err(WebSocketViolation::Order);
         assert_eq!(events(&masked(0x80, b"x"), 99), order);
         let bytes = [masked(0x02, b"a"), masked(0x82, b"b")].concat();
         assert_eq!(events(&bytes, 99), order);
-        assert_eq!(events(&masked(0x88, b"x"), 99), Err(Violation::Close));
+        assert_eq!(
+            events(&masked(0x88, b"x"), 99),
+            Err(WebSocketViolation::Close)
+        );
     }
 
     #[test]

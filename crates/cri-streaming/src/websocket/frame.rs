@@ -4,7 +4,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 /// A violation of RFC 6455.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Violation {
+pub enum WebSocketViolation {
     /// Reserved bits, which only extensions may set.
     #[error("reserved bits are set")]
     Reserved,
@@ -39,29 +39,29 @@ pub(super) mod opcode {
 }
 
 /// Maximum payload of a control frame, in bytes.
-pub(super) const MAX_CONTROL: usize = 125;
+pub(super) const MAX_CONTROL_LEN: usize = 125;
 
 /// The head of a frame from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct WebSocketHead {
     pub(super) last: bool,
     pub(super) opcode: u8,
     pub(super) mask: [u8; 4],
     pub(super) length: u64,
 }
 
-impl Head {
+impl WebSocketHead {
     pub(super) fn is_control(self) -> bool {
         self.opcode & 8 != 0
     }
 
     /// Parses a head; returns it with its length. `None` if it is incomplete.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, Violation> {
+    pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, WebSocketViolation> {
         let [first, second, rest @ ..] = bytes else {
             return Ok(None);
         };
         if first & 0x70 != 0 {
-            return Err(Violation::Reserved);
+            return Err(WebSocketViolation::Reserved);
         }
         let (last, opcode) = (first & 0x80 != 0, first & 0x0f);
         if !matches!(
@@ -73,14 +73,14 @@ impl Head {
                 | opcode::PING
                 | opcode::PONG
         ) {
-            return Err(Violation::Opcode(opcode));
+            return Err(WebSocketViolation::Opcode(opcode));
         }
         if second & 0x80 == 0 {
-            return Err(Violation::Unmasked);
+            return Err(WebSocketViolation::Unmasked);
         }
         let short = second & 0x7f;
-        if opcode & 8 != 0 && (!last || usize::from(short) > MAX_CONTROL) {
-            return Err(Violation::Control);
+        if opcode & 8 != 0 && (!last || usize::from(short) > MAX_CONTROL_LEN) {
+            return Err(WebSocketViolation::Control);
         }
         let (length, rest) = match short {
             126 => {
@@ -89,7 +89,7 @@ impl Head {
                 };
                 let length = u64::from(u16::from_be_bytes(*length));
                 if length < 126 {
-                    return Err(Violation::Length);
+                    return Err(WebSocketViolation::Length);
                 }
                 (length, rest)
             }
@@ -99,7 +99,7 @@ impl Head {
                 };
                 let length = u64::from_be_bytes(*length);
                 if length <= u64::from(u16::MAX) || length > i64::MAX as u64 {
-                    return Err(Violation::Length);
+                    return Err(WebSocketViolation::Length);
                 }
                 (length, rest)
             }
@@ -162,34 +162,40 @@ mod tests {
     fn a_head_is_parsed_as_soon_as_it_is_complete() {
         let whole = [0x82, 0xfe, 0x01, 0x00, 1, 2, 3, 4, 99];
         for cut in 0..8 {
-            assert_eq!(Head::parse(&whole[..cut]), Ok(None), "{cut}");
+            assert_eq!(WebSocketHead::parse(&whole[..cut]), Ok(None), "{cut}");
         }
-        let head = Head {
+        let head = WebSocketHead {
             last: true,
             opcode: opcode::BINARY,
             mask: [1, 2, 3, 4],
             length: 256,
         };
-        assert_eq!(Head::parse(&whole), Ok(Some((head, 8))));
+        assert_eq!(WebSocketHead::parse(&whole), Ok(Some((head, 8))));
         let long = [0x02, 0xff, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
-        let (head, length) = Head::parse(&long).expect("valid").expect("whole");
+        let (head, length) = WebSocketHead::parse(&long).expect("valid").expect("whole");
         assert_eq!((head.last, head.length, length), (false, 65536, 14));
     }
 
     #[test]
     fn violations_are_rejected() {
         for (bytes, violation) in [
-            (&[0xc2, 0x80][..], Violation::Reserved),
-            (&[0x83, 0x80], Violation::Opcode(3)),
-            (&[0x8b, 0x80], Violation::Opcode(11)),
-            (&[0x82, 0x01], Violation::Unmasked),
-            (&[0x09, 0x80], Violation::Control),
-            (&[0x89, 0xfe], Violation::Control),
-            (&[0x82, 0xfe, 0, 125], Violation::Length),
-            (&[0x82, 0xff, 0, 0, 0, 0, 0, 0, 255, 255], Violation::Length),
-            (&[0x82, 0xff, 128, 0, 0, 0, 0, 0, 0, 0], Violation::Length),
+            (&[0xc2, 0x80][..], WebSocketViolation::Reserved),
+            (&[0x83, 0x80], WebSocketViolation::Opcode(3)),
+            (&[0x8b, 0x80], WebSocketViolation::Opcode(11)),
+            (&[0x82, 0x01], WebSocketViolation::Unmasked),
+            (&[0x09, 0x80], WebSocketViolation::Control),
+            (&[0x89, 0xfe], WebSocketViolation::Control),
+            (&[0x82, 0xfe, 0, 125], WebSocketViolation::Length),
+            (
+                &[0x82, 0xff, 0, 0, 0, 0, 0, 0, 255, 255],
+                WebSocketViolation::Length,
+            ),
+            (
+                &[0x82, 0xff, 128, 0, 0, 0, 0, 0, 0, 0],
+                WebSocketViolation::Length,
+            ),
         ] {
-            assert_eq!(Head::parse(bytes), Err(violation), "{bytes:?}");
+            assert_eq!(WebSocketHead::parse(bytes), Err(violation), "{bytes:?}");
         }
     }
 

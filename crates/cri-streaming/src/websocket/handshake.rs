@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 
 /// The GUID of RFC 6455 section 1.3.
-const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+const WEBSOCKET_GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// The `Sec-WebSocket-Accept` for a `Sec-WebSocket-Key`; `None` if the key is not 16 bytes in base64.
 pub(crate) fn accept_key(key: &str) -> Option<String> {
@@ -13,7 +13,7 @@ pub(crate) fn accept_key(key: &str) -> Option<String> {
     if bytes.len() != 16 {
         return None;
     }
-    let text = format!("{key}{GUID}");
+    let text = format!("{key}{WEBSOCKET_GUID}");
     Some(STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes())))
 }
 

@@ -9,9 +9,9 @@ mod handshake;
 mod read;
 mod write;
 
-pub use self::decode::{Decoder, Event};
-pub use self::frame::Violation;
+pub use self::decode::{WebSocketDecoder, WebSocketEvent};
+pub use self::frame::WebSocketViolation;
 pub(crate) use self::frame::unmask;
 pub(super) use self::handshake::accept_key;
-pub(super) use self::read::Reader;
-pub(super) use self::write::{Control, Frames, binary, start, text};
+pub(super) use self::read::WebSocketReader;
+pub(super) use self::write::{ControlQueue, FrameSender, binary, start, text};

@@ -11,14 +11,14 @@ use tokio::sync::{Notify, mpsc};
 use super::frame::{frame, opcode};
 
 /// Maximum number of frames that wait to be written: enough to keep the task busy. The largest are 32 KiB.
-const QUEUE: usize = 4;
+const QUEUE_FRAMES: usize = 4;
 
 /// The queue for data frames.
-pub(crate) type Frames = mpsc::Sender<Bytes>;
+pub(crate) type FrameSender = mpsc::Sender<Bytes>;
 
 /// Control frames, which are sent before the data.
 #[derive(Default)]
-struct Pending {
+struct PendingControl {
     /// The last ping, the only one that needs a response (RFC 6455 section 5.5.3): pings cannot exhaust memory.
     pong: Option<Bytes>,
     /// The code of a close frame that is sent before the data.
@@ -29,10 +29,10 @@ struct Pending {
 
 /// Sends control frames on behalf of the reader.
 #[derive(Clone, Default)]
-pub(crate) struct Control(Arc<(Mutex<Pending>, Notify)>);
+pub(crate) struct ControlQueue(Arc<(Mutex<PendingControl>, Notify)>);
 
-impl Control {
-    fn pending(&self) -> MutexGuard<'_, Pending> {
+impl ControlQueue {
+    fn pending(&self) -> MutexGuard<'_, PendingControl> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -75,12 +75,12 @@ pub(crate) fn text(first: &[u8], second: &[u8]) -> Bytes {
 pub(crate) fn start<W: AsyncWrite + Unpin>(
     io: W,
 ) -> (
-    Frames,
-    Control,
+    FrameSender,
+    ControlQueue,
     impl Future<Output = io::Result<()>> + use<W>,
 ) {
-    let (frames, queue) = mpsc::channel(QUEUE);
-    let control = Control::default();
+    let (frames, queue) = mpsc::channel(QUEUE_FRAMES);
+    let control = ControlQueue::default();
     let writing = write(io, queue, control.clone());
     (frames, control, writing)
 }
@@ -88,7 +88,7 @@ pub(crate) fn start<W: AsyncWrite + Unpin>(
 async fn write<W: AsyncWrite + Unpin>(
     mut io: W,
     mut queue: mpsc::Receiver<Bytes>,
-    control: Control,
+    control: ControlQueue,
 ) -> io::Result<()> {
     let code = loop {
         let (pong, close) = {
@@ -150,7 +150,7 @@ mod tests {
         let (frames, control, writing) = start(near);
         let task = tokio::spawn(writing);
         let data = binary(b"", &[b'd'; 50]);
-        for _ in 0..QUEUE {
+        for _ in 0..QUEUE_FRAMES {
             frames.send(data.clone()).await.expect("open");
         }
         assert_eq!(

@@ -1,7 +1,7 @@
 //! The adjustments of a container that is being created.
 
 use super::lists::added;
-use super::{Claims, Owners, Updates, resources};
+use super::{ContainerFieldOwners, ContainerUpdates, FieldClaims, resources};
 use crate::api::{
     Container, ContainerAdjustment, ContainerRequest, CreateContainerResponse, Field, Hooks,
     LinuxContainerAdjustment, LinuxRdt, PodSandbox, ValidateContainerAdjustmentRequest,
@@ -9,16 +9,16 @@ use crate::api::{
 use crate::error::EventError;
 
 /// The merged answers to CreateContainer.
-pub(crate) struct Creation {
-    /// The request, which shows the next plugin what was adjusted.
+pub(crate) struct MergedCreation {
+    /// The request. It shows the next plugin the adjustments of earlier ones.
     pub(crate) request: ContainerRequest,
     adjusted: ContainerAdjustment,
-    owners: Owners,
-    /// What plugins want of other containers.
-    pub(crate) updates: Updates,
+    owners: ContainerFieldOwners,
+    /// Updates of other containers that plugins want.
+    pub(crate) updates: ContainerUpdates,
 }
 
-impl Creation {
+impl MergedCreation {
     pub(crate) fn new(pod: PodSandbox, container: Container) -> Self {
         Self {
             request: ContainerRequest {
@@ -26,13 +26,13 @@ impl Creation {
                 container: Some(container),
             },
             adjusted: ContainerAdjustment::default(),
-            owners: Owners::default(),
-            updates: Updates::default(),
+            owners: ContainerFieldOwners::default(),
+            updates: ContainerUpdates::default(),
         }
     }
 
     /// The merged adjustments, and the updates and evictions of other containers.
-    pub(crate) fn into_parts(self) -> (ContainerAdjustment, Updates) {
+    pub(crate) fn into_parts(self) -> (ContainerAdjustment, ContainerUpdates) {
         (self.adjusted, self.updates)
     }
 
@@ -51,7 +51,7 @@ impl Creation {
     ) -> Result<(), EventError> {
         let container = self.request.container.get_or_insert_default();
         let id = container.id.clone();
-        let mut claims = Claims {
+        let mut claims = FieldClaims {
             owners: &mut self.owners,
             id: &id,
             plugin,
@@ -73,7 +73,7 @@ impl Creation {
 }
 
 fn adjust(
-    claims: &mut Claims<'_>,
+    claims: &mut FieldClaims<'_>,
     wanted: ContainerAdjustment,
     adjusted: &mut ContainerAdjustment,
     container: &mut Container,
@@ -88,8 +88,10 @@ fn adjust(
     container.mounts.retain(|m| !gone.contains(&m.destination));
     container.mounts.extend(added(&wanted.mounts).cloned());
     let gone = claims.list(&wanted.env, &mut adjusted.env)?;
-    let name = |pair: &str| pair.split('=').next().unwrap_or_default().to_owned();
-    container.env.retain(|pair| !gone.contains(&name(pair)));
+    container.env.retain(|pair| {
+        let name = pair.split('=').next().unwrap_or_default();
+        !gone.contains(name)
+    });
     let pairs = added(&wanted.env).map(|one| format!("{}={}", one.key, one.value));
     container.env.extend(pairs);
     args(claims, wanted.args, adjusted, container)?;
@@ -114,7 +116,7 @@ fn adjust(
         container.rlimits.push(limit.clone());
         adjusted.rlimits.push(limit);
     }
-    // Resolved by the runtime: later plugins do not see them.
+    // The runtime resolves CDI devices: later plugins do not see them.
     for device in wanted.cdi_devices {
         claims.claim_key(Field::CdiDevices, &device.name)?;
         adjusted.cdi_devices.push(device);
@@ -123,7 +125,7 @@ fn adjust(
 }
 
 fn args(
-    claims: &mut Claims<'_>,
+    claims: &mut FieldClaims<'_>,
     mut wanted: Vec<String>,
     adjusted: &mut ContainerAdjustment,
     container: &mut Container,
@@ -152,7 +154,7 @@ fn add_hooks(to: &mut Hooks, from: &Hooks) {
 }
 
 fn adjust_linux(
-    claims: &mut Claims<'_>,
+    claims: &mut FieldClaims<'_>,
     wanted: LinuxContainerAdjustment,
     adjusted: &mut LinuxContainerAdjustment,
     container: &mut Container,
@@ -217,7 +219,7 @@ fn adjust_linux(
 }
 
 fn rdt(
-    claims: &mut Claims<'_>,
+    claims: &mut FieldClaims<'_>,
     wanted: LinuxRdt,
     adjusted: &mut LinuxRdt,
 ) -> Result<(), EventError> {

@@ -2,50 +2,52 @@
 
 use std::collections::BTreeSet;
 
-use super::{Claims, removed_key};
+use super::{FieldClaims, removed_key};
 use crate::api::{Field, KeyValue, LinuxDevice, LinuxNamespace, Mount};
 use crate::error::EventError;
 
 /// An entry of a list.
-pub(super) trait Keyed: Clone {
+pub(super) trait KeyedEntry: Clone {
     /// The field of the list.
     const FIELD: Field;
-    /// Whether a removal without a new entry remains in the adjustment. For environment variables and devices the reference
-    /// drops it, and with it what was in the specification remains; here it is kept for all of them.
+    /// The key of the entry.
     fn key(&self) -> &str;
 }
 
-impl Keyed for Mount {
+impl KeyedEntry for Mount {
     const FIELD: Field = Field::Mounts;
     fn key(&self) -> &str {
         &self.destination
     }
 }
 
-impl Keyed for LinuxDevice {
+impl KeyedEntry for LinuxDevice {
     const FIELD: Field = Field::Devices;
     fn key(&self) -> &str {
         &self.path
     }
 }
 
-impl Keyed for KeyValue {
+impl KeyedEntry for KeyValue {
     const FIELD: Field = Field::Env;
     fn key(&self) -> &str {
         &self.key
     }
 }
 
-impl Claims<'_> {
-    /// Merges a list into what is adjusted, and returns the keys that the request must lose before the entries without a mark
-    /// are added to it.
-    pub(super) fn list<T: Keyed>(
+impl FieldClaims<'_> {
+    /// Merges a list into the adjustments. Returns the keys to remove from the request before the entries without a mark are added
+    /// to it.
+    ///
+    /// A removal without a new entry remains in the adjustment. The reference implementation drops removals of environment
+    /// variables and devices, so that the entry of the specification remains there.
+    pub(super) fn list<T: KeyedEntry>(
         &mut self,
         wanted: &[T],
         adjusted: &mut Vec<T>,
     ) -> Result<BTreeSet<String>, EventError> {
         let mut gone = BTreeSet::new();
-        let set: BTreeSet<_> = wanted.iter().map(Keyed::key).collect();
+        let set: BTreeSet<_> = wanted.iter().map(KeyedEntry::key).collect();
         for entry in wanted {
             let Some(key) = removed_key(entry.key()) else {
                 continue;
@@ -62,7 +64,7 @@ impl Claims<'_> {
         }
         for entry in added(wanted) {
             self.claim_key(T::FIELD, entry.key())?;
-            // A removal by an earlier plugin: the entry replaces what there was all the same.
+            // After a removal by an earlier plugin the entry still replaces the one in the specification.
             adjusted.retain(|other| removed_key(other.key()) != Some(entry.key()));
             adjusted.push(entry.clone());
             gone.insert(entry.key().to_owned());
@@ -70,7 +72,7 @@ impl Claims<'_> {
         Ok(gone)
     }
 
-    /// Merges namespaces, of which there is one of each type.
+    /// Merges namespaces. There is one of each type.
     pub(super) fn namespaces(
         &mut self,
         wanted: &[LinuxNamespace],
@@ -92,7 +94,7 @@ impl Claims<'_> {
 }
 
 /// The entries that are set, not removed.
-pub(super) fn added<T: Keyed>(wanted: &[T]) -> impl Iterator<Item = &T> {
+pub(super) fn added<T: KeyedEntry>(wanted: &[T]) -> impl Iterator<Item = &T> {
     wanted
         .iter()
         .filter(|entry| removed_key(entry.key()).is_none())

@@ -1,5 +1,5 @@
-//! The answers of several plugins to one event, merged in the order of their index. A field that one plugin has set
-//! cannot be set by another, unless that one also removes it. Each plugin gets the request with the changes of those before it.
+//! The answers of several plugins to one event, merged in the order of their index. A field that one plugin has set cannot be
+//! set by another, unless the second one also removes it. Each plugin gets the request with the changes of earlier plugins.
 
 mod adjust;
 mod lists;
@@ -9,9 +9,9 @@ mod update;
 
 use std::collections::BTreeMap;
 
-pub(crate) use self::adjust::Creation;
-use self::owners::Owners;
-pub(crate) use self::update::{Stopping, Updates, Updating};
+pub(crate) use self::adjust::MergedCreation;
+use self::owners::ContainerFieldOwners;
+pub(crate) use self::update::{ContainerUpdates, MergedStop, MergedUpdate};
 use crate::api::Field;
 use crate::error::EventError;
 
@@ -26,13 +26,13 @@ fn removal(key: &str) -> String {
 }
 
 /// A field of one container that is being merged.
-struct Claims<'a> {
-    owners: &'a mut Owners,
+struct FieldClaims<'a> {
+    owners: &'a mut ContainerFieldOwners,
     id: &'a str,
     plugin: &'a str,
 }
 
-impl Claims<'_> {
+impl FieldClaims<'_> {
     fn claim(&mut self, field: Field) -> Result<(), EventError> {
         self.owners.claim(self.id, field, self.plugin)
     }
@@ -49,7 +49,7 @@ impl Claims<'_> {
         self.owners.clear_key(self.id, field, key, self.plugin);
     }
 
-    /// Merges a map whose keys may be marked for removal into what is adjusted and into the request.
+    /// Merges a map whose keys may be marked for removal into the adjustments and into the request.
     fn map<V: Clone + Default>(
         &mut self,
         field: Field,

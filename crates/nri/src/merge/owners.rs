@@ -1,4 +1,4 @@
-//! Which plugin has set what.
+//! The plugin that has set each field.
 
 use crate::api::{Field, FieldOwners, OwningPlugins};
 use crate::error::EventError;
@@ -7,22 +7,22 @@ use super::{removal, removed_key};
 
 /// The owners of all fields that plugins have set, in the form that validating plugins receive.
 #[derive(Default)]
-pub(super) struct Owners(OwningPlugins);
+pub(super) struct ContainerFieldOwners(OwningPlugins);
 
-impl Owners {
+impl ContainerFieldOwners {
     /// The message.
     pub(super) fn message(&self) -> OwningPlugins {
         self.0.clone()
     }
 
-    fn of(&mut self, id: &str) -> &mut FieldOwners {
+    fn container(&mut self, id: &str) -> &mut FieldOwners {
         self.0.owners.entry(id.to_owned()).or_default()
     }
 
     /// Makes a plugin the owner of a field.
     pub(super) fn claim(&mut self, id: &str, field: Field, plugin: &str) -> Result<(), EventError> {
-        let simple = &mut self.of(id).simple;
-        check(simple.get(&(field as i32)), plugin, || what(field, None))?;
+        let simple = &mut self.container(id).simple;
+        check(simple.get(&(field as i32)), plugin, || words(field, None))?;
         simple.insert(field as i32, plugin.to_owned());
         Ok(())
     }
@@ -35,15 +35,15 @@ impl Owners {
         key: &str,
         plugin: &str,
     ) -> Result<(), EventError> {
-        let entries = self.of(id).compound.entry(field as i32).or_default();
-        check(entries.owners.get(key), plugin, || what(field, Some(key)))?;
+        let entries = self.container(id).compound.entry(field as i32).or_default();
+        check(entries.owners.get(key), plugin, || words(field, Some(key)))?;
         entries.owners.insert(key.to_owned(), plugin.to_owned());
         Ok(())
     }
 
     /// Adds an owner of a field that all plugins may add to.
     pub(super) fn share(&mut self, id: &str, field: Field, plugin: &str) {
-        let owner = self.of(id).simple.entry(field as i32).or_default();
+        let owner = self.container(id).simple.entry(field as i32).or_default();
         if !owner.is_empty() {
             owner.push(',');
         }
@@ -52,13 +52,13 @@ impl Owners {
 
     /// Lets a plugin, and no other, set a field that is owned.
     pub(super) fn clear(&mut self, id: &str, field: Field, plugin: &str) {
-        let simple = &mut self.of(id).simple;
+        let simple = &mut self.container(id).simple;
         simple.insert(field as i32, removal(plugin));
     }
 
     /// Lets a plugin, and no other, set an entry that is owned.
     pub(super) fn clear_key(&mut self, id: &str, field: Field, key: &str, plugin: &str) {
-        let entries = self.of(id).compound.entry(field as i32).or_default();
+        let entries = self.container(id).compound.entry(field as i32).or_default();
         entries.owners.insert(key.to_owned(), removal(plugin));
     }
 }
@@ -82,7 +82,7 @@ fn check(
 }
 
 /// A field in words, with the key of its entry.
-fn what(field: Field, key: Option<&str>) -> String {
+fn words(field: Field, key: Option<&str>) -> String {
     let words = match field {
         Field::Annotations => "annotation",
         Field::Mounts => "mount",

@@ -1,6 +1,6 @@
 //! Resources, field by field.
 
-use super::Claims;
+use super::FieldClaims;
 use crate::api::{Field, LinuxCpu, LinuxMemory, LinuxResources};
 use crate::error::EventError;
 
@@ -15,9 +15,9 @@ macro_rules! fields {
     )*};
 }
 
-/// Merges the resources that a plugin wants into two lists: what is adjusted, and what the next plugin sees.
+/// Merges the resources that a plugin wants into the adjustments and into the request for the next plugin.
 pub(super) fn merge(
-    claims: &mut Claims<'_>,
+    claims: &mut FieldClaims<'_>,
     wanted: &LinuxResources,
     adjusted: &mut LinuxResources,
     request: &mut LinuxResources,
@@ -68,7 +68,7 @@ pub(super) fn merge(
 }
 
 fn memory(
-    claims: &mut Claims<'_>,
+    claims: &mut FieldClaims<'_>,
     from: &LinuxMemory,
     adjusted: &mut LinuxMemory,
     request: &mut LinuxMemory,
@@ -91,7 +91,7 @@ fn memory(
 }
 
 fn cpu(
-    claims: &mut Claims<'_>,
+    claims: &mut FieldClaims<'_>,
     from: &LinuxCpu,
     adjusted: &mut LinuxCpu,
     request: &mut LinuxCpu,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::Updating;
+use super::super::MergedUpdate;
 use super::*;
 use crate::api::*;
 
@@ -46,11 +46,11 @@ fn with_env(list: &[(&str, &str)]) -> CreateContainerResponse {
     })
 }
 
-fn creation() -> Creation {
-    Creation::new(PodSandbox::default(), container())
+fn creation() -> MergedCreation {
+    MergedCreation::new(PodSandbox::default(), container())
 }
 
-fn seen(creation: &Creation) -> &Container {
+fn seen(creation: &MergedCreation) -> &Container {
     creation.request.container.as_ref().expect("a container")
 }
 
@@ -330,7 +330,7 @@ fn other_containers_are_updated_and_not_the_one_being_created() {
 
 #[test]
 fn an_update_is_changed_on_its_way() {
-    let mut updating = Updating::new(UpdateContainerRequest {
+    let mut updating = MergedUpdate::new(UpdateContainerRequest {
         container: Some(container()),
         linux_resources: Some(LinuxResources {
             cpu: Some(LinuxCpu {

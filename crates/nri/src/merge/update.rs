@@ -1,34 +1,34 @@
 //! Updates of containers that exist.
 
-use super::{Claims, Owners, resources};
+use super::{ContainerFieldOwners, FieldClaims, resources};
 use crate::api::{
     ContainerEviction, ContainerUpdate, LinuxResources, UpdateContainerRequest,
     UpdateContainerResponse,
 };
 use crate::error::EventError;
-use crate::runtime::Eviction;
+use crate::runtime::EvictionRequest;
 
-/// The updates and evictions that plugins asked for, in order, one for each container.
+/// The updates and evictions that plugins want, in order, one for each container.
 #[derive(Default)]
-pub(crate) struct Updates {
+pub(crate) struct ContainerUpdates {
     list: Vec<ContainerUpdate>,
-    evictions: Vec<Eviction>,
+    evictions: Vec<EvictionRequest>,
 }
 
-impl Updates {
+impl ContainerUpdates {
     pub(super) fn list(&self) -> &[ContainerUpdate] {
         &self.list
     }
 
-    pub(crate) fn into_parts(self) -> (Vec<ContainerUpdate>, Vec<Eviction>) {
+    pub(crate) fn into_parts(self) -> (Vec<ContainerUpdate>, Vec<EvictionRequest>) {
         (self.list, self.evictions)
     }
 
     pub(super) fn evict(&mut self, evictions: Vec<ContainerEviction>, plugin: &str) {
-        for asked in evictions {
-            let id = &asked.container_id;
+        for eviction in evictions {
+            let id = &eviction.container_id;
             if !self.evictions.iter().any(|one| one.container_id == *id) {
-                self.evictions.push(Eviction::new(plugin, asked));
+                self.evictions.push(EvictionRequest::new(plugin, eviction));
             }
         }
     }
@@ -36,7 +36,7 @@ impl Updates {
     /// Merges the updates of a plugin. One that conflicts and may fail is left out.
     pub(super) fn merge(
         &mut self,
-        owners: &mut Owners,
+        owners: &mut ContainerFieldOwners,
         updates: Vec<ContainerUpdate>,
         plugin: &str,
     ) -> Result<(), EventError> {
@@ -55,9 +55,9 @@ impl Updates {
             merged.ignore_failure &= update.ignore_failure;
             let to = merged.linux.get_or_insert_default();
             let to = to.resources.get_or_insert_default();
-            // What the plugin of an ignored conflict has set so far is dropped with it.
+            // An update with an ignored conflict is dropped as a whole.
             let (mut draft, mut unseen) = (to.clone(), LinuxResources::default());
-            let mut claims = Claims {
+            let mut claims = FieldClaims {
                 owners: &mut *owners,
                 id,
                 plugin,
@@ -73,7 +73,7 @@ impl Updates {
 }
 
 fn merge_one(
-    claims: &mut Claims<'_>,
+    claims: &mut FieldClaims<'_>,
     update: &ContainerUpdate,
     to: &mut LinuxResources,
     also: &mut LinuxResources,
@@ -86,23 +86,23 @@ fn merge_one(
 }
 
 /// The merged answers to UpdateContainer.
-pub(crate) struct Updating {
-    /// The request, which shows the next plugin what was changed.
+pub(crate) struct MergedUpdate {
+    /// The request. It shows the next plugin the changes of earlier ones.
     pub(crate) request: UpdateContainerRequest,
-    /// What plugins want of other containers.
-    pub(crate) others: Updates,
-    /// Whether a plugin changed the resources of the request.
+    /// Updates of other containers that plugins want.
+    pub(crate) others: ContainerUpdates,
+    /// Set if a plugin changed the resources of the request.
     pub(crate) changed: bool,
-    owners: Owners,
+    owners: ContainerFieldOwners,
 }
 
-impl Updating {
+impl MergedUpdate {
     pub(crate) fn new(request: UpdateContainerRequest) -> Self {
         Self {
             request,
-            others: Updates::default(),
+            others: ContainerUpdates::default(),
             changed: false,
-            owners: Owners::default(),
+            owners: ContainerFieldOwners::default(),
         }
     }
 
@@ -122,7 +122,7 @@ impl Updating {
         for update in own {
             let to = self.request.linux_resources.get_or_insert_default();
             let (mut draft, mut unseen) = (to.clone(), LinuxResources::default());
-            let mut claims = Claims {
+            let mut claims = FieldClaims {
                 owners: &mut self.owners,
                 id: &id,
                 plugin,
@@ -144,12 +144,12 @@ impl Updating {
 
 /// The merged answers to StopContainer.
 #[derive(Default)]
-pub(crate) struct Stopping {
-    pub(crate) updates: Updates,
-    owners: Owners,
+pub(crate) struct MergedStop {
+    pub(crate) updates: ContainerUpdates,
+    owners: ContainerFieldOwners,
 }
 
-impl Stopping {
+impl MergedStop {
     /// Merges the answer of a plugin.
     pub(crate) fn merge(
         &mut self,

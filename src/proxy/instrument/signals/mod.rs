@@ -22,8 +22,8 @@ use crate::telemetry::family::{Counters, Histograms};
 use crate::telemetry::otlp::SpanSink;
 use crate::telemetry::propagation;
 use crate::telemetry::registry::{Registry, RegistryError};
-use crate::telemetry::sampling::{Live, STUCK};
-use crate::telemetry::settings::Sampling;
+use crate::telemetry::sampling::{LiveSamplingRules, STUCK_PERCENT};
+use crate::telemetry::settings::SamplingSettings;
 
 /// A report of a stuck call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct StuckCallReport {
 #[derive(Clone, Debug)]
 pub struct SignalSettings {
     /// Which calls become spans.
-    pub sampling: Sampling,
+    pub sampling: SamplingSettings,
     /// True if the runtime's own spans are received.
     pub receives_spans: bool,
     /// The path of the CRI socket.
@@ -57,7 +57,7 @@ pub struct CallSignals {
     spans: Option<CallSpanBuilder>,
     /// True if calls are part of traces: if spans are exported, or the runtime's own spans are received.
     traces: bool,
-    sampling: Live,
+    sampling: LiveSamplingRules,
     observer: Arc<dyn CallObserver>,
 }
 
@@ -77,7 +77,7 @@ impl CallSignals {
             traces: sink.is_some() || settings.receives_spans,
             metrics: RpcMetrics::new(registry)?,
             spans: sink.map(|sink| CallSpanBuilder::new(sink, settings)),
-            sampling: Live::new(&settings.sampling),
+            sampling: LiveSamplingRules::new(&settings.sampling),
             observer,
         })
     }
@@ -93,12 +93,12 @@ impl CallSignals {
     }
 
     /// Applies new sampling settings.
-    pub fn set_sampling(&self, sampling: &Sampling) {
+    pub fn set_sampling(&self, sampling: &SamplingSettings) {
         self.sampling.set(sampling);
     }
 
     /// The sampling settings in force.
-    pub fn sampling(&self) -> Live {
+    pub fn sampling(&self) -> LiveSamplingRules {
         self.sampling.clone()
     }
 
@@ -124,7 +124,7 @@ impl CallSignals {
     /// A call has ended. Called exactly once for each `begin`.
     pub fn end(&self, call: &Call, outcome: &Outcome) {
         let slow = self.sampling.load().is_slow(call.method, outcome.elapsed);
-        let sticks_out = slow || outcome.ending != Ending::Ok || call.share_used() >= STUCK;
+        let sticks_out = slow || outcome.ending != Ending::Ok || call.share_used() >= STUCK_PERCENT;
         // First, since metrics and log line depend on whether spans are exported.
         let exported = self.export(call, outcome, sticks_out);
         self.metrics.end(call, outcome, exported);

@@ -379,7 +379,7 @@ fn log_lines_of_calls_have_the_documented_keys() {
     let signals = signals(&registry());
     let written = logged("info", LogFormat::Json, |_| {
         let mut call = full(Method::CreateContainer);
-        let rules = Live::new(&config().telemetry.sampling);
+        let rules = LiveSamplingRules::new(&config().telemetry.sampling);
         call.trace = Some(propagation::begin(
             &HeaderMap::new(),
             Method::CreateContainer,

@@ -9,8 +9,8 @@ pub(crate) fn env<'a>(set: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<
     }
 }
 
-fn read(set: &[(&str, &str)]) -> Variables {
-    Variables::read(&env(set))
+fn read(set: &[(&str, &str)]) -> OtelVariables {
+    OtelVariables::read(&env(set))
 }
 
 fn ignored(set: &[(&str, &str)]) -> Vec<&'static str> {
@@ -36,7 +36,7 @@ fn variables_for_traces_take_precedence() {
         ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "/key"),
     ]);
     let path = |text: &str| Some(PathBuf::from(text));
-    let wanted = Variables {
+    let wanted = OtelVariables {
         endpoint: Some("https://a:4318/otlp".to_owned()),
         traces_endpoint: Some("http://b:4318/v1/traces".to_owned()),
         protocol: Some(OtlpProtocol::HttpProtobuf),
@@ -45,10 +45,10 @@ fn variables_for_traces_take_precedence() {
         ca: path("/ca"),
         client_certificate: path("/crt"),
         client_key: path("/key"),
-        ..Variables::default()
+        ..OtelVariables::default()
     };
     assert_eq!(all, wanted);
-    assert_eq!(read(&[]), Variables::default());
+    assert_eq!(read(&[]), OtelVariables::default());
 }
 
 #[test]
@@ -73,11 +73,11 @@ fn a_wrong_value_is_ignored_and_not_repeated() {
     all.sort_unstable();
     assert_eq!(names, all);
     assert!(!format!("{read:?}").contains("hunter2"));
-    let without = Variables {
+    let without = OtelVariables {
         ignored: Vec::new(),
         ..read
     };
-    assert_eq!(without, Variables::default());
+    assert_eq!(without, OtelVariables::default());
     // The one for all signals then counts.
     let set = [
         ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json"),
@@ -138,7 +138,7 @@ fn samplers_are_shares_of_episodes() {
 #[test]
 fn headers_are_percent_decoded_and_sensitive() {
     let name = "OTEL_EXPORTER_OTLP_HEADERS";
-    let headers = Variables::headers(&env(&[(name, "api-key = hunter%202, x=1")]));
+    let headers = OtelVariables::headers(&env(&[(name, "api-key = hunter%202, x=1")]));
     let text: Vec<_> = headers
         .iter()
         .map(|(name, value)| (name.as_str(), value.to_str().expect("text")))
@@ -146,20 +146,20 @@ fn headers_are_percent_decoded_and_sensitive() {
     assert_eq!(text, [("api-key", "hunter 2"), ("x", "1")]);
     assert!(!format!("{headers:?}").contains("hunter"));
     let traces = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "y=2");
-    let headers = Variables::headers(&env(&[(name, "x=1"), traces]));
+    let headers = OtelVariables::headers(&env(&[(name, "x=1"), traces]));
     assert_eq!(headers.len(), 1);
     assert_eq!(headers[0].0, "y");
 }
 
 #[test]
-fn metrics_and_logs_are_exported_if_that_is_asked_for() {
+fn metrics_and_logs_are_exported_if_that_is_enabled_for() {
     let read_all = |set: &[(&str, &str)]| {
         let read = read(set);
         assert_eq!(read.ignored, []);
         (read.metrics, read.logs)
     };
-    let other = |is_asked, endpoint: Option<&str>| Other {
-        is_asked,
+    let other = |is_enabled, endpoint: Option<&str>| SignalVariables {
+        is_enabled,
         endpoint: endpoint.map(str::to_owned),
     };
     let any = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4318");

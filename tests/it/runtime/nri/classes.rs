@@ -3,7 +3,7 @@
 use std::fs;
 
 use bytes::Bytes;
-use criscope_nri::Reply;
+use criscope_nri::PluginReply;
 use criscope_nri::api::{
     ContainerAdjustment, ContainerRequest, CreateContainerResponse, Event,
     LinuxContainerAdjustment, LinuxResources, OptionalString,
@@ -17,9 +17,9 @@ use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, idle};
 
 /// Gives each container the class of its name.
-fn by_name(method: &str, payload: Bytes) -> Reply {
+fn by_name(method: &str, payload: Bytes) -> PluginReply {
     if method != "CreateContainer" {
-        return Reply::empty();
+        return PluginReply::empty();
     }
     let request = ContainerRequest::decode(payload).expect("a request");
     let name = request.container.expect("a container").name;
@@ -28,7 +28,7 @@ fn by_name(method: &str, payload: Bytes) -> Reply {
         blockio_class: Some(OptionalString { value }),
         ..LinuxResources::default()
     };
-    Reply::message(&CreateContainerResponse {
+    PluginReply::message(&CreateContainerResponse {
         adjust: Some(ContainerAdjustment {
             linux: Some(LinuxContainerAdjustment {
                 resources: Some(resources),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use criscope::cri::v1;
 use criscope::lifecycle::view::PodStory;
-use criscope_nri::Reply;
+use criscope_nri::PluginReply;
 use criscope_nri::api::*;
 use tonic::Code;
 
@@ -200,15 +200,15 @@ async fn other_containers_are_updated_and_evicted() {
     let first = kubelet.launch(&pod, idle("first")).await;
     let of_first = first.clone();
     let serve = move |method: &str, _| match method {
-        "CreateContainer" => Reply::message(&CreateContainerResponse {
+        "CreateContainer" => PluginReply::message(&CreateContainerResponse {
             update: vec![update(&of_first, 96 << 20)],
             ..Default::default()
         }),
-        "UpdateContainer" => Reply::message(&UpdateContainerResponse {
+        "UpdateContainer" => PluginReply::message(&UpdateContainerResponse {
             update: vec![update(&of_first, 80 << 20)],
             ..Default::default()
         }),
-        _ => Reply::empty(),
+        _ => PluginReply::empty(),
     };
     let events = [Event::CreateContainer, Event::UpdateContainer];
     let plugin = Plugin::new(&daemon, "10", &events, serve).await;
@@ -305,11 +305,11 @@ async fn an_update_in_an_answer_does_not_wait_for_the_container_that_is_starting
             std::thread::sleep(Duration::from_millis(300));
         }
         match method {
-            "CreateContainer" => Reply::message(&CreateContainerResponse {
+            "CreateContainer" => PluginReply::message(&CreateContainerResponse {
                 update: vec![update(&of_waiting, 96 << 20)],
                 ..Default::default()
             }),
-            _ => Reply::empty(),
+            _ => PluginReply::empty(),
         }
     };
     let events = [Event::CreateContainer, Event::StartContainer];

@@ -1,7 +1,7 @@
 //! Plugins that refuse, hang or die.
 
 use criscope::lifecycle::view::PodStory;
-use criscope_nri::Reply;
+use criscope_nri::PluginReply;
 use criscope_nri::api::Event;
 use tonic::Code;
 
@@ -15,8 +15,8 @@ async fn a_plugin_can_refuse_a_pod_a_container_and_a_start() {
     let kubelet = Kubelet::of(&daemon).await;
     let refuses = |refused: &'static str| {
         move |method: &str, _| match method == refused {
-            true => Reply::Error(2, "not today".to_owned()),
-            false => Reply::empty(),
+            true => PluginReply::Error(2, "not today".to_owned()),
+            false => PluginReply::empty(),
         }
     };
     let plugin = Plugin::new(&daemon, "10", &[], refuses("RunPodSandbox")).await;
@@ -52,12 +52,12 @@ async fn a_pod_goes_on_without_a_plugin_that_hangs_or_dies() {
     let daemon = daemon_with("plugin_request_timeout = \"1s\"").await;
     let kubelet = Kubelet::of(&daemon).await;
     let hangs = |method: &str, _| match method {
-        "Synchronize" => Reply::empty(),
-        _ => Reply::Never,
+        "Synchronize" => PluginReply::empty(),
+        _ => PluginReply::Never,
     };
     let dies = |method: &str, _| match method {
-        "Synchronize" => Reply::empty(),
-        _ => Reply::Disconnect,
+        "Synchronize" => PluginReply::empty(),
+        _ => PluginReply::Disconnect,
     };
     let hanging = Plugin::new(&daemon, "10", &[Event::RunPodSandbox], hangs).await;
     let dying = Plugin::new(&daemon, "20", &[Event::CreateContainer], dies).await;

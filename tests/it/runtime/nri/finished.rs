@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use criscope::cri::v1;
-use criscope_nri::Reply;
+use criscope_nri::PluginReply;
 use criscope_nri::api::*;
 use serde_json::{Value, json};
 use tonic::Code;
@@ -200,11 +200,11 @@ async fn what_a_plugin_may_not_make_of_a_specification_is_refused() {
     };
     let mut adjustments = [hook, mounts, annotation].into_iter();
     let serve = move |method: &str, _| match method {
-        "CreateContainer" => Reply::message(&CreateContainerResponse {
+        "CreateContainer" => PluginReply::message(&CreateContainerResponse {
             adjust: adjustments.next(),
             ..Default::default()
         }),
-        _ => Reply::empty(),
+        _ => PluginReply::empty(),
     };
     let _plugin = Plugin::new(&daemon, "10", &[Event::CreateContainer], serve).await;
     for part in [

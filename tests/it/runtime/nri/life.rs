@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use criscope_nri::api::*;
-use criscope_nri::{PluginEnd, Reply};
+use criscope_nri::{PluginReply, PluginStub};
 use prost::Message as _;
 
 use super::{Plugin, configure, daemon, resize, socket};
@@ -17,7 +17,7 @@ use crate::harness::until;
 async fn every_event_of_a_pod_arrives_once_and_in_order() {
     let daemon = daemon().await;
     let kubelet = Kubelet::of(&daemon).await;
-    let mut plugin = Plugin::new(&daemon, "10", &[], |_, _| Reply::empty()).await;
+    let mut plugin = Plugin::new(&daemon, "10", &[], |_, _| PluginReply::empty()).await;
     let pod = kubelet.plain_pod("life").await;
     let ran = kubelet.launch(&pod, idle("ran")).await;
     kubelet.update(&ran, Default::default()).await;
@@ -72,7 +72,7 @@ async fn a_plugin_that_connects_learns_what_exists_also_after_a_restart() {
                 let request = SynchronizeRequest::decode(payload).expect("a request");
                 *note.lock().expect("a lock") = Some(request);
             }
-            Reply::empty()
+            PluginReply::empty()
         };
         let plugin = Plugin::new(&daemon, "10", &[], serve).await;
         let request = seen.lock().expect("a lock").take().expect("synchronized");
@@ -135,7 +135,7 @@ async fn an_installed_plugin_adjusts_the_first_container() {
     );
     executable(&plugins.join("10-adds"), &script);
     let serve = |method: &str, _: bytes::Bytes| match method {
-        "CreateContainer" => Reply::message(&CreateContainerResponse {
+        "CreateContainer" => PluginReply::message(&CreateContainerResponse {
             adjust: Some(ContainerAdjustment {
                 env: vec![KeyValue {
                     key: "ADDED".to_owned(),
@@ -145,12 +145,12 @@ async fn an_installed_plugin_adjusts_the_first_container() {
             }),
             ..Default::default()
         }),
-        _ => Reply::empty(),
+        _ => PluginReply::empty(),
     };
     // It is synchronized before the first call is served.
     let registers = async {
         let connects = || async {
-            let connected = PluginEnd::connect(&path, "99", "ignored", &[], serve).await;
+            let connected = PluginStub::connect(&path, "99", "ignored", &[], serve).await;
             connected.ok()
         };
         let (end, registered) = until("the socket of the plugin", connects).await;

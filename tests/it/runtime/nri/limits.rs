@@ -3,7 +3,7 @@
 use std::fs;
 
 use criscope::cri::v1;
-use criscope_nri::Reply;
+use criscope_nri::PluginReply;
 use criscope_nri::api::*;
 use serde_json::Value;
 
@@ -49,11 +49,11 @@ async fn limits_that_the_cri_does_not_know_are_updated_and_the_rest_is_named() {
     let id = kubelet.launch(&pod, idle("main")).await;
     let of_main = id.clone();
     let serve = move |method: &str, _| match method {
-        "UpdateContainer" => Reply::message(&UpdateContainerResponse {
+        "UpdateContainer" => PluginReply::message(&UpdateContainerResponse {
             update: vec![update(&of_main, 77, None)],
             ..Default::default()
         }),
-        _ => Reply::empty(),
+        _ => PluginReply::empty(),
     };
     let plugin = Plugin::new(&daemon, "10", &[Event::UpdateContainer], serve).await;
     let asked = v1::LinuxContainerResources {

@@ -16,7 +16,7 @@ use criscope::cri::v1;
 use criscope_nri::api::{
     ContainerAdjustment, ContainerRequest, CreateContainerResponse, Event, PodRequest,
 };
-use criscope_nri::{PluginEnd, Reply};
+use criscope_nri::{PluginReply, PluginStub};
 use prost::Message as _;
 use tokio::sync::mpsc;
 use tonic::Status;
@@ -55,7 +55,7 @@ type Told = (String, String, String);
 
 /// A plugin that notes what it is told.
 struct Plugin {
-    end: PluginEnd,
+    end: PluginStub,
     told: mpsc::Receiver<Told>,
 }
 
@@ -65,7 +65,7 @@ impl Plugin {
         daemon: &Daemon,
         index: &str,
         events: &[Event],
-        mut serve: impl FnMut(&str, Bytes) -> Reply + Send + 'static,
+        mut serve: impl FnMut(&str, Bytes) -> PluginReply + Send + 'static,
     ) -> Self {
         let (note, mut told) = mpsc::channel(1024);
         let noted = move |method: &str, payload: Bytes| {
@@ -83,7 +83,7 @@ impl Plugin {
             serve(method, payload)
         };
         let path = socket(daemon);
-        let (end, registered) = PluginEnd::connect(&path, index, "test", events, noted)
+        let (end, registered) = PluginStub::connect(&path, index, "test", events, noted)
             .await
             .expect("connects");
         registered.expect("registers");
@@ -115,11 +115,11 @@ impl Plugin {
 async fn adjusting(daemon: &Daemon, index: &str, adjust: ContainerAdjustment) -> Plugin {
     let adjust = Arc::new(adjust);
     let serve = move |method: &str, _| match method {
-        "CreateContainer" => Reply::message(&CreateContainerResponse {
+        "CreateContainer" => PluginReply::message(&CreateContainerResponse {
             adjust: Some(ContainerAdjustment::clone(&adjust)),
             ..Default::default()
         }),
-        _ => Reply::empty(),
+        _ => PluginReply::empty(),
     };
     Plugin::new(daemon, index, &[Event::CreateContainer], serve).await
 }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, Sink, sink};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::observe::{Observers, SessionKind, Transport};
+use crate::observe::{SessionKind, SessionObservers, Transport};
 use crate::session::{ObservedSession, SessionInfo};
 
 /// A stream that has lost data.
@@ -24,14 +24,14 @@ impl AsyncRead for Stalled {
     }
 }
 
-fn meter() -> Arc<Meter> {
+fn meter() -> Arc<SessionMeter> {
     let info = SessionInfo {
         kind: SessionKind::PortForward,
         id: "s".into(),
         command: vec![],
         extensions: http::Extensions::new(),
     };
-    ObservedSession::begin(info, Transport::Spdy, "p", &Observers(Arc::new([]))).meter()
+    ObservedSession::begin(info, Transport::Spdy, "p", &SessionObservers(Arc::new([]))).meter()
 }
 
 /// A connection into a pod, and the pod's end of it.
@@ -52,13 +52,13 @@ impl AsyncBufRead for Stalled {
 
 impl ClientWriter for Sink {
     fn poll_room(&mut self, _: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        Poll::Ready(Ok(BUFFER))
+        Poll::Ready(Ok(READ_BUFFER_LEN))
     }
 }
 
 impl ClientWriter for DuplexStream {
     fn poll_room(&mut self, _: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        Poll::Ready(Ok(BUFFER))
+        Poll::Ready(Ok(READ_BUFFER_LEN))
     }
 }
 
@@ -103,19 +103,19 @@ async fn a_client_that_ended_its_half_may_read_slowly() {
         inside
     });
     // The bytes have arrived before the read: paused time does not wait for the kernel.
-    while pod.peek(&mut [0; BUFFER]).await.expect("open") < BUFFER {
+    while pod.peek(&mut [0; READ_BUFFER_LEN]).await.expect("open") < READ_BUFFER_LEN {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let reads = async {
         let mut all = Vec::new();
         tokio::time::pause();
         for _ in 0..3 {
-            tokio::time::sleep(HALF_OPEN * 3).await;
+            tokio::time::sleep(HALF_OPEN_TIMEOUT * 3).await;
             let mut some = [0; 5000];
             client.read_exact(&mut some).await.expect("more");
             all.extend(some);
         }
-        tokio::time::sleep(HALF_OPEN * 3).await;
+        tokio::time::sleep(HALF_OPEN_TIMEOUT * 3).await;
         tokio::time::resume();
         client.read_to_end(&mut all).await.expect("the rest");
         all.len()
@@ -135,7 +135,7 @@ async fn a_silent_pod_is_disconnected_after_a_timeout() {
     let halves = (tokio::io::empty(), sink());
     let copied = copy(halves, pod, &meter, |_| false, &gone).await;
     copied.expect("not broken off");
-    assert_eq!(began.elapsed(), HALF_OPEN);
+    assert_eq!(began.elapsed(), HALF_OPEN_TIMEOUT);
 }
 
 #[tokio::test]

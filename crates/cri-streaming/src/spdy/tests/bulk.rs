@@ -3,7 +3,7 @@
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-use super::super::{Connection, Limits};
+use super::super::{SpdyConnection, SpdyLimits};
 use super::peer::{Frame, Peer, data};
 use super::{HOUR, pattern, soon};
 
@@ -29,7 +29,7 @@ async fn both_ways<T>(near: T, far: T)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (mut streams, driver) = Connection::server(far, Limits::session(HOUR));
+    let (mut streams, driver) = SpdyConnection::server(far, SpdyLimits::session(HOUR));
     let driver = tokio::spawn(driver);
     let mut peer = Peer::new(near);
     let id = peer.open("data").await;
@@ -95,7 +95,7 @@ where
     let counters = super::end(driver).await.counters;
     assert_eq!(counters.data_in, ALL as u64);
     assert_eq!(counters.data_out, ALL as u64);
-    assert!(counters.unread_peak <= (1 << 20) + super::super::input::ROOM);
+    assert!(counters.unread_peak <= (1 << 20) + super::super::input::READ_LEN);
 }
 
 /// Compares the received data with the expected data.

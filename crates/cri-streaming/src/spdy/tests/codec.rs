@@ -1,14 +1,14 @@
 //! Frames and header blocks, byte for byte.
 
-use super::super::error::Malformed;
-use super::super::frame::{self, Control, Head, Status};
-use super::super::headers::{self, Headers, Inflater};
-use super::peer::{Deflater, plain_block};
+use super::super::error::MalformedFrame;
+use super::super::frame::{self, ControlFrame, FrameHead, ResetStatus};
+use super::super::headers::{self, HeaderInflater, StreamHeaders};
+use super::peer::{HeaderDeflater, plain_block};
 
 #[test]
 fn frames_are_encoded() {
     let mut out = Vec::new();
-    headers::Deflater::default().empty_block(&mut out);
+    headers::HeaderDeflater::default().empty_block(&mut out);
     // head of the zlib stream, dictionary, stored block with the number 0, empty block
     let first = b"\x78\xf9\xe3\xc6\xa7\xc2\0\x04\0\xfb\xff\0\0\0\0\0\0\0\xff\xff";
     assert_eq!(out, first);
@@ -17,7 +17,7 @@ fn frames_are_encoded() {
     frame::syn_reply(&mut out, 5, b"block");
     assert_eq!(out, b"\x80\x03\0\x02\0\0\0\x09\0\0\0\x05block");
     out.clear();
-    frame::reset(&mut out, 7, Status::Cancel);
+    frame::reset(&mut out, 7, ResetStatus::Cancel);
     assert_eq!(out, b"\x80\x03\0\x03\0\0\0\x08\0\0\0\x07\0\0\0\x05");
     out.clear();
     frame::ping(&mut out, 0x0102_0304);
@@ -33,55 +33,58 @@ fn frames_are_encoded() {
 
 #[test]
 fn heads_are_decoded() {
-    let data = Head::Data {
+    let data = FrameHead::Data {
         id: 0x7fff_ffff,
         flags: 1,
         len: 0xff_ffff,
     };
-    assert_eq!(Head::read(b"\x7f\xff\xff\xff\x01\xff\xff\xff"), Ok(data));
-    let settings = Head::Control {
+    assert_eq!(
+        FrameHead::read(b"\x7f\xff\xff\xff\x01\xff\xff\xff"),
+        Ok(data)
+    );
+    let settings = FrameHead::Control {
         kind: 4,
         flags: 2,
         len: 0x10_0000,
     };
-    assert_eq!(Head::read(b"\x80\x03\0\x04\x02\x10\0\0"), Ok(settings));
+    assert_eq!(FrameHead::read(b"\x80\x03\0\x04\x02\x10\0\0"), Ok(settings));
 }
 
 #[test]
 fn control_frames_are_decoded() {
-    let read = |kind, payload| Control::read(kind, payload).expect("well-formed");
+    let read = |kind, payload| ControlFrame::read(kind, payload).expect("well-formed");
     assert_eq!(
         read(frame::SYN_STREAM, b"\x80\0\0\x01\0\0\0\0\xe0\0block"),
-        Control::SynStream {
+        ControlFrame::SynStream {
             id: 1,
             block: b"block"
         }
     );
     assert_eq!(
         read(frame::SYN_REPLY, b"\0\0\0\x02block"),
-        Control::SynReply { block: b"block" }
+        ControlFrame::SynReply { block: b"block" }
     );
     assert_eq!(
         read(frame::HEADERS, b"\0\0\0\x02block"),
-        Control::Headers {
+        ControlFrame::Headers {
             id: 2,
             block: b"block"
         }
     );
     assert_eq!(
         read(frame::RST_STREAM, b"\0\0\0\x02\0\0\0\x05"),
-        Control::Reset { id: 2 }
+        ControlFrame::Reset { id: 2 }
     );
     assert_eq!(
         read(frame::PING, b"\x80\0\0\0"),
-        Control::Ping { id: 1 << 31 }
+        ControlFrame::Ping { id: 1 << 31 }
     );
-    assert_eq!(read(frame::GOAWAY, &[0; 8]), Control::GoAway);
+    assert_eq!(read(frame::GOAWAY, &[0; 8]), ControlFrame::GoAway);
 }
 
 #[test]
 fn header_blocks_share_one_compression_stream() {
-    let (mut deflater, mut inflater) = (Deflater::new(), Inflater::new());
+    let (mut deflater, mut inflater) = (HeaderDeflater::new(), HeaderInflater::new());
     let error = [("streamtype", "error"), ("port", "80"), ("requestid", "0")];
     let data = [("streamtype", "data"), ("port", "80"), ("requestid", "0")];
     for (sent, kind) in [(error, "error"), (data, "data")] {
@@ -100,31 +103,31 @@ fn header_blocks_share_one_compression_stream() {
 #[test]
 fn the_first_of_several_values_is_returned() {
     let block = plain_block(&[("streamtype", "stdin\0stdout")]);
-    let headers = Headers::read(&block).expect("a block");
+    let headers = StreamHeaders::read(&block).expect("a block");
     assert_eq!(headers.get("streamtype"), Some("stdin"));
 }
 
 #[test]
 fn the_largest_allowed_block_is_accepted() {
-    let value = "x".repeat(headers::MAX_INFLATED - 4 - 8 - 1);
-    let block = Deflater::new().block(&[("n", &value)]);
-    let headers = Inflater::new().block(&block).expect("a block");
+    let value = "x".repeat(headers::MAX_INFLATED_LEN - 4 - 8 - 1);
+    let block = HeaderDeflater::new().block(&[("n", &value)]);
+    let headers = HeaderInflater::new().block(&block).expect("a block");
     assert_eq!(headers.get("n"), Some(&*value));
 }
 
 #[test]
 fn the_size_of_inflated_blocks_is_limited() {
     // 64 MiB, compressed to less than the maximum of a control frame.
-    let mut deflater = Deflater::new();
+    let mut deflater = HeaderDeflater::new();
     let mut bomb = deflater.bytes(&plain_block(&[("n", "")])[..9]);
     let zeros = vec![0; 1 << 20];
     for _ in 0..60 {
         bomb.extend(deflater.bytes(&zeros));
     }
-    assert!(bomb.len() <= frame::MAX_CONTROL, "{} bytes", bomb.len());
-    let result = Inflater::new().block(&bomb);
+    assert!(bomb.len() <= frame::MAX_CONTROL_LEN, "{} bytes", bomb.len());
+    let result = HeaderInflater::new().block(&bomb);
     assert_eq!(
         result,
-        Err(Malformed::HeadersTooLarge(headers::MAX_INFLATED))
+        Err(MalformedFrame::HeadersTooLarge(headers::MAX_INFLATED_LEN))
     );
 }

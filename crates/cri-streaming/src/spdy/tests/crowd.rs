@@ -6,8 +6,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Dup
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::super::input::ROOM;
-use super::super::{Limits, Reader, Streams, Writer};
+use super::super::input::READ_LEN;
+use super::super::{SpdyLimits, SpdyReader, SpdyStreams, SpdyWriter};
 use super::peer::{Frame, Peer, data};
 use super::{HOUR, connect, pattern, soon};
 
@@ -17,9 +17,9 @@ const UNTIL_NOTHING_MOVES: Duration = Duration::from_secs(1);
 /// Opens this many streams.
 async fn open(
     peer: &mut Peer<DuplexStream>,
-    streams: &mut Streams,
+    streams: &mut SpdyStreams,
     count: usize,
-) -> Vec<(Reader, Writer)> {
+) -> Vec<(SpdyReader, SpdyWriter)> {
     let mut all = Vec::new();
     for _ in 0..count {
         peer.open("data").await;
@@ -32,7 +32,7 @@ async fn open(
 async fn unsent_data_is_limited_over_all_streams_and_none_starves() {
     const STREAMS: usize = 40;
     const LENGTH: usize = 100_000;
-    let mut limits = Limits::port_forward(HOUR);
+    let mut limits = SpdyLimits::port_forward(HOUR);
     limits.unsent_all = 300_000;
     let (mut peer, mut streams, _driver) = connect(limits);
     let mut writing = JoinSet::new();
@@ -68,7 +68,7 @@ async fn unsent_data_is_limited_over_all_streams_and_none_starves() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_waits_for_capacity_may_end() {
-    let mut limits = Limits::port_forward(HOUR);
+    let mut limits = SpdyLimits::port_forward(HOUR);
     limits.unsent_all = limits.unsent;
     let (mut peer, mut streams, _driver) = connect(limits);
     let mut writing = Vec::new();
@@ -113,7 +113,7 @@ async fn a_stream_that_waits_for_capacity_may_end() {
 async fn data_taken_by_a_reader_counts_as_unread_until_consumed() {
     const STREAMS: usize = 20;
     const LENGTH: usize = 20_000;
-    let mut limits = Limits::port_forward(HOUR);
+    let mut limits = SpdyLimits::port_forward(HOUR);
     limits.unread = 100_000;
     let (mut peer, mut streams, _driver) = connect(limits);
     let mut bytes = Vec::new();
@@ -142,7 +142,7 @@ async fn data_taken_by_a_reader_counts_as_unread_until_consumed() {
     assert!(!sending.is_finished());
     let unread = streams.handle().counters().unread;
     assert!(
-        (limits.unread..=limits.unread + ROOM).contains(&unread),
+        (limits.unread..=limits.unread + READ_LEN).contains(&unread),
         "{unread} bytes"
     );
     done.send_replace(true);

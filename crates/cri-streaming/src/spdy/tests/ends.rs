@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::Instant;
 
-use super::super::{Limits, Reason};
-use super::peer::{Deflater, Frame, data, syn_stream};
+use super::super::{CloseReason, SpdyLimits};
+use super::peer::{Frame, HeaderDeflater, data, syn_stream};
 use super::{HOUR, connect, end, pattern, session, soon};
 
 #[tokio::test(start_paused = true)]
@@ -39,7 +39,7 @@ async fn go_away_is_the_last_frame_after_all_written_data() {
     peer.data(id, &pattern(200_000)).await;
     drop(peer);
     let end = end(driver).await;
-    assert!(matches!(end.reason, Reason::Closed), "{end:?}");
+    assert!(matches!(end.reason, CloseReason::Closed), "{end:?}");
     assert!(end.is_flushed);
     assert!(end.counters.bytes_in > 200_000);
 }
@@ -52,7 +52,7 @@ async fn the_peer_disconnects() {
     peer.data(id, b"input").await;
     drop(peer);
     let end = end(driver).await;
-    assert!(matches!(end.reason, Reason::ClientGone), "{end:?}");
+    assert!(matches!(end.reason, CloseReason::ClientGone), "{end:?}");
     // Data that has arrived can be read, then the stream ends.
     let mut input = String::new();
     reader.read_to_string(&mut input).await.expect("the input");
@@ -77,13 +77,13 @@ async fn streams_may_finish_after_a_go_away_of_the_peer() {
     assert_eq!(peer.rest().await, [Frame::GoAway(refused, 0)]);
     drop(peer);
     let end = end(driver).await;
-    assert!(matches!(end.reason, Reason::GoAway), "{end:?}");
+    assert!(matches!(end.reason, CloseReason::GoAway), "{end:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_ends() {
     let idle = Duration::from_secs(600);
-    let (mut peer, mut streams, driver) = connect(Limits::session(idle));
+    let (mut peer, mut streams, driver) = connect(SpdyLimits::session(idle));
     let began = Instant::now();
     let id = peer.open("stdout").await;
     let (mut reader, mut writer) = streams.next().await.expect("a stream").split();
@@ -100,7 +100,7 @@ async fn an_idle_connection_ends() {
     assert_eq!(reader.read(&mut [0; 1]).await.expect("the end"), 0);
     drop(peer);
     let end = end(driver).await;
-    assert!(matches!(end.reason, Reason::Idle), "{end:?}");
+    assert!(matches!(end.reason, CloseReason::Idle), "{end:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,7 +112,7 @@ async fn the_shutdown_times_out_if_the_peer_does_not_read() {
     let began = Instant::now();
     streams.handle().close();
     let end = end(driver).await;
-    assert!(matches!(end.reason, Reason::Closed), "{end:?}");
+    assert!(matches!(end.reason, CloseReason::Closed), "{end:?}");
     assert!(!end.is_flushed);
     assert_eq!(began.elapsed().as_secs(), 10);
 }
@@ -157,7 +157,7 @@ async fn a_connection_error_ends_the_connection() {
         }
     }
     let io = tokio::io::join(Broken, tokio::io::sink());
-    let (mut streams, driver) = super::Connection::server(io, Limits::session(HOUR));
+    let (mut streams, driver) = super::SpdyConnection::server(io, SpdyLimits::session(HOUR));
     let end = driver.await;
     assert_eq!(end.reason.to_string(), "connection failed: on fire");
     assert!(streams.next().await.is_none());
@@ -179,7 +179,10 @@ async fn only_streams_that_the_peer_did_not_end_are_lost() {
     peer.reset(ids[1]).await;
     drop(peer);
     end(driver).await;
-    let lost: Vec<_> = readers.iter().map(super::super::Reader::is_lost).collect();
+    let lost: Vec<_> = readers
+        .iter()
+        .map(super::super::SpdyReader::is_lost)
+        .collect();
     assert_eq!(lost, [false, false, true]);
 
     // A peer that has sent GOAWAY, and one whose connection the server closes.
@@ -213,12 +216,12 @@ async fn data_received_before_a_failed_write_is_read() {
     }
     let (near, far) = tokio::io::duplex(1);
     drop(near);
-    let opening = syn_stream(1, 0, &Deflater::new().block(&[]));
+    let opening = syn_stream(1, 0, &HeaderDeflater::new().block(&[]));
     let pieces = [opening, data(1, 0, b"in"), data(1, 1, b"put")];
     let io = tokio::io::join(Pieces(pieces.into()), far);
-    let (mut streams, driver) = super::Connection::server(io, Limits::session(HOUR));
+    let (mut streams, driver) = super::SpdyConnection::server(io, SpdyLimits::session(HOUR));
     let end = driver.await;
-    assert!(matches!(end.reason, Reason::ClientGone), "{end:?}");
+    assert!(matches!(end.reason, CloseReason::ClientGone), "{end:?}");
     let (mut reader, _writer) = streams.next().await.expect("a stream").split();
     let mut input = String::new();
     reader.read_to_string(&mut input).await.expect("the input");

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::super::input::ROOM;
-use super::super::{Limits, Reader};
+use super::super::input::READ_LEN;
+use super::super::{SpdyLimits, SpdyReader};
 use super::peer::{Frame, data, ping};
 use super::{HOUR, connect, end, pattern, session, soon};
 
@@ -93,7 +93,7 @@ async fn unread_replies_are_limited() {
 
 #[tokio::test]
 async fn a_slow_reader_slows_down_the_peer() {
-    let mut limits = Limits::session(HOUR);
+    let mut limits = SpdyLimits::session(HOUR);
     limits.unread = 100_000;
     let (mut peer, mut streams, _driver) = connect(limits);
     let id = peer.open("stdin").await;
@@ -116,7 +116,7 @@ async fn a_slow_reader_slows_down_the_peer() {
         for _ in 0..20 {
             tokio::task::yield_now().await;
         }
-        assert!(handle.counters().unread <= limits.unread + ROOM);
+        assert!(handle.counters().unread <= limits.unread + READ_LEN);
         match soon("input", reader.read(&mut piece)).await.expect("input") {
             0 => break,
             n => all.extend(&piece[..n]),
@@ -150,7 +150,7 @@ async fn data_of_a_dropped_reader_is_drained() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_blocks_the_others_is_eventually_reset() {
-    let mut limits = Limits::port_forward(HOUR);
+    let mut limits = SpdyLimits::port_forward(HOUR);
     limits.unread = 100_000;
     let (mut peer, mut streams, driver) = connect(limits);
     let ids = [peer.open("a").await, peer.open("b").await];
@@ -181,7 +181,7 @@ async fn a_stream_that_blocks_the_others_is_eventually_reset() {
     assert_eq!(counters.data_discarded, 300_008);
 }
 
-async fn read_five(reader: &mut Reader) -> [u8; 5] {
+async fn read_five(reader: &mut SpdyReader) -> [u8; 5] {
     let mut bytes = [0; 5];
     reader.read_exact(&mut bytes).await.expect("five bytes");
     bytes

@@ -16,7 +16,7 @@ use tokio::io::DuplexStream;
 use tokio::task::JoinHandle;
 
 use self::peer::Peer;
-use super::{Connection, ConnectionEnd, Limits, Streams};
+use super::{ConnectionEnd, SpdyConnection, SpdyLimits, SpdyStreams};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -28,14 +28,14 @@ async fn soon<F: Future>(what: &str, future: F) -> F::Output {
 }
 
 /// A connection over a pipe small enough to fill up.
-fn connect(limits: Limits) -> (Peer<DuplexStream>, Streams, JoinHandle<ConnectionEnd>) {
+fn connect(limits: SpdyLimits) -> (Peer<DuplexStream>, SpdyStreams, JoinHandle<ConnectionEnd>) {
     let (near, far) = tokio::io::duplex(40_000);
-    let (streams, driver) = Connection::server(far, limits);
+    let (streams, driver) = SpdyConnection::server(far, limits);
     (Peer::new(near), streams, tokio::spawn(driver))
 }
 
-fn session() -> (Peer<DuplexStream>, Streams, JoinHandle<ConnectionEnd>) {
-    connect(Limits::session(HOUR))
+fn session() -> (Peer<DuplexStream>, SpdyStreams, JoinHandle<ConnectionEnd>) {
+    connect(SpdyLimits::session(HOUR))
 }
 
 /// Waits for the result of a driver.

@@ -3,7 +3,7 @@
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use super::super::dictionary::DICTIONARY;
+use super::super::dictionary::HEADER_DICTIONARY;
 use super::super::frame::{self, FIN};
 use super::soon;
 
@@ -18,12 +18,14 @@ pub(super) enum Frame {
 }
 
 /// The client's compression of header blocks.
-pub(super) struct Deflater(Compress);
+pub(super) struct HeaderDeflater(Compress);
 
-impl Deflater {
+impl HeaderDeflater {
     pub(super) fn new() -> Self {
         let mut compress = Compress::new(Compression::best(), true);
-        compress.set_dictionary(&DICTIONARY).expect("a dictionary");
+        compress
+            .set_dictionary(&HEADER_DICTIONARY)
+            .expect("a dictionary");
         Self(compress)
     }
 
@@ -83,7 +85,7 @@ pub(super) fn ping(id: u32) -> Vec<u8> {
 /// The client's end of a connection.
 pub(super) struct Peer<T> {
     pub(super) io: T,
-    pub(super) deflater: Deflater,
+    pub(super) deflater: HeaderDeflater,
     inflater: Decompress,
     next_id: u32,
 }
@@ -92,7 +94,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Peer<T> {
     pub(super) fn new(io: T) -> Self {
         Self {
             io,
-            deflater: Deflater::new(),
+            deflater: HeaderDeflater::new(),
             inflater: Decompress::new(true),
             next_id: 1,
         }
@@ -190,7 +192,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Peer<T> {
             match result {
                 Err(e) if e.needs_dictionary().is_some() => {
                     self.inflater
-                        .set_dictionary(&DICTIONARY)
+                        .set_dictionary(&HEADER_DICTIONARY)
                         .expect("the dictionary");
                 }
                 Err(e) => panic!("{e}"),

@@ -3,8 +3,8 @@
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use super::super::{Reason, frame, fuzz};
-use super::peer::{Deflater, control, data, ping, syn_stream, two};
+use super::super::{CloseReason, frame, fuzz};
+use super::peer::{HeaderDeflater, control, data, ping, syn_stream, two};
 
 /// Runs of each kind.
 const ROUNDS: usize = 400;
@@ -28,7 +28,7 @@ fn corpus() -> Vec<Vec<u8>> {
 
 /// The input of an exec client.
 fn exec() -> Vec<u8> {
-    let mut deflater = Deflater::new();
+    let mut deflater = HeaderDeflater::new();
     let mut bytes = Vec::new();
     for (i, kind) in ["error", "stdin", "stdout", "stderr", "resize"]
         .iter()
@@ -50,7 +50,7 @@ fn exec() -> Vec<u8> {
 fn the_corpus_is_well_formed() {
     for seed in corpus() {
         let end = fuzz(&seed);
-        let is_fine = matches!(end.reason, Reason::ClientGone | Reason::GoAway);
+        let is_fine = matches!(end.reason, CloseReason::ClientGone | CloseReason::GoAway);
         assert!(is_fine && end.counters.streams >= 2, "{end:?}");
     }
 }
@@ -70,13 +70,13 @@ fn random_frames() {
     let mut rng = StdRng::seed_from_u64(2);
     let mut reasons = [0; 2];
     for _ in 0..ROUNDS {
-        let mut deflater = Deflater::new();
+        let mut deflater = HeaderDeflater::new();
         let mut bytes = Vec::new();
         for _ in 0..rng.random_range(1..40) {
             bytes.extend(frame_at_random(&mut rng, &mut deflater));
         }
         let end = fuzz(&bytes);
-        reasons[usize::from(matches!(end.reason, Reason::Malformed(_)))] += 1;
+        reasons[usize::from(matches!(end.reason, CloseReason::Malformed(_)))] += 1;
     }
     // Most are well-formed; otherwise little would be parsed.
     assert!(
@@ -85,7 +85,7 @@ fn random_frames() {
     );
 }
 
-fn frame_at_random(rng: &mut StdRng, deflater: &mut Deflater) -> Vec<u8> {
+fn frame_at_random(rng: &mut StdRng, deflater: &mut HeaderDeflater) -> Vec<u8> {
     let id = rng.random_range(1..24);
     let flags = rng.random_range(0..4);
     match rng.random_range(0..100) {

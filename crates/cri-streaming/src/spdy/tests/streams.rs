@@ -3,11 +3,11 @@
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::super::frame::{self, FIN, UNIDIRECTIONAL};
-use super::super::{Limits, Stream};
+use super::super::{SpdyLimits, SpdyStream};
 use super::peer::{Frame, control, data, syn_stream, two};
 use super::{HOUR, connect, end, session, soon};
 
-async fn next(streams: &mut super::Streams) -> Stream {
+async fn next(streams: &mut super::SpdyStreams) -> SpdyStream {
     soon("a stream", streams.next()).await.expect("a stream")
 }
 
@@ -207,7 +207,7 @@ async fn ids_must_be_odd_and_increasing() {
 
 #[tokio::test]
 async fn a_stream_above_the_limit_is_refused_and_a_later_one_accepted() {
-    let mut limits = Limits::session(HOUR);
+    let mut limits = SpdyLimits::session(HOUR);
     limits.streams = 2;
     let (mut peer, mut streams, _driver) = connect(limits);
     let first = peer.open("a").await;
