@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn the_peer_of_a_socket_pair_is_this_process() {
         let (a, _b) = UnixStream::pair().expect("pair");
-        let peer = of(&a);
+        let peer = identify(&a);
         assert_eq!(peer.pid, i32::try_from(std::process::id()).ok());
         assert_eq!(peer.client, Client::Other);
         assert!(peer.comm.is_some());
