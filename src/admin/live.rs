@@ -28,13 +28,13 @@ const MAX_STARTS_SHOWN: usize = 40;
 /// `/?format=json`
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct FrontPageState {
-    /// The time of this response, in microseconds since 1970.
+    /// The time of this response.
     pub(super) now_unix_us: u64,
     /// The version of criscope.
     pub(super) version: &'static str,
     /// The host name of the node.
     pub(super) host: String,
-    /// Uptime of criscope, in milliseconds.
+    /// Uptime of criscope.
     pub(super) uptime_ms: f64,
     pub(super) backends: Vec<BackendView>,
     /// Calls in flight, oldest first.

@@ -32,7 +32,7 @@ pub(super) struct BackendView {
     /// The version of its services: `runtime.v1` or `runtime.v1alpha2`.
     pub(super) api: &'static str,
     pub(super) conditions: Vec<ConditionView>,
-    /// Age of its last successful Status, in milliseconds.
+    /// Age of the last successful Status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) last_status_ms: Option<f64>,
     /// Connections made after the first.

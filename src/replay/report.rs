@@ -16,7 +16,7 @@ use crate::units;
 /// Most differing calls that the text shows.
 const MAX_DIFFERENCES_SHOWN: usize = 50;
 
-/// The result of a replay. Times in milliseconds.
+/// The result of a replay.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReplayReport {
     /// Calls in the capture.

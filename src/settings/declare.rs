@@ -9,13 +9,13 @@
 //!     /// What the section is for.
 //!     pub struct Example in "example" (listen: &Path) {
 //!         /// What the key does.
-//!         timeout: Duration = secs(10), Span::between(secs(1), secs(60));
+//!         timeout: Duration = secs(10), BoundedDuration::between(secs(1), secs(60));
 //!         /// A key that SIGHUP changes.
-//!         level: String = "info".to_owned(), Directive => live;
+//!         level: String = "info".to_owned(), FilterDirective => live;
 //!         /// A key without a fixed default: the reference says what holds instead, `like` is an example.
-//!         owner: Option<Owner> = None, Maybe(OwnerOf), or "not changed" like "\"root:root\"";
+//!         owner: Option<FileOwner> = None, OptionalValue(UserAndGroup), or "not changed" like "\"root:root\"";
 //!         /// A default that depends on other sections, which are parameters of the reader, or on keys above it.
-//!         dir: PathBuf = listen.with_extension("state"), DirPath, or "below `server.listen`" like "\"/run/x\"";
+//!         dir: PathBuf = listen.with_extension("state"), DirectoryPath, or "below `server.listen`" like "\"/run/x\"";
 //!         /// A key that must be given, and what stands for it until the error is reported.
 //!         name: String = String::new(), BackendName, or required like "\"a\"";
 //!     }

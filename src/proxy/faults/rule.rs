@@ -29,7 +29,7 @@ pub struct FaultRule {
     pub pod: Option<String>,
     /// Effect on the calls.
     pub effect: FaultEffect,
-    /// How long the fault lasts, in milliseconds.
+    /// Duration of the fault.
     pub for_ms: u64,
 }
 
@@ -60,7 +60,7 @@ pub struct FaultView {
     /// The rule.
     #[serde(flatten)]
     pub rule: FaultRule,
-    /// When it ends, in microseconds since 1970.
+    /// End of the fault.
     pub until_unix_us: u64,
     /// Calls that it was injected into.
     pub calls: u64,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{UnparsedValue, ValueError, ValueKind, quoted};
 
-/// Units from large to small, in milliseconds.
+/// Units from large to small.
 const TIME_UNITS_MS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 /// A duration between two limits.
