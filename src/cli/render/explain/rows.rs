@@ -61,8 +61,8 @@ impl Row {
 /// The line of equal tries: a bar for each of them, the number and the times. The last of them follows in full.
 pub(super) fn tries(tries: &RepeatedTries<'_>) -> Option<Row> {
     let failed = tries.failed()?;
-    let (begin, end) = tries.span();
-    let (first, last) = tries.times();
+    let (begin, end) = tries.span_ms();
+    let (first, last) = tries.begins_unix_us();
     Some(Row {
         at: begin,
         took: end - begin,
