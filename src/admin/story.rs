@@ -205,8 +205,8 @@ fn tries(tries: &RepeatedTries<'_>, scale: WaterfallScale) -> Markup {
     let Some(failed) = tries.failed() else {
         return html! {};
     };
-    let (begin, end) = tries.span();
-    let (first, last) = tries.times();
+    let (begin, end) = tries.span_ms();
+    let (first, last) = tries.begins_unix_us();
     let about = failed.container.as_deref().or(failed.image.as_deref());
     let words = format!("{} tries, {} UTC", tries.count, units::from_to(first, last));
     let bars = tries

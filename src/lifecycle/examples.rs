@@ -11,11 +11,11 @@ use super::view::{
 pub(crate) const NOW: u64 = 1_769_850_487_123_456;
 
 fn phases(parts: &[(&str, f64)]) -> Vec<PhaseDuration> {
-    let phase = |&(phase, ms): &(&str, f64)| PhaseDuration {
-        phase: phase.to_owned(),
-        ms,
-    };
-    parts.iter().map(phase).collect()
+    let phases = parts.iter().map(|(phase, ms)| PhaseDuration {
+        phase: (*phase).to_owned(),
+        ms: *ms,
+    });
+    phases.collect()
 }
 
 fn call(seq: u64, method: &str, offset_ms: f64, duration_ms: f64) -> CallView {
@@ -194,20 +194,21 @@ pub(crate) fn slow_pull() -> EpisodeView {
     }
 }
 
+fn failed_pull(seq: u64, offset_ms: f64) -> CallView {
+    failed(
+        image(
+            call(seq, "PullImage", offset_ms, 900.0),
+            "registry.example.com/shop/wbe:latest",
+        ),
+        "error",
+        "NOT_FOUND",
+        "failed to pull and unpack image \"registry.example.com/shop/wbe:latest\": failed to resolve reference: not found",
+    )
+}
+
 /// An image that does not exist.
 pub(crate) fn failed_image() -> EpisodeView {
-    let pull = |seq, at| {
-        failed(
-            image(
-                call(seq, "PullImage", at, 900.0),
-                "registry.example.com/shop/wbe:latest",
-            ),
-            "error",
-            "NOT_FOUND",
-            "failed to pull and unpack image \"registry.example.com/shop/wbe:latest\": failed to resolve reference: not found",
-        )
-    };
-    let mut again = pull(33, 16_000.0);
+    let mut again = failed_pull(33, 16_000.0);
     again.retry = true;
     EpisodeView {
         state: EpisodeState::Failed,
@@ -221,7 +222,7 @@ pub(crate) fn failed_image() -> EpisodeView {
         ]),
         calls: vec![
             call(31, "RunPodSandbox", 0.0, 300.0),
-            pull(32, 600.0),
+            failed_pull(32, 600.0),
             again,
         ],
         ..start(
@@ -262,16 +263,6 @@ pub(crate) fn many_tries() -> EpisodeView {
 
 /// A container in a crash loop.
 pub(crate) fn crash_loop() -> EpisodeView {
-    let exit = |attempt, at: u64| ExitView {
-        container: "app".to_owned(),
-        attempt,
-        code: 137,
-        reason: "oom_killed".to_owned(),
-        ran_ms: 2100.0,
-        at_unix_us: NOW - at * 1_000_000,
-        evicted: None,
-        ordered: false,
-    };
     EpisodeView {
         kind: "restart".to_owned(),
         attempt: 3,
@@ -281,7 +272,16 @@ pub(crate) fn crash_loop() -> EpisodeView {
             container(call(41, "CreateContainer", 0.0, 90.0), "app"),
             container(call(42, "StartContainer", 90.0, 110.0), "app"),
         ],
-        exits: vec![exit(3, 8)],
+        exits: vec![ExitView {
+            container: "app".to_owned(),
+            attempt: 3,
+            code: 137,
+            reason: "oom_killed".to_owned(),
+            ran_ms: 2100.0,
+            at_unix_us: NOW - 8_000_000,
+            evicted: None,
+            ordered: false,
+        }],
         crash_loop: Some(
             "container app keeps being killed for lack of memory: exit code 137 after 2.10 s, 4 starts in 1m 32s"
                 .to_owned(),

@@ -1,6 +1,7 @@
 //! Tables of calls: the JSON of `/debug/rpcz` and `/debug/tracez`, read back by `criscope calls`.
 //!
-//! Times of day are microseconds since 1970-01-01 UTC; durations are milliseconds, with fractions.
+//! Times of day are microseconds since 1970-01-01 UTC; durations are milliseconds, with fractions, if their name does not say
+//! microseconds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -131,7 +132,7 @@ pub fn rpc_table(rates: &CallRates, in_flight: &[Arc<Call>]) -> RpcTable {
     }
 }
 
-/// Lower bounds of the latency buckets of [`CallSamples`], in microseconds.
+/// Lower bounds of the latency buckets of [`CallSamples`].
 pub const BUCKETS_US: [u64; 9] = [
     0,
     10,
@@ -175,7 +176,7 @@ pub struct MethodSamples {
 /// Calls of one latency range, or the failed ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencyBucket {
-    /// Lower bound of the duration, in microseconds; 0 for errors.
+    /// Lower bound of the duration; 0 for errors.
     pub from_us: u64,
     /// Recorded calls of this bucket.
     pub count: u64,

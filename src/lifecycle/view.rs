@@ -20,7 +20,7 @@ pub(crate) use self::tries::{RepeatedTries, WaterfallItem, details, waterfall_it
 /// `/debug/pods?format=json`: recent episodes of all pods, the newest first, without their calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecentEpisodes {
-    /// The time of this response, in microseconds since 1970.
+    /// The time of this response.
     pub now_unix_us: u64,
     /// The episodes.
     pub episodes: Vec<EpisodeView>,
@@ -31,7 +31,7 @@ pub struct RecentEpisodes {
 /// `/debug/pods/NAMESPACE/NAME?format=json`: the story of the pods of this name, the oldest episode first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PodStory {
-    /// The time of this response, in microseconds since 1970.
+    /// The time of this response.
     pub now_unix_us: u64,
     /// Kubernetes namespace.
     pub namespace: String,
@@ -116,7 +116,7 @@ pub struct EpisodeView {
     pub trace_id: String,
     /// The state.
     pub state: EpisodeState,
-    /// The time at which its first call was received, in microseconds since 1970.
+    /// The time at which its first call was received.
     pub began_unix_us: u64,
     /// From the begin to the end of its last call; up to now if a call is in flight, or if the episode is open and not complete.
     pub duration_ms: f64,
@@ -131,7 +131,7 @@ pub struct EpisodeView {
     /// The sentence on the crash loop or kill loop of one of its containers. Absent once the pod is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crash_loop: Option<String>,
-    /// The time at which its pod was found to be deleted without a sandbox, in microseconds since 1970.
+    /// The time at which its pod was found to be deleted without a sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_unix_us: Option<u64>,
     /// Parts of the duration, which add up to the whole.
@@ -198,7 +198,7 @@ pub struct ProbeView {
     pub failed_in_a_row: u32,
     /// `exit code N`, `timed out` or `could not be run`.
     pub last_result: String,
-    /// End of the last run, in microseconds since 1970.
+    /// End of the last run.
     pub last_unix_us: u64,
     /// Duration of the last run.
     pub last_ms: f64,
@@ -263,7 +263,7 @@ pub struct ExitView {
     pub reason: String,
     /// Duration of the run.
     pub ran_ms: f64,
-    /// End of the run, in microseconds since 1970.
+    /// End of the run.
     pub at_unix_us: u64,
     /// True if a stop was requested during the run; then the code shows no fault.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -282,16 +282,16 @@ pub struct OomKillsView {
     pub attempt: u32,
     /// Killed processes, if the runtime counts them; else the number of kills that its events can tell apart.
     pub kills: u32,
-    /// The first, in microseconds since 1970.
+    /// The first kill.
     pub first_unix_us: u64,
-    /// The last, in microseconds since 1970.
+    /// The last kill.
     pub last_unix_us: u64,
 }
 
 /// The end of a sandbox that no call has stopped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SandboxDeathView {
-    /// The end, in microseconds since 1970.
+    /// The end of the sandbox.
     pub at_unix_us: u64,
     /// Exit code of its first process, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -303,7 +303,7 @@ pub struct SandboxDeathView {
 /// `/debug/images/pulls?format=json`: pulls in flight, the longest first, and ended pulls, the newest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ImagePullList {
-    /// The time of this response, in microseconds since 1970.
+    /// The time of this response.
     pub now_unix_us: u64,
     /// Pulls in flight.
     pub in_flight: Vec<ImagePullView>,
@@ -311,7 +311,7 @@ pub struct ImagePullList {
     pub recent: Vec<ImagePullView>,
 }
 
-/// Time without bytes, in milliseconds, after which the rest of a pull cannot be estimated.
+/// Time without bytes, after which the rest of a pull cannot be estimated.
 const STALLED_PULL_MS: f64 = 5e3;
 
 /// The pull of an image.

@@ -1,4 +1,6 @@
 //! The view of a call in dumps, on pages and in episodes, read back by commands. Holds identity, times and outcome only.
+//!
+//! Times of day are microseconds since 1970-01-01 UTC; durations and offsets are milliseconds, with fractions.
 
 use std::time::Duration;
 
@@ -18,9 +20,9 @@ pub struct CallView {
     pub seq: u64,
     /// Short name of the method.
     pub method: String,
-    /// The time at which the request headers were read, in microseconds since 1970.
+    /// The time at which the request headers were read.
     pub began_unix_us: u64,
-    /// The duration, so far if it is in flight, in milliseconds.
+    /// The duration, so far if it is in flight.
     pub duration_ms: f64,
     /// `ok`, `error`, `cancelled`, `deadline`, or `in_flight`.
     pub outcome: String,
@@ -39,7 +41,7 @@ pub struct CallView {
     /// The runtime's observed activity for a call in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub doing: Option<String>,
-    /// The caller's deadline from the begin of the call, in milliseconds.
+    /// The caller's deadline from the begin of the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<f64>,
     /// The largest share of its deadline that was reported while it ran, in percent.
@@ -84,10 +86,10 @@ pub struct CallView {
     /// The reason for that backend: `default`, `handler`, `owner`, `images` or `all`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
-    /// Time from the begin of the call until it was sent to the backend, in milliseconds.
+    /// Time from the begin of the call until it was sent to the backend.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_offset_ms: Option<f64>,
-    /// Duration of the call in the backend, in milliseconds.
+    /// Duration of the call in the backend.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_ms: Option<f64>,
     /// Kind of caller: `kubelet`, `crictl` or `other`.

@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{EpisodeState, EpisodeView};
 
-/// Starts, restarts and stops from this duration on need an explanation even without a failed call, in milliseconds.
+/// Starts, restarts and stops from this duration on need an explanation even without a failed call.
 const QUICK_EPISODE_MS: f64 = 2_000.0;
 
-/// An open start without a failure whose last call ended this long ago, in milliseconds, waits; before, it may be complete.
+/// An open start without a failure counts as waiting this long after its last call; before, it may be complete.
 /// Longer than `story.quiet` is by default, which ends a start whose containers run.
 const WAITING_AFTER_MS: f64 = 15_000.0;
 
 /// `/debug/pods?format=json&by=pod`: the pods in memory, failing pods first, deleted pods last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PodList {
-    /// The time of this response, in microseconds since 1970.
+    /// The time of this response.
     pub now_unix_us: u64,
     /// The pods that the request asked for.
     pub pods: Vec<PodSummary>,
@@ -129,7 +129,7 @@ pub struct PodSummary {
     pub reason: String,
     /// True if the reason is about a failure or a slow step.
     pub notable: bool,
-    /// The time at which its first call in memory was received, in microseconds since 1970.
+    /// The time at which its first call in memory was received.
     pub began_unix_us: u64,
     /// Begin of its current state.
     pub since_unix_us: u64,
@@ -304,9 +304,9 @@ fn state(episodes: &[EpisodeView]) -> (PodState, &EpisodeView) {
 }
 
 impl EpisodeView {
-    /// The duration, in milliseconds; up to now while the episode fails or waits. `now` in microseconds since 1970.
-    pub(crate) fn lasting_ms(&self, now: u64) -> f64 {
-        let so_far = now.saturating_sub(self.began_unix_us) as f64 / 1e3;
+    /// The duration; up to `now_unix_us` while the episode fails or waits.
+    pub(crate) fn lasting_ms(&self, now_unix_us: u64) -> f64 {
+        let so_far = now_unix_us.saturating_sub(self.began_unix_us) as f64 / 1e3;
         match self.pod_state() {
             PodState::Failing => so_far,
             PodState::Starting | PodState::Stopping

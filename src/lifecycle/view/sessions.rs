@@ -1,4 +1,5 @@
-//! Views of sessions, in the story of their pod and on the front page.
+//! Views of sessions, in the story of their pod and on the front page. Times of day are microseconds since 1970-01-01 UTC; durations
+//! are milliseconds, with fractions.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,9 +23,9 @@ pub struct SessionView {
     pub transport: String,
     /// Protocol version.
     pub protocol: String,
-    /// When it began, in microseconds since 1970.
+    /// Begin of the session.
     pub began_unix_us: u64,
-    /// Its duration so far.
+    /// Duration, so far if it is open.
     pub duration_ms: f64,
     /// Bytes to the container or pod; including protocol overhead if an upstream served it.
     pub bytes_in: u64,

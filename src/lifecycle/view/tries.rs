@@ -36,8 +36,8 @@ impl RepeatedTries<'_> {
         self.calls.last()
     }
 
-    /// From the begin of the first try to the end of the last, in milliseconds from the begin of the episode.
-    pub(crate) fn span(&self) -> (f64, f64) {
+    /// From the begin of the first try to the end of the last, as offsets in the episode.
+    pub(crate) fn span_ms(&self) -> (f64, f64) {
         let begin = self.calls.first().map_or(0.0, |call| call.offset_ms);
         let ends = self
             .calls
@@ -46,8 +46,8 @@ impl RepeatedTries<'_> {
         (begin, ends.fold(begin, f64::max))
     }
 
-    /// Begin of the first and of the last try, in microseconds since 1970.
-    pub(crate) fn times(&self) -> (u64, u64) {
+    /// Begin of the first and of the last try.
+    pub(crate) fn begins_unix_us(&self) -> (u64, u64) {
         let length = self.calls.len() / self.count.max(1);
         let last = self.calls.len().saturating_sub(length);
         let [first, last] =
@@ -249,8 +249,8 @@ mod tests {
         let WaterfallItem::Tries(tries) = &waterfall_items(&episode)[1] else {
             panic!("tries")
         };
-        assert_eq!(tries.times(), (0, 40_000_000));
-        assert_eq!(tries.span(), (0.0, 41_900.0));
+        assert_eq!(tries.begins_unix_us(), (0, 40_000_000));
+        assert_eq!(tries.span_ms(), (0.0, 41_900.0));
         // What succeeds is no try.
         let fine = (0..5).map(|n| call("Pull", n, None)).collect();
         assert_eq!(shown(fine), ["Pull"; 5]);

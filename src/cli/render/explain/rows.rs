@@ -64,8 +64,8 @@ impl WaterfallRow {
 /// The line of equal tries: a bar for each of them, the number and the times. The last of them follows in full.
 pub(super) fn tries(tries: &RepeatedTries<'_>) -> Option<WaterfallRow> {
     let failed = tries.failed()?;
-    let (begin, end) = tries.span();
-    let (first, last) = tries.times();
+    let (begin, end) = tries.span_ms();
+    let (first, last) = tries.begins_unix_us();
     Some(WaterfallRow {
         at: begin,
         took: end - begin,
