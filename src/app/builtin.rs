@@ -248,12 +248,14 @@ fn settings(config: &config::Runtime, shim: PathBuf, found: UsableHandlers) -> S
 
 fn nri(config: &config::Nri) -> NriSettings {
     NriSettings {
+        runtime_name: "criscope".to_owned(),
+        runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
         socket: (!config.disable_connections).then(|| config.socket_path.clone()),
-        plugins: config.plugin_path.clone(),
-        configs: config.plugin_config_path.clone(),
+        plugin_dir: Some(config.plugin_path.clone()),
+        config_dir: config.plugin_config_path.clone(),
         registration_timeout: config.plugin_registration_timeout,
         request_timeout: config.plugin_request_timeout,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..NriSettings::default()
     }
 }
 

@@ -11,7 +11,7 @@ pub(crate) use self::work::{RuntimeWork, ShimEnd, StatsFailure};
 use super::Runtime;
 use super::store::{ContainerState, SandboxState};
 use crate::call::steps::{RuntimeStep, StepOutcome};
-use crate::telemetry::metric::{Kind, Label, Metric, Unit, fixed, metrics, names};
+use crate::telemetry::metric::{Label, Metric, MetricKind, Unit, fixed, metrics, names};
 use crate::telemetry::registry::{Registry, RegistryError};
 
 static STEP_NAMES: [&str; RuntimeStep::ALL.len()] = names!(RuntimeStep::ALL, RuntimeStep::name);
@@ -116,7 +116,7 @@ metrics! {
         "Pulls of the built-in runtime that ended.");
     RUNTIME_IMAGE_PULLS_IN_PROGRESS = Metric::gauge("runtime_image_pulls_in_progress", Unit::Count, &[],
         "Pulls of the built-in runtime in progress.");
-    RUNTIME_IMAGE_PULL_BYTES = Metric::new(Kind::Counter, "runtime_image_pull_bytes_total", Unit::Bytes, &[],
+    RUNTIME_IMAGE_PULL_BYTES = Metric::new(MetricKind::Counter, "runtime_image_pull_bytes_total", Unit::Bytes, &[],
         "Bytes of layers that came from registries, those of pulls that failed included.");
     RUNTIME_IMAGE_VERIFICATIONS = Metric::counter("runtime_image_verifications_total",
         &[fixed("verifier", &["plugins", "policy"]), fixed("result", &["accepted", "refused", "failed"])],

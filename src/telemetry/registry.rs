@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus::core::Collector;
-use prometheus::proto::{self, MetricFamily, MetricType};
+use prometheus::proto::{MetricFamily, MetricType};
 use prometheus::{
     Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, TEXT_FORMAT,
     TextEncoder,

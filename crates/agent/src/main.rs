@@ -18,7 +18,7 @@ enum Command {
     /// Do nothing until SIGTERM: the container that stays when the installer of its pod is done
     Hold,
     #[command(hide = true)]
-    EnterArgs(install::EnterArgs),
+    Enter(install::EnterArgs),
     #[command(hide = true)]
     Capture(capture::Args),
 }

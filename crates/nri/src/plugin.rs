@@ -303,7 +303,7 @@ mod tests {
             name: "x".repeat(50_000),
             ..Default::default()
         };
-        let all = pieces(
+        let all = sync_messages(
             (0..60).map(pod).collect(),
             (0..100).map(container).collect(),
         );
@@ -325,6 +325,6 @@ mod tests {
                 .sum::<usize>(),
             100
         );
-        assert_eq!(pieces(Vec::new(), Vec::new()).len(), 1);
+        assert_eq!(sync_messages(Vec::new(), Vec::new()).len(), 1);
     }
 }

@@ -115,9 +115,9 @@ impl SessionProxy {
         max_sessions: usize,
         metrics: SessionProxyMetrics,
         observers: Vec<Arc<dyn SessionObserver>>,
-    ) -> Result<(Self, SessionProxyListener), BindError> {
+    ) -> Result<(Self, SessionProxyListener), StreamingBindError> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let failed = |source| BindError::Listen { address, source };
+        let failed = |source| StreamingBindError::Listen { address, source };
         let tcp = TcpListener::bind(address).await.map_err(failed)?;
         let address = tcp.local_addr().map_err(failed)?;
         let observers = SessionObservers(observers.into());

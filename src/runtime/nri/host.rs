@@ -1,34 +1,15 @@
 //! The requests of plugins to the runtime.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use criscope_nri::api::{Container, ContainerUpdate, PodSandbox};
-use criscope_nri::{Adaptation, BoxFuture, EvictionRequest, NriSettings};
+use criscope_nri::{Adaptation, BoxFuture, EvictionRequest};
 
 use super::observe::Plugins;
 use super::resources;
 use crate::runtime::Runtime;
 use crate::runtime::error::shown;
 use crate::runtime::store::{ContainerState, SandboxState};
-
-/// The settings of the interface.
-#[derive(Clone, Debug)]
-pub struct NriSettings {
-    /// The socket that plugins connect to; `None` accepts no connections.
-    pub socket: Option<PathBuf>,
-    /// The directory with plugins that are started.
-    pub plugins: PathBuf,
-    /// The directory with their configurations.
-    pub configs: PathBuf,
-    /// How long a plugin may take to register.
-    pub registration_timeout: Duration,
-    /// How long a plugin may take for each request.
-    pub request_timeout: Duration,
-    /// The version of this program, as plugins learn it.
-    pub version: String,
-}
 
 /// The runtime as plugins see it.
 #[derive(Debug)]
@@ -42,16 +23,7 @@ impl Runtime {
             return;
         };
         let plugins = Adaptation::new(
-            NriSettings {
-                runtime_name: "criscope".to_owned(),
-                runtime_version: settings.version.clone(),
-                socket: settings.socket.clone(),
-                plugin_dir: Some(settings.plugins.clone()),
-                config_dir: settings.configs.clone(),
-                registration_timeout: settings.registration_timeout,
-                request_timeout: settings.request_timeout,
-                ..NriSettings::default()
-            },
+            settings.clone(),
             Arc::new(Host(Arc::downgrade(self))),
             Arc::new(Plugins::new(self.steps.clone())),
         );

@@ -24,7 +24,7 @@ use super::steps::StepRecorder;
 use crate::call::steps::RuntimeStep;
 
 pub(in crate::runtime) use self::adjust::{adjust, confinement_changes};
-pub use self::host::NriSettings;
+pub use criscope_nri::NriSettings;
 
 /// The plugins, once the runtime has started them; none if the interface is off.
 #[derive(Debug, Default)]

@@ -34,7 +34,7 @@ type BoxError = Box<dyn StdError + Send + Sync>;
 pub enum SendError {
     /// There is no connection, or it broke.
     #[error("{0}")]
-    CollectorConnection(String),
+    Connection(String),
     /// The status of a gRPC response. Its message may quote a header.
     #[error("the collector answered {0:?}")]
     Grpc(Code),

@@ -110,7 +110,7 @@ pub enum NodeError {
     ApiServer(String),
     /// The agent refused the request.
     #[error("the agent answered with {0}: {1}")]
-    NodeAgent(StatusCode, String),
+    Agent(StatusCode, String),
 }
 
 /// The part that is shown of a `Status` of the API server.

@@ -368,7 +368,7 @@ async fn prepare(
         .transpose()?;
     Ok(PreparedCommand::Command(
         Box::new(ClusterPages::new(cluster, node)),
-        line,
+        line.0,
     ))
 }
 

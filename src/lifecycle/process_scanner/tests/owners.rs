@@ -177,7 +177,7 @@ fn environments_of_containers_are_not_opened() {
     let found = scanner.scan(&calls).expect("scan");
     assert!(found.calls.is_empty(), "{found:?}");
     assert!(
-        format!("{scanner:?}").contains("environs: (0, 0)"),
+        format!("{scanner:?}").contains("environs_read: 0, environs_denied: 0"),
         "{scanner:?}"
     );
 }

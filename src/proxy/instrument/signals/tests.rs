@@ -30,7 +30,7 @@ use crate::proxy::pod_index::PodIndex;
 use crate::proxy::{backend, pod_index};
 use crate::telemetry::Drops;
 use crate::telemetry::logging::testing::logged;
-use crate::telemetry::metric::{Kind, Metric, Values};
+use crate::telemetry::metric::{Metric, MetricKind, Values};
 use crate::telemetry::process::{self, ConfigHash};
 use crate::telemetry::registry::series;
 use crate::telemetry::settings::LogFormat;
@@ -197,9 +197,9 @@ fn the_catalogue_matches_a_scrape() {
             .find(|m| m.full_name() == family.name())
             .expect("listed");
         let kind = match family.get_field_type() {
-            MetricType::COUNTER => Kind::Counter,
-            MetricType::GAUGE => Kind::Gauge,
-            MetricType::HISTOGRAM => Kind::Histogram,
+            MetricType::COUNTER => MetricKind::Counter,
+            MetricType::GAUGE => MetricKind::Gauge,
+            MetricType::HISTOGRAM => MetricKind::Histogram,
             other => panic!("{}: {other:?}", family.name()),
         };
         assert_eq!(kind, metric.kind, "{}", metric.name);
