@@ -54,7 +54,7 @@ additional addr address addresses addrs adj adjusted adjustment adjustments afte
 alive all alloc allocate allocated allocating allocation allow allowed allows almost alone alpha already also always amazonaws
 ambiguous amd amd64 amount an and annotation annotations another answer answered answers antrea any api apparmor apparmorfs
 append application applied applies apply applying arch architecture architectures archive archives are arg argument arguments
-arm64 armv6 armv7 arp artifact as ask asked asking asks assembly assign assigned associated at atime atomic attach attached
+arm64 armv6 armv7 arp artifact as aside ask asked asking asks assembly assign assigned associated at atime atomic attach attached
 attaching attachment attempt attempted attempting attempts attribute attributes audit auth authenticate authenticating authentication
 authority authorization authorized auto autoconf available away aws azurecr back backend backlog backoff backward bad bandwidth
 base base64 base64url bash basic be bearer because become been before begin beginning begun behavior behaviour behind being
@@ -75,7 +75,7 @@ copied copy copying core cores correct corrupt corrupted cosign could couldn cou
 crash crashed crashloopbackoff create createcontainererror created creates creating creation credential credentials cri crictl
 crio criscope critical criu cross crun ctr cuda current currently custom cut cwd daemon damaged dangling dash data database
 datagram date dbus deactivated dead deadline deadlines deadlock debug decide decides declared decode decoded decoder decoding
-decompress decompressed decompressing decrease decreased decrypted deep deeper default defaults defined definition delay
+decompress decompressed decompressing decrease decreased decrypted deep deeper default defaults defined definition del delay
 delegate delete deleted deleting deletion delivered denied deny dependencies dependency deprecated deregister desc describe
 description descriptor descriptors deserialize desired destination destroy destroyed destroying detach detached detail details
 detect detected determine dev device devices devmapper devpts dhcp diag diagnostic dial dialer dialing did didn died diff differ
@@ -174,7 +174,7 @@ success successful successfully such sufficient suffix superblock supervise supp
 swap swapped swappiness switch symbolic symlink symlinkat symlinks syn sync syncfs synchronize synchronized synchronous
 syncookies syntax sys syscall sysctl sysctls sysfs system systemd t table tag tags take taken takes taking tap tar target
 targets task tasks tcp tcp4 tcp6 tear teardown tears tell temp template temporarily temporary terminal terminate terminated
-terminating termination test text texts tgz than that the their them then there therefore these they thin this those thread
+terminating termination test text texts tgz than that thaw thawed the their them then there therefore these they thin this those thread
 threaded threads threshold throttled throttling through time timed timely timeout timeouts timer times timestamp timing tls tmp
 tmpcopyup tmpfs to together token tokens toml too took tool tools toomanyrequests top topology total touch tpu trace tracefs
 track tracked trailer trailers transaction transfer transferred transient translate transport trap tree tried trigger triggered

@@ -58,7 +58,7 @@ impl Cni {
             source = self.complete(&mut planned, pod, recorded, &damaged).await;
         }
         if let Some(why) = &found.unreadable {
-            tracing::warn!(container.id = %pod.id, why = %why, source, "the CNI cache cannot be read, and its parameters of a DEL are not known");
+            tracing::warn!(container.id = %pod.id, why = %why, source, "the CNI cache cannot be read, so that DEL has no parameters of ADD");
         }
         planned.sort_by(|a, b| b.entry.if_name.cmp(&a.entry.if_name));
         let netns = netns(pod);

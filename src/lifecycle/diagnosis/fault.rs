@@ -299,8 +299,10 @@ impl FaultClass {
         }
         let mut all: Vec<Cow<'static, str>> = Vec::new();
         for answer in answers {
-            let class = Self::in_text(&answer.to_ascii_lowercase(), call);
-            let class = class.or_else(|| missing(answer, text));
+            let lower = answer.to_ascii_lowercase();
+            let class = Self::in_table(&server::without_words(&lower), call)
+                .or_else(|| missing(answer, text))
+                .or_else(|| Self::in_table(&lower, call));
             let words = class.and_then(Self::plain);
             let words = words.map(|words| server::named_in(words, answer, image));
             all.extend(words.filter(|words| !all.contains(words)));

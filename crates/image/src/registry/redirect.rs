@@ -77,7 +77,7 @@ impl RedirectRule<'_> {
         let what = format!("a redirect from https://{from} to http://{to}");
         if !self.is_checked {
             return Err(format!(
-                "{what}, where nothing would tell whether the answer is right"
+                "{what}, where nothing verifies the answer"
             ));
         }
         if !self.hosts.contain(target) {

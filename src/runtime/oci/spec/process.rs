@@ -157,13 +157,11 @@ fn directory(container: &ContainerConfig, image: &ImageConfig) -> Result<PathBuf
     if path.starts_with('/') && !path.contains('\0') {
         return Ok(PathBuf::from(path));
     }
-    let whose = match requested.as_str() {
-        "" => format!(" of image {:?}", image.name),
-        _ => String::new(),
-    };
-    Err(SpecError::Invalid(format!(
-        "working directory {path:?}{whose} is not an absolute path"
-    )))
+    let rule = "is not an absolute path";
+    Err(SpecError::Invalid(match requested.as_str() {
+        "" => format!("working directory {path:?} of image {:?} {rule}", image.name),
+        _ => format!("working directory {path:?} {rule}"),
+    }))
 }
 
 fn oom_score_adj(request: &Request<'_>) -> Result<Option<i32>, SpecError> {

@@ -161,7 +161,7 @@ fn strings_of_a_request_cannot_inject_further_values() {
         ("argument 1", |case| {
             case.image.cmd = vec!["a\0b".to_owned()]
         }),
-        ("\"A\" of the image", |case| {
+        ("variable \"A\" of image", |case| {
             case.image.env = vec!["A=secret\0".to_owned()];
         }),
         ("working directory", |case| {

@@ -40,7 +40,7 @@ async fn measured(script: &str) -> (Pod, String) {
 
 #[tokio::test]
 async fn runcs_shim_reports_the_usage_of_a_container() {
-    let script = "x=0; while [ $x -lt 50000 ]; do x=$((x + 1)); done; echo up; exec sleep 1000";
+    let script = "x=0; while [ $x -lt 500000 ]; do x=$((x + 1)); done; echo up; exec sleep 1000";
     let (pod, sandbox) = measured(script).await;
     crate::harness::until("its work", || async {
         (pod.log("a") == ["stdout F up"]).then_some(())
