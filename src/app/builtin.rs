@@ -175,7 +175,7 @@ impl BuiltinRuntime {
         certificates: &CertificateMetrics,
         stop: CancellationToken,
     ) -> Result<JoinHandle<()>, ServeError> {
-        let bound = StreamingServer::bind(settings, Sessions::of(&self.runtime), observers);
+        let bound = StreamingServer::bind(settings, Sessions::new(&self.runtime), observers);
         let (server, listener) = self.threads.block_on(bound)?;
         self.runtime.serve_streams(server);
         if let Some(pair) = listener.certificate() {

@@ -19,14 +19,14 @@ pub fn unix_micros(time: SystemTime) -> u64 {
 pub(super) mod micros {
     use super::*;
 
-    pub(in super::super) fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         time: &Duration,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.serialize_u64(micros_of(*time))
     }
 
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Duration, D::Error> {
         u64::deserialize(deserializer).map(Duration::from_micros)
@@ -37,7 +37,7 @@ pub(super) mod micros {
 pub(super) mod optional {
     use super::*;
 
-    pub(in super::super) fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         time: &Option<Duration>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
@@ -47,7 +47,7 @@ pub(super) mod optional {
         }
     }
 
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
         Ok(Option::<u64>::deserialize(deserializer)?.map(Duration::from_micros))
@@ -58,14 +58,14 @@ pub(super) mod optional {
 pub(super) mod unix {
     use super::*;
 
-    pub(in super::super) fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         time: &SystemTime,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.serialize_u64(unix_micros(*time))
     }
 
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<SystemTime, D::Error> {
         u64::deserialize(deserializer).map(|micros| UNIX_EPOCH + Duration::from_micros(micros))

@@ -223,9 +223,10 @@ mod tests {
         for (flags, joining, inside, linked, told) in table {
             let ids = ids(flags, joining);
             let place = ids.place(Some(&episode));
-            let (trace, parent) = match inside {
-                true => (episode.trace_id, episode.root),
-                false => (TraceId::from(7u128), SpanId::from(8u64)),
+            let (trace, parent) = if inside {
+                (episode.trace_id, episode.root)
+            } else {
+                (TraceId::from(7u128), SpanId::from(8u64))
             };
             assert_eq!((place.trace_id, place.parent), (trace, parent), "{flags:?}");
             assert_eq!(place.parent_is_remote, !inside, "{flags:?}");

@@ -187,9 +187,10 @@ fn unwrapped(text: &str, depth: usize) -> String {
     while kept.len() > 1 && kept.last().is_some_and(|end| EMPTY_ENDS.contains(&&**end)) {
         kept.pop();
     }
-    match kept.is_empty() {
-        true => last.to_owned(),
-        false => kept.join(": "),
+    if kept.is_empty() {
+        last.to_owned()
+    } else {
+        kept.join(": ")
     }
 }
 

@@ -140,9 +140,10 @@ fn redacted(text: &str, mut judge: Judge<'_>) -> Box<str> {
         let word = from_word[..end].trim_end_matches(JOINERS);
         out.put_between(between);
         let at = text.len() - from_word.len();
-        match judge.admits(word, &text[..at]) {
-            true => out.put_word(word),
-            false => out.hide(),
+        if judge.admits(word, &text[..at]) {
+            out.put_word(word)
+        } else {
+            out.hide()
         }
         rest = &from_word[word.len()..];
     }

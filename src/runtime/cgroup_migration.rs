@@ -10,7 +10,7 @@ use super::Runtime;
 impl Runtime {
     /// Called as early as possible in a call that migrates a process to another cgroup. Returns at once; a failure only means that
     /// the migration takes longer.
-    pub(in crate::runtime) fn prepare_cgroup_migration(self: &Arc<Self>) {
+    pub(crate) fn prepare_cgroup_migration(self: &Arc<Self>) {
         let runtime = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
             let hierarchies = runtime.hierarchies.as_ref();

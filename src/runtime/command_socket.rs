@@ -22,7 +22,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 /// How long to wait for a client.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Pause after a failed accept, for example when descriptors are exhausted.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -88,8 +88,8 @@ where
 fn opened(stream: UnixStream) -> io::Result<Blocking> {
     let stream = stream.into_std()?;
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(REQUEST_READ_TIMEOUT))?;
+    stream.set_write_timeout(Some(REQUEST_READ_TIMEOUT))?;
     Ok(stream)
 }
 

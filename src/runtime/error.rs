@@ -140,12 +140,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// An error as text for logs. Plugins, OCI runtimes and registries quote their input, so possible secrets are redacted. The
 /// caller of a verb receives the full text.
-pub(in crate::runtime) fn shown(error: &impl fmt::Display) -> Box<str> {
+pub(crate) fn shown(error: &impl fmt::Display) -> Box<str> {
     redact::error_text(&error.to_string(), None, None, None)
 }
 
 /// The error of operations on a process whose shim is gone.
-pub(in crate::runtime) fn shim_gone() -> Error {
+pub(crate) fn shim_gone() -> Error {
     Error::Unavailable("the pod's shim is gone".to_owned())
 }
 

@@ -103,13 +103,13 @@ impl Handlers {
     }
 
     /// The handler of an existing pod, with the OCI runtime that the pod was created with.
-    pub fn of_pod(&self, record: &SandboxRecord) -> Arc<Handler> {
-        self.of(&record.handler, record.oci.as_ref())
+    pub fn for_pod(&self, record: &SandboxRecord) -> Arc<Handler> {
+        self.find(&record.handler, record.oci.as_ref())
     }
 
     /// The handler of an existing pod. It uses the OCI runtime that the pod was created with, `then`, even if the configuration
     /// has changed or the handler was removed.
-    fn of(&self, name: &str, then: Option<&OciRuntime>) -> Arc<Handler> {
+    fn find(&self, name: &str, then: Option<&OciRuntime>) -> Arc<Handler> {
         let now = self.by_name.get(name);
         let oci = match (then, now) {
             (None, Some(now)) => return Arc::clone(now),
@@ -202,16 +202,16 @@ impl FallbackOci {
 
 impl Runtime {
     /// The handler of an existing pod, with the OCI runtime that the pod was created with.
-    pub(in crate::runtime) fn handler_of_pod(&self, record: &SandboxRecord) -> Arc<Handler> {
-        self.live().handlers.of_pod(record)
+    pub(crate) fn handler_of_pod(&self, record: &SandboxRecord) -> Arc<Handler> {
+        self.live().handlers.for_pod(record)
     }
 
     /// The handler of an existing container.
-    pub(in crate::runtime) fn handler_of(&self, container: &Container) -> Arc<Handler> {
+    pub(crate) fn handler_of(&self, container: &Container) -> Arc<Handler> {
         let record = container.record();
         match self.store.sandboxes.get(&record.sandbox) {
             Ok(sandbox) => self.handler_of_pod(&sandbox.record()),
-            Err(_) => self.live().handlers.of(&record.handler, None),
+            Err(_) => self.live().handlers.find(&record.handler, None),
         }
     }
 }
@@ -301,7 +301,7 @@ mod tests {
     fn a_pod_keeps_the_oci_runtime_that_it_was_created_with() {
         let handlers = handlers("/bin/sh");
         let of = |name: &str, then: Option<&OciRuntime>| {
-            let handler = handlers.of(name, then);
+            let handler = handlers.find(name, then);
             (handler.oci.path.clone(), handler.oci.root.clone())
         };
         let is = |path: &str, root: &str| (path.into(), root.into());
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(of("gone", Some(&then)), is("/bin/true", "/run/then"));
         assert_eq!(of("gone", None), is("gone", "/run/state/oci/gone"));
         // New containers are created with the current configuration.
-        let made = handlers.of("one", Some(&then));
+        let made = handlers.find("one", Some(&then));
         assert!(made.filters.is_none(), "those of another program");
         let made = made.call_create("pod");
         assert_eq!(made.args, ["--no-pivot"]);
@@ -324,7 +324,7 @@ mod tests {
             limit: Duration::from_secs(7),
             ..OciRuntime::new("/bin/sh", "/run/now")
         };
-        let handler = handlers.of("one", Some(&then));
+        let handler = handlers.find("one", Some(&then));
         assert_eq!(handler.oci, then);
         assert!(handler.filters.is_some());
         // A shim of containerd is no OCI runtime that was moved.
@@ -335,6 +335,6 @@ mod tests {
             }),
             ..moved
         };
-        assert_eq!(handlers.of("one", Some(&gone)).oci, gone);
+        assert_eq!(handlers.find("one", Some(&gone)).oci, gone);
     }
 }

@@ -206,9 +206,10 @@ impl Step {
     }
 
     fn end(self, well: bool) {
-        self.end_with(match well {
-            true => StepOutcome::Ok,
-            false => StepOutcome::Error,
+        self.end_with(if well {
+            StepOutcome::Ok
+        } else {
+            StepOutcome::Error
         });
     }
 

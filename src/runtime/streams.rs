@@ -104,7 +104,7 @@ pub struct Sessions(Weak<Runtime>);
 
 impl Sessions {
     /// The backend for this runtime.
-    pub fn of(runtime: &Arc<Runtime>) -> Arc<Self> {
+    pub fn new(runtime: &Arc<Runtime>) -> Arc<Self> {
         Arc::new(Self(Arc::downgrade(runtime)))
     }
 

@@ -175,7 +175,7 @@ impl Runtime {
         detail: Detail,
         reports: &Reports,
     ) -> Option<Reading> {
-        let report = match reports.of(&record.id) {
+        let report = match reports.get(&record.id) {
             Some(Report::Missing) => return None,
             Some(Report::Usage(usage)) => Some(usage),
             None => None,
@@ -222,7 +222,10 @@ impl Runtime {
                 cgroup_path(sandbox.record().cgroup_parent(), &record.id, driver).ok()?
             }
         };
-        self.hierarchies.as_ref()?.of_container(&path, driver).ok()
+        self.hierarchies
+            .as_ref()?
+            .container_cgroup(&path, driver)
+            .ok()
     }
 
     fn rate(&self, id: &str, usage: &Usage) -> Option<u64> {
@@ -299,7 +302,7 @@ impl Runtime {
     fn usage_of_pod(&self, record: &SandboxRecord, containers: &[Measured]) -> Option<Usage> {
         let driver = self.live().settings.node.cgroup_driver;
         let hierarchies = self.hierarchies.as_ref();
-        let pod = hierarchies.and_then(|all| all.of_pod(record.cgroup_parent(), driver).ok());
+        let pod = hierarchies.and_then(|all| all.pod_cgroup(record.cgroup_parent(), driver).ok());
         let usage = pod.and_then(|pod| cgroup_usage::read(&pod, Detail::Statistics).ok());
         let pids = usage.as_ref().map(|usage| usage.pids.as_ref());
         let is_empty = pids.is_none_or(|pids| pids.is_some_and(|pids| pids.current == 0));

@@ -152,12 +152,13 @@ impl AccessGuard {
         let Some(user) = self.authenticate(token).await? else {
             return Ok(Err(AccessRefusal::Unauthenticated));
         };
-        Ok(match self.is_allowed(&user, permission).await? {
-            true => Ok(()),
-            false => Err(AccessRefusal::Forbidden {
+        Ok(if self.is_allowed(&user, permission).await? {
+            Ok(())
+        } else {
+            Err(AccessRefusal::Forbidden {
                 user: user.username.unwrap_or_default(),
                 path: permission.path(),
-            }),
+            })
         })
     }
 

@@ -177,7 +177,7 @@ impl Chain<'_> {
         for plugin in &self.network.plugins {
             errors.extend(self.run(Verb::Gc, plugin, None, Some(&valid)).await.err());
         }
-        Error::of(errors)
+        Error::combine(errors)
     }
 
     async fn run(

@@ -66,7 +66,7 @@ impl Cni {
         if source == Some(CURRENT) {
             errors.extend(self.release_addresses(&pod.id).await.err());
         }
-        Error::of(errors)?;
+        Error::combine(errors)?;
         self.remove_damaged(damaged, source).await;
         Ok(())
     }

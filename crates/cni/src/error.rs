@@ -238,7 +238,7 @@ impl Error {
     pub const NOT_READY: &'static str = "NetworkPluginNotReady";
 
     /// Combines errors; `Ok` if there are none.
-    pub(crate) fn of(mut errors: Vec<Self>) -> Result<(), Self> {
+    pub(crate) fn combine(mut errors: Vec<Self>) -> Result<(), Self> {
         match errors.len() {
             0 => Ok(()),
             1 => Err(errors.remove(0)),

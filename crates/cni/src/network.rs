@@ -210,7 +210,7 @@ impl Cni {
                 .collect();
             errors.extend(self.chain(network, deadline).gc(&kept).await.err());
         }
-        Error::of(errors)
+        Error::combine(errors)
     }
 
     /// All attachments in the cache, including those of unfinished ADDs.
@@ -335,7 +335,7 @@ impl Cni {
         });
         let stored: Vec<_> = stored.collect();
         let errors = self.detach(&stored, |entry| entry.netns.clone()).await;
-        match Error::of(errors) {
+        match Error::combine(errors) {
             Ok(()) => add,
             Err(undo) => Error::NotUndone {
                 add: Box::new(add),

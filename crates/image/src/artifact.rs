@@ -116,7 +116,7 @@ mod tests {
     fn artifact(names: &[Option<&str>]) -> Result<Vec<String>> {
         let layers = names.iter().map(|name| Descriptor {
             media_type: "text/plain".to_owned(),
-            digest: Digest::of(b"x"),
+            digest: Digest::sha256(b"x"),
             size: 1,
             platform: None,
             urls: Vec::new(),

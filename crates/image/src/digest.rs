@@ -38,7 +38,7 @@ impl Digest {
 
     /// The SHA-256 digest of these bytes.
     #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn sha256(bytes: &[u8]) -> Self {
         let mut hasher = Hasher::Sha256(Sha256::new());
         hasher.update(bytes);
         hasher.finish()
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_digest_of_empty_input() {
-        assert_eq!(Digest::of(b"").as_str(), EMPTY);
+        assert_eq!(Digest::sha256(b"").as_str(), EMPTY);
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub fn fuzz(bytes: &[u8]) {
 }
 
 /// Limit of a layer's uncompressed bytes.
-const MOST: u64 = 4 << 20;
+const MAX_FUZZED_BYTES: u64 = 4 << 20;
 
 /// A compressed layer.
 fn compressed(bytes: &[u8]) {
@@ -54,7 +54,7 @@ fn compressed(bytes: &[u8]) {
     let Ok(plain) = unpack::decompress(bytes, large_window) else {
         return;
     };
-    let mut tar = unpack::TarReader::new(plain.take(MOST));
+    let mut tar = unpack::TarReader::new(plain.take(MAX_FUZZED_BYTES));
     while let Ok(Some(entry)) = tar.next_entry() {
         assert!(entry.held() <= MAX_HELD, "{} bytes", entry.held());
     }

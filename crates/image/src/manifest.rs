@@ -258,7 +258,7 @@ mod tests {
 
     fn descriptor(kind: &str, platform: Option<&str>) -> serde_json::Value {
         let mut value = serde_json::json!({
-            "mediaType": kind, "digest": Digest::of(kind.as_bytes()), "size": 3,
+            "mediaType": kind, "digest": Digest::sha256(kind.as_bytes()), "size": 3,
         });
         if let Some((os, arch)) = platform.and_then(|p| p.split_once('/')) {
             value["platform"] = serde_json::json!({"os": os, "architecture": arch});

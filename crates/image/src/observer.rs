@@ -61,7 +61,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn of<T>(result: &Result<T>) -> Self {
+    pub(crate) fn from_result<T>(result: &Result<T>) -> Self {
         match result {
             Ok(_) => Self::Ok,
             Err(_) => Self::Error,
@@ -159,7 +159,7 @@ pub(crate) async fn observed<T>(
 ) -> Result<T> {
     let active = steps.start(step, name);
     let result = work.await;
-    active.end(Outcome::of(&result));
+    active.end(Outcome::from_result(&result));
     result
 }
 
@@ -180,7 +180,7 @@ impl ObservedPull {
     }
 
     pub(crate) fn end<T>(mut self, result: &Result<T>) {
-        self.outcome = Outcome::of(result);
+        self.outcome = Outcome::from_result(result);
     }
 }
 

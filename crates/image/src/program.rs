@@ -40,7 +40,7 @@ pub(crate) async fn run(
         .spawn()
         .map_err(|error| error.to_string())?;
     // Also the ones that it started, which hold its pipes open.
-    let group = Group::of(&child);
+    let group = Group::from_child(&child);
     match tokio::time::timeout(timeout, converse(&mut child, input)).await {
         Ok(ended) => {
             group.ended();
@@ -106,7 +106,7 @@ async fn beginning(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<(Zeroizin
 struct Group(Option<Pid>);
 
 impl Group {
-    fn of(child: &Child) -> Self {
+    fn from_child(child: &Child) -> Self {
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
         Self(pid.and_then(Pid::from_raw))
     }

@@ -310,7 +310,7 @@ mod tests {
         let pulls = Pulls::default();
         let guard = pulls.begin("a/b:c".to_owned());
         assert_eq!(pulls.views()[0].phase, PullPhase::Resolving);
-        let layer = Arc::new(LayerProgress::new(Digest::of(b"x"), 10));
+        let layer = Arc::new(LayerProgress::new(Digest::sha256(b"x"), 10));
         guard.layers(vec![Arc::clone(&layer)]);
         layer.enter(LayerPhase::Fetching);
         layer.fetched(4);
@@ -331,7 +331,7 @@ mod tests {
     fn present_layers_do_not_count_as_fetched_and_only_recent_pulls_are_kept() {
         let pulls = Pulls::default();
         let guard = pulls.begin("a/b:c".to_owned());
-        let [here, new] = [5, 10].map(|size| LayerProgress::new(Digest::of(b"x"), size));
+        let [here, new] = [5, 10].map(|size| LayerProgress::new(Digest::sha256(b"x"), size));
         here.finished();
         new.fetched(4);
         let layers = [here, new].map(Arc::new);

@@ -144,7 +144,7 @@ impl ImageStore {
         let inner = active.steps();
         let recipe = self.resolve_and_verify(repository, reference, options, &inner);
         let recipe = recipe.await;
-        active.end(Outcome::of(&recipe));
+        active.end(Outcome::from_result(&recipe));
         let Recipe {
             record,
             config,
@@ -288,7 +288,7 @@ impl ImageStore {
             let name = short(id);
             let active = steps.start(Step::Layer, Some(&name));
             let result = self.layers.get(id, source, pending, &active.steps()).await;
-            active.end(Outcome::of(&result));
+            active.end(Outcome::from_result(&result));
             result
         }))
         .await?;
@@ -323,7 +323,7 @@ async fn configuration(
     stored: Option<Vec<u8>>,
 ) -> Result<Vec<u8>> {
     match stored {
-        Some(bytes) if Digest::of(&bytes) == descriptor.digest => Ok(bytes),
+        Some(bytes) if Digest::sha256(&bytes) == descriptor.digest => Ok(bytes),
         _ => repository.small_blob(descriptor, MAX_CONFIG).await,
     }
 }

@@ -132,9 +132,10 @@ fn table(ranges: &[Range]) -> String {
 /// `ENOSYS` before Linux 5.12; `EINVAL` from file systems without support for id-mapped mounts.
 #[allow(unsafe_code)]
 pub fn clone_mapped(path: &Path, namespace: &File, recursive: bool) -> io::Result<OwnedFd> {
-    let (depth, all) = match recursive {
-        true => (OpenTreeFlags::AT_RECURSIVE, libc::AT_RECURSIVE),
-        false => (OpenTreeFlags::empty(), 0),
+    let (depth, all) = if recursive {
+        (OpenTreeFlags::AT_RECURSIVE, libc::AT_RECURSIVE)
+    } else {
+        (OpenTreeFlags::empty(), 0)
     };
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | depth;
     let mount = open_tree(CWD, path, flags)?;

@@ -65,7 +65,7 @@ pub enum LogFileError {
 }
 
 impl LogFileError {
-    fn of(action: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
+    fn new(action: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
         let (path, source) = (path.to_owned(), error.into());
         // A link that is refused (openat2(2)); loops of links cannot be reached.
         if source.raw_os_error() == Some(Errno::LOOP.raw_os_error()) {
@@ -109,7 +109,7 @@ pub fn resolve(directory: &Path) -> Result<PathBuf, LogFileError> {
         Ok(found) if found.is_symlink() => Err(LogFileError::SymbolicLink {
             path: directory.to_owned(),
         }),
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(LogFileError::of(
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(LogFileError::new(
             "look at the log directory",
             directory,
             error,
@@ -149,15 +149,15 @@ pub fn append(path: &Path) -> Result<File, LogFileError> {
         let create = write | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         match openat2(&directory, name, create, FILE_MODE, NO_LINKS) {
             Err(Errno::EXIST) => {}
-            Err(error) => return Err(LogFileError::of("create the log", path, error)),
+            Err(error) => return Err(LogFileError::new("create the log", path, error)),
             Ok(file) => {
                 fchmod(&file, FILE_MODE)
-                    .map_err(|error| LogFileError::of("set the mode of the log", path, error))?;
+                    .map_err(|error| LogFileError::new("set the mode of the log", path, error))?;
                 return Ok(file.into());
             }
         }
     }
-    Err(LogFileError::of("create the log", path, Errno::EXIST))
+    Err(LogFileError::new("create the log", path, Errno::EXIST))
 }
 
 /// Opens a log for reading; `None` if it does not exist.
@@ -167,7 +167,7 @@ pub fn append(path: &Path) -> Result<File, LogFileError> {
 pub fn read(path: &Path) -> Result<Option<File>, LogFileError> {
     let directory = match open_directory(CWD, parent(path)?) {
         Err(Errno::NOENT) => return Ok(None),
-        found => found.map_err(|error| LogFileError::of("open the log directory", path, error))?,
+        found => found.map_err(|error| LogFileError::new("open the log directory", path, error))?,
     };
     let found = find(&directory, name(path)?, path)?;
     let read = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
@@ -187,12 +187,12 @@ fn parent(path: &Path) -> Result<&Path, LogFileError> {
     let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
     path.parent()
         .filter(|_| path.is_absolute() && path.components().all(is_plain))
-        .ok_or_else(|| LogFileError::of("use the path of the log", path, Errno::INVAL))
+        .ok_or_else(|| LogFileError::new("use the path of the log", path, Errno::INVAL))
 }
 
 fn name(path: &Path) -> Result<&OsStr, LogFileError> {
     path.file_name()
-        .ok_or_else(|| LogFileError::of("use the path of the log", path, Errno::INVAL))
+        .ok_or_else(|| LogFileError::new("use the path of the log", path, Errno::INVAL))
 }
 
 fn open_directory(above: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
@@ -201,7 +201,7 @@ fn open_directory(above: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
 
 /// Opens the directory of the log at `path`. Missing directories are made below one that is open.
 fn open_or_make(directory: &Path, path: &Path) -> Result<OwnedFd, LogFileError> {
-    let failed = |error| LogFileError::of("open the log directory", path, error);
+    let failed = |error| LogFileError::new("open the log directory", path, error);
     let (above, name) = match (
         open_directory(CWD, directory),
         directory.parent(),
@@ -214,12 +214,12 @@ fn open_or_make(directory: &Path, path: &Path) -> Result<OwnedFd, LogFileError> 
     let is_new = match mkdirat(&above, name, DIRECTORY_MODE) {
         Ok(()) => true,
         Err(Errno::EXIST) => false,
-        Err(error) => return Err(LogFileError::of("make the log directory", path, error)),
+        Err(error) => return Err(LogFileError::new("make the log directory", path, error)),
     };
     let made = open_directory(&above, Path::new(name)).map_err(failed)?;
     if is_new {
         undo_umask(&made)
-            .map_err(|error| LogFileError::of("set the mode of the log directory", path, error))?;
+            .map_err(|error| LogFileError::new("set the mode of the log directory", path, error))?;
     }
     Ok(made)
 }
@@ -245,7 +245,7 @@ fn undo_umask(made: &OwnedFd) -> Result<(), Errno> {
 fn find(directory: &OwnedFd, name: &OsStr, path: &Path) -> Result<Option<OwnedFd>, LogFileError> {
     // With both flags a link is found instead of refused.
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let failed = |error| LogFileError::of("open the log", path, error);
+    let failed = |error| LogFileError::new("open the log", path, error);
     let found = match openat2(directory, name, flags, Mode::empty(), NO_LINKS) {
         Err(Errno::NOENT) => return Ok(None),
         found => found.map_err(failed)?,
@@ -265,7 +265,7 @@ fn reopen(found: &OwnedFd, flags: OFlags, path: &Path) -> Result<File, LogFileEr
     let same = format!("/proc/self/fd/{}", found.as_raw_fd());
     rustix::fs::open(same, flags, Mode::empty())
         .map(File::from)
-        .map_err(|error| LogFileError::of("open the log", path, error))
+        .map_err(|error| LogFileError::new("open the log", path, error))
 }
 
 #[cfg(test)]

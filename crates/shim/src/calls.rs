@@ -293,7 +293,7 @@ impl Shim {
         };
         process.pid = pid;
         if process.is_init() {
-            process.oom = Oom::of(pid);
+            process.oom = Oom::watch(pid);
             let _ = record::write_init(&process.target.container, pid);
         } else {
             process.started_at = clock::now();

@@ -27,7 +27,7 @@ pub(super) struct Oom {
 
 impl Oom {
     /// The memory cgroup of a process; `None` without a memory controller.
-    pub(super) fn of(pid: u32) -> Option<Self> {
+    pub(super) fn watch(pid: u32) -> Option<Self> {
         let own = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let mut unified = None;
         for line in own.lines() {

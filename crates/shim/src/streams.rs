@@ -60,7 +60,7 @@ impl Streams {
     }
 
     /// Creates FIFOs for a process that a shim of containerd runs; a terminal is on its side.
-    pub(super) fn of_task(spec: Stdio, dir: &Path, number: u64) -> io::Result<Self> {
+    pub(super) fn for_task(spec: Stdio, dir: &Path, number: u64) -> io::Result<Self> {
         // The sandbox container has neither a log nor clients.
         let out = !spec.log.is_empty() || spec.hold || spec.tty || spec.stdin;
         let wanted = [spec.stdin, out, out && !spec.tty];
@@ -142,9 +142,10 @@ impl Streams {
             return;
         }
         // Bypasses the buffer while the process keeps up.
-        let written = match self.waiting.is_empty() {
-            true => self.write_now(data),
-            false => 0,
+        let written = if self.waiting.is_empty() {
+            self.write_now(data)
+        } else {
+            0
         };
         self.waiting.extend_from_slice(&data[written..]);
         self.flush();

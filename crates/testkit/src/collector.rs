@@ -289,9 +289,10 @@ async fn over_http(
     shared: Arc<Shared>,
 ) -> Result<http::Response<Full<Bytes>>, Infallible> {
     let (head, body) = received(request, &shared).await;
-    let body = match head.headers.contains_key("content-encoding") {
-        true => unpacked(&body).into(),
-        false => body,
+    let body = if head.headers.contains_key("content-encoding") {
+        unpacked(&body).into()
+    } else {
+        body
     };
     let receiver = Receiver(shared);
     let answer = match head.uri.path() {

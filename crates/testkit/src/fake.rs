@@ -337,9 +337,10 @@ async fn answer(
     }));
     lock(&shared.calls).push(Arc::clone(&record));
     let handler = Arc::clone(&lock(&shared.handler));
-    let steps = match lock(&shared.node).knows(head.uri.path()) {
-        true => handler(&head),
-        false => script::error(12, "unknown service"),
+    let steps = if lock(&shared.node).knows(head.uri.path()) {
+        handler(&head)
+    } else {
+        script::error(12, "unknown service")
     };
     player::play(steps, body, respond, record, control).await;
 }

@@ -170,7 +170,10 @@ fn build(
     media_type: &str,
     layers: &[(Vec<u8>, Vec<u8>)],
 ) -> Image {
-    let diff_ids: Vec<_> = layers.iter().map(|(_, plain)| Digest::of(plain)).collect();
+    let diff_ids: Vec<_> = layers
+        .iter()
+        .map(|(_, plain)| Digest::sha256(plain))
+        .collect();
     let config = json!({
         "architecture": architecture,
         "os": "linux",
@@ -197,12 +200,12 @@ fn build(
 }
 
 pub fn descriptor(media_type: &str, bytes: &[u8]) -> Value {
-    json!({"mediaType": media_type, "digest": Digest::of(bytes), "size": bytes.len()})
+    json!({"mediaType": media_type, "digest": Digest::sha256(bytes), "size": bytes.len()})
 }
 
 impl Image {
     pub fn id(&self) -> Digest {
-        Digest::of(&self.config)
+        Digest::sha256(&self.config)
     }
 
     /// Changes its manifest.
@@ -240,5 +243,5 @@ pub fn docker_archive(name: &str, image: &Image) -> Vec<u8> {
 }
 
 pub fn digest(bytes: &[u8]) -> Digest {
-    Digest::of(bytes)
+    Digest::sha256(bytes)
 }

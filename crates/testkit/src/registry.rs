@@ -95,7 +95,7 @@ impl Registry {
     pub fn push(&self, repository: &str, tag: &str, image: &Image) -> String {
         for blob in image.layers.iter().chain([&image.config]) {
             self.put(
-                &format!("{repository}/blobs/{}", Digest::of(blob)),
+                &format!("{repository}/blobs/{}", Digest::sha256(blob)),
                 "application/octet-stream",
                 blob,
             );
@@ -105,7 +105,7 @@ impl Registry {
     }
 
     pub fn put_manifest(&self, repository: &str, tag: &str, media_type: &str, bytes: &[u8]) {
-        for version in [tag, Digest::of(bytes).as_str()] {
+        for version in [tag, Digest::sha256(bytes).as_str()] {
             self.put(
                 &format!("{repository}/manifests/{version}"),
                 media_type,
@@ -190,9 +190,10 @@ fn file(asked: &Asked, media_type: &str, bytes: &Bytes) -> Response {
         }
         None => answer,
     };
-    let answer = match asked.path.contains("/manifests/") {
-        true => answer.header("docker-content-digest", Digest::of(bytes).as_str()),
-        false => answer,
+    let answer = if asked.path.contains("/manifests/") {
+        answer.header("docker-content-digest", Digest::sha256(bytes).as_str())
+    } else {
+        answer
     };
     let body = bytes.slice(part.unwrap_or(0..bytes.len()));
     answer

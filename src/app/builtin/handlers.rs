@@ -78,7 +78,7 @@ async fn detect(
 ) -> Result<(HandlerSettings, NodeFacts), BuiltinRuntimeError> {
     let is_shim = oci.shim.is_some();
     let takes_filters = !is_shim && answers.version.as_ref().is_some_and(Filters::supported_by);
-    let support = RuntimeSupport::of_features(answers.features.as_ref());
+    let support = RuntimeSupport::from_features(answers.features.as_ref());
     let node = node_facts(config, answers).await?;
     // With cgroup v1 a container has no cgroup namespace of its own; containerd refuses this, too.
     if handler.cgroup_writable && node.cgroup_version != CgroupVersion::V2 {

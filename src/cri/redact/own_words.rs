@@ -48,9 +48,10 @@ fn literals(tokens: TokenStream, found: &mut Vec<String>) {
             }
             TokenTree::Group(group) => {
                 let is_skipped = is_test && group.delimiter() == Delimiter::Brace;
-                match is_skipped {
-                    true => is_test = false,
-                    false => literals(group.stream(), found),
+                if is_skipped {
+                    is_test = false
+                } else {
+                    literals(group.stream(), found)
                 }
             }
             TokenTree::Punct(p) if p.as_char() == ';' => is_test = false,

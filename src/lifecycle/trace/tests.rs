@@ -55,9 +55,10 @@ fn spans(caller: Caller, kept: bool) -> SpanIds {
     };
     let inside = matches!(caller, Caller::Plain | Caller::DoesNot);
     SpanIds {
-        trace_id: match inside {
-            true => ids().trace_id,
-            false => TraceId::from(KUBELET),
+        trace_id: if inside {
+            ids().trace_id
+        } else {
+            TraceId::from(KUBELET)
         },
         server: SpanId::from(1u64),
         client: SpanId::from(2u64),

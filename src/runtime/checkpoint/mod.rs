@@ -42,7 +42,7 @@ use crate::runtime::store::record::CheckpointAttempt;
 use crate::runtime::store::{Container, ContainerRecord, SandboxRecord};
 
 /// The time for a checkpoint whose request gives none.
-const LIMIT: Duration = Duration::from_secs(300);
+const MAX_DUMP_TIME: Duration = Duration::from_secs(300);
 /// The directory of an attempt, in the container's.
 const DIR: &str = "checkpoint";
 /// CRIU's images, in the directory of an attempt and in the archive.
@@ -59,7 +59,7 @@ const LOG_END: u64 = 64 << 10;
 const ERROR_LIMIT: usize = 512;
 
 /// Where CRIU writes the images of a container: an argument of the OCI runtime, by which recovery finds a dump that still runs.
-pub(in crate::runtime) fn images_of(container: &Container) -> PathBuf {
+pub(crate) fn images_of(container: &Container) -> PathBuf {
     container.dir().join(DIR).join(IMAGES)
 }
 
@@ -82,7 +82,7 @@ impl Runtime {
         let container = self.store.containers.get(&request.container_id)?;
         let target = Target::new(&request.location, &container.id)?;
         let limit = match u64::try_from(request.timeout) {
-            Ok(0) => LIMIT,
+            Ok(0) => MAX_DUMP_TIME,
             Ok(seconds) => Duration::from_secs(seconds),
             Err(_) => return Err(Error::invalid("the timeout is negative")),
         };
@@ -253,10 +253,7 @@ impl Runtime {
 
     /// Ends an attempt, whether it has succeeded, failed, or was interrupted: the container runs and can be reached, and only a
     /// complete archive is left. The caller holds the container's `checkpoint_lock`.
-    pub(in crate::runtime) async fn end_checkpoint(
-        &self,
-        container: &Arc<Container>,
-    ) -> Result<()> {
+    pub(crate) async fn end_checkpoint(&self, container: &Arc<Container>) -> Result<()> {
         let Some(attempt) = container.record().checkpoint.clone() else {
             return Ok(());
         };
@@ -351,9 +348,10 @@ fn open_log(pod: &SandboxRecord, container: &ContainerRecord) -> Option<fs::File
 fn find_criu() -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut dirs = std::env::split_paths(&path);
-    match dirs.any(|dir| dir.join("criu").is_file()) {
-        true => Ok(()),
-        false => Err(Error::state("criu is not installed: it is not on PATH")),
+    if dirs.any(|dir| dir.join("criu").is_file()) {
+        Ok(())
+    } else {
+        Err(Error::state("criu is not installed: it is not on PATH"))
     }
 }
 

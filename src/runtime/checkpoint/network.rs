@@ -59,8 +59,8 @@ pub(super) fn unlock_node(log: &Path) -> Result<()> {
     for line in BufReader::new(file.take(MAX_LOG)).split(b'\n') {
         let line = line.map_err(|error| Error::io("read", log, error))?;
         let line = String::from_utf8_lossy(&line);
-        locks.extend(Lock::of("Locked ", &line));
-        if let Some(removed) = Lock::of("Unlocked ", &line) {
+        locks.extend(Lock::parse("Locked ", &line));
+        if let Some(removed) = Lock::parse("Unlocked ", &line) {
             locks.remove(&removed);
         }
         tables.extend(table_of(&line).map(str::to_owned));
@@ -80,7 +80,7 @@ struct Lock {
 
 impl Lock {
     /// From a line such as `Locked 10.0.0.1:80 - 10.0.0.2:4711 connection`, which has the receiver first.
-    fn of(verb: &str, line: &str) -> Option<Self> {
+    fn parse(verb: &str, line: &str) -> Option<Self> {
         let (_, ends) = line.split_once(verb)?;
         let (to, from) = ends.strip_suffix(" connection")?.split_once(" - ")?;
         let end = |text: &str| {
@@ -94,9 +94,10 @@ impl Lock {
     }
 
     fn remove(&self) -> Result<()> {
-        let program = match self.from.is_ipv4() {
-            true => "iptables",
-            false => "ip6tables",
+        let program = if self.from.is_ipv4() {
+            "iptables"
+        } else {
+            "ip6tables"
         };
         let (from, to) = (self.from.ip().to_string(), self.to.ip().to_string());
         let ports = [self.from.port(), self.to.port()].map(|port| port.to_string());
@@ -199,7 +200,7 @@ mod tests {
     #[test]
     fn locks_are_read_from_the_log() {
         let lock = |line| {
-            Lock::of("Locked ", line).map(|lock| (lock.from.to_string(), lock.to.to_string()))
+            Lock::parse("Locked ", line).map(|lock| (lock.from.to_string(), lock.to.to_string()))
         };
         let ends = |from: &str, to: &str| Some((from.to_owned(), to.to_owned()));
         assert_eq!(

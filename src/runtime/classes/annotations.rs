@@ -4,7 +4,7 @@ use crate::cri::v1::{ContainerConfig, PodSandboxConfig};
 
 /// Where a class was named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::runtime) enum Origin {
+pub(crate) enum Origin {
     /// In an annotation of the container, which only the kubelet or its device plugins set.
     Container,
     /// In an annotation of the pod.

@@ -45,7 +45,7 @@ pub enum ClassFileError {
 
 /// Why other files of classes cannot be put into effect.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::runtime) enum ReloadError {
+pub(crate) enum ReloadError {
     /// The file of block I/O classes.
     #[error("runtime.blockio_config_file: {}: {source}", path.display())]
     Blockio {
@@ -61,7 +61,7 @@ pub(in crate::runtime) enum ReloadError {
 
 /// The classes of the node.
 #[derive(Debug)]
-pub(in crate::runtime) struct Classes {
+pub(crate) struct Classes {
     settings: ClassSettings,
     rdt: rdt::Rdt,
 }
@@ -69,7 +69,7 @@ pub(in crate::runtime) struct Classes {
 impl Classes {
     /// Configures the RDT classes, and reads the file of block I/O classes once, for its errors: they are logged, and refuse the
     /// containers that have a class. Blocks.
-    pub(in crate::runtime) fn open(settings: &ClassSettings) -> Self {
+    pub(crate) fn open(settings: &ClassSettings) -> Self {
         let classes = Self {
             settings: settings.clone(),
             rdt: rdt::Rdt::new(settings.rdt_file.clone()),
@@ -91,7 +91,7 @@ impl Classes {
     /// # Errors
     /// If a file cannot be used that could be before, or that is another one: then the classes stay as they are. Others are logged, as
     /// at the start.
-    pub(in crate::runtime) fn after(&self, settings: &ClassSettings) -> Result<Self, ReloadError> {
+    pub(crate) fn after(&self, settings: &ClassSettings) -> Result<Self, ReloadError> {
         if let Some(path) = &settings.blockio_file
             && let Err(source) = blockio::Classes::read(path)
         {
@@ -113,7 +113,7 @@ impl Classes {
     /// # Errors
     /// [`SpecError::Invalid`] if a class is not defined, or may not be chosen; [`SpecError::Unsupported`] if the node has no classes,
     /// or their file is broken. They name the container, the class and the file.
-    pub(in crate::runtime) fn apply(
+    pub(crate) fn apply(
         &self,
         spec: &mut Spec,
         pod: &PodSandboxConfig,
@@ -177,7 +177,7 @@ impl Classes {
     ///
     /// # Errors
     /// As [`Self::apply`], without the container.
-    pub(in crate::runtime) fn blockio(&self, class: &str) -> Result<LinuxBlockIo, SpecError> {
+    pub(crate) fn blockio(&self, class: &str) -> Result<LinuxBlockIo, SpecError> {
         let Some(path) = &self.settings.blockio_file else {
             return Err(SpecError::Unsupported(format!(
                 "block I/O class {class:?}: no classes are configured (runtime.blockio_config_file)"
@@ -226,7 +226,7 @@ fn set_rdt(spec: &mut Spec, group: Option<String>) {
 fn read_text(path: &Path) -> Result<String, ClassFileError> {
     Ok(criscope_linux::untrusted::read_text(
         path,
-        yaml::LIMIT as u64,
+        yaml::MAX_FILE_BYTES as u64,
     )?)
 }
 

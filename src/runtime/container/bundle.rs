@@ -30,7 +30,7 @@ use crate::runtime::selinux;
 use crate::runtime::store::{ContainerRecord, SandboxRecord, disk};
 
 /// Name of the specification file in a bundle (OCI runtime specification, "Filesystem Bundle").
-pub(in crate::runtime) const SPEC: &str = "config.json";
+pub(crate) const SPEC: &str = "config.json";
 
 /// The inputs of a bundle. All methods block.
 pub(super) struct Assembly {
@@ -103,7 +103,7 @@ impl Assembly {
             image_volumes: self.own_volumes(dir, root, record, &sandbox)?,
             ..sandbox
         };
-        let users = UserDatabase::of_rootfs(root)?;
+        let users = UserDatabase::read_below(root)?;
         let mut built = self.specification(record, root, &users, &sandbox)?;
         let classes = &self.live.classes;
         classes.apply(&mut built.spec, &self.pod, &record.config)?;
@@ -134,7 +134,7 @@ impl Assembly {
         }
         self.mount_by_options(dir, &mut built.spec)?;
         // The OCI runtime recorded with the sandbox, which may not be the configured one.
-        let handler = self.live.handlers.of_pod(&self.sandbox);
+        let handler = self.live.handlers.for_pod(&self.sandbox);
         let finishing = FinishRequest {
             requested: &built.requested,
             plugins,
@@ -219,10 +219,11 @@ impl Assembly {
 
     /// The CDI devices of the node, unless none is needed.
     fn cdi(&self, needed: bool) -> spec::cdi::Registry {
-        match needed {
+        if needed {
             // Read for every container: devices and their CDI files may appear at any time.
-            true => spec::cdi::Registry::read(&self.live.settings.cdi_dirs),
-            false => spec::cdi::Registry::default(),
+            spec::cdi::Registry::read(&self.live.settings.cdi_dirs)
+        } else {
+            spec::cdi::Registry::default()
         }
     }
 
@@ -277,7 +278,7 @@ impl Assembly {
 
 impl Runtime {
     /// The namespaces and files of a sandbox, as they exist on the node. Blocks.
-    pub(in crate::runtime) fn sandbox_facts(&self, sandbox: &SandboxRecord) -> SandboxFacts {
+    pub(crate) fn sandbox_facts(&self, sandbox: &SandboxRecord) -> SandboxFacts {
         let id = &sandbox.id;
         let pinned = |kind| Some(self.pins.path(id, kind)).filter(|path| path.exists());
         let dir = self.settings.paths.sandbox(id);
@@ -337,7 +338,7 @@ fn satisfies(found: Propagation, wanted: Propagation) -> bool {
 }
 
 /// Replaces a file atomically, with mode 0600: a specification contains the environment.
-pub(in crate::runtime) fn write_private(path: &Path, content: &[u8]) -> Result<()> {
+pub(crate) fn write_private(path: &Path, content: &[u8]) -> Result<()> {
     let draft = path.with_extension("new");
     let written = write_new(&draft, content).and_then(|()| fs::rename(&draft, path));
     written.map_err(|e| Error::io("write", path, e))

@@ -39,7 +39,7 @@ const SYNC: &str = "sync-";
 
 /// How a command is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::runtime) enum ExecKind {
+pub(crate) enum ExecKind {
     /// By ExecSync: without input and terminal. When it is killed, so are the processes that it has started.
     Sync,
     /// For the client of a session. When that has gone, its processes run on.
@@ -70,7 +70,7 @@ impl ExecKind {
 }
 
 /// Kills an exec, and if it is one of ExecSync the processes that it has started.
-pub(in crate::runtime) async fn kill_exec(
+pub(crate) async fn kill_exec(
     shim: &Shim,
     exec: Target,
 ) -> std::result::Result<(), shim_client::Error> {
@@ -86,10 +86,10 @@ pub(in crate::runtime) async fn kill_exec(
 }
 
 /// A running exec process.
-pub(in crate::runtime) struct Running {
-    pub(in crate::runtime) shim: Shim,
-    pub(in crate::runtime) target: Target,
-    pub(in crate::runtime) ending: ExitWaiter,
+pub(crate) struct Running {
+    pub(crate) shim: Shim,
+    pub(crate) target: Target,
+    pub(crate) ending: ExitWaiter,
 }
 
 impl Runtime {
@@ -144,7 +144,7 @@ impl Runtime {
     ///
     /// # Errors
     /// [`Error::State`] if the container is frozen.
-    pub(in crate::runtime) async fn begin_exec(
+    pub(crate) async fn begin_exec(
         self: &Arc<Self>,
         container: &Arc<Container>,
         command: Vec<String>,
@@ -217,17 +217,17 @@ impl Runtime {
 
 impl Running {
     /// Waits for the exit of the process. Returns it only once. Cancel safe.
-    pub(in crate::runtime) async fn exit(&mut self) -> Result<Exit> {
+    pub(crate) async fn exit(&mut self) -> Result<Exit> {
         self.ending.told().await.ok_or_else(shim_gone)
     }
 
     /// Kills the process as [`kill_exec`] does, best effort: it may have exited already.
-    pub(in crate::runtime) async fn kill(&self) {
+    pub(crate) async fn kill(&self) {
         let _ended = kill_exec(&self.shim, self.target.clone()).await;
     }
 
     /// Makes the shim drop the state of the process as soon as it has exited.
-    pub(in crate::runtime) async fn forget(&self) {
+    pub(crate) async fn forget(&self) {
         let _still_runs = self.shim.forget(self.target.clone()).await;
     }
 }

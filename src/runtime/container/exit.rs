@@ -22,12 +22,7 @@ const EMPTYING: Duration = Duration::from_secs(1);
 impl Runtime {
     /// Records the exit of a container, emits its event, and removes its cgroup and unmounts its root file system. Whatever fails
     /// is retried when the container is removed.
-    pub(in crate::runtime) async fn finish(
-        self: &Arc<Self>,
-        container: &Arc<Container>,
-        exit: Exit,
-        at: i64,
-    ) {
+    pub(crate) async fn finish(self: &Arc<Self>, container: &Arc<Container>, exit: Exit, at: i64) {
         // StartContainer holds the lock until its event is emitted, so that the exit event comes after it.
         let _guard = container.op_lock.lock().await;
         if !container.ended(exit, at).await {
@@ -48,11 +43,7 @@ impl Runtime {
 
     /// Deletes a container from the OCI runtime, with all its processes: through the shim, which also drops its state, or else
     /// directly. Failures are logged.
-    pub(in crate::runtime) async fn forget_process(
-        &self,
-        container: &Container,
-        handler: &Handler,
-    ) {
+    pub(crate) async fn forget_process(&self, container: &Container, handler: &Handler) {
         if let Err(error) = self.delete_process(container, handler).await {
             tracing::warn!(event = "runtime.delete", container.id = %container.id, error.message = %shown(&error), "an exited container could not be deleted from the OCI runtime");
         }
@@ -62,7 +53,7 @@ impl Runtime {
     ///
     /// # Errors
     /// If the OCI runtime fails.
-    pub(in crate::runtime) async fn delete_process(
+    pub(crate) async fn delete_process(
         &self,
         container: &Container,
         handler: &Handler,
@@ -81,12 +72,11 @@ impl Runtime {
                 Some(shim) => shim.delete(verb).await.is_ok(),
                 None => false,
             };
-            match by_shim {
-                true => Ok(false),
-                false => {
-                    let deleted = self.delete_directly(container, handler).await;
-                    deleted.map(|()| handler.has_containerd_shim())
-                }
+            if by_shim {
+                Ok(false)
+            } else {
+                let deleted = self.delete_directly(container, handler).await;
+                deleted.map(|()| handler.has_containerd_shim())
             }
         };
         // Processes may be left that are frozen: those of nested cgroups, or of a container in the node's PID namespace.
@@ -105,15 +95,16 @@ impl Runtime {
     ///
     /// # Errors
     /// If the OCI runtime or the shim of containerd fails.
-    pub(in crate::runtime) async fn delete_directly(
+    pub(crate) async fn delete_directly(
         &self,
         container: &Container,
         handler: &Handler,
     ) -> std::result::Result<(), OciError> {
         let (oci, id) = (&handler.oci, &container.id);
-        match handler.has_containerd_shim() {
-            true => oci.delete_abandoned(id, container.dir()).await,
-            false => oci.delete(id, true).await,
+        if handler.has_containerd_shim() {
+            oci.delete_abandoned(id, container.dir()).await
+        } else {
+            oci.delete(id, true).await
         }
     }
 
@@ -128,9 +119,10 @@ impl Runtime {
             return;
         };
         let removing = blocking(move || {
-            let removed = match may_be_left && record.cgroup_path.is_none() {
-                true => cgroup.remove(EMPTYING),
-                false => cgroup.remove_empty(EMPTYING),
+            let removed = if may_be_left && record.cgroup_path.is_none() {
+                cgroup.remove(EMPTYING)
+            } else {
+                cgroup.remove_empty(EMPTYING)
             };
             removed.map_err(|error| Error::Internal(error.to_string()))
         });
@@ -140,7 +132,7 @@ impl Runtime {
     }
 
     /// Unmounts the root file system of a container and releases its layers.
-    pub(in crate::runtime) async fn unmount(&self, container: &Arc<Container>) -> Result<()> {
+    pub(crate) async fn unmount(&self, container: &Arc<Container>) -> Result<()> {
         let dir = container.dir().to_owned();
         let (pins, pod) = (self.pins.clone(), container.record().sandbox.clone());
         let id = container.id.clone();

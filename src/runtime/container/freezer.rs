@@ -56,7 +56,7 @@ impl Runtime {
     pub(crate) fn freezers_of_pod(&self, record: &SandboxRecord) -> Freezers {
         let driver = self.live().settings.node.cgroup_driver;
         let hierarchies = self.hierarchies.as_ref();
-        let pod = hierarchies.and_then(|all| all.of_pod(record.cgroup_parent(), driver).ok());
+        let pod = hierarchies.and_then(|all| all.pod_cgroup(record.cgroup_parent(), driver).ok());
         let sandbox = record
             .has_containerd_shim()
             .then(|| self.sandbox_cgroup(record));

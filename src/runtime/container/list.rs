@@ -1,7 +1,7 @@
 //! ListContainers.
 
 use super::super::sandbox::selects;
-use super::status::of_all_handlers;
+use super::status::without_handler;
 use crate::cri::v1;
 use crate::runtime::Runtime;
 use crate::runtime::store::{ContainerRecord, ContainerState};
@@ -30,7 +30,7 @@ impl Runtime {
             id: record.id.clone(),
             pod_sandbox_id: record.sandbox.clone(),
             metadata: record.config.metadata.clone(),
-            image: Some(of_all_handlers(record)),
+            image: Some(without_handler(record)),
             image_ref: record.image_ref.clone(),
             state: state_of(record) as i32,
             created_at: record.created_at,
@@ -43,7 +43,7 @@ impl Runtime {
 }
 
 /// The state as a value of the CRI's enum.
-pub(in crate::runtime) fn state_of(record: &ContainerRecord) -> v1::ContainerState {
+pub(crate) fn state_of(record: &ContainerRecord) -> v1::ContainerState {
     match record.state {
         ContainerState::Making | ContainerState::Created | ContainerState::Starting => {
             v1::ContainerState::ContainerCreated

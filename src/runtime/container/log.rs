@@ -40,10 +40,7 @@ impl Runtime {
 ///
 /// # Errors
 /// For a sandbox of an earlier version, whose log directory is resolved only now: if it is a link, or cannot be looked at.
-pub(in crate::runtime) fn path_of(
-    pod: &SandboxRecord,
-    container: &ContainerRecord,
-) -> Result<Option<PathBuf>> {
+pub(crate) fn path_of(pod: &SandboxRecord, container: &ContainerRecord) -> Result<Option<PathBuf>> {
     let log = &container.config.log_path;
     if log.is_empty() || container.log.as_os_str().is_empty() {
         return Ok(None);

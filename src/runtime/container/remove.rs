@@ -70,7 +70,7 @@ impl Runtime {
 }
 
 /// Removes the mounts of a container, its directory and the copy of its record. Tolerates missing parts.
-pub(in crate::runtime) fn remove_dir(dir: &Path, copy: &Path) -> Result<()> {
+pub(crate) fn remove_dir(dir: &Path, copy: &Path) -> Result<()> {
     disk::remove_copy(copy)?;
     Ok(Rootfs::new(dir).remove()?)
 }

@@ -53,7 +53,7 @@ impl Runtime {
         // No starts with a handler that is no longer configured.
         let live = self.live();
         live.handlers.get(&record.handler)?;
-        let handler = live.handlers.of_pod(&sandbox.record());
+        let handler = live.handlers.for_pod(&sandbox.record());
         self.prepare_cgroup_migration();
         let starting = container.update(|record| record.state = ContainerState::Starting);
         starting.await?;
@@ -132,9 +132,10 @@ impl Runtime {
         failpoint(Failpoint::ContainerStarted);
         learn_filter(handler, container);
         // A shim of containerd may know the pid only now, and have answered the create with its own (runwasi's).
-        let pid = match handler.has_containerd_shim() {
-            true => shim.pid_of(&container.id).await.ok().flatten(),
-            false => None,
+        let pid = if handler.has_containerd_shim() {
+            shim.pid_of(&container.id).await.ok().flatten()
+        } else {
+            None
         };
         let runs = container.update(|record| {
             record.started_at = started_at;

@@ -32,10 +32,7 @@ impl Runtime {
         })
     }
 
-    pub(in crate::runtime) fn container_status_of(
-        &self,
-        container: &Container,
-    ) -> v1::ContainerStatus {
+    pub(crate) fn container_status_of(&self, container: &Container) -> v1::ContainerStatus {
         let record = container.record();
         let exit = record.exit.clone().unwrap_or_default();
         let (uid, gid, groups) = record.user.clone();
@@ -82,7 +79,7 @@ fn live_pid(record: &ContainerRecord) -> u32 {
 
 /// The requested image as every handler has it, since there is one store. If it had a handler, the kubelet with its gate
 /// `RuntimeClassInImageCriApi` would not find it among those of ListImages, and take that image for unused.
-pub(super) fn of_all_handlers(record: &ContainerRecord) -> v1::ImageSpec {
+pub(super) fn without_handler(record: &ContainerRecord) -> v1::ImageSpec {
     let mut image = record.config.image.clone().unwrap_or_default();
     image.runtime_handler.clear();
     image
@@ -90,7 +87,7 @@ pub(super) fn of_all_handlers(record: &ContainerRecord) -> v1::ImageSpec {
 
 /// The requested image under its display name, which the kubelet shows.
 fn image(record: &ContainerRecord) -> v1::ImageSpec {
-    let mut image = of_all_handlers(record);
+    let mut image = without_handler(record);
     if !record.image_name.is_empty() {
         image.image.clone_from(&record.image_name);
     }

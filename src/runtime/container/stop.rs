@@ -57,10 +57,7 @@ impl Runtime {
     }
 
     /// Kills a container and waits for its exit and the cleanup after it.
-    pub(in crate::runtime) async fn end_container(
-        self: &Arc<Self>,
-        container: &Arc<Container>,
-    ) -> Result<()> {
+    pub(crate) async fn end_container(self: &Arc<Self>, container: &Arc<Container>) -> Result<()> {
         let starting = container.op_lock.lock().await;
         drop(starting);
         if container.record().state != ContainerState::Running {

@@ -47,7 +47,7 @@ impl Runtime {
     }
 
     /// Like [`Self::update_container_resources`], without asking plugins.
-    pub(in crate::runtime) async fn set_container_resources(
+    pub(crate) async fn set_container_resources(
         self: &Arc<Self>,
         container: &Arc<Container>,
         requested: LinuxContainerResources,
@@ -134,9 +134,10 @@ impl Runtime {
     ) -> Result<()> {
         let handler = self.handler_of(container);
         let setting = async {
-            match handler.has_containerd_shim() {
-                true => self.set_by_shim(container, &handler, to).await,
-                false => Ok(handler.oci.update(&container.id, to).await?),
+            if handler.has_containerd_shim() {
+                self.set_by_shim(container, &handler, to).await
+            } else {
+                Ok(handler.oci.update(&container.id, to).await?)
             }
         };
         self.steps
@@ -187,10 +188,7 @@ async fn place(
 }
 
 /// Merges the fields that a request sets into `resources`.
-pub(in crate::runtime) fn merge(
-    resources: &mut LinuxContainerResources,
-    asked: LinuxContainerResources,
-) {
+pub(crate) fn merge(resources: &mut LinuxContainerResources, asked: LinuxContainerResources) {
     let number = |to: &mut i64, from: i64| {
         if from != 0 {
             *to = from;
@@ -221,12 +219,12 @@ pub(in crate::runtime) fn merge(
 }
 
 /// Reads the specification of a container.
-pub(in crate::runtime) async fn read_spec(container: &Arc<Container>) -> Result<Spec> {
+pub(crate) async fn read_spec(container: &Arc<Container>) -> Result<Spec> {
     read_bundle(container).await
 }
 
 /// Reads the specification of a container as JSON.
-pub(in crate::runtime) async fn read_spec_json(container: &Arc<Container>) -> Result<Value> {
+pub(crate) async fn read_spec_json(container: &Arc<Container>) -> Result<Value> {
     read_bundle(container).await
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use criscope_linux::namespace::of_process;
+use criscope_linux::namespace::process_namespace;
 use criscope_linux::rootfs::{self, MountRequest, Rootfs, VolumeLimits};
 
 use super::bundle::Assembly;
@@ -122,7 +122,7 @@ impl Runtime {
             )));
         }
         target.running()?;
-        let namespace = of_process(found.pid);
+        let namespace = process_namespace(found.pid);
         // The shim, which reaps the target, is queried after the namespace was opened: if it still reports the process, the pid
         // was not reused in between.
         let shim = self.live_shim(sandbox).await?;

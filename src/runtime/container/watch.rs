@@ -22,7 +22,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 const UNSEEN: &str = "Unknown";
 
 /// Returns whether the shim observed the exit of the container, and has therefore sent all output of its processes.
-pub(in crate::runtime) fn was_seen_to_end(container: &Container) -> bool {
+pub(crate) fn was_seen_to_end(container: &Container) -> bool {
     let record = container.record();
     let exit = record.exit.as_ref();
     exit.is_some_and(|exit| exit.reason != UNSEEN)
@@ -30,7 +30,7 @@ pub(in crate::runtime) fn was_seen_to_end(container: &Container) -> bool {
 
 impl Runtime {
     /// Handles the events of a shim until its connection is lost.
-    pub(in crate::runtime) fn watch(self: &Arc<Self>, sandbox: &Arc<Sandbox>, shim: &Shim) {
+    pub(crate) fn watch(self: &Arc<Self>, sandbox: &Arc<Sandbox>, shim: &Shim) {
         let runtime = Arc::downgrade(self);
         let (id, mut events) = (sandbox.id.clone(), shim.events());
         tokio::spawn(async move {
@@ -93,7 +93,7 @@ impl Runtime {
     }
 
     /// Queries a shim for exits that are not recorded yet.
-    pub(in crate::runtime) async fn catch_up(self: &Arc<Self>, sandbox: &str) {
+    pub(crate) async fn catch_up(self: &Arc<Self>, sandbox: &str) {
         let Ok(sandbox) = self.store.sandboxes.get(sandbox) else {
             return;
         };
@@ -149,7 +149,7 @@ impl Runtime {
     }
 
     /// Handles the unexpected death of a shim.
-    pub(in crate::runtime) async fn shim_lost(self: &Arc<Self>, sandbox: &Sandbox) {
+    pub(crate) async fn shim_lost(self: &Arc<Self>, sandbox: &Sandbox) {
         let (id, at) = (&sandbox.id, id::now());
         if let Err(error) = self.account_for(sandbox).await {
             tracing::warn!(event = "runtime.shim", cri.sandbox.id = %id, error.message = %shown(&error), "cannot account for the containers of a shim that died");
@@ -162,7 +162,7 @@ impl Runtime {
     ///
     /// # Errors
     /// If the pod's directory cannot be read.
-    pub(in crate::runtime) async fn account_for(self: &Arc<Self>, sandbox: &Sandbox) -> Result<()> {
+    pub(crate) async fn account_for(self: &Arc<Self>, sandbox: &Sandbox) -> Result<()> {
         let dir = self.settings.paths.pod(&sandbox.id);
         // After a reboot the directory does not exist.
         let fates = blocking(move || Ok(exit_records(&dir).unwrap_or_default())).await?;
@@ -202,10 +202,7 @@ impl Runtime {
     }
 
     /// Returns the shim of a pod, and restarts it if it died.
-    pub(in crate::runtime) async fn shim_of(
-        self: &Arc<Self>,
-        sandbox: &Arc<Sandbox>,
-    ) -> Result<Shim> {
+    pub(crate) async fn shim_of(self: &Arc<Self>, sandbox: &Arc<Sandbox>) -> Result<Shim> {
         if let Some(shim) = self.live_shim(sandbox).await? {
             return Ok(shim);
         }
@@ -219,7 +216,7 @@ impl Runtime {
     ///
     /// # Errors
     /// If the connection fails for any reason other than a missing shim.
-    pub(in crate::runtime) async fn live_shim(
+    pub(crate) async fn live_shim(
         self: &Arc<Self>,
         sandbox: &Arc<Sandbox>,
     ) -> Result<Option<Shim>> {
@@ -249,7 +246,7 @@ impl Runtime {
 }
 
 /// Converts the exit that a shim reported.
-pub(in crate::runtime) fn container_exit(exit: &shim_client::Exit) -> Exit {
+pub(crate) fn container_exit(exit: &shim_client::Exit) -> Exit {
     match exit.unobserved.as_str() {
         "" => exit_of(exit.code, exit.oom_kills),
         why => unknown(why),
@@ -272,7 +269,7 @@ fn exit_of(code: i32, oom_kills: u64) -> Exit {
 }
 
 /// An exit with unknown code.
-pub(in crate::runtime) fn unknown(why: impl Into<String>) -> Exit {
+pub(crate) fn unknown(why: impl Into<String>) -> Exit {
     Exit {
         code: UNKNOWN,
         reason: UNSEEN.to_owned(),
@@ -281,7 +278,7 @@ pub(in crate::runtime) fn unknown(why: impl Into<String>) -> Exit {
 }
 
 /// Converts a time of the shim to the format of records.
-pub(in crate::runtime) fn nanoseconds(at: u64) -> i64 {
+pub(crate) fn nanoseconds(at: u64) -> i64 {
     at.try_into().unwrap_or(i64::MAX)
 }
 

@@ -69,7 +69,7 @@ pub(crate) struct Timestamp {
 
 impl Timestamp {
     /// A time in nanoseconds since 1970; `None` for 0, which is no time.
-    pub(crate) fn of(nanos: i64) -> Option<Self> {
+    pub(crate) fn from_nanos(nanos: i64) -> Option<Self> {
         const SECOND: i64 = 1_000_000_000;
         (nanos != 0).then(|| Self {
             seconds: nanos.div_euclid(SECOND),

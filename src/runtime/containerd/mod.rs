@@ -65,9 +65,10 @@ impl Runtime {
 
     fn shown_container(&self, id: &str) -> Result<Option<Arc<store::Container>>> {
         // The CRI also accepts prefixes of ids, containerd does not.
-        match id.len() == ID {
-            true => self.store.containers.find(id),
-            false => Err(Error::not_found(What::Container, id)),
+        if id.len() == ID {
+            self.store.containers.find(id)
+        } else {
+            Err(Error::not_found(What::Container, id))
         }
     }
 
@@ -79,9 +80,10 @@ impl Runtime {
             Some(sandbox) => sandbox,
             None => self.store.sandboxes.get(id)?,
         };
-        match found.record().host_network() {
-            true => Err(Error::not_found(What::Container, id)),
-            false => Ok(found),
+        if found.record().host_network() {
+            Err(Error::not_found(What::Container, id))
+        } else {
+            Ok(found)
         }
     }
 }
@@ -114,7 +116,7 @@ fn task_of(record: &ContainerRecord) -> Option<Process> {
     let code = record.exit.as_ref().map_or(0, |exit| exit.code);
     Some(Process {
         exit_status: u32::try_from(code).unwrap_or_default(),
-        exited_at: Timestamp::of(record.finished_at),
+        exited_at: Timestamp::from_nanos(record.finished_at),
         ..process(&record.id, 0, status)
     })
 }
@@ -140,8 +142,8 @@ fn described(id: &str, created_at: i64) -> Container {
     Container {
         id: id.to_owned(),
         spec: Some(spec()),
-        created_at: Timestamp::of(created_at),
-        updated_at: Timestamp::of(created_at),
+        created_at: Timestamp::from_nanos(created_at),
+        updated_at: Timestamp::from_nanos(created_at),
         ..Container::default()
     }
 }

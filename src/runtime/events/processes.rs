@@ -75,7 +75,7 @@ impl ProcessEvents {
 
 impl Runtime {
     /// Tells that a container has exited. One that was never started has not: StartContainer failed, and says why.
-    pub(in crate::runtime) fn tell_exit(&self, container: &Container) {
+    pub(crate) fn tell_exit(&self, container: &Container) {
         let record = container.record();
         let Some(exit) = record.exit.as_ref().filter(|_| record.started_at > 0) else {
             return;
@@ -90,20 +90,21 @@ impl Runtime {
     }
 
     /// Tells that the kernel has killed so many processes of a container.
-    pub(in crate::runtime) fn tell_oom(&self, container: &str, kills: u64) {
+    pub(crate) fn tell_oom(&self, container: &str, kills: u64) {
         let what = ProcessChange::OutOfMemory { kills };
         self.events.processes.send(container, what, id::now());
     }
 
     /// Tells that the init of a sandbox's shared PID namespace, or its sandbox container, has exited, at this time in nanoseconds
     /// since 1970.
-    pub(in crate::runtime) fn tell_init_exit(&self, sandbox: &Sandbox, at: i64) {
+    pub(crate) fn tell_init_exit(&self, sandbox: &Sandbox, at: i64) {
         let record = sandbox.record();
-        let what = match record.has_containerd_shim() {
-            true => ProcessChange::SandboxContainerExited {
+        let what = if record.has_containerd_shim() {
+            ProcessChange::SandboxContainerExited {
                 limit: self.sandbox_limit(&record),
-            },
-            false => ProcessChange::InitExited,
+            }
+        } else {
+            ProcessChange::InitExited
         };
         self.events.processes.send(&sandbox.id, what, at);
     }

@@ -21,7 +21,7 @@ use criscope_image::{ExportOptions, ExportWatch, ImageStore};
 const PROGRESS: Duration = Duration::from_millis(250);
 
 /// Maximum number of concurrent exports.
-const AT_ONCE: usize = 2;
+const CONCURRENT_EXPORTS: usize = 2;
 
 /// How long to wait for space in the pipe before checking again whether the export was cancelled.
 const ROOM: Timespec = Timespec {
@@ -33,14 +33,14 @@ const ROOM: Timespec = Timespec {
 ///
 /// # Errors
 /// The socket cannot be created.
-pub(in crate::runtime) async fn serve(
-    images: impl Fn() -> ImageStore,
-    state: PathBuf,
-) -> io::Result<()> {
+pub(crate) async fn serve(images: impl Fn() -> ImageStore, state: PathBuf) -> io::Result<()> {
     let path = socket(&state);
     let listener = bind(&path)?;
     tracing::info!(event = "image.export.ready", socket = %path.display(), "images can be exported by command");
-    serve_clients(listener, AT_ONCE, |stream| answer(stream, images())).await
+    serve_clients(listener, CONCURRENT_EXPORTS, |stream| {
+        answer(stream, images())
+    })
+    .await
 }
 
 /// Ends the export when the client or the daemon does.

@@ -20,7 +20,7 @@ use crate::runtime::metrics::OTHER_METHODS;
 use crate::runtime::{Result, Runtime};
 
 /// Largest request, in bytes: an id.
-const MOST: usize = 4 << 10;
+const MAX_REQUEST_BYTES: usize = 4 << 10;
 
 /// The header that names the namespace.
 const HEADER: &str = "containerd-namespace";
@@ -177,7 +177,7 @@ where
     W: Future<Output = Result<A>> + Send + 'static,
 {
     let codec = ProstCodec::<A, Q>::default();
-    let mut grpc = Grpc::new(codec).apply_max_message_size_config(Some(MOST), None);
+    let mut grpc = Grpc::new(codec).apply_max_message_size_config(Some(MAX_REQUEST_BYTES), None);
     let service = service_fn(move |call: Call<Q>| {
         let work = work.clone()(call.into_inner());
         async move { work.await.map(Answer::new).map_err(Refusal::from) }

@@ -15,20 +15,20 @@ use criscope_image::ImageStore;
 const PROGRESS: Duration = Duration::from_millis(250);
 
 /// Maximum number of concurrent imports.
-const AT_ONCE: usize = 4;
+const CONCURRENT_IMPORTS: usize = 4;
 
 /// Imports the archives of clients until it is dropped. Unfinished imports are discarded.
 ///
 /// # Errors
 /// The socket cannot be created.
-pub(in crate::runtime) async fn serve(
-    images: impl Fn() -> ImageStore,
-    state: PathBuf,
-) -> io::Result<()> {
+pub(crate) async fn serve(images: impl Fn() -> ImageStore, state: PathBuf) -> io::Result<()> {
     let path = socket(&state);
     let listener = bind(&path)?;
     tracing::info!(event = "image.load.ready", socket = %path.display(), "images can be loaded by command");
-    serve_clients(listener, AT_ONCE, |stream| answer(stream, images())).await
+    serve_clients(listener, CONCURRENT_IMPORTS, |stream| {
+        answer(stream, images())
+    })
+    .await
 }
 
 async fn answer(stream: UnixStream, images: ImageStore) -> io::Result<()> {

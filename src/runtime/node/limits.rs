@@ -24,7 +24,7 @@ pub(super) fn swap_accounting(all: &Hierarchies, files: &Files) -> bool {
             let told = |dir: &std::path::Path| {
                 (dir.join("memory.max").exists()).then(|| dir.join("memory.swap.max").exists())
             };
-            let own = all.of_pid(std::process::id());
+            let own = all.pid_cgroup(std::process::id());
             let own = own.ok().and_then(|own| own.dir("memory").and_then(told));
             own.unwrap_or_else(|| {
                 let entries = all.iter().filter_map(|one| fs::read_dir(&one.point).ok());

@@ -25,7 +25,7 @@ struct Facts {
 ///
 /// # Errors
 /// If a CDI device is not there, or what plugins set is no valid specification, or cannot be carried out on this node.
-pub(in crate::runtime) fn adjust(
+pub(crate) fn adjust(
     spec: &mut Spec,
     adjusted: &ContainerAdjustment,
     node: &NodeFacts,
@@ -59,7 +59,7 @@ pub(in crate::runtime) fn adjust(
 }
 
 /// The changes of a container's confinement that adjustments ask for.
-pub(in crate::runtime) fn confinement_changes(adjusted: &ContainerAdjustment) -> PluginChanges {
+pub(crate) fn confinement_changes(adjusted: &ContainerAdjustment) -> PluginChanges {
     let Some(linux) = &adjusted.linux else {
         return PluginChanges::default();
     };

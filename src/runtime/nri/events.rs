@@ -8,7 +8,7 @@ use oci_spec::runtime::Spec;
 use serde_json::Value;
 
 use super::message::message;
-use super::resources::{beyond_cri, of_cri, to_cri, warn_unchanged};
+use super::resources::{beyond_cri, from_cri, to_cri, warn_unchanged};
 use crate::cri::v1::LinuxContainerResources;
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result, shown};
@@ -16,7 +16,7 @@ use crate::runtime::oci::spec::MoreLimits;
 use crate::runtime::store::{self, ContainerRecord, ContainerState, Sandbox, SandboxRecord};
 
 /// A container and its pod, as they were before they were removed.
-pub(in crate::runtime) struct Removed {
+pub(crate) struct Removed {
     pod: PodSandbox,
     container: Container,
     stopped: bool,
@@ -31,7 +31,7 @@ fn only_logged(event: Event, result: std::result::Result<(), EventError>) {
 
 impl Runtime {
     /// RunPodSandbox. After an error plugins are told that the pod is gone.
-    pub(in crate::runtime) async fn nri_run_pod(&self, sandbox: &Sandbox) -> Result<()> {
+    pub(crate) async fn nri_run_pod(&self, sandbox: &Sandbox) -> Result<()> {
         let Some(nri) = self.nri.wanting(Event::RunPodSandbox) else {
             return Ok(());
         };
@@ -46,14 +46,14 @@ impl Runtime {
     }
 
     /// StopPodSandbox, RemovePodSandbox or PostUpdatePodSandbox.
-    pub(in crate::runtime) async fn nri_tell_pod(&self, event: Event, record: &SandboxRecord) {
+    pub(crate) async fn nri_tell_pod(&self, event: Event, record: &SandboxRecord) {
         if let Some(nri) = self.nri.wanting(event) {
             only_logged(event, nri.pod(event, self.nri_pod(record)).await);
         }
     }
 
     /// UpdatePodSandbox.
-    pub(in crate::runtime) async fn nri_update_pod(
+    pub(crate) async fn nri_update_pod(
         &self,
         record: &SandboxRecord,
         overhead: Option<&LinuxContainerResources>,
@@ -62,14 +62,14 @@ impl Runtime {
         let Some(nri) = self.nri.wanting(Event::UpdatePodSandbox) else {
             return Ok(());
         };
-        let (overhead, resources) = (overhead.map(of_cri), resources.map(of_cri));
+        let (overhead, resources) = (overhead.map(from_cri), resources.map(from_cri));
         Ok(nri
             .update_pod(self.nri_pod(record), overhead, resources)
             .await?)
     }
 
     /// CreateContainer, with the specification so far. `None` if nothing is to be adjusted.
-    pub(in crate::runtime) async fn nri_create(
+    pub(crate) async fn nri_create(
         &self,
         pod: &SandboxRecord,
         record: &ContainerRecord,
@@ -87,7 +87,7 @@ impl Runtime {
     }
 
     /// The event for plugins if the creation of a container fails, if any plugin wants to know.
-    pub(in crate::runtime) fn nri_creating(
+    pub(crate) fn nri_creating(
         &self,
         pod: &SandboxRecord,
         record: &ContainerRecord,
@@ -100,7 +100,7 @@ impl Runtime {
     }
 
     /// StartContainer.
-    pub(in crate::runtime) async fn nri_start(
+    pub(crate) async fn nri_start(
         &self,
         sandbox: &Sandbox,
         container: &Arc<store::Container>,
@@ -116,11 +116,7 @@ impl Runtime {
     }
 
     /// PostCreateContainer, PostStartContainer or PostUpdateContainer.
-    pub(in crate::runtime) async fn nri_tell(
-        &self,
-        event: Event,
-        container: &Arc<store::Container>,
-    ) {
+    pub(crate) async fn nri_tell(&self, event: Event, container: &Arc<store::Container>) {
         if let Some(nri) = self.nri.wanting(event) {
             let pod = self.nri_pod_of(container);
             let message = self.nri_container(container).await;
@@ -129,7 +125,7 @@ impl Runtime {
     }
 
     /// UpdateContainer. Returns the resources to set instead of the requested ones, if plugins changed them.
-    pub(in crate::runtime) async fn nri_update(
+    pub(crate) async fn nri_update(
         &self,
         container: &Arc<store::Container>,
         requested: &LinuxContainerResources,
@@ -140,7 +136,7 @@ impl Runtime {
         let pod = self.nri_pod_of(container);
         let message = self.nri_container(container).await;
         let updated = nri
-            .update_container(pod, message.clone(), of_cri(requested))
+            .update_container(pod, message.clone(), from_cri(requested))
             .await?;
         Ok(updated.map(|resources| {
             warn_unchanged(&resources, &message);
@@ -159,7 +155,7 @@ impl Runtime {
     }
 
     /// StopContainer, when a container has ended.
-    pub(in crate::runtime) async fn nri_stopped(&self, container: &Arc<store::Container>) {
+    pub(crate) async fn nri_stopped(&self, container: &Arc<store::Container>) {
         let event = Event::StopContainer;
         if let Some(nri) = self.nri.wanting(event) {
             let pod = self.nri_pod_of(container);
@@ -169,10 +165,7 @@ impl Runtime {
     }
 
     /// The event for plugins about a container that is going to be removed, if any plugin wants to know.
-    pub(in crate::runtime) async fn nri_removing(
-        &self,
-        container: &Arc<store::Container>,
-    ) -> Option<Removed> {
+    pub(crate) async fn nri_removing(&self, container: &Arc<store::Container>) -> Option<Removed> {
         if !self.nri.wants_ends() {
             return None;
         }
@@ -184,7 +177,7 @@ impl Runtime {
     }
 
     /// RemoveContainer, after StopContainer for a container that never ran.
-    pub(in crate::runtime) async fn nri_removed(&self, removed: Removed) {
+    pub(crate) async fn nri_removed(&self, removed: Removed) {
         let Removed { pod, container, .. } = &removed;
         let event = Event::StopContainer;
         if let Some(nri) = self.nri.wanting(event).filter(|_| !removed.stopped) {

@@ -12,7 +12,7 @@ use criscope_nri::api::{
 };
 use serde_json::Value;
 
-use super::resources::{list, of_cri, of_spec, signed, switch, text};
+use super::resources::{from_cri, from_spec, list, signed, switch, text};
 use crate::cri::v1::security_profile::ProfileType;
 use crate::runtime::Runtime;
 use crate::runtime::container::read_spec_json;
@@ -52,8 +52,8 @@ impl Runtime {
             annotations: record.config.annotations.clone().into_iter().collect(),
             runtime_handler: record.asked_handler.clone(),
             linux: Some(LinuxPodSandbox {
-                pod_overhead: overhead.map(of_cri),
-                pod_resources: resources.map(of_cri),
+                pod_overhead: overhead.map(from_cri),
+                pod_resources: resources.map(from_cri),
                 cgroup_parent: record.cgroup_parent().to_owned(),
                 namespaces: pinned.collect(),
                 ..LinuxPodSandbox::default()
@@ -148,7 +148,7 @@ fn linux(record: &ContainerRecord, spec: &Value) -> LinuxContainer {
             path: text(&one["path"]),
         }),
         devices: list(&linux["devices"], device),
-        resources: Some(of_spec(&linux["resources"])),
+        resources: Some(from_spec(&linux["resources"])),
         oom_score_adj: process["oomScoreAdj"]
             .as_i64()
             .map(|value| OptionalInt { value }),

@@ -23,12 +23,12 @@ use criscope_nri::{Adaptation, SyncBlock};
 use super::steps::StepRecorder;
 use crate::call::steps::RuntimeStep;
 
-pub(in crate::runtime) use self::adjust::{adjust, confinement_changes};
+pub(crate) use self::adjust::{adjust, confinement_changes};
 pub use criscope_nri::NriSettings;
 
 /// The plugins, once the runtime has started them; none if the interface is off.
 #[derive(Debug, Default)]
-pub(in crate::runtime) struct Nri(OnceLock<Arc<Adaptation>>);
+pub(crate) struct Nri(OnceLock<Arc<Adaptation>>);
 
 impl Nri {
     /// The plugins, if any of them has subscribed to the event.
@@ -44,7 +44,7 @@ impl Nri {
     }
 
     /// Holds back the synchronization of plugins until an object is in the store. Waiting for one is a step of the call.
-    pub(in crate::runtime) async fn block_sync(&self, steps: &StepRecorder) -> Option<SyncBlock> {
+    pub(crate) async fn block_sync(&self, steps: &StepRecorder) -> Option<SyncBlock> {
         let plugins = self.0.get()?;
         if let Some(block) = plugins.try_block_sync() {
             return Some(block);

@@ -11,7 +11,7 @@ use crate::cri::v1;
 use crate::runtime::oci::spec::MoreLimits;
 
 /// The resources of a request. Unset fields are sent as 0, as containerd sends them.
-pub(super) fn of_cri(from: &v1::LinuxContainerResources) -> LinuxResources {
+pub(super) fn from_cri(from: &v1::LinuxContainerResources) -> LinuxResources {
     let unsigned = |value: i64| OptionalUInt64 {
         value: value.try_into().unwrap_or(0),
     };
@@ -131,7 +131,7 @@ fn unchanged(wanted: &LinuxResources, container: &Container) -> Vec<&'static str
 }
 
 /// The resources of a specification.
-pub(super) fn of_spec(from: &Value) -> LinuxResources {
+pub(super) fn from_spec(from: &Value) -> LinuxResources {
     let (cpu, memory) = (&from["cpu"], &from["memory"]);
     LinuxResources {
         cpu: cpu.is_object().then(|| LinuxCpu {

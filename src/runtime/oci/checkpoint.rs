@@ -129,9 +129,10 @@ impl OciRuntime {
         let end = until.checked_add(GRACE).unwrap_or(until);
         while Instant::now() < end {
             if let Some(status) = child.try_wait().map_err(io)? {
-                return match Instant::now() < until {
-                    true => Ok(status),
-                    false => Err(late()),
+                return if Instant::now() < until {
+                    Ok(status)
+                } else {
+                    Err(late())
                 };
             }
             sleep(PERIOD);

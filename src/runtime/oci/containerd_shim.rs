@@ -150,14 +150,15 @@ impl OciRuntime {
             ..self.call(&argv)
         };
         let done = self.finished("delete", call).await?;
-        match done.status.success() {
-            true => Ok(()),
-            false => Err(OciError::classify(
+        if done.status.success() {
+            Ok(())
+        } else {
+            Err(OciError::classify(
                 "delete",
                 id,
                 done.status.to_string(),
                 reason(&done.stderr),
-            )),
+            ))
         }
     }
 }

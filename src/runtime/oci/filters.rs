@@ -25,7 +25,7 @@ const ANNOTATION: &str = "run.oci.seccomp_bpf_data";
 /// The name of the compiled filter in crun's state directory of a container.
 const COMPILED: &str = "seccomp.bpf";
 /// Maximum number of cached filters. A node usually has one profile, with a few variants by capabilities.
-const MOST: usize = 64;
+const MAX_CACHED_FILTERS: usize = 64;
 /// Size of an instruction (`struct sock_filter`), in bytes.
 const INSTRUCTION: usize = 8;
 /// The kernel's limit on instructions (`BPF_MAXINSNS`).
@@ -62,7 +62,7 @@ impl Filters {
     /// Caches the filter that was compiled for a created container. `spec` is the path of its specification, `state` the
     /// container's state directory of the runtime. A missing or invalid filter is ignored.
     pub fn learn(&self, spec: &Path, state: &Path) {
-        if self.known().len() >= MOST {
+        if self.known().len() >= MAX_CACHED_FILTERS {
             return;
         }
         let Some(profile) = read(spec).as_ref().and_then(profile) else {

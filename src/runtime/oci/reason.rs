@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 /// The maximum length of a message in bytes.
-const LIMIT: usize = 1024;
+const MAX_REASON_BYTES: usize = 1024;
 
 /// A line of logrus.
 #[derive(Debug, Default, Deserialize)]
@@ -35,7 +35,7 @@ pub fn reason(text: &[u8]) -> String {
         .or(warning)
         .unwrap_or_else(|| "no error output".to_owned());
     let mut message = message.replace(['\n', '\r'], " ");
-    message.truncate(message.floor_char_boundary(LIMIT));
+    message.truncate(message.floor_char_boundary(MAX_REASON_BYTES));
     message
 }
 
@@ -45,9 +45,10 @@ fn is_panic(plain: Option<&str>) -> bool {
 }
 
 fn parse_line(line: &str) -> Option<Line> {
-    match line.starts_with('{') {
-        true => serde_json::from_str(line).ok(),
-        false => fields(line),
+    if line.starts_with('{') {
+        serde_json::from_str(line).ok()
+    } else {
+        fields(line)
     }
 }
 

@@ -19,7 +19,7 @@ use super::version::Version;
 use crate::runtime::steps::traceparent;
 
 /// The default timeout of a verb.
-const LIMIT: Duration = Duration::from_secs(60);
+const RUNTIME_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of bytes of a log file that are searched for an error.
 const LOG_LIMIT: u64 = 64 << 10;
 
@@ -94,7 +94,7 @@ impl OciRuntime {
             root: root.into(),
             systemd_cgroup: false,
             options: Vec::new(),
-            limit: LIMIT,
+            limit: RUNTIME_CALL_TIMEOUT,
             shim: None,
         }
     }
@@ -176,9 +176,10 @@ impl OciRuntime {
 
     /// Deletes a container. With `force` a running one is killed, and a missing one is not an error.
     pub async fn delete(&self, id: &str, force: bool) -> Result<(), OciError> {
-        let verb: &[&str] = match force {
-            true => &["delete", "--force", id],
-            false => &["delete", id],
+        let verb: &[&str] = if force {
+            &["delete", "--force", id]
+        } else {
+            &["delete", id]
         };
         match self.verb("delete", id, verb, None).await {
             Err(OciError::NotFound { .. }) if force => Ok(()),
@@ -239,17 +240,16 @@ impl OciRuntime {
         // The log goes to stderr, so that there is no file to remove or to leave behind when the process is killed.
         let argv = self.argv(Some(Path::new("/dev/stderr")), words);
         let done = self.run(verb, &argv, stdin).await?;
-        match done.status.success() {
-            true => Ok(done),
-            false => {
-                let message = reason(&done.stderr);
-                Err(OciError::classify(
-                    verb,
-                    id,
-                    done.status.to_string(),
-                    message,
-                ))
-            }
+        if done.status.success() {
+            Ok(done)
+        } else {
+            let message = reason(&done.stderr);
+            Err(OciError::classify(
+                verb,
+                id,
+                done.status.to_string(),
+                message,
+            ))
         }
     }
 

@@ -66,7 +66,7 @@ impl Runtime {
             !pod.is_ok_and(|pod| left.sandboxes.contains(pod))
         });
         // Reserves their names before new objects can take them.
-        let known = Known::of(&found, |pod| self.store.sandboxes.get(pod).is_ok());
+        let known = Known::new(&found, |pod| self.store.sandboxes.get(pod).is_ok());
         let mut late = BTreeSet::new();
         let ids: Vec<_> = found
             .sandboxes

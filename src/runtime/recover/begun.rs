@@ -14,7 +14,7 @@ use crate::runtime::sandbox::teardown::blocking;
 use crate::runtime::shim_client::{self, Shim};
 
 /// How long a plugin may run before it is killed, and a shim may take to listen.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PROCESS_END_TIMEOUT: Duration = Duration::from_secs(10);
 
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -23,7 +23,7 @@ impl Runtime {
     pub(super) async fn let_end(&self, id: &str) -> Result<()> {
         let dir = self.settings.paths.pod(id);
         let variable = format!("CNI_CONTAINERID={id}");
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + PROCESS_END_TIMEOUT;
         loop {
             let (variable, own) = (variable.clone(), dir.clone());
             let late = Instant::now() > until;

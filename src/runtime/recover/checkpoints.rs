@@ -15,7 +15,7 @@ use crate::runtime::sandbox::teardown::blocking;
 use crate::runtime::store::{Container, Sandbox};
 
 /// How long a dump may still run before it is killed.
-const PATIENCE: Duration = Duration::from_secs(300);
+const DUMP_END_TIMEOUT: Duration = Duration::from_secs(300);
 
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -44,7 +44,7 @@ impl Runtime {
 /// Waits for the dump: CRIU must take its code out of the processes again, before they continue.
 async fn let_end(container: &Container) -> Result<()> {
     let images = images_of(container);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + DUMP_END_TIMEOUT;
     loop {
         let (images, late) = (images.clone(), Instant::now() > until);
         let left = blocking(move || Ok(ended(|process| has_argument(process, &images), late)));

@@ -38,11 +38,11 @@ use super::store::{Container, ContainerRecord, ContainerState, Sandbox, SandboxS
 use criscope_image::LayerLease;
 
 /// Maximum number of objects that are recovered concurrently.
-const AT_ONCE: usize = 16;
+const CONCURRENT_RECOVERIES: usize = 16;
 
 /// How long the start waits for recovery. The rest, for instance a hanging plugin, continues while calls are served: verbs on the
 /// same object wait for it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum number of problems kept in memory. All are logged.
 const MAX_PROBLEMS: usize = 256;
@@ -97,10 +97,10 @@ impl Runtime {
     pub(super) async fn recover(self: &Arc<Self>) -> Result<()> {
         let paths = self.settings.paths.clone();
         let found = blocking(move || records::read(&paths)).await?;
-        let known = Known::of(&found, |_| false);
+        let known = Known::new(&found, |_| false);
         let mut unread = Unread::default();
         let pods = self.take_up(found, &known, &mut unread);
-        let limit = Arc::new(Semaphore::new(AT_ONCE));
+        let limit = Arc::new(Semaphore::new(CONCURRENT_RECOVERIES));
         let mut work = JoinSet::new();
         for pod in pods {
             let (runtime, limit) = (Arc::clone(self), Arc::clone(&limit));
@@ -131,9 +131,9 @@ impl Runtime {
                 }
             }
         };
-        if tokio::time::timeout(PATIENCE, all).await.is_err() {
+        if tokio::time::timeout(RECOVERY_TIMEOUT, all).await.is_err() {
             let still = format!(
-                "recovery of {} objects takes longer than {PATIENCE:?}",
+                "recovery of {} objects takes longer than {RECOVERY_TIMEOUT:?}",
                 work.len()
             );
             self.problem("start", self.settings.paths.root(), &still);
@@ -261,7 +261,7 @@ struct Known {
 
 impl Known {
     /// `live` returns whether a pod was recovered earlier.
-    fn of(found: &Found, live: impl Fn(&str) -> bool) -> Self {
+    fn new(found: &Found, live: impl Fn(&str) -> bool) -> Self {
         let mut stay = BTreeSet::new();
         let mut known = Self::default();
         for entry in &found.sandboxes {

@@ -254,7 +254,7 @@ fn cgroup_of_bundle(dir: &Path, id: &str, driver: CgroupDriver) -> Result<Option
     let Some(path) = path.filter(|path| path.ends_with(id)) else {
         return Ok(None);
     };
-    let cgroup = Hierarchies::detect().and_then(|all| all.of_container(path.as_ref(), driver));
+    let cgroup = Hierarchies::detect().and_then(|all| all.container_cgroup(path.as_ref(), driver));
     cgroup
         .map(Some)
         .map_err(|error| Error::Internal(error.to_string()))

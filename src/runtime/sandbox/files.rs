@@ -8,7 +8,7 @@ use crate::cri::v1::{DnsConfig, PodSandboxConfig};
 use crate::runtime::error::{Error, Result};
 
 /// The host name of a pod: the configured one, or the node's if that is empty or the pod has no UTS namespace.
-pub(in crate::runtime) fn hostname(config: &PodSandboxConfig, own: bool) -> String {
+pub(crate) fn hostname(config: &PodSandboxConfig, own: bool) -> String {
     if config.hostname.is_empty() || !own {
         let node = nix::unistd::gethostname();
         return node.map_or_else(
@@ -24,7 +24,7 @@ const HOSTS: &str = "hosts";
 const RESOLV_CONF: &str = "resolv.conf";
 
 /// The files in a sandbox directory. Containers can write them, and so make them as large as they like.
-pub(in crate::runtime) fn paths(dir: &Path) -> Vec<PathBuf> {
+pub(crate) fn paths(dir: &Path) -> Vec<PathBuf> {
     let names = [HOSTNAME, HOSTS, RESOLV_CONF];
     names.map(|name| dir.join(name)).to_vec()
 }

@@ -15,7 +15,7 @@ static MAKING: Semaphore = Semaphore::const_new(4);
 
 impl Runtime {
     /// Gives the sandbox a process, in the background and unless it has one. Nothing else depends on it.
-    pub(in crate::runtime) fn keep_init(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
+    pub(crate) fn keep_init(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
         if !self.settings.sandbox_process || !is_kept_for(&sandbox.record()) {
             return;
         }

@@ -40,7 +40,7 @@ impl Runtime {
 }
 
 /// Returns whether `labels` match every entry of the selector.
-pub(in crate::runtime) fn selects(
+pub(crate) fn selects(
     selector: &HashMap<String, String>,
     labels: &HashMap<String, String>,
 ) -> bool {

@@ -7,7 +7,7 @@ mod kept_init;
 mod list;
 pub(super) mod namespaces;
 mod network;
-pub(in crate::runtime) mod pid_namespace;
+pub(crate) mod pid_namespace;
 mod remove;
 mod resources;
 mod run;

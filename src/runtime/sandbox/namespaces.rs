@@ -50,7 +50,7 @@ pub(super) fn request(record: &SandboxRecord, hostname: &str, policy: &Policy) -
 }
 
 /// The id mappings of a pod's user namespace, if it has one.
-pub(in crate::runtime) fn mappings(record: &SandboxRecord) -> Result<Option<Mappings>> {
+pub(crate) fn mappings(record: &SandboxRecord) -> Result<Option<Mappings>> {
     let options = record.namespaces().userns_options;
     let Some((uids, gids)) = user_mappings(options.as_ref())? else {
         return Ok(None);

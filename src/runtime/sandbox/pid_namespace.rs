@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use criscope_linux::namespace::{Kind, of_process};
+use criscope_linux::namespace::{Kind, process_namespace};
 
 use super::teardown::blocking;
 use crate::cri::v1::{LinuxSandboxSecurityContext, NamespaceMode};
@@ -75,13 +75,8 @@ impl Runtime {
 
     /// Pins the PID namespace of the init. Its pid cannot have been reused: the shim, which reaps the init, still reports it
     /// after the namespace was opened.
-    pub(in crate::runtime) async fn pin_pid_namespace(
-        &self,
-        id: &str,
-        shim: &Shim,
-        init: u32,
-    ) -> Result<()> {
-        let namespace = of_process(init);
+    pub(crate) async fn pin_pid_namespace(&self, id: &str, shim: &Shim, init: u32) -> Result<()> {
+        let namespace = process_namespace(init);
         if init == 0 || shim.state().await?.pid_namespace != init {
             return Err(init_ended_error(id));
         }
@@ -92,20 +87,14 @@ impl Runtime {
     ///
     /// # Errors
     /// [`Error::State`], with the actual state.
-    pub(in crate::runtime) async fn check_ready(
-        self: &Arc<Self>,
-        sandbox: &Arc<Sandbox>,
-    ) -> Result<()> {
+    pub(crate) async fn check_ready(self: &Arc<Self>, sandbox: &Arc<Sandbox>) -> Result<()> {
         sandbox.ready()?;
         self.check_init(sandbox).await?;
         sandbox.ready()
     }
 
     /// Queries the shim whether the init of a shared PID namespace is alive. Protocol version 1 has no event for its exit.
-    pub(in crate::runtime) async fn check_init(
-        self: &Arc<Self>,
-        sandbox: &Arc<Sandbox>,
-    ) -> Result<()> {
+    pub(crate) async fn check_init(self: &Arc<Self>, sandbox: &Arc<Sandbox>) -> Result<()> {
         if sandbox.record().pid_namespace != 0
             && let Some(shim) = self.live_shim(sandbox).await?
             && shim.state().await?.pid_namespace == 0
@@ -117,7 +106,7 @@ impl Runtime {
 
     /// Records that the init of a shared PID namespace has exited, and with it all containers: the sandbox is then stopped. `at`
     /// is when that was seen, in nanoseconds since 1970.
-    pub(in crate::runtime) async fn init_ended(&self, sandbox: &Sandbox, at: i64) {
+    pub(crate) async fn init_ended(&self, sandbox: &Sandbox, at: i64) {
         let record = sandbox.record();
         if record.state != SandboxState::Ready || record.pid_namespace == 0 {
             return;
@@ -184,7 +173,7 @@ impl Runtime {
 }
 
 /// Returns whether the containers of a sandbox share a PID namespace.
-pub(in crate::runtime) fn shares_pid_namespace(record: &SandboxRecord) -> bool {
+pub(crate) fn shares_pid_namespace(record: &SandboxRecord) -> bool {
     record.namespaces().pid == NamespaceMode::Pod as i32
 }
 

@@ -152,12 +152,11 @@ impl Runtime {
         sandbox.set_shim(Some(shim.clone()));
         files?;
         let network = network?;
-        let pid_namespace = match handler.has_containerd_shim() {
-            true => {
-                let making = self.make_sandbox_container(&record, handler, live, &shim);
-                making.await?
-            }
-            false => self.create_pid_namespace(&record, &shim).await?,
+        let pid_namespace = if handler.has_containerd_shim() {
+            let making = self.make_sandbox_container(&record, handler, live, &shim);
+            making.await?
+        } else {
+            self.create_pid_namespace(&record, &shim).await?
         };
         let ready = sandbox.update(|record| {
             record.state = SandboxState::Ready;

@@ -12,7 +12,7 @@ use crate::runtime::shim_client::{Launch, Shim};
 
 impl Runtime {
     /// Starts the shim of a pod.
-    pub(in crate::runtime) async fn launch_shim(self: &Arc<Self>, id: &str) -> Result<Shim> {
+    pub(crate) async fn launch_shim(self: &Arc<Self>, id: &str) -> Result<Shim> {
         let runtime = Arc::clone(self);
         let launch = Launch {
             program: self.settings.shim.clone(),

@@ -36,7 +36,7 @@ impl Runtime {
         })
     }
 
-    pub(in crate::runtime) fn sandbox_status_of(&self, sandbox: &Sandbox) -> v1::PodSandboxStatus {
+    pub(crate) fn sandbox_status_of(&self, sandbox: &Sandbox) -> v1::PodSandboxStatus {
         let record = sandbox.record();
         let ip = |ip: &std::net::IpAddr| ip.to_string();
         v1::PodSandboxStatus {
@@ -122,7 +122,7 @@ fn specified(kind: Kind) -> &'static str {
 }
 
 /// The state as a value of the CRI's enum.
-pub(in crate::runtime) fn state_of(record: &SandboxRecord) -> v1::PodSandboxState {
+pub(crate) fn state_of(record: &SandboxRecord) -> v1::PodSandboxState {
     match record.state {
         SandboxState::Ready => v1::PodSandboxState::SandboxReady,
         SandboxState::Making | SandboxState::Stopped => v1::PodSandboxState::SandboxNotready,

@@ -13,7 +13,7 @@ use crate::runtime::store::{Sandbox, SandboxRecord, disk};
 
 impl Runtime {
     /// Detaches a sandbox from its networks, within the plugins' timeout, and removes its namespaces.
-    pub(in crate::runtime) async fn free_network(&self, record: &SandboxRecord) -> Result<()> {
+    pub(crate) async fn free_network(&self, record: &SandboxRecord) -> Result<()> {
         let (detached, loosened) = tokio::join!(self.detach(record), self.pins.loosen(&record.id));
         detached?;
         failpoint(Failpoint::SandboxDetached);
@@ -43,7 +43,7 @@ impl Runtime {
     }
 
     /// Shuts down the shim of a pod. Its containers must have exited: the log of a running one would be cut off.
-    pub(in crate::runtime) async fn end_shim(&self, id: &str) -> Result<()> {
+    pub(crate) async fn end_shim(&self, id: &str) -> Result<()> {
         let ending = self.end_shim_of(id);
         self.steps.step(RuntimeStep::ShimEnd, None, ending).await
     }
@@ -66,7 +66,7 @@ impl Runtime {
     }
 
     /// Unmounts the shared memory of a sandbox and removes its directories, the one with the record last.
-    pub(in crate::runtime) async fn remove_files(&self, id: &str) -> Result<()> {
+    pub(crate) async fn remove_files(&self, id: &str) -> Result<()> {
         let paths = self.settings.paths.clone();
         let id = id.to_owned();
         let work = blocking(move || {
@@ -83,7 +83,7 @@ impl Runtime {
     }
 
     /// Removes all parts of a sandbox that never became ready.
-    pub(in crate::runtime) async fn undo_sandbox(&self, sandbox: &Sandbox) -> Result<()> {
+    pub(crate) async fn undo_sandbox(&self, sandbox: &Sandbox) -> Result<()> {
         sandbox.set_shim(None);
         let record = sandbox.record();
         let (network, shim) = tokio::join!(self.free_network(&record), self.end_shim(&sandbox.id));
@@ -95,7 +95,7 @@ impl Runtime {
 }
 
 /// Runs work on files and mounts on the pool of blocking threads.
-pub(in crate::runtime) async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     tokio::task::spawn_blocking(in_scope_blocking(work)).await?

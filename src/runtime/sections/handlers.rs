@@ -92,7 +92,7 @@ pub enum Misfit {
 impl Misfit {
     /// Recognises a program by its file name.
     #[must_use]
-    pub fn of(program: &Path) -> Option<Self> {
+    pub fn detect(program: &Path) -> Option<Self> {
         match program.file_name()?.to_str()? {
             name if name.starts_with("containerd-shim-") => Some(Self::Shim),
             "kata-runtime" => Some(Self::Kata),
@@ -111,7 +111,7 @@ impl Handler {
     pub fn misfit(&self) -> Option<Misfit> {
         match self.runtime_type {
             Some(_) => None,
-            None => Misfit::of(self.program()),
+            None => Misfit::detect(self.program()),
         }
     }
 
@@ -239,7 +239,7 @@ mod tests {
             ("kata", None),
             ("/", None),
         ] {
-            assert_eq!(Misfit::of(Path::new(path)), misfit, "{path}");
+            assert_eq!(Misfit::detect(Path::new(path)), misfit, "{path}");
         }
     }
 

@@ -57,9 +57,10 @@ impl Handler {
             ("type_url", self.type_url.is_some()),
         ];
         let mut all = vec![("options", !self.options.is_empty())];
-        match self.has_runc_shim() {
-            true => all.extend(of_others),
-            false => all.extend(of_oci_runtimes),
+        if self.has_runc_shim() {
+            all.extend(of_others)
+        } else {
+            all.extend(of_oci_runtimes)
         }
         let is_shim = self.runtime_type.is_some();
         let all = all.into_iter().filter(|(_, is_set)| is_shim && *is_set);

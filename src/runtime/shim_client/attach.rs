@@ -18,7 +18,7 @@ use criscope_shim::protocol::{self, Attach, Incoming, MAX_CHUNK, Request, stream
 const ROOM: usize = 64 << 10;
 
 /// How long to wait for a response of the shim.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+const OUTPUT_PIECE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// A piece of a stream; an empty one marks its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Shim {
         let dir: PathBuf = self.dir().to_owned();
         let (read, mut write) = connect(&dir).await?.into_split();
         let mut frames = Frames::new(read, ROOM);
-        let codec = Codec::greeted(&mut frames, &dir, PATIENCE).await?;
+        let codec = Codec::greeted(&mut frames, &dir, OUTPUT_PIECE_TIMEOUT).await?;
         let mut request = Vec::new();
         codec.encode(1, &Request::Attach(attach), &mut request);
         let exchange = async {
@@ -67,10 +67,10 @@ impl Shim {
                 }
             }
         };
-        let answered = timeout(PATIENCE, exchange).await;
+        let answered = timeout(OUTPUT_PIECE_TIMEOUT, exchange).await;
         answered.map_err(|_| Error::Silent {
             dir: dir.clone(),
-            after: PATIENCE,
+            after: OUTPUT_PIECE_TIMEOUT,
         })??;
         Ok((Attached { frames }, Input { write }))
     }

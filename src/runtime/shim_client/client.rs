@@ -31,7 +31,7 @@ use criscope_shim::protocol::{
 };
 
 /// How long a shim may take to start, to accept a connection, and to respond to simple requests.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SHIM_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Length of a receiver's event queue. A receiver that falls behind queries the state.
 const EVENTS: usize = 256;
@@ -113,8 +113,9 @@ impl Shim {
             let child = spawned.map_err(io::Error::from).flatten()?;
             child.wait_with_output().await
         };
-        let output = timeout(PATIENCE, launched).await;
-        let output = output.map_err(|_| failed(format!("not up within {PATIENCE:?}")))?;
+        let output = timeout(SHIM_ANSWER_TIMEOUT, launched).await;
+        let output =
+            output.map_err(|_| failed(format!("not up within {SHIM_ANSWER_TIMEOUT:?}")))?;
         let output = output.map_err(|e| failed(e.to_string()))?;
         if !output.status.success() {
             return Err(failed(
@@ -134,7 +135,7 @@ impl Shim {
         let stream = connect(dir).await?;
         let (read, mut write) = stream.into_split();
         let mut frames = Frames::new(read, ROOM);
-        let codec = Codec::greeted(&mut frames, dir, PATIENCE).await?;
+        let codec = Codec::greeted(&mut frames, dir, SHIM_ANSWER_TIMEOUT).await?;
         let (requests, mut outgoing) = mpsc::channel::<Vec<u8>>(REQUESTS);
         tokio::spawn(async move {
             while let Some(bytes) = outgoing.recv().await {
@@ -180,7 +181,7 @@ impl Shim {
     /// See [`Error`]; the same applies to all methods below.
     pub async fn greet(&self) -> Result<(), Error> {
         let hello = Hello::own(OLDEST);
-        self.done(Request::Hello(hello), PATIENCE).await
+        self.done(Request::Hello(hello), SHIM_ANSWER_TIMEOUT).await
     }
 
     /// The pod's directory.
@@ -199,7 +200,7 @@ impl Shim {
     /// Returns a waiter for the exit of an exec that is about to run: the exit may arrive before the call that runs it returns.
     /// There can be one waiter per exec.
     pub fn ending(&self, exec: Target) -> ExitWaiter {
-        self.inner.endings.of(exec)
+        self.inner.endings.waiter(exec)
     }
 
     /// Returns whether the connection has ended.
@@ -210,7 +211,10 @@ impl Shim {
     /// Returns the state of the shim: its processes and their exits.
     #[allow(clippy::missing_errors_doc)]
     pub async fn state(&self) -> Result<State, Error> {
-        match self.call(Request::State(Empty {}), PATIENCE).await? {
+        match self
+            .call(Request::State(Empty {}), SHIM_ANSWER_TIMEOUT)
+            .await?
+        {
             Answer::State(state) => {
                 // Exits whose event was lost or could not be decoded.
                 let ended = state.processes.iter().filter_map(|p| p.exit.as_ref());
@@ -258,7 +262,7 @@ impl Shim {
         let time = if kill.all {
             runtime_time(30_000)
         } else {
-            PATIENCE
+            SHIM_ANSWER_TIMEOUT
         };
         self.done(Request::Kill(kill), time).await
     }
@@ -273,25 +277,29 @@ impl Shim {
     /// Resizes a terminal.
     #[allow(clippy::missing_errors_doc)]
     pub async fn resize(&self, resize: Resize) -> Result<(), Error> {
-        self.done(Request::Resize(resize), PATIENCE).await
+        self.done(Request::Resize(resize), SHIM_ANSWER_TIMEOUT)
+            .await
     }
 
     /// Reopens the log of a container.
     #[allow(clippy::missing_errors_doc)]
     pub async fn reopen_log(&self, target: Target) -> Result<(), Error> {
-        self.done(Request::ReopenLog(target), PATIENCE).await
+        self.done(Request::ReopenLog(target), SHIM_ANSWER_TIMEOUT)
+            .await
     }
 
     /// Ends the input of a process.
     #[allow(clippy::missing_errors_doc)]
     pub async fn close_stdin(&self, target: Target) -> Result<(), Error> {
-        self.done(Request::CloseStdin(target), PATIENCE).await
+        self.done(Request::CloseStdin(target), SHIM_ANSWER_TIMEOUT)
+            .await
     }
 
     /// Drops the state of an exec, once it has exited.
     #[allow(clippy::missing_errors_doc)]
     pub async fn forget(&self, target: Target) -> Result<(), Error> {
-        self.done(Request::Forget(target), PATIENCE).await
+        self.done(Request::Forget(target), SHIM_ANSWER_TIMEOUT)
+            .await
     }
 
     /// Changes the resources of a container that a shim of containerd runs.
@@ -311,7 +319,7 @@ impl Shim {
     /// Shuts the shim down; with `force` even if it has containers.
     #[allow(clippy::missing_errors_doc)]
     pub async fn shutdown(&self, force: bool) -> Result<(), Error> {
-        self.done(Request::Shutdown(Shutdown { force }), PATIENCE)
+        self.done(Request::Shutdown(Shutdown { force }), SHIM_ANSWER_TIMEOUT)
             .await
     }
 
@@ -384,7 +392,7 @@ impl Drop for Forget<'_> {
 
 /// The timeout of the OCI runtime plus a margin.
 fn runtime_time(timeout_ms: u32) -> Duration {
-    Duration::from_millis(timeout_ms.into()) + PATIENCE
+    Duration::from_millis(timeout_ms.into()) + SHIM_ANSWER_TIMEOUT
 }
 
 /// Converts a response to a result.
@@ -422,11 +430,11 @@ pub(super) async fn connect(dir: &Path) -> Result<UnixStream, Error> {
     let folder = folder.map_err(io::Error::from).flatten();
     let folder = folder.map_err(|e| gone(dir, e))?;
     let path = format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd());
-    let connected = timeout(PATIENCE, UnixStream::connect(path)).await;
+    let connected = timeout(SHIM_ANSWER_TIMEOUT, UnixStream::connect(path)).await;
     connected
         .map_err(|_| Error::Silent {
             dir: dir.to_owned(),
-            after: PATIENCE,
+            after: SHIM_ANSWER_TIMEOUT,
         })?
         .map_err(|e| gone(dir, e))
 }

@@ -110,7 +110,7 @@ async fn end_all(
 }
 
 /// Returns whether a process, given by its directory in `/proc`, has the arguments of the shim of a pod's directory.
-pub(in crate::runtime) fn is_called_for(process: &Path, dir: &Path) -> bool {
+pub(crate) fn is_called_for(process: &Path, dir: &Path) -> bool {
     // A shim has two arguments: its program and a path.
     let arguments = untrusted::read_start(&process.join("cmdline"), 16 << 10).unwrap_or_default();
     let mut all = arguments.split(|byte| *byte == 0);

@@ -20,7 +20,7 @@ impl ExitWaiters {
     }
 
     /// Registers the only waiter for the exit of an exec.
-    pub(super) fn of(&self, target: Target) -> ExitWaiter {
+    pub(super) fn waiter(&self, target: Target) -> ExitWaiter {
         let (tell, told) = oneshot::channel();
         if let Some(awaited) = &mut *self.lock() {
             awaited.insert(target.clone(), tell);

@@ -19,7 +19,7 @@ pub mod v1;
 
 pub use self::attach::{Attached, Input, Output};
 pub use self::client::{Launch, Shim};
-pub(in crate::runtime) use self::end::is_called_for;
+pub(crate) use self::end::is_called_for;
 pub use self::end::{end, end_containerd_shim};
 pub use self::error::Error;
 pub use self::event::{Event, Unreadable};

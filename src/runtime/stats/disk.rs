@@ -225,9 +225,10 @@ impl Sum {
     /// All hard links that a container creates to a file are in its layer. So each link counts for its fraction of the file,
     /// which needs no set of seen files, whose size the container would control.
     fn add(&mut self, stat: &Stat) {
-        let names = match is_dir(stat) {
-            true => 1,
-            false => u128::from(stat.st_nlink.max(1)),
+        let names = if is_dir(stat) {
+            1
+        } else {
+            u128::from(stat.st_nlink.max(1))
         };
         let blocks = u128::try_from(stat.st_blocks).unwrap_or(0);
         self.bytes += blocks * BLOCK * PARTS / names;

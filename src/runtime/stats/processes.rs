@@ -6,7 +6,7 @@ use std::path::Path;
 use criscope_linux::cgroup::{self, Cgroup, processes};
 
 /// Maximum number of processes whose files are read: each costs a directory and a link per open file.
-const LIMIT: usize = 1024;
+const MAX_COUNTED_PROCESSES: usize = 1024;
 /// Maximum number of open files that are read: one process may have a million.
 const MOST_FILES: u64 = 50_000;
 
@@ -48,7 +48,7 @@ impl Processes {
 pub fn look(cgroup: &Cgroup) -> Result<Processes, cgroup::Error> {
     let pids = processes(cgroup)?;
     let mut files = Files::default();
-    'processes: for pid in pids.iter().take(LIMIT) {
+    'processes: for pid in pids.iter().take(MAX_COUNTED_PROCESSES) {
         let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else {
             continue;
         };

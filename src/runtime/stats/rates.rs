@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Minimum interval of a rate, in nanoseconds: the CPU time of a cgroup advances in steps of some milliseconds.
 const APART: i64 = Duration::from_millis(100).as_nanos() as i64;
 /// Maximum number of tracked ids: nodes have a few hundred containers.
-const LIMIT: usize = 16_384;
+const MAX_RATED_CONTAINERS: usize = 16_384;
 
 /// The last readings of each container and pod. Only requests for statistics take readings, nothing in the background. As in
 /// containerd, a rate is the mean since the previous reading.
@@ -30,7 +30,7 @@ impl Rates {
     pub fn observe(&self, id: &str, at: i64, usage: u64) -> Option<u64> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(track) = known.get_mut(id) else {
-            if known.len() < LIMIT {
+            if known.len() < MAX_RATED_CONTAINERS {
                 let rate = None;
                 known.insert(id.to_owned(), Track { at, usage, rate });
             }
@@ -99,10 +99,13 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded() {
         let rates = Rates::default();
-        for id in 0..LIMIT + 10 {
+        for id in 0..MAX_RATED_CONTAINERS + 10 {
             rates.observe(&id.to_string(), 0, 0);
         }
-        assert_eq!(rates.known.lock().expect("lock").len(), LIMIT);
+        assert_eq!(
+            rates.known.lock().expect("lock").len(),
+            MAX_RATED_CONTAINERS
+        );
         rates.forget("0");
         rates.observe("new", 0, 0);
         assert_eq!(rates.observe("new", 200 * MS, 0), Some(0));

@@ -24,9 +24,10 @@ pub fn complete(
         pids: joined(reported.pids, cgroup.pids, |pids: &mut Pids, cgroup| {
             pids.limit = pids.limit.or(cgroup.limit);
         }),
-        huge_pages: match reported.huge_pages.is_empty() {
-            true => cgroup.huge_pages,
-            false => reported.huge_pages,
+        huge_pages: if reported.huge_pages.is_empty() {
+            cgroup.huge_pages
+        } else {
+            reported.huge_pages
         },
     };
     if let Some(cpu) = &mut usage.cpu {

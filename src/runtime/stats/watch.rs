@@ -20,7 +20,7 @@ use crate::runtime::steps::StepRecorder;
 /// The time limit of a measurement in the quick lane.
 const QUICK: Duration = Duration::from_secs(1);
 /// The time limit of a measurement in the slow lane.
-const MOST: Duration = Duration::from_secs(60);
+const MAX_MEASURE_PAUSE: Duration = Duration::from_secs(60);
 
 /// A measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,7 +207,7 @@ impl Lane {
     fn most(self) -> Duration {
         match self {
             Self::Quick => QUICK,
-            Self::Slow => MOST,
+            Self::Slow => MAX_MEASURE_PAUSE,
         }
     }
 }
@@ -338,7 +338,10 @@ mod tests {
         );
         assert_eq!(shared.ids(Lane::Quick, false), []);
         // The partial size is used, and reported as incomplete.
-        assert_eq!(keep(Lane::Slow, 9, late, MOST), (Lane::Slow, Some(9), true));
+        assert_eq!(
+            keep(Lane::Slow, 9, late, MAX_MEASURE_PAUSE),
+            (Lane::Slow, Some(9), true)
+        );
         let short = Duration::from_millis(1);
         assert_eq!(
             keep(Lane::Slow, 2, None, short),

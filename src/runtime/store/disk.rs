@@ -88,9 +88,10 @@ pub fn make_top(dir: &Path) -> Result<()> {
 /// Closes a directory to other users if an earlier version left it open to them.
 pub fn close_to_others(dir: &Path) -> Result<()> {
     let mode = mode_of(dir)?;
-    match mode == PASSABLE_MODE {
-        true => set_mode(dir, DIR_MODE),
-        false => Ok(()),
+    if mode == PASSABLE_MODE {
+        set_mode(dir, DIR_MODE)
+    } else {
+        Ok(())
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) const FILE: &str = "identity.json";
 pub(super) const VERSION: u32 = 1;
 
 /// How long to wait for a lock: a child that the previous daemon was starting inherits it until its execve.
-const PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -112,7 +112,7 @@ fn lock(dir: &Path, paths: &Paths) -> Result<Option<File>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         open => open.map_err(|e| Error::io("open", dir, e))?,
     };
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + LOCK_TIMEOUT;
     loop {
         match flock(&open, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(Some(open)),

@@ -62,13 +62,13 @@ fn is_read_only(record: &ContainerRecord) -> bool {
 
 impl Runtime {
     /// Starts measuring what a container writes.
-    pub(in crate::runtime) fn measure_container(&self, container: &Container) {
+    pub(crate) fn measure_container(&self, container: &Container) {
         let written = Rootfs::new(container.dir()).written_dirs();
         self.disks.watch(container.id.as_str(), written);
     }
 
     /// Starts measuring the files of a pod that its containers write.
-    pub(in crate::runtime) fn measure_pod_files(&self, sandbox: &Sandbox) {
+    pub(crate) fn measure_pod_files(&self, sandbox: &Sandbox) {
         let written = files::paths(sandbox.dir());
         self.disks.watch(sandbox.id.as_str(), written);
     }

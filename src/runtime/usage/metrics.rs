@@ -84,7 +84,8 @@ impl Runtime {
                     .pids
                     .map(|pids| Processes::hidden(pids.current)),
             },
-            filesystem: measured.and_then(|measured| Filesystem::of(&root, measured.size).ok()),
+            filesystem: measured
+                .and_then(|measured| Filesystem::measure(&root, measured.size).ok()),
         }))
     }
 }

@@ -16,17 +16,17 @@ use crate::runtime::stats::{now, task_metrics};
 use crate::runtime::store::{Container, ContainerState, Sandbox};
 
 /// How long a shim of containerd may take. gVisor's starts a program for each query, which takes long on a busy node.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many shims are asked at the same time. Each may start a program.
-const AT_ONCE: usize = 8;
+const CONCURRENT_REPORTS: usize = 8;
 
 /// How long all queries of a call may take, if many shims hang. A shim that does not answer is then not asked for a while.
 const PATIENCE_FOR_ALL: Duration = Duration::from_secs(15);
 
 /// The reports of shims of containerd, by container. A container that is not in it has the usage of its cgroup.
 #[derive(Debug, Default)]
-pub(in crate::runtime) struct Reports(HashMap<String, Report>);
+pub(crate) struct Reports(HashMap<String, Report>);
 
 /// The report of a container's shim of containerd.
 #[derive(Debug)]
@@ -38,17 +38,14 @@ pub(super) enum Report {
 }
 
 impl Reports {
-    pub(super) fn of(&self, id: &str) -> Option<&Report> {
+    pub(super) fn get(&self, id: &str) -> Option<&Report> {
         self.0.get(id)
     }
 }
 
 impl Runtime {
     /// Asks the shims of containerd of these containers. Containers that an OCI runtime runs cost a look at their sandbox.
-    pub(in crate::runtime) async fn reports_of(
-        self: &Arc<Self>,
-        containers: &[Arc<Container>],
-    ) -> Reports {
+    pub(crate) async fn reports_of(self: &Arc<Self>, containers: &[Arc<Container>]) -> Reports {
         let asked = containers.iter().filter_map(|container| {
             let shim = self.reporting_shim(container)?;
             Some((container.id.clone(), shim))
@@ -69,7 +66,7 @@ impl Runtime {
         let queries: Vec<_> = queries.collect();
         let mut open = queries.len();
         let deadline = tokio::time::Instant::now() + PATIENCE_FOR_ALL;
-        let mut answers = stream::iter(queries).buffer_unordered(AT_ONCE);
+        let mut answers = stream::iter(queries).buffer_unordered(CONCURRENT_REPORTS);
         while let Ok(Some((id, report))) = timeout_at(deadline, answers.next()).await {
             open -= 1;
             match report {
@@ -121,7 +118,7 @@ impl Runtime {
         if self.stats_troubles.is_paused(id, Instant::now()) {
             return Some(Report::Missing);
         }
-        let metrics = match shim.stats(id, PATIENCE).await {
+        let metrics = match shim.stats(id, REPORT_TIMEOUT).await {
             Ok(metrics) => metrics?,
             // The container ends, or has just ended, which is reported elsewhere.
             Err(Error::NotFound(_) | Error::Gone { .. } | Error::Precondition(_)) => {

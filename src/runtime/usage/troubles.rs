@@ -4,19 +4,19 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The first pause after a failure. It doubles with each further one, up to [`LONGEST`].
+/// The first pause after a failure. It doubles with each further one, up to [`MAX_RETRY_PAUSE`].
 const FIRST: Duration = Duration::from_secs(10);
 
 /// The longest pause: how late the statistics of a shim that has recovered may be.
-const LONGEST: Duration = Duration::from_secs(300);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(300);
 
 /// Maximum number of tracked containers: nodes have a few hundred.
-const LIMIT: usize = 16_384;
+const MAX_REMEMBERED_SHIMS: usize = 16_384;
 
 /// The containers whose shim failed at the last query. It is not asked again for a while, so that the lists of the kubelet do not
 /// wait for it each time.
 #[derive(Debug, Default)]
-pub(in crate::runtime) struct Troubles {
+pub(crate) struct Troubles {
     known: Mutex<HashMap<String, Trouble>>,
 }
 
@@ -39,12 +39,12 @@ impl Troubles {
         if let Some(trouble) = known.get_mut(id) {
             // Queries that began together fail together, and are one failure.
             if trouble.until <= now {
-                trouble.pause = (trouble.pause * 2).min(LONGEST);
+                trouble.pause = (trouble.pause * 2).min(MAX_RETRY_PAUSE);
                 trouble.until = now + trouble.pause;
             }
             return false;
         }
-        if known.len() >= LIMIT {
+        if known.len() >= MAX_REMEMBERED_SHIMS {
             return false;
         }
         let pause = FIRST;
@@ -94,9 +94,9 @@ mod tests {
     fn what_is_kept_is_bounded() {
         let troubles = Troubles::default();
         let now = Instant::now();
-        for id in 0..LIMIT + 10 {
+        for id in 0..MAX_REMEMBERED_SHIMS + 10 {
             troubles.failed(&id.to_string(), now);
         }
-        assert_eq!(troubles.lock().len(), LIMIT);
+        assert_eq!(troubles.lock().len(), MAX_REMEMBERED_SHIMS);
     }
 }

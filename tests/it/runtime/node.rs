@@ -120,7 +120,7 @@ fn a_leftover_cgroup_is_removed_with_its_processes() {
     let found = processes(&top).expect("read");
     assert!(found.contains(&first) && found.contains(&second));
     assert_eq!(
-        own.all.of_pid(second).expect("there").dir("pids"),
+        own.all.pid_cgroup(second).expect("there").dir("pids"),
         below.dir("pids")
     );
     // Frozen processes are killed too.
@@ -150,11 +150,14 @@ fn the_root_cgroup_and_our_own_are_never_removed() {
     let root = own.all.at("/".as_ref()).expect("valid");
     let refused = root.remove(Duration::ZERO).expect_err("a root");
     assert_eq!(refused.code(), tonic::Code::InvalidArgument);
-    let ours = own.all.of_pid(std::process::id()).expect("there");
+    let ours = own.all.pid_cgroup(std::process::id()).expect("there");
     let refused = ours.remove(Duration::ZERO).expect_err("our own");
     assert_eq!(refused.code(), tonic::Code::InvalidArgument);
     assert!(own.all.at("/a/../b".as_ref()).is_err());
-    let gone = own.all.of_pid(u32::MAX - 1).expect_err("no such process");
+    let gone = own
+        .all
+        .pid_cgroup(u32::MAX - 1)
+        .expect_err("no such process");
     assert_eq!(gone.code(), tonic::Code::NotFound);
 }
 

@@ -138,7 +138,7 @@ fn a_mount_in_a_layer_is_not_counted() {
     let go = std::sync::atomic::AtomicBool::new(false);
     let size = disk::usage(&top, &go).expect("measured");
     assert_eq!(size.inodes, 1, "{size:?}");
-    let filesystem = Filesystem::of(&top, size).expect("there");
+    let filesystem = Filesystem::measure(&top, size).expect("there");
     assert!(filesystem.bytes > 0 && filesystem.device.contains(':'));
     assert_eq!(filesystem.used, size);
 }

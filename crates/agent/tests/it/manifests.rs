@@ -332,9 +332,10 @@ fn the_chart_is_the_same_as_the_kustomization() {
         let replaced = VALUES
             .iter()
             .fold(source.clone(), |text, (from, to)| text.replace(from, to));
-        let text = match is_monitoring {
-            true => format!("{{{{- if .Values.monitoring }}}}\n{replaced}{{{{- end }}}}\n"),
-            false => replaced,
+        let text = if is_monitoring {
+            format!("{{{{- if .Values.monitoring }}}}\n{replaced}{{{{- end }}}}\n")
+        } else {
+            replaced
         };
         generated(&manifests().join("chart/templates").join(template), &text);
         assert_eq!(

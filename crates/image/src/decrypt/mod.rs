@@ -35,7 +35,7 @@ use crate::pull::short;
 use crate::reference::Reference;
 
 /// Layers whose keys are unwrapped at the same time: providers are programs and services of the node.
-const AT_ONCE: usize = 4;
+const CONCURRENT_UNWRAPS: usize = 4;
 /// The most wrapped keys of one kind of one layer: one for each recipient.
 const MAX_WRAPPED: usize = 64;
 /// Characters of the name of a protocol in an error.
@@ -128,7 +128,7 @@ impl ImageStore {
         let image = reference.to_string();
         let mut keys = Vec::with_capacity(layers.len());
         let all: Vec<_> = layers.iter().zip(diff_ids).collect();
-        for some in all.chunks(AT_ONCE) {
+        for some in all.chunks(CONCURRENT_UNWRAPS) {
             let unwrapping = some.iter().map(|(layer, diff_id)| async {
                 if !is_encrypted(layer) {
                     return Ok(None);

@@ -39,12 +39,13 @@ pub(super) fn read(id: &Digest, bytes: Vec<u8>) -> Result<ExportedArtifact> {
         serde_json::from_slice(&bytes).map_err(|e| invalid(e.to_string()))?;
     let layers = fields.get("layers").and_then(Value::as_array);
     let is_whole = is_empty(fields.get("config")) && layers.map_or(0, Vec::len) == files.len();
-    let manifest = match is_whole {
-        true => Document {
+    let manifest = if is_whole {
+        Document {
             digest: id.clone(),
             bytes,
-        },
-        false => shortened(id, &bytes, fields, &artifact_type, &files)?,
+        }
+    } else {
+        shortened(id, &bytes, fields, &artifact_type, &files)?
     };
     Ok(ExportedArtifact {
         manifest,
@@ -55,7 +56,7 @@ pub(super) fn read(id: &Digest, bytes: Vec<u8>) -> Result<ExportedArtifact> {
 
 fn is_empty(config: Option<&Value>) -> bool {
     let digest = config.and_then(|config| config.get("digest"));
-    digest.and_then(Value::as_str) == Some(Digest::of(EMPTY).as_str())
+    digest.and_then(Value::as_str) == Some(Digest::sha256(EMPTY).as_str())
 }
 
 /// The manifest, and the parts of it that the store keeps.
@@ -77,13 +78,14 @@ fn shortened(
     // The entry refers to something that the archive does not have.
     fields.remove("subject");
     fields.insert("artifactType".to_owned(), artifact_type.into());
-    let config = json!({"mediaType": EMPTY_TYPE, "digest": Digest::of(EMPTY), "size": EMPTY.len()});
+    let config =
+        json!({"mediaType": EMPTY_TYPE, "digest": Digest::sha256(EMPTY), "size": EMPTY.len()});
     fields.insert("config".to_owned(), config);
     let annotations = annotations(Some(bytes), Some(id), None);
     fields.insert("annotations".to_owned(), json!(annotations));
     let bytes = serde_json::to_vec(&fields).map_err(|e| Error::internal(e.to_string()))?;
     Ok(Document {
-        digest: Digest::of(&bytes),
+        digest: Digest::sha256(&bytes),
         bytes,
     })
 }
@@ -97,13 +99,13 @@ mod tests {
     fn manifest(config: &[u8], has_name: bool) -> Vec<u8> {
         let layer = |content: &[u8], name: Option<&str>| {
             json!({
-                "mediaType": "text/plain", "digest": Digest::of(content), "size": content.len(),
+                "mediaType": "text/plain", "digest": Digest::sha256(content), "size": content.len(),
                 "annotations": name.map(|name| json!({TITLE: name})),
             })
         };
         let manifest = json!({
             "schemaVersion": 2, "mediaType": super::super::documents::MANIFEST,
-            "config": {"mediaType": "x/y", "digest": Digest::of(config), "size": config.len()},
+            "config": {"mediaType": "x/y", "digest": Digest::sha256(config), "size": config.len()},
             "layers": [layer(b"1", Some("f")), layer(b"2", has_name.then_some("g"))],
         });
         manifest.to_string().into_bytes()
@@ -112,12 +114,12 @@ mod tests {
     #[test]
     fn a_whole_artifact_keeps_its_digest_and_another_names_only_what_is_kept() {
         let whole = manifest(EMPTY, true);
-        let id = Digest::of(&whole);
+        let id = Digest::sha256(&whole);
         let read_as_it_is = read(&id, whole.clone()).expect("an artifact");
         assert_eq!(read_as_it_is.manifest.digest, id);
         assert_eq!(read_as_it_is.manifest.bytes, whole);
         for partial in [manifest(b"{\"a\":1}", true), manifest(EMPTY, false)] {
-            let id = Digest::of(&partial);
+            let id = Digest::sha256(&partial);
             let found = read(&id, partial).expect("an artifact");
             let value: Value = serde_json::from_slice(&found.manifest.bytes).expect("JSON");
             let layers = value["layers"].as_array().expect("layers");

@@ -35,10 +35,10 @@ pub(super) struct Document {
 }
 
 impl Document {
-    fn of(value: &impl Serialize) -> Result<Self> {
+    fn from_value(value: &impl Serialize) -> Result<Self> {
         let bytes = serde_json::to_vec(value).map_err(|e| Error::internal(e.to_string()))?;
         Ok(Self {
-            digest: Digest::of(&bytes),
+            digest: Digest::sha256(&bytes),
             bytes,
         })
     }
@@ -117,7 +117,7 @@ pub(super) fn config(bytes: &[u8], diff_ids: &[&Digest]) -> Result<Config> {
     let rootfs = rootfs.map_err(|e| Error::internal(e.to_string()))?;
     fields.insert("rootfs".to_owned(), rootfs);
     Ok(Config {
-        document: Document::of(&fields)?,
+        document: Document::from_value(&fields)?,
         platform,
     })
 }
@@ -137,9 +137,10 @@ pub(super) fn annotations(
     }
     let read = |bytes: &[u8]| json::from_slice::<Annotated>(bytes).ok();
     let found = manifest.and_then(read).unwrap_or_default();
-    let mut all = match found.media_type == DOCKER {
-        true => Annotations::new(),
-        false => found.annotations,
+    let mut all = if found.media_type == DOCKER {
+        Annotations::new()
+    } else {
+        found.annotations
     };
     // An image that was exported before keeps the digests that it had in the registry.
     if !all.contains_key(ORIGINAL) && !all.contains_key(ORIGINAL_ID) {
@@ -165,7 +166,7 @@ pub(super) fn manifest(
         layers: Vec<Entry<'a>>,
         annotations: Annotations,
     }
-    Document::of(&Manifest {
+    Document::from_value(&Manifest {
         schema_version: 2,
         media_type: MANIFEST,
         config: Entry::new(CONFIG, &config.digest, config.bytes.len() as u64),
@@ -219,7 +220,7 @@ pub(super) fn index(images: &[Listed<'_>]) -> Result<Vec<u8>> {
         media_type: INDEX,
         manifests,
     };
-    Ok(Document::of(&index)?.bytes)
+    Ok(Document::from_value(&index)?.bytes)
 }
 
 /// An image in `manifest.json`, by which older versions of Docker find it.
@@ -233,7 +234,7 @@ pub(super) struct DockerImage<'a> {
 
 /// `manifest.json`.
 pub(super) fn docker(images: &[DockerImage<'_>]) -> Result<Vec<u8>> {
-    Ok(Document::of(&images)?.bytes)
+    Ok(Document::from_value(&images)?.bytes)
 }
 
 #[cfg(test)]
@@ -247,7 +248,7 @@ mod tests {
         let before = br#"{"os":"linux", "architecture":"arm64","variant":"v8","RootFS":1,
             "config":{"Env":["A=\u0041"],"Memory":12345678901234567890},"x.y":1.50,
             "rootfs":{"type":"layers","diff_ids":["sha256:1"]}}"#;
-        let id = Digest::of(b"new");
+        let id = Digest::sha256(b"new");
         let found = config(before, &[&id]).expect("a configuration");
         let text = String::from_utf8(found.document.bytes.clone()).expect("text");
         for kept in [r#""Env":["A=\u0041"]"#, "12345678901234567890", "1.50"] {
@@ -265,7 +266,7 @@ mod tests {
 
     #[test]
     fn annotations_stay_and_the_first_digest_is_kept() {
-        let (first, second) = (Digest::of(b"1"), Digest::of(b"2"));
+        let (first, second) = (Digest::sha256(b"1"), Digest::sha256(b"2"));
         let oci = br#"{"mediaType":"application/vnd.oci.image.manifest.v1+json","annotations":{"a":"b"}}"#;
         let all = annotations(Some(oci), Some(&first), Some(&second));
         assert_eq!((all["a"].as_str(), all.len()), ("b", 3));

@@ -59,7 +59,7 @@ impl<'a, W: Write> LayerWriter<'a, W> {
         let mut writer = Self {
             to,
             implied: implied.into_iter().map(String::into_bytes).collect(),
-            links: HardLinks::of(open(root, DIR, Mode::empty())?)?,
+            links: HardLinks::new(open(root, DIR, Mode::empty())?)?,
             path: Vec::new(),
             levels: Vec::new(),
             room: MAX_NAMES,
@@ -111,7 +111,7 @@ impl<'a, W: Write> LayerWriter<'a, W> {
         let (attributes, is_opaque) = (allowed(dir)?, is_opaque(dir)?);
         let owner = (stat.st_uid, stat.st_gid, stat.st_mode & 0o7777);
         if owner != (0, 0, 0o755) || !attributes.is_empty() {
-            of(EntryType::Directory, b"./", &stat, &attributes).write(self.to)?;
+            entry_of_kind(EntryType::Directory, b"./", &stat, &attributes).write(self.to)?;
         }
         if is_opaque {
             TarEntry::new(EntryType::Regular, OPAQUE_MARK, 0).write(self.to)?;
@@ -138,7 +138,7 @@ impl<'a, W: Write> LayerWriter<'a, W> {
             return self.directory(name, path, &stat);
         }
         if let Some(first) = self.links.earlier(stat.st_ino, &path)? {
-            let mut entry = of(EntryType::Link, &path, &stat, &[]);
+            let mut entry = entry_of_kind(EntryType::Link, &path, &stat, &[]);
             entry.link = first;
             return entry.write(self.to);
         }
@@ -146,13 +146,13 @@ impl<'a, W: Write> LayerWriter<'a, W> {
             FileType::RegularFile => self.file(name, &path, &stat),
             FileType::Symlink => {
                 let target = readlinkat(dir, name, Vec::new())?.into_bytes();
-                let mut entry = of(EntryType::Symlink, &path, &stat, &[]);
+                let mut entry = entry_of_kind(EntryType::Symlink, &path, &stat, &[]);
                 entry.link = &target;
                 entry.write(self.to)
             }
             FileType::CharacterDevice => node(EntryType::Char, &path, &stat).write(self.to),
             FileType::BlockDevice => node(EntryType::Block, &path, &stat).write(self.to),
-            FileType::Fifo => of(EntryType::Fifo, &path, &stat, &[]).write(self.to),
+            FileType::Fifo => entry_of_kind(EntryType::Fifo, &path, &stat, &[]).write(self.to),
             _ => Err(io::Error::other(format!(
                 "{}: neither a file nor a folder, link, device or pipe",
                 path.escape_ascii()
@@ -169,7 +169,7 @@ impl<'a, W: Write> LayerWriter<'a, W> {
         self.path.push(b'/');
         if !is_implied {
             let attributes = allowed(&dir)?;
-            of(EntryType::Directory, &self.path, stat, &attributes).write(self.to)?;
+            entry_of_kind(EntryType::Directory, &self.path, stat, &attributes).write(self.to)?;
         }
         let is_opaque = is_opaque(&dir)?;
         self.enter(dir, above)?;
@@ -193,7 +193,7 @@ impl<'a, W: Write> LayerWriter<'a, W> {
             | OFlags::NOATIME;
         let file = openat(dir, name, flags, Mode::empty())?;
         let attributes = allowed(&file)?;
-        let mut entry = of(EntryType::Regular, path, stat, &attributes);
+        let mut entry = entry_of_kind(EntryType::Regular, path, stat, &attributes);
         entry.size = u64::try_from(stat.st_size).unwrap_or(0);
         entry.write(self.to)?;
         let mut file = File::from(file).take(entry.size);
@@ -214,7 +214,7 @@ impl<'a, W: Write> LayerWriter<'a, W> {
     }
 }
 
-fn of<'a>(
+fn entry_of_kind<'a>(
     kind: EntryType,
     path: &'a [u8],
     stat: &Stat,
@@ -234,7 +234,7 @@ fn node<'a>(kind: EntryType, path: &'a [u8], stat: &Stat) -> TarEntry<'a> {
     let device = (major(stat.st_rdev), minor(stat.st_rdev));
     TarEntry {
         device,
-        ..of(kind, path, stat, &[])
+        ..entry_of_kind(kind, path, stat, &[])
     }
 }
 

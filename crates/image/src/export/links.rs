@@ -24,7 +24,7 @@ pub(super) struct HardLinks {
 
 impl HardLinks {
     /// Reads the tree. The number of links of a file says too little: copies of the layer for other images have links to it.
-    pub(super) fn of(root: OwnedFd) -> io::Result<Self> {
+    pub(super) fn new(root: OwnedFd) -> io::Result<Self> {
         let mut walk = Walk::new(root)?;
         let mut inodes = Vec::new();
         loop {

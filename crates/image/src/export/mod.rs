@@ -283,9 +283,10 @@ impl<W: Write> ArchiveWriter<W> {
 
     /// Writes a blob from memory, unless it was written.
     fn blob(&mut self, digest: &Digest, bytes: &[u8]) -> Result<()> {
-        match self.written.insert(digest.clone()) {
-            true => self.file(&blob_path(digest), bytes),
-            false => Ok(()),
+        if self.written.insert(digest.clone()) {
+            self.file(&blob_path(digest), bytes)
+        } else {
+            Ok(())
         }
     }
 
@@ -295,7 +296,7 @@ impl<W: Write> ArchiveWriter<W> {
         match &image.content {
             Content::Image(config) => self.blob(&config.document.digest, &config.document.bytes),
             Content::Artifact { blobs, .. } => {
-                self.blob(&Digest::of(artifact::EMPTY), artifact::EMPTY)?;
+                self.blob(&Digest::sha256(artifact::EMPTY), artifact::EMPTY)?;
                 blobs
                     .iter()
                     .try_for_each(|(digest, size, path)| self.copy(digest, *size, path))

@@ -142,9 +142,10 @@ fn time(seconds: i64, nanos: u32) -> String {
     if nanos == 0 {
         return seconds.to_string();
     }
-    let (sign, whole, nanos) = match seconds < 0 {
-        true => ("-", (seconds + 1).unsigned_abs(), 1_000_000_000 - nanos),
-        false => ("", seconds.unsigned_abs(), nanos),
+    let (sign, whole, nanos) = if seconds < 0 {
+        ("-", (seconds + 1).unsigned_abs(), 1_000_000_000 - nanos)
+    } else {
+        ("", seconds.unsigned_abs(), nanos)
     };
     let text = format!("{sign}{whole}.{nanos:09}");
     text.trim_end_matches('0').to_owned()

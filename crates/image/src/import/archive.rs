@@ -61,7 +61,7 @@ impl Archive {
 
     /// An uncompressed archive in memory.
     #[cfg(any(test, fuzzing))]
-    pub(super) fn of(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
         let mut file = File::from(rustix::fs::memfd_create("archive", flags).ok()?);
         file.write_all(bytes).ok()?;

@@ -38,7 +38,7 @@ fn image(archive: &Archive, entry: &Entry) -> Result<ArchivedImage> {
             .map(|name| Reference::parse(name))
             .collect::<Result<_>>()?,
         manifest: None,
-        config: (Digest::of(&config), config),
+        config: (Digest::sha256(&config), config),
         layers: entry
             .layers
             .iter()

@@ -50,7 +50,7 @@ struct ArchivedImage {
 /// Parses an archive, for the fuzzer.
 #[cfg(any(test, fuzzing))]
 pub(super) fn fuzz(bytes: &[u8]) {
-    if let Some(archive) = Archive::of(bytes) {
+    if let Some(archive) = Archive::from_bytes(bytes) {
         let _ = oci::read(&archive, &super::platform::Platform::host());
         let _ = docker::read(&archive);
     }

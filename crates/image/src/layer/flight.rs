@@ -186,7 +186,11 @@ mod tests {
     async fn several_waiters_share_a_flight() {
         let (flights, layer) = (
             Flights::default(),
-            (Digest::of(b"x"), Arc::from("r"), LayerClaim::Key([0; 32])),
+            (
+                Digest::sha256(b"x"),
+                Arc::from("r"),
+                LayerClaim::Key([0; 32]),
+            ),
         );
         let (count, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
         let join = || {
@@ -214,7 +218,11 @@ mod tests {
     async fn the_last_waiter_cancels_the_flight_and_the_next_waits_for_its_end() {
         let (flights, layer) = (
             Flights::default(),
-            (Digest::of(b"x"), Arc::from("r"), LayerClaim::Key([0; 32])),
+            (
+                Digest::sha256(b"x"),
+                Arc::from("r"),
+                LayerClaim::Key([0; 32]),
+            ),
         );
         let gate = Arc::new(Semaphore::new(0));
         let join = || {

@@ -136,11 +136,11 @@ impl Permits {
             return;
         };
         let requester = waiting.requester.clone();
-        if state.of_pull(&requester) > 0 {
+        if state.held_by_pull(&requester) > 0 {
             return;
         }
         // If its own registry holds too many, a permit of another registry would not be granted to it.
-        let only_own = state.of_registry(&requester) > self.0.regular;
+        let only_own = state.held_by_registry(&requester) > self.0.regular;
         let mut slowest: Option<(u64, CancellationToken)> = None;
         for one in &mut state.running {
             if one.monitor.give_up.is_cancelled() {
@@ -173,12 +173,12 @@ impl Permits {
 }
 
 impl State {
-    fn of_registry(&self, requester: &Requester) -> usize {
+    fn held_by_registry(&self, requester: &Requester) -> usize {
         let same = |one: &&Running| one.requester.registry == requester.registry;
         self.running.iter().filter(same).count()
     }
 
-    fn of_pull(&self, requester: &Requester) -> usize {
+    fn held_by_pull(&self, requester: &Requester) -> usize {
         let same = |one: &&Running| one.requester.pull == requester.pull;
         self.running.iter().filter(same).count()
     }
@@ -213,8 +213,8 @@ impl State {
         if self.running.len() < regular {
             let fewest = |(index, one): &(usize, &Waiting)| {
                 (
-                    self.of_registry(&one.requester),
-                    self.of_pull(&one.requester),
+                    self.held_by_registry(&one.requester),
+                    self.held_by_pull(&one.requester),
                     *index,
                 )
             };
@@ -224,7 +224,8 @@ impl State {
             return None;
         }
         let mut starved = waiting.filter(|(_, one)| {
-            self.of_pull(&one.requester) == 0 && self.of_registry(&one.requester) <= regular
+            self.held_by_pull(&one.requester) == 0
+                && self.held_by_registry(&one.requester) <= regular
         });
         starved.next().map(|(index, _)| index)
     }
@@ -259,7 +260,7 @@ mod tests {
     }
 
     fn monitor() -> Monitor {
-        let progress = Arc::new(LayerProgress::new(Digest::of(b"x"), 1 << 30));
+        let progress = Arc::new(LayerProgress::new(Digest::sha256(b"x"), 1 << 30));
         progress.enter(LayerPhase::Fetching);
         Monitor {
             progress,

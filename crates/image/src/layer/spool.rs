@@ -60,9 +60,10 @@ impl Spool {
             Err(error) => return Err(Error::io(path, error)),
         }
         let length = file.metadata().at(path)?.len();
-        let available = match length > size {
-            true => 0,
-            false => before_hole(&file).at(path)?,
+        let available = if length > size {
+            0
+        } else {
+            before_hole(&file).at(path)?
         };
         if available < length {
             file.set_len(available).at(path)?;
@@ -323,7 +324,7 @@ mod tests {
             .expect("open")
             .expect("not locked by another flight");
         let (sender, receiver) = mpsc::channel(1);
-        let digest = Digest::of(whole);
+        let digest = Digest::sha256(whole);
         thread::scope(|scope| {
             scope.spawn(|| spool.write(&path, &digest, receiver));
             let reader = scope.spawn(|| {
@@ -391,7 +392,7 @@ mod tests {
         let chunk = (0, Bytes::from_static(b"one"));
         sender.blocking_send(chunk).expect("send");
         drop(sender);
-        spool.write(&path, &Digest::of(b"one"), receiver);
+        spool.write(&path, &Digest::sha256(b"one"), receiver);
         assert!(spool.failure().is_none());
     }
 
@@ -426,7 +427,7 @@ mod tests {
             sender.blocking_send((at, chunk)).expect("send");
         }
         drop(sender);
-        spool.write(&path, &Digest::of(b"x"), receiver);
+        spool.write(&path, &Digest::sha256(b"x"), receiver);
         assert!(spool.failure().is_some());
         assert_eq!(std::fs::read(&path).expect("read"), b"one");
     }

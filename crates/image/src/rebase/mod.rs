@@ -43,7 +43,7 @@ pub(super) fn rebase(store: &Arc<ContentStore>, held: &Held, min_free: MinFree) 
             stack.push(id.clone());
             continue;
         }
-        let based = Digest::of(format!("rebased {chain}").as_bytes());
+        let based = Digest::sha256(format!("rebased {chain}").as_bytes());
         guards.push(store.hold([based.clone()]));
         if store.layer(&based).is_none() {
             make(store, id, &based, &below, &implied, min_free)?;

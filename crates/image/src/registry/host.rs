@@ -149,7 +149,7 @@ impl Host {
                 digest.check("manifest", &bytes)?;
                 digest.clone()
             }
-            None => Digest::of(&bytes),
+            None => Digest::sha256(&bytes),
         };
         Ok(FetchedManifest {
             bytes,

@@ -42,9 +42,10 @@ fn parse(manifest: &[u8]) -> BTreeMap<String, String> {
     let cost: usize = items
         .map(|(key, value)| key.len() + value.len() + ITEM_COST)
         .sum();
-    match cost <= MAX_KEPT && found.media_type != DOCKER {
-        true => found.annotations,
-        false => BTreeMap::new(),
+    if cost <= MAX_KEPT && found.media_type != DOCKER {
+        found.annotations
+    } else {
+        BTreeMap::new()
     }
 }
 

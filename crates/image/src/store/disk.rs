@@ -373,7 +373,7 @@ mod tests {
     fn files_are_replaced_atomically() {
         let dir = tempfile::tempdir().expect("directory");
         let disk = Disk::open(dir.path(), "b".to_owned()).expect("a store");
-        let path = disk.content(&Digest::of(b"x"));
+        let path = disk.content(&Digest::sha256(b"x"));
         disk.write(&path, b"one").expect("write");
         disk.write(&path, b"two").expect("write");
         assert_eq!(fs::read(&path).expect("read"), b"two");

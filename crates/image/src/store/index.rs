@@ -56,9 +56,10 @@ impl Index {
                 return Ok(Some(Resolved { id, name }));
             }
         }
-        match is_part_of_id(text) {
-            true => Ok(self.by_prefix(text)?.map(by_id)),
-            false => Ok(None),
+        if is_part_of_id(text) {
+            Ok(self.by_prefix(text)?.map(by_id))
+        } else {
+            Ok(None)
         }
     }
 
@@ -172,7 +173,7 @@ mod tests {
 
     #[test]
     fn images_are_found_by_reference_id_and_prefix() {
-        let (a, b) = (Digest::of(b"a"), Digest::of(b"b"));
+        let (a, b) = (Digest::sha256(b"a"), Digest::sha256(b"b"));
         let by_digest = format!("quay.io/x/y@{b}");
         let index = index(&[(&a, &["busybox"]), (&b, &["quay.io/x/y:1", &by_digest])]);
         let resolve = |text: &str| resolve(&index, text).expect(text);
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!(find(&format!("quay.io/x/y:other@{b}")), Some(b.clone()));
         assert_eq!(find("quay.io/x/y"), None);
         assert_eq!(find(&format!("busybox@{b}")), None);
-        assert_eq!(find(Digest::of(b"c").as_str()), None);
+        assert_eq!(find(Digest::sha256(b"c").as_str()), None);
         let name_of = |text: &str| resolve(text).and_then(|found| found.name);
         for id in [b.as_str(), b.hex(), &b.as_str()[..20], &b.hex()[..12]] {
             assert_eq!(name_of(id), None, "{id}");
@@ -209,7 +210,7 @@ mod tests {
     /// An ID can be parsed as a name with a tag.
     #[test]
     fn no_name_hides_an_id() {
-        let (a, b) = (Digest::of(b"a"), Digest::of(b"b"));
+        let (a, b) = (Digest::sha256(b"a"), Digest::sha256(b"b"));
         let name = format!("r.example/sha256:{}", a.hex());
         let index = index(&[(&a, &[]), (&b, &[&name])]);
         let names = vec![Reference::parse(&name).expect("a name")];
@@ -220,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_tag_moves_to_the_new_image() {
-        let (a, b) = (Digest::of(b"a"), Digest::of(b"b"));
+        let (a, b) = (Digest::sha256(b"a"), Digest::sha256(b"b"));
         let mut index = index(&[(&a, &["x", "y"])]);
         let mut record = Record::new(b.clone(), Vec::new());
         record.add_reference(&Reference::parse("x").expect("a name"));
@@ -240,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_prefix_of_two_ids_is_ambiguous() {
-        let ids: Vec<_> = (0..40_u8).map(|n| Digest::of(&[n])).collect();
+        let ids: Vec<_> = (0..40_u8).map(|n| Digest::sha256(&[n])).collect();
         let images: Vec<_> = ids.iter().map(|id| (id, &[][..])).collect();
         let index = index(&images);
         // 40 ids, but only 16 possible first digits.

@@ -66,7 +66,7 @@ pub(super) struct ContentStore {
 /// Parses records of the store, for the fuzzer.
 #[cfg(any(test, fuzzing))]
 pub(super) fn fuzz(bytes: &[u8]) {
-    let _ = Record::read(bytes, &Digest::of(b""));
+    let _ = Record::read(bytes, &Digest::sha256(b""));
     layers::fuzz(bytes);
 }
 
@@ -205,12 +205,11 @@ impl ContentStore {
     /// background, unless the store waits for it.
     pub(super) fn commit(self: &Arc<Self>, new: NewImage) -> Result<()> {
         self.record(new)?;
-        match self.waits {
-            true => self.wait_until_settled(),
-            false => {
-                self.settle_later();
-                Ok(())
-            }
+        if self.waits {
+            self.wait_until_settled()
+        } else {
+            self.settle_later();
+            Ok(())
         }
     }
 

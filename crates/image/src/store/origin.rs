@@ -166,16 +166,16 @@ mod tests {
         let manifest = FetchedManifest {
             bytes: number.to_string().into_bytes(),
             media_type: String::new(),
-            digest: Digest::of(number.to_string().as_bytes()),
+            digest: Digest::sha256(number.to_string().as_bytes()),
         };
         Origin::new(&manifest.descriptor(), &manifest, &Platform::host())
     }
 
     #[test]
     fn the_most_recent_origins_are_kept() {
-        let mut record = Record::new(Digest::of(b"x"), Vec::new());
+        let mut record = Record::new(Digest::sha256(b"x"), Vec::new());
         for number in 0..2 * MAX_ORIGINS {
-            let mut next = Record::new(Digest::of(b"x"), Vec::new());
+            let mut next = Record::new(Digest::sha256(b"x"), Vec::new());
             next.origins = vec![origin(number)];
             next.absorb_origins(record.origins);
             assert_eq!(next.origins[0], origin(number));
@@ -190,7 +190,7 @@ mod tests {
     fn an_origin_counts_in_its_repository_and_on_its_platform() {
         let name = Reference::parse("quay.io/a/b:1").expect("a name");
         let other = Reference::parse("quay.io/a/c:1").expect("a name");
-        let mut record = Record::new(Digest::of(b"x"), Vec::new());
+        let mut record = Record::new(Digest::sha256(b"x"), Vec::new());
         record.origins = vec![origin(1), origin(2)];
         record.add_reference(&name.at(origin(1).digest));
         let platform = Platform::host().to_string();

@@ -93,12 +93,13 @@ impl Pending {
         let waits = |state: &mut State| !state.is_settled() && state.failed.0 == before;
         let waited = self.settled.wait_while(state, waits);
         let state = waited.unwrap_or_else(PoisonError::into_inner);
-        match state.is_settled() {
-            true => Ok(()),
-            false => Err(Error::internal(format!(
+        if state.is_settled() {
+            Ok(())
+        } else {
+            Err(Error::internal(format!(
                 "images are not safely on disk: {}",
                 state.failed.1
-            ))),
+            )))
         }
     }
 }

@@ -13,7 +13,7 @@ pub(super) const BUFFER: usize = 256 << 10;
 /// Buffers of one layer, the one being extracted included: 1 MiB.
 const BUFFERS: usize = 4;
 /// Bytes after which a thread is started. Smaller layers have little to gain, and several of them at once keep all cores busy.
-const AT_ONCE: u64 = if cfg!(test) { 1 << 20 } else { 8 << 20 };
+const BUFFER_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 8 << 20 };
 
 /// Reads an archive: the beginning itself, the rest through a thread.
 pub(super) struct ReadAhead<'scope, 'env, R> {
@@ -67,7 +67,7 @@ impl<'scope, 'env, R: Read + Send> ReadAhead<'scope, 'env, R> {
 
     fn next_chunk(&mut self) -> io::Result<()> {
         (self.position, self.chunk.length) = (0, 0);
-        if self.bytes >= AT_ONCE {
+        if self.bytes >= BUFFER_BYTES {
             self.start()?;
         }
         match &mut self.source {
@@ -196,7 +196,7 @@ mod tests {
     use crate::unpack::carried;
 
     /// More than all buffers hold.
-    const LARGE: usize = 3 * (AT_ONCE as usize) + 5;
+    const LARGE: usize = 3 * (BUFFER_BYTES as usize) + 5;
 
     /// An archive that ends in some way, and what reads it.
     struct Archive<'a, F> {
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_small_archive_has_no_thread() {
-        let whole = bytes(AT_ONCE as usize - 1);
+        let whole = bytes(BUFFER_BYTES as usize - 1);
         let mut source = archive(&whole, || Ok(0));
         let (all, read) = read_all(&mut source);
         assert!(

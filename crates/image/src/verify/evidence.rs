@@ -50,7 +50,7 @@ impl Evidence {
     /// The document in the store, and its digest.
     pub(crate) fn document(&self) -> Result<(Digest, Vec<u8>)> {
         let bytes = serde_json::to_vec(self).map_err(|e| Error::internal(e.to_string()))?;
-        Ok((Digest::of(&bytes), bytes))
+        Ok((Digest::sha256(&bytes), bytes))
     }
 
     /// Reads such a document.

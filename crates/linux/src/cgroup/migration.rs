@@ -18,7 +18,7 @@ impl Hierarchies {
     /// # Errors
     /// [`Error::NotMounted`], [`Error::Invalid`] if its cgroup is outside the mounts, or a failed system call.
     pub fn prepare_migration(&self) -> Result<(), Error> {
-        let own = self.of_pid(std::process::id())?;
+        let own = self.pid_cgroup(std::process::id())?;
         // One lock for all hierarchies.
         let dir = own.dirs().next().ok_or_else(|| own.not_found())?;
         let file = dir.join("cgroup.procs");
@@ -34,9 +34,9 @@ mod tests {
     fn the_calling_process_stays_where_it_is() {
         let all = Hierarchies::detect().expect("mounted");
         let pid = std::process::id();
-        let before = all.of_pid(pid).expect("a cgroup");
+        let before = all.pid_cgroup(pid).expect("a cgroup");
         all.prepare_migration().expect("prepared");
-        assert_eq!(all.of_pid(pid).expect("a cgroup"), before);
+        assert_eq!(all.pid_cgroup(pid).expect("a cgroup"), before);
     }
 
     #[test]

@@ -128,7 +128,11 @@ impl Hierarchies {
     ///
     /// # Errors
     /// [`Error::Invalid`].
-    pub fn of_container(&self, cgroups_path: &Path, driver: CgroupDriver) -> Result<Cgroup, Error> {
+    pub fn container_cgroup(
+        &self,
+        cgroups_path: &Path,
+        driver: CgroupDriver,
+    ) -> Result<Cgroup, Error> {
         self.at(&container_path(cgroups_path, driver)?)
     }
 
@@ -136,7 +140,7 @@ impl Hierarchies {
     ///
     /// # Errors
     /// [`Error::Invalid`].
-    pub fn of_pod(&self, parent: &str, driver: CgroupDriver) -> Result<Cgroup, Error> {
+    pub fn pod_cgroup(&self, parent: &str, driver: CgroupDriver) -> Result<Cgroup, Error> {
         self.at(&pod_path(parent, driver)?)
     }
 
@@ -144,17 +148,17 @@ impl Hierarchies {
     ///
     /// # Errors
     /// [`Error::NotFound`] if there is no such process, [`Error::Invalid`] if its cgroup is outside the mounts.
-    pub fn of_pid(&self, pid: u32) -> Result<Cgroup, Error> {
+    pub fn pid_cgroup(&self, pid: u32) -> Result<Cgroup, Error> {
         let path = PathBuf::from(format!("/proc/{pid}/cgroup"));
         match fs::read_to_string(&path) {
-            Ok(text) => self.of_process(&text),
+            Ok(text) => self.parse_process(&text),
             Err(error) if gone(&error) => Err(Error::NotFound { path }),
             Err(error) => Err(Error::io("read", &path, error)),
         }
     }
 
     /// Parses a `/proc/PID/cgroup` file (cgroups(7)).
-    fn of_process(&self, text: &str) -> Result<Cgroup, Error> {
+    fn parse_process(&self, text: &str) -> Result<Cgroup, Error> {
         let mut dirs = Vec::new();
         for line in text.lines() {
             let mut fields = line.splitn(3, ':').skip(1);
@@ -302,7 +306,7 @@ mod tests {
     fn the_cgroup_of_a_process_is_found_if_the_mount_has_another_root() {
         let text = "12:pids:/p\n9:name=systemd:/s\n4:memory:/m/x\n2:cpu,cpuacct:/\n0::/u\n";
         let all = Hierarchies::parse(HYBRID.as_bytes()).expect("mounted");
-        let cgroup = all.of_process(text).expect("found");
+        let cgroup = all.parse_process(text).expect("found");
         assert_eq!(
             cgroup.dir("memory"),
             Some(Path::new("/sys/fs/cgroup/memory/m/x"))
@@ -314,10 +318,10 @@ mod tests {
         assert_eq!(cgroup.dirs().count(), 4);
         let nested = UNIFIED.replace(" / /sys", " /docker/x /sys");
         let all = Hierarchies::parse(nested.as_bytes()).expect("mounted");
-        let cgroup = all.of_process("0::/docker/x/y\n").expect("found");
+        let cgroup = all.parse_process("0::/docker/x/y\n").expect("found");
         assert_eq!(dirs(&cgroup), ["/sys/fs/cgroup/y"]);
         // Outside the cgroup namespace.
-        let outside = all.of_process("0::/../z\n").expect_err("refused");
+        let outside = all.parse_process("0::/../z\n").expect_err("refused");
         assert!(matches!(outside, Error::Invalid { .. }), "{outside}");
     }
 }

@@ -26,7 +26,7 @@ use crate::link::{self, Counters};
 use crate::sysctl::Sysctl;
 
 pub use self::error::Error;
-pub use self::pid::of_process;
+pub use self::pid::process_namespace;
 pub use self::thread::{run, run_in, run_in_each};
 use self::user::Maker;
 

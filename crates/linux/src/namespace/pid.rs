@@ -17,7 +17,7 @@ const TARGET: &str = "pid-of-";
 ///
 /// # Errors
 /// If there is no such process, or access is denied.
-pub fn of_process(pid: u32) -> Result<File, Error> {
+pub fn process_namespace(pid: u32) -> Result<File, Error> {
     let path = PathBuf::from(format!("/proc/{pid}/ns/pid"));
     File::open(&path).map_err(|error| Error::io("open", &path, error))
 }

@@ -12,7 +12,7 @@ use super::{Error, Kind};
 use crate::idmap::Mappings;
 
 /// Timeout of the helper, in milliseconds. It makes one system call.
-const PATIENCE: u16 = 10_000;
+const MAP_WRITE_TIMEOUT_MS: u16 = 10_000;
 
 /// The helper, in its namespaces. It is killed and reaped when this is dropped; if the daemon is killed, it exits.
 pub(super) struct Maker {
@@ -48,7 +48,7 @@ impl Maker {
             return Err(self.failed("it has no stdout"));
         };
         let mut ready = [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut ready, PollTimeout::from(PATIENCE)) {
+        match poll(&mut ready, PollTimeout::from(MAP_WRITE_TIMEOUT_MS)) {
             Ok(0) => return Err(self.failed("it does not answer")),
             Ok(_) => {}
             Err(error) => return Err(self.failed(error.desc())),

@@ -65,9 +65,10 @@ pub fn bind(source: &Path, target: &Path, ids: &IdMapped, recursive: bool) -> Re
         .at("open the user namespace", &ids.namespace)?;
     let mapped = clone_mapped(source, &namespace, recursive);
     let mapped = mapped.map_err(|error| refused(error, source, "mount"))?;
-    match source.is_dir() {
-        true => std::fs::create_dir(target).at("make", target)?,
-        false => File::create_new(target).map(drop).at("make", target)?,
+    if source.is_dir() {
+        std::fs::create_dir(target).at("make", target)?
+    } else {
+        File::create_new(target).map(drop).at("make", target)?
     }
     move_mount(&mapped, "", CWD, target, HERE).at("put an id-mapped mount on", target)
 }

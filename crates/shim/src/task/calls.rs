@@ -21,7 +21,7 @@ use super::messages::{
     self, Any, CloseIo, Connected, CreateTask, ExecProcess, KillTask, Pid, ResizePty, UpdateTask,
     Waited,
 };
-use super::{PATIENCE, Task, TaskProcess, stats};
+use super::{TASK_CALL_TIMEOUT, Task, TaskProcess, stats};
 
 /// The types of the JSON objects in calls (containerd, `pkg/runtime-spec`).
 const PROCESS: &str = "types.containerd.io/opencontainers/runtime-spec/1/Process";
@@ -52,7 +52,7 @@ fn process(target: &Target) -> messages::Process {
 
 impl Shim {
     /// Creates a container, first the sandbox's.
-    pub(in super::super) fn create_task(
+    pub(crate) fn create_task(
         &mut self,
         asked: (u64, u64),
         create: Create,
@@ -93,7 +93,7 @@ impl Shim {
         self.check_new(&target)?;
         let number = self.number();
         let held = stdio.hold;
-        let streams = Streams::of_task(stdio, &self.dir, number).map_err(system)?;
+        let streams = Streams::for_task(stdio, &self.dir, number).map_err(system)?;
         let mut process = Process {
             held,
             owner,
@@ -138,7 +138,7 @@ impl Shim {
     }
 
     /// Runs a process in a container.
-    pub(in super::super) fn exec_task(&mut self, asked: (u64, u64), exec: Exec) -> Answered {
+    pub(crate) fn exec_task(&mut self, asked: (u64, u64), exec: Exec) -> Answered {
         let spec = fs::read(&exec.process).map_err(system)?;
         let init = self.task_process(&exec.target.container)?;
         let shim = self.containerd_shim_of(init).unwrap_or_default();
@@ -182,12 +182,7 @@ impl Shim {
     }
 
     /// Starts a created container.
-    pub(in super::super) fn start_task(
-        &mut self,
-        asked: (u64, u64),
-        number: u64,
-        verb: &Verb,
-    ) -> Answered {
+    pub(crate) fn start_task(&mut self, asked: (u64, u64), number: u64, verb: &Verb) -> Answered {
         let request = messages::Process {
             id: verb.id.clone(),
             ..messages::Process::default()
@@ -197,12 +192,7 @@ impl Shim {
     }
 
     /// Deletes a container. A running one is killed first, and deleted when it has exited.
-    pub(in super::super) fn delete_task(
-        &mut self,
-        asked: (u64, u64),
-        number: u64,
-        verb: &Verb,
-    ) -> Answered {
+    pub(crate) fn delete_task(&mut self, asked: (u64, u64), number: u64, verb: &Verb) -> Answered {
         let mut alive = false;
         self.with(number, |process| {
             alive = process.is_alive();
@@ -233,29 +223,24 @@ impl Shim {
             id: id.to_owned(),
             ..messages::Process::default()
         };
-        let timeout = Some(3 * PATIENCE);
+        let timeout = Some(3 * TASK_CALL_TIMEOUT);
         self.send(Call::Delete, (number, Some(asked)), &request, timeout)
     }
 
     /// Sends a signal.
-    pub(in super::super) fn kill_task(
-        &mut self,
-        asked: (u64, u64),
-        number: u64,
-        kill: &Kill,
-    ) -> Answered {
+    pub(crate) fn kill_task(&mut self, asked: (u64, u64), number: u64, kill: &Kill) -> Answered {
         let request = KillTask {
             id: kill.target.container.clone(),
             exec_id: kill.target.exec.clone(),
             signal: kill.signal.cast_unsigned(),
             all: kill.all,
         };
-        let timeout = Some(PATIENCE);
+        let timeout = Some(TASK_CALL_TIMEOUT);
         self.send(Call::Kill, (number, Some(asked)), &request, timeout)
     }
 
     /// Resizes a terminal.
-    pub(in super::super) fn resize_task(
+    pub(crate) fn resize_task(
         &mut self,
         asked: (u64, u64),
         number: u64,
@@ -277,12 +262,12 @@ impl Shim {
         message: &impl Message,
     ) -> Answered {
         let connection = self.connection(about.0).ok_or_else(not_running)?;
-        connection.call_method(Call::Other, method, about, message, Some(PATIENCE));
+        connection.call_method(Call::Other, method, about, message, Some(TASK_CALL_TIMEOUT));
         Ok(None)
     }
 
     /// Changes the resources of a container.
-    pub(in super::super) fn update_task(&mut self, asked: (u64, u64), update: Update) -> Answered {
+    pub(crate) fn update_task(&mut self, asked: (u64, u64), update: Update) -> Answered {
         let number = self.task_process(&update.id)?;
         let request = UpdateTask {
             id: update.id,
@@ -379,7 +364,12 @@ impl Shim {
         let found = found.ok_or_else(|| failure(NOT_FOUND, "deleted meanwhile"))?;
         let request = process(&found.target);
         let about = (number, pending.asked);
-        self.send(Call::StartExec, about, &request, Some(3 * PATIENCE))
+        self.send(
+            Call::StartExec,
+            about,
+            &request,
+            Some(3 * TASK_CALL_TIMEOUT),
+        )
     }
 
     /// Completes a create or exec: its exit is waited for from now on.
@@ -396,7 +386,7 @@ impl Shim {
         };
         found.pid = pid;
         if found.is_init() {
-            found.oom = Oom::of(pid);
+            found.oom = Oom::watch(pid);
             let _ = record::write_init(&found.target.container, pid);
         } else {
             found.started_at = clock::now();
@@ -413,7 +403,7 @@ impl Shim {
             process.started_at = clock::now();
             if pid != 0 && pid != process.pid && process.is_alive() {
                 process.pid = pid;
-                process.oom = Oom::of(pid);
+                process.oom = Oom::watch(pid);
                 let _ = record::write_init(&process.target.container, pid);
             }
         });

@@ -50,7 +50,7 @@ impl Shim {
     }
 
     /// Records and tells an exit.
-    pub(in super::super) fn task_ended(&mut self, number: u64) {
+    pub(crate) fn task_ended(&mut self, number: u64) {
         let mut found = None;
         self.with(number, |process| {
             if let Some(task) = &mut process.task
@@ -131,7 +131,7 @@ impl Shim {
 
     /// Kills the init of a container that the cleanup left: the `delete` of runwasi's shims ends nothing. Such a process has become a child of
     /// this shim, so its pid is not reused. gVisor's has one process for several containers, in a cgroup of the sandbox container or of the pod.
-    pub(in super::super) fn kill_left(&self, number: u64) {
+    pub(crate) fn kill_left(&self, number: u64) {
         let mut all = self.processes.iter().filter(|process| process.is_init());
         if let Some(process) = all.find(|process| process.number == number)
             && signal::is_child(process.pid)
@@ -142,13 +142,13 @@ impl Shim {
     }
 
     /// Returns whether a child is a containerd shim.
-    pub(in super::super) fn is_containerd_shim(&self, pid: u32) -> bool {
+    pub(crate) fn is_containerd_shim(&self, pid: u32) -> bool {
         let mut shims = self.task.iter().flat_map(|task| &task.shims);
         shims.any(|shim| shim.pid == pid)
     }
 
     /// Handles the end of a child that is one.
-    pub(in super::super) fn containerd_shim_ended(&mut self, pid: u32) {
+    pub(crate) fn containerd_shim_ended(&mut self, pid: u32) {
         let mut shims = self.task.iter().flat_map(|task| &task.shims);
         if let Some(number) = shims.find(|shim| shim.pid == pid).map(|shim| shim.number) {
             self.lose_containerd_shim(number);

@@ -23,7 +23,7 @@ use super::connection::{Call, Connection};
 use super::containerd_shim::ContainerdShim;
 use super::events;
 use super::messages::{self, ShutdownShim};
-use super::{PATIENCE, Start, Task, fifo};
+use super::{Start, TASK_CALL_TIMEOUT, Task, fifo};
 
 /// How long a containerd shim may take to end when the pod is removed.
 const ENDING: Duration = Duration::from_secs(3);
@@ -73,7 +73,7 @@ impl Shim {
     }
 
     /// Connects to the containerd shim of a container once `start` has ended, and creates the container.
-    pub(in super::super) fn task_started(&mut self, job: &mut Job, success: bool) -> Answered<()> {
+    pub(crate) fn task_started(&mut self, job: &mut Job, success: bool) -> Answered<()> {
         let words = job.words.take().map(last_words).unwrap_or_default();
         let created = self.create_after_start(job.process, success, &words);
         if created.is_err() {
@@ -97,9 +97,10 @@ impl Shim {
         let at = task.starts.iter().position(|one| one.process == process);
         let start = task.starts.remove(at.ok_or_else(gone)?);
         let (asked, create) = (start.asked, start.create.clone());
-        let connected = match success {
-            true => task.connect(start, words),
-            false => Err(words.to_owned()),
+        let connected = if success {
+            task.connect(start, words)
+        } else {
+            Err(words.to_owned())
         };
         let shim = connected.map_err(|message| failure(RUNTIME, message))?;
         self.with(process, |process| {
@@ -127,7 +128,7 @@ impl Shim {
     }
 
     /// Ends the containerd shims with this one. What they still run is cleaned up.
-    pub(in super::super) fn end_task(&mut self) {
+    pub(crate) fn end_task(&mut self) {
         self.stop_containerd_shims();
         if let Some(task) = self.task.take() {
             task.shims.iter().for_each(ContainerdShim::remove_socket);
@@ -198,7 +199,12 @@ impl Task {
             ..messages::Process::default()
         };
         self.count += 1;
-        connection.call(Call::Connect, (self.count, None), &asked, Some(PATIENCE));
+        connection.call(
+            Call::Connect,
+            (self.count, None),
+            &asked,
+            Some(TASK_CALL_TIMEOUT),
+        );
         self.shims.push(ContainerdShim {
             number: self.count,
             id,
@@ -267,13 +273,14 @@ fn variables(spec: &TaskShim) -> Vec<String> {
 fn bootstrap(words: &str) -> Result<(&'static str, &str), String> {
     let line = words.lines().last().unwrap_or_default().trim();
     let object = line.starts_with('{');
-    let (address, version, protocol) = match object {
-        true => (
+    let (address, version, protocol) = if object {
+        (
             field(line, "address").unwrap_or_default(),
             field(line, "version").unwrap_or_default(),
             field(line, "protocol").unwrap_or_default(),
-        ),
-        false => (line, "2", ""),
+        )
+    } else {
+        (line, "2", "")
     };
     let service = match (version, protocol) {
         ("2", "" | "ttrpc") => "containerd.task.v2.Task",

@@ -37,7 +37,7 @@ use super::protocol::{Create, Exit, MAX_CHUNK, TaskShim};
 use super::server::Shim;
 
 /// How long calls may take that no timeout of the daemon applies to.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TASK_CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the exit of a container waits for the end of its output, which a process outside of it may hold open.
 const LAST_OUTPUT: Duration = Duration::from_secs(2);

@@ -14,7 +14,7 @@ const MAX_METRICS: usize = 256 << 10;
 
 impl Shim {
     /// Queries the resource usage of a container. One that has exited has none.
-    pub(in super::super) fn stats_task(&mut self, asked: (u64, u64), stats: Stats) -> Answered {
+    pub(crate) fn stats_task(&mut self, asked: (u64, u64), stats: Stats) -> Answered {
         let number = self.task_process(&stats.id)?;
         let mut all = self.processes.iter();
         if !all.any(|process| process.number == number && process.is_alive()) {

@@ -59,7 +59,7 @@ impl Classes {
         let mut classes = BTreeMap::new();
         for (name, entries) in file.classes.unwrap_or_default() {
             let entries = entries.unwrap_or_default();
-            let entries: Result<_, String> = entries.into_iter().map(Values::of).collect();
+            let entries: Result<_, String> = entries.into_iter().map(Values::parse).collect();
             let entries = entries
                 .map_err(|error| ClassFileError::Invalid(format!("class {name:?}: {error}")))?;
             classes.insert(name, Class { entries });
@@ -95,7 +95,7 @@ struct Values {
 }
 
 impl Values {
-    fn of(entry: Entry) -> Result<Self, String> {
+    fn parse(entry: Entry) -> Result<Self, String> {
         let rates = [
             rate("ThrottleReadBps", entry.throttle_read_bps.as_deref())?,
             rate("ThrottleWriteBps", entry.throttle_write_bps.as_deref())?,

@@ -20,9 +20,10 @@ pub(super) fn parse(text: &str) -> Result<u64, &'static str> {
     let decimal = decimal - i32::try_from(fraction.len()).unwrap_or_default();
     let power = 10_u128.pow(decimal.unsigned_abs());
     let value = digits << binary;
-    let value = match decimal < 0 {
-        true => Some(value.div_ceil(power)),
-        false => value.checked_mul(power),
+    let value = if decimal < 0 {
+        Some(value.div_ceil(power))
+    } else {
+        value.checked_mul(power)
     };
     let value = value.and_then(|value| i64::try_from(value).ok());
     value.map(i64::cast_unsigned).ok_or("too large")

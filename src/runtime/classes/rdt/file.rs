@@ -51,7 +51,7 @@ impl CacheLevel {
         }
     }
 
-    fn of<T>(self, l2: T, l3: T) -> T {
+    fn select<T>(self, l2: T, l3: T) -> T {
         match self {
             Self::L2 => l2,
             Self::L3 => l3,
@@ -61,7 +61,7 @@ impl CacheLevel {
 
 impl Options {
     pub(super) fn cache(&self, level: CacheLevel) -> &Resource {
-        level.of(&self.l2, &self.l3)
+        level.select(&self.l2, &self.l3)
     }
 }
 
@@ -171,14 +171,18 @@ impl RdtFile {
 impl Class {
     /// The shares of a level of caches, if the file has any.
     pub(super) fn cache(&self, level: CacheLevel) -> Option<&PerCache<Split>> {
-        level.of(&self.l2_allocation, &self.l3_allocation).as_ref()
+        level
+            .select(&self.l2_allocation, &self.l3_allocation)
+            .as_ref()
     }
 }
 
 impl Partition {
     /// The shares of a level of caches, if the file has any.
     pub(super) fn cache(&self, level: CacheLevel) -> Option<&PerCache<Split>> {
-        level.of(&self.l2_allocation, &self.l3_allocation).as_ref()
+        level
+            .select(&self.l2_allocation, &self.l3_allocation)
+            .as_ref()
     }
 
     /// The classes by name; one without a value has all of the partition.
@@ -286,7 +290,7 @@ pub(super) struct PerCache<T> {
 
 impl<T> PerCache<T> {
     /// The value of a cache; `None` if the file has none for it, which means all of it.
-    pub(super) fn of(&self, id: u64) -> Option<&T> {
+    pub(super) fn get(&self, id: u64) -> Option<&T> {
         let named = self.named.iter().rev().find(|(ids, _)| ids.contains(&id));
         named.map(|(_, value)| value).or(self.others.as_ref())
     }
@@ -335,10 +339,14 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for PerCache<T> {
 /// Parses a list of numbers and ranges: `0,2,4-7`.
 pub(super) fn numbers(text: &str) -> Result<BTreeSet<u64>, String> {
     /// No node has that many caches, and a mask has 64 bits.
-    const MOST: u64 = 4096;
+    const MAX_CACHE_ID: u64 = 4096;
     let mut numbers = BTreeSet::new();
     for range in text.split(',') {
-        let parse = |text: &str| text.parse::<u64>().ok().filter(|number| *number < MOST);
+        let parse = |text: &str| {
+            text.parse::<u64>()
+                .ok()
+                .filter(|number| *number < MAX_CACHE_ID)
+        };
         let ends = match range.split_once('-') {
             Some((first, last)) => parse(first).zip(parse(last)),
             None => parse(range).map(|one| (one, one)),

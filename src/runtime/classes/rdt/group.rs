@@ -19,9 +19,10 @@ pub(super) fn exists(root: &Path, name: &str) -> bool {
 /// # Errors
 /// [`RdtError::Group`] if the kernel refuses.
 pub(super) fn write(root: &Path, class: &str, schemata: &str) -> Result<(), RdtError> {
-    let dir = match is_system(class) {
-        true => root.to_owned(),
-        false => root.join(class),
+    let dir = if is_system(class) {
+        root.to_owned()
+    } else {
+        root.join(class)
     };
     match fs::create_dir(&dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {

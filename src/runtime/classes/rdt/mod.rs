@@ -233,7 +233,7 @@ fn read(path: &Path) -> Result<RdtFile, RdtError> {
 /// # Errors
 /// [`RdtError::File`] and [`RdtError::Plan`].
 pub fn plan(path: &Path, resctrl: &Resctrl) -> Result<Plan, RdtError> {
-    Plan::of(read(path)?, resctrl).map_err(|reason| RdtError::Plan {
+    Plan::new(read(path)?, resctrl).map_err(|reason| RdtError::Plan {
         path: path.to_owned(),
         reason,
     })
@@ -260,9 +260,10 @@ impl Applied {
             return Ok(None);
         }
         // Another program may have made the group, as with containerd and CRI-O.
-        match file::is_name(class) && group::exists(&self.root, class) {
-            true => Ok(Some(class.to_owned())),
-            false => Err(RdtError::Undefined { file: file() }),
+        if file::is_name(class) && group::exists(&self.root, class) {
+            Ok(Some(class.to_owned()))
+        } else {
+            Err(RdtError::Undefined { file: file() })
         }
     }
 }

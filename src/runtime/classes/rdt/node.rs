@@ -60,11 +60,11 @@ impl Resctrl {
             path: MOUNTS.into(),
             source,
         })?;
-        Ok(Self::of_table(&table))
+        Ok(Self::find_in_table(&table))
     }
 
     /// From a table of mounts in the form of `/proc/PID/mountinfo`. The last mount covers others.
-    pub(super) fn of_table(table: &str) -> Option<Self> {
+    pub(super) fn find_in_table(table: &str) -> Option<Self> {
         table.lines().rev().find_map(|line| {
             let (mount, fs) = line.split_once(" - ")?;
             let mut fs = fs.split(' ');

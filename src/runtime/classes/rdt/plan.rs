@@ -27,10 +27,11 @@ enum Kind {
 
 impl Kind {
     /// A cache, with the suffix of its lines.
-    fn of(cache: &Cache) -> &'static [(Self, &'static str)] {
-        match cache.cdp {
-            false => &[(Self::Unified, "")],
-            true => &[(Self::Code, "CODE"), (Self::Data, "DATA")],
+    fn for_cache(cache: &Cache) -> &'static [(Self, &'static str)] {
+        if cache.cdp {
+            &[(Self::Code, "CODE"), (Self::Data, "DATA")]
+        } else {
+            &[(Self::Unified, "")]
         }
     }
 
@@ -48,7 +49,7 @@ impl Plan {
     ///
     /// # Errors
     /// Why the file does not fit the hardware.
-    pub(super) fn of(file: RdtFile, resctrl: &Resctrl) -> Result<Self, String> {
+    pub(super) fn new(file: RdtFile, resctrl: &Resctrl) -> Result<Self, String> {
         let facts = resctrl.facts()?;
         let mut lines = BTreeMap::new();
         for name in class_names(&file) {
@@ -116,7 +117,7 @@ struct Shared<'a> {
 impl Shared<'_> {
     /// Adds the lines of this level to each class.
     fn add(&self, file: &RdtFile, lines: &mut BTreeMap<String, String>) -> Result<(), String> {
-        for (kind, suffix) in Kind::of(self.cache) {
+        for (kind, suffix) in Kind::for_cache(self.cache) {
             let mut bases = BTreeMap::new();
             for id in &self.cache.ids {
                 let of_cache = self.partitions(file, *id, *kind);
@@ -145,8 +146,8 @@ impl Shared<'_> {
     }
 
     fn bits(&self, class: &Class, id: u64, kind: Kind, base: u64) -> Result<u64, String> {
-        match class.cache(self.level).and_then(|shares| shares.of(id)) {
-            Some(split) => kind.share(split).of(base, self.cache.least),
+        match class.cache(self.level).and_then(|shares| shares.get(id)) {
+            Some(split) => kind.share(split).mask(base, self.cache.least),
             None => Ok(base),
         }
     }
@@ -164,7 +165,7 @@ impl Shared<'_> {
         for (name, parts) in file.partitions() {
             match parts.cache(self.level) {
                 Some(of) => {
-                    let share = of.of(id).map_or(WHOLE, |split| kind.share(split));
+                    let share = of.get(id).map_or(WHOLE, |split| kind.share(split));
                     shares.insert(name, share);
                 }
                 None => without = Some(name),
@@ -191,7 +192,7 @@ impl Shared<'_> {
     ) -> Result<BTreeMap<&'a str, u64>, String> {
         let (mut taken, mut granted) = (0, BTreeMap::new());
         for (name, share) in shares {
-            let bits = share.of(self.cache.mask, self.cache.least);
+            let bits = share.mask(self.cache.mask, self.cache.least);
             let bits = bits.map_err(|error| format!("partition {name:?}: {error}"))?;
             if bits & taken != 0 {
                 return Err(format!("partition {name:?} has bits of another one"));
@@ -272,12 +273,11 @@ fn add_memory(
             for (id, of_partition) in &amounts {
                 let of_class = amount(memory, class.mb_allocation.as_ref(), *id)
                     .map_err(|error| format!("MB: class {name:?}: {error}"))?;
-                let value = match memory.mbps {
-                    true => of_class.min(*of_partition),
-                    false => {
-                        let of_partition = (*of_partition).max(memory.least);
-                        (of_class * of_partition / 100).max(memory.least)
-                    }
+                let value = if memory.mbps {
+                    of_class.min(*of_partition)
+                } else {
+                    let of_partition = (*of_partition).max(memory.least);
+                    (of_class * of_partition / 100).max(memory.least)
                 };
                 values.push(format!("{id}={value}"));
             }
@@ -292,7 +292,7 @@ fn add_memory(
 
 /// The amount of bandwidth in the unit of the node; all of it if the file has none for this controller.
 fn amount(memory: &Memory, of: Option<&PerCache<Amounts>>, id: u64) -> Result<u64, String> {
-    let Some(amounts) = of.and_then(|of| of.of(id)) else {
+    let Some(amounts) = of.and_then(|of| of.get(id)) else {
         return Ok(if memory.mbps { u32::MAX.into() } else { 100 });
     };
     let found = amounts.0.iter().find_map(|amount| match amount {

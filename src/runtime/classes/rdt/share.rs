@@ -48,9 +48,10 @@ impl FromStr for CacheShare {
                 numbers.into_iter().try_fold(0, set).ok_or_else(error)?
             }
         };
-        match is_contiguous(bits) {
-            true => Ok(Self::Bits(bits)),
-            false => Err(format!("{text:?} is not one block of bits")),
+        if is_contiguous(bits) {
+            Ok(Self::Bits(bits))
+        } else {
+            Err(format!("{text:?} is not one block of bits"))
         }
     }
 }
@@ -83,7 +84,7 @@ impl CacheShare {
     ///
     /// # Errors
     /// If `base` has not that many bits, or not these.
-    pub(super) fn of(self, base: u64, least: u64) -> Result<u64, String> {
+    pub(super) fn mask(self, base: u64, least: u64) -> Result<u64, String> {
         let width = u64::from(base.count_ones());
         if !is_contiguous(base) || width < least {
             return Err(format!(
@@ -94,11 +95,12 @@ impl CacheShare {
         let (low, high) = match self {
             Self::Bits(bits) => {
                 let fits = bits.leading_zeros() >= first && (bits << first) & !base == 0;
-                return match fits && u64::from(bits.count_ones()) >= least {
-                    true => Ok(bits << first),
-                    false => Err(format!(
+                return if fits && u64::from(bits.count_ones()) >= least {
+                    Ok(bits << first)
+                } else {
+                    Err(format!(
                         "{self} are not bits of {base:#x} from its low end, at least {least}"
-                    )),
+                    ))
                 };
             }
             Self::Percent(high) => (1, high.max(1)),

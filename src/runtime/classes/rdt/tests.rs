@@ -39,7 +39,7 @@ fn resctrl(resources: &[Info]) -> TempDir {
 fn planned(text: &str, resources: &[Info], mbps: bool) -> Result<BTreeMap<String, String>, String> {
     let root = resctrl(resources);
     let file = RdtFile::parse(text).map_err(|error| error.to_string())?;
-    let plan = Plan::of(file, &Resctrl::at(root.path(), mbps))?;
+    let plan = Plan::new(file, &Resctrl::at(root.path(), mbps))?;
     Ok(plan.schemata)
 }
 
@@ -262,12 +262,12 @@ fn what_does_not_fit_is_refused() {
 #[test]
 fn resctrl_is_found_in_the_table_of_mounts() {
     let line = "40 24 0:36 / /sys/fs/resctrl rw,nosuid shared:17 - resctrl resctrl rw,cdp,mba_MBps";
-    let found = Resctrl::of_table(&format!("24 1 8:1 / / rw - ext4 /dev/sda rw\n{line}\n"));
+    let found = Resctrl::find_in_table(&format!("24 1 8:1 / / rw - ext4 /dev/sda rw\n{line}\n"));
     let found = found.expect("mounted");
     assert_eq!(found.root, Path::new("/sys/fs/resctrl"));
     assert!(format!("{found:?}").contains("mbps: true"), "{found:?}");
     let other = "40 24 0:36 / /x rw - tmpfs resctrl rw\n";
-    assert!(Resctrl::of_table(other).is_none());
+    assert!(Resctrl::find_in_table(other).is_none());
 }
 
 const TWO: &str = "

@@ -37,9 +37,10 @@ pub(super) fn cgroup_mount(request: &Request<'_>) -> Mount {
     let mut options = vec!["nosuid", "noexec", "nodev", "relatime", write];
     let table = Path::new("/proc/self/mountinfo");
     // A table that cannot be read is no reason to refuse the container.
-    let mountinfo = match privileged && is_v2 {
-        true => request.host.read(table).unwrap_or_default(),
-        false => String::new(),
+    let mountinfo = if privileged && is_v2 {
+        request.host.read(table).unwrap_or_default()
+    } else {
+        String::new()
     };
     let of_node = hierarchy_options(&mountinfo);
     options.extend(HIERARCHY_OPTIONS.iter().filter(|one| of_node.contains(one)));

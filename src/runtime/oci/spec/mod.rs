@@ -34,7 +34,7 @@ mod user;
 
 /// Fuzz target: parses a text as a seccomp profile.
 #[cfg(any(test, fuzzing))]
-pub(in crate::runtime) fn fuzz_seccomp(text: &str) {
+pub(crate) fn fuzz_seccomp(text: &str) {
     let target = seccomp::Target {
         arch: "x86_64",
         kernel: (6, 1),
@@ -45,7 +45,7 @@ pub(in crate::runtime) fn fuzz_seccomp(text: &str) {
 
 /// Fuzz target: parses any bytes as the user databases of an image.
 #[cfg(any(test, fuzzing))]
-pub(in crate::runtime) fn fuzz_users(bytes: &[u8]) {
+pub(crate) fn fuzz_users(bytes: &[u8]) {
     let Ok(tables) = UserDatabase::read(bytes, bytes) else {
         return;
     };

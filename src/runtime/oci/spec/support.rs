@@ -58,7 +58,7 @@ pub struct RuntimeSupport {
 impl RuntimeSupport {
     /// From the output of `features`; `None` if the runtime has no such verb, or none that could be asked.
     #[must_use]
-    pub fn of_features(features: Option<&Value>) -> Self {
+    pub fn from_features(features: Option<&Value>) -> Self {
         let at = |path: &str| features.and_then(|all| all.pointer(path));
         let told = |path: &str| at(path)?.as_bool();
         let version = at("/ociVersionMax").and_then(Value::as_str);
@@ -157,11 +157,12 @@ impl RuntimeSupport {
             path: path.to_owned(),
             source,
         })?;
-        match table.lines().any(|line| line.contains(" - resctrl ")) {
-            true => Ok(()),
-            false => Err(SpecError::Unsupported(
+        if table.lines().any(|line| line.contains(" - resctrl ")) {
+            Ok(())
+        } else {
+            Err(SpecError::Unsupported(
                 "linux.intelRdt: resctrl is not mounted on this node (/sys/fs/resctrl)".to_owned(),
-            )),
+            ))
         }
     }
 }

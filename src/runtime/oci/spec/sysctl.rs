@@ -25,7 +25,7 @@ pub fn sandbox_sysctls(
     policy: &Policy,
 ) -> Result<BTreeMap<String, String>, SpecError> {
     let linux = pod.linux.as_ref();
-    let own = Own::of(pod);
+    let own = Own::from_pod(pod);
     let mut all = BTreeMap::new();
     for (name, value) in linux.into_iter().flat_map(|linux| &linux.sysctls) {
         let dotted = dotted(name);
@@ -62,7 +62,7 @@ pub(super) struct Own {
 }
 
 impl Own {
-    fn of(pod: &PodSandboxConfig) -> Self {
+    fn from_pod(pod: &PodSandboxConfig) -> Self {
         let linux = pod.linux.as_ref();
         let context = linux.and_then(|linux| linux.security_context.as_ref());
         let options = context.and_then(|context| context.namespace_options.as_ref());

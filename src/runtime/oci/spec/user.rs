@@ -30,7 +30,7 @@ impl UserDatabase {
     ///
     /// # Errors
     /// As [`open_in_root`], and for a table of more than 4 MiB.
-    pub fn of_rootfs(rootfs: &Path) -> rootfs::Result<Self> {
+    pub fn read_below(rootfs: &Path) -> rootfs::Result<Self> {
         let table = |path| -> rootfs::Result<Box<dyn Read>> {
             Ok(match open_in_root(rootfs, path)? {
                 Some(file) => Box::new(file),

@@ -33,22 +33,25 @@ const KILLS: [&str; 2] = ["memory.events.local", "memory.oom_control"];
 impl Runtime {
     /// The limit that the sandbox of a shim of containerd has reached, by the counters of its cgroups. Kills come first:
     /// a process that could not be created need not have ended the sandbox.
-    pub(in crate::runtime) fn sandbox_limit(&self, record: &SandboxRecord) -> Option<SandboxLimit> {
+    pub(crate) fn sandbox_limit(&self, record: &SandboxRecord) -> Option<SandboxLimit> {
         let driver = self.live().settings.node.cgroup_driver;
         let hierarchies = self.hierarchies.as_ref()?;
         let parent = record.cgroup_parent();
         let own = self.sandbox_cgroup(record);
         // Without a parent it is the root, which has no limit.
-        let pod = (!parent.is_empty()).then(|| hierarchies.of_pod(parent, driver).ok());
+        let pod = (!parent.is_empty()).then(|| hierarchies.pod_cgroup(parent, driver).ok());
         let cgroups: Vec<_> = own.into_iter().chain(pod.flatten()).collect();
         reached(&cgroups)
     }
 
     /// The cgroup of the sandbox container.
-    pub(in crate::runtime) fn sandbox_cgroup(&self, record: &SandboxRecord) -> Option<Cgroup> {
+    pub(crate) fn sandbox_cgroup(&self, record: &SandboxRecord) -> Option<Cgroup> {
         let driver = self.live().settings.node.cgroup_driver;
         let path = cgroup_path(record.cgroup_parent(), &record.id, driver).ok()?;
-        self.hierarchies.as_ref()?.of_container(&path, driver).ok()
+        self.hierarchies
+            .as_ref()?
+            .container_cgroup(&path, driver)
+            .ok()
     }
 
     /// Removes the cgroup of a sandbox container if its shim of containerd, which is gone, left it, and kills its contents: gVisor's leaves

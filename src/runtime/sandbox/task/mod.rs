@@ -121,10 +121,7 @@ impl Runtime {
     }
 
     /// Kills the shims of containerd of a pod whose own shim is gone: nothing else can reach them, and they would keep the containers.
-    pub(in crate::runtime) async fn end_containerd_shims(
-        &self,
-        record: &SandboxRecord,
-    ) -> Result<()> {
+    pub(crate) async fn end_containerd_shims(&self, record: &SandboxRecord) -> Result<()> {
         if !record.has_containerd_shim() {
             return Ok(());
         }
@@ -138,7 +135,7 @@ impl Runtime {
 
     /// Deletes the sandbox container of a pod whose shim of containerd is gone. A failure is logged: a shim that cannot be run, which
     /// may be the reason for the end of the pod, must not keep it from being removed.
-    pub(in crate::runtime) async fn delete_abandoned_sandbox(&self, record: &SandboxRecord) {
+    pub(crate) async fn delete_abandoned_sandbox(&self, record: &SandboxRecord) {
         if !record.has_containerd_shim() {
             return;
         }
@@ -260,9 +257,10 @@ fn container(
             ..Default::default()
         }),
         namespace_options: Some(v1::NamespaceOption {
-            pid: match options.pid == NamespaceMode::Node as i32 {
-                true => NamespaceMode::Node.into(),
-                false => NamespaceMode::Container.into(),
+            pid: if options.pid == NamespaceMode::Node as i32 {
+                NamespaceMode::Node.into()
+            } else {
+                NamespaceMode::Container.into()
             },
             ..options
         }),

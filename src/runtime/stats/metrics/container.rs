@@ -49,7 +49,7 @@ impl Filesystem {
     ///
     /// # Errors
     /// If stat(2) or statvfs(3) fails.
-    pub fn of(path: &Path, used: Size) -> io::Result<Self> {
+    pub fn measure(path: &Path, used: Size) -> io::Result<Self> {
         let device = std::fs::metadata(path)?.dev();
         let all = rustix::fs::statvfs(path)?;
         Ok(Self {

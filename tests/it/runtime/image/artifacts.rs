@@ -17,11 +17,11 @@ const KIND: &str = "application/vnd.example.model";
 /// Pushes an artifact with these files as `a:1`, and returns the digest of its manifest.
 pub(super) fn push(registry: &Registry, files: &[(&str, &[u8])]) -> Digest {
     let empty = b"{}".as_slice();
-    registry.put(&format!("a/blobs/{}", Digest::of(empty)), "", empty);
+    registry.put(&format!("a/blobs/{}", Digest::sha256(empty)), "", empty);
     let layers: Vec<Value> = files
         .iter()
         .map(|(name, content)| {
-            registry.put(&format!("a/blobs/{}", Digest::of(content)), "", content);
+            registry.put(&format!("a/blobs/{}", Digest::sha256(content)), "", content);
             let mut layer = descriptor("application/octet-stream", content);
             layer["annotations"] = json!({TITLE: name});
             layer
@@ -36,7 +36,7 @@ pub(super) fn push(registry: &Registry, files: &[(&str, &[u8])]) -> Digest {
     });
     let manifest = manifest.to_string().into_bytes();
     registry.put_manifest("a", "1", OCI, &manifest);
-    Digest::of(&manifest)
+    Digest::sha256(&manifest)
 }
 
 #[tokio::test]
@@ -107,7 +107,7 @@ async fn artifacts_that_are_refused_leave_nothing() {
     // Content that is not what its digest says.
     let store = Store::new().await;
     push(&registry, &[("f", b"good".as_slice())]);
-    registry.put(&format!("a/blobs/{}", Digest::of(b"good")), "", b"evil");
+    registry.put(&format!("a/blobs/{}", Digest::sha256(b"good")), "", b"evil");
     let error = store
         .images
         .pull(&name, None, None)

@@ -37,7 +37,7 @@ async fn an_image_with_a_bundle_is_refused_with_the_reason() {
     let mut entry = descriptor(OCI, bundle.to_string().as_bytes());
     entry["artifactType"] = bundle["mediaType"].clone();
     let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]});
-    let of = Digest::of(&built.manifest);
+    let of = Digest::sha256(&built.manifest);
     // The endpoint of the distribution-spec, and what stands for it at older registries.
     let tag = of.as_str().replace(':', "-");
     for path in [format!("a/referrers/{of}"), format!("a/manifests/{tag}")] {

@@ -49,7 +49,7 @@ fn push_index(registry: &Registry, tag: &str, image: &Image, architecture: &str)
     entry["platform"] = json!({"os": "linux", "architecture": architecture});
     let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]}).to_string();
     registry.put_manifest("a", tag, INDEX, index.as_bytes());
-    Digest::of(index.as_bytes())
+    Digest::sha256(index.as_bytes())
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn a_known_tag_costs_one_head() {
         "{of_head:?}"
     );
     // Also by digest, and for an index.
-    let digest = Digest::of(&some("x").manifest);
+    let digest = Digest::sha256(&some("x").manifest);
     let by_digest = registry.name(&format!("a@{digest}"));
     assert_one_head(&store, &registry, &by_digest, digest.as_str()).await;
     let index = push_index(&registry, "many", &some("x"), architecture());
@@ -106,7 +106,7 @@ async fn a_known_artifact_costs_one_head() {
     // One whose configuration had to be read to tell it from an image.
     let (content, file) = (b"{\"some\": \"settings\"}".as_slice(), b"data".as_slice());
     for blob in [content, file] {
-        registry.put(&format!("a/blobs/{}", Digest::of(blob)), "", blob);
+        registry.put(&format!("a/blobs/{}", Digest::sha256(blob)), "", blob);
     }
     let mut layer = descriptor("application/octet-stream", file);
     layer["annotations"] = json!({"org.opencontainers.image.title": "data"});
@@ -150,8 +150,8 @@ async fn get_decides_whatever_becomes_of_head() {
     let name = registry.push("a", "1", &old);
     store.images.pull(&name, None, None).await.expect("pull");
     registry.push("a", "1", &new);
-    let other = Digest::of(b"something else").to_string();
-    let two = format!("{}, {other}", Digest::of(&old.manifest));
+    let other = Digest::sha256(b"something else").to_string();
+    let two = format!("{}, {other}", Digest::sha256(&old.manifest));
     let statuses = [400, 401, 403, 404, 405, 429, 500, 501, 503];
     let answers = statuses.map(|code| (code, String::new()));
     let digests = ["", "sha256:short", &other, &two, "latest"];
@@ -208,7 +208,7 @@ async fn the_registry_is_asked_with_the_callers_credentials() {
     });
     let own = || Some(Auth::basic("me", "secret"));
     store.images.pull(&name, own(), None).await.expect("pull");
-    let by_digest = registry.name(&format!("a@{}", Digest::of(&some("x").manifest)));
+    let by_digest = registry.name(&format!("a@{}", Digest::sha256(&some("x").manifest)));
     for name in [&name, &by_digest] {
         for auth in [None, Some(Auth::basic("me", "guess"))] {
             let error = store.images.pull(name, auth, None).await;
@@ -321,7 +321,7 @@ async fn what_is_damaged_is_fetched_again() {
     store.images.pull(&name, None, None).await.expect("pull");
     let content = store.dir.path().join("store/content");
     for document in [&image.manifest, &image.config] {
-        let digest = Digest::of(document).to_string().replace(':', "-");
+        let digest = Digest::sha256(document).to_string().replace(':', "-");
         fs::write(content.join(digest), "damaged").expect("write");
         registry.forget();
         store.images.pull(&name, None, None).await.expect("again");

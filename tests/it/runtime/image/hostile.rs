@@ -31,7 +31,7 @@ async fn wrong_content() {
     let name = registry.push("a", "1", &built);
     // Each kind of content in turn, with the correct length.
     for wrong in [&built.layers[0], &built.config] {
-        let (path, mut bytes) = (format!("a/blobs/{}", Digest::of(wrong)), wrong.clone());
+        let (path, mut bytes) = (format!("a/blobs/{}", Digest::sha256(wrong)), wrong.clone());
         let last = bytes.len() - 1;
         bytes[last] ^= 1;
         registry.put(&path, "", &bytes);
@@ -39,7 +39,7 @@ async fn wrong_content() {
         assert!(matches!(error, Error::WrongDigest { .. }), "{error}");
         registry.put(&path, "", wrong);
     }
-    let manifest = Digest::of(&built.manifest);
+    let manifest = Digest::sha256(&built.manifest);
     registry.put(&format!("a/manifests/{manifest}"), "", b"{}");
     let error = refused(&store, &registry.name(&format!("a@{manifest}"))).await;
     assert_eq!(error.code(), Code::DataLoss, "{error}");
@@ -71,7 +71,7 @@ async fn too_much_of_everything() {
     registry.hook(|asked| asked.path.contains("/manifests/").then(endless));
     let error = refused(&store, &name).await;
     assert_eq!(error.code(), Code::ResourceExhausted, "{error}");
-    let digest = Digest::of(&built.layers[0]);
+    let digest = Digest::sha256(&built.layers[0]);
     registry.hook(move |asked| asked.path.ends_with(digest.as_str()).then(endless));
     let error = refused(&store, &name).await;
     assert!(matches!(error, Error::BadResponse { .. }), "{error}");
@@ -134,7 +134,7 @@ async fn a_registry_that_always_fails() {
     );
     assert_eq!(error.code(), Code::Unknown);
     assert_eq!(registry.asked("").len(), 5);
-    let (blob, digest) = (built.layers[0].clone(), Digest::of(&built.layers[0]));
+    let (blob, digest) = (built.layers[0].clone(), Digest::sha256(&built.layers[0]));
     let own = (blob.clone(), digest.clone());
     registry.hook(move |asked| {
         asked

@@ -31,7 +31,7 @@ async fn an_image_is_pulled_and_removed() {
     let before = images.fs_info().await.expect("info").used_bytes;
     let id = images.pull(&name, None, None).await.expect("pull");
     assert_eq!(id, built.id());
-    let manifest = Digest::of(&built.manifest);
+    let manifest = Digest::sha256(&built.manifest);
     let by_digest = registry.name(&format!("some/image@{manifest}"));
     for way in [
         &name,
@@ -123,7 +123,7 @@ async fn all_compressions_and_the_right_platform() {
     let image = store.images.status(&name).expect("status").expect("it");
     assert_eq!(
         image.digests,
-        [registry.name(&format!("a@{}", Digest::of(index.as_bytes())))]
+        [registry.name(&format!("a@{}", Digest::sha256(index.as_bytes())))]
     );
     let layers = store.images.layers(&name).expect("layers");
     let read: String = layers
@@ -182,12 +182,12 @@ async fn a_broken_download_is_resumed() {
     let built = gzipped(&[files(1)]);
     let blob = built.layers[0].clone();
     let name = registry.push("a", "1", &built);
-    let digest = Digest::of(&blob);
+    let digest = Digest::sha256(&blob);
     registry.hook(move |asked| {
         (asked.path.ends_with(digest.as_str()) && asked.before == 0).then(|| cut(&blob, 1_000_000))
     });
     store.images.pull(&name, None, None).await.expect("pull");
-    let asked = registry.asked(Digest::of(&built.layers[0]).as_str());
+    let asked = registry.asked(Digest::sha256(&built.layers[0]).as_str());
     let ranges: Vec<_> = asked
         .iter()
         .map(|a| {
@@ -215,7 +215,7 @@ async fn an_abandoned_pull_is_resumed() {
     let store = Store::with(|config| config.keep_unused = Duration::from_secs(3600)).await;
     let registry = Registry::start().await;
     let built = gzipped(&[files(1)]);
-    let (blob, digest) = (built.layers[0].clone(), Digest::of(&built.layers[0]));
+    let (blob, digest) = (built.layers[0].clone(), Digest::sha256(&built.layers[0]));
     let name = registry.push("a", "1", &built);
     let own = digest.clone();
     registry.hook(move |asked| {
@@ -268,11 +268,11 @@ async fn a_corrupt_partial_layer_is_discarded() {
     let plain = files(1);
     let built = gzipped(std::slice::from_ref(&plain));
     let name = registry.push("a", "1", &built);
-    let digest = Digest::of(&built.layers[0]);
+    let digest = Digest::sha256(&built.layers[0]);
     let partial = format!(
         "{}.{}",
         digest.as_str().replace(':', "-"),
-        &Digest::of(&plain).hex()[..16]
+        &Digest::sha256(&plain).hex()[..16]
     );
     let path = store.dir.path().join("store/partial").join(partial);
     std::fs::write(&path, noise(99, 5000)).expect("write");
@@ -290,7 +290,7 @@ async fn a_corrupt_partial_layer_is_discarded() {
 /// Pushes an image whose layer the registry stops sending after 100,000 bytes, the first time. Returns its name and the digest of the layer.
 fn stalling(registry: &Registry) -> (String, Digest) {
     let built = gzipped(&[files(1)]);
-    let (blob, digest) = (built.layers[0].clone(), Digest::of(&built.layers[0]));
+    let (blob, digest) = (built.layers[0].clone(), Digest::sha256(&built.layers[0]));
     let name = registry.push("a", "1", &built);
     let own = digest.clone();
     registry.hook(move |asked| {

@@ -117,7 +117,7 @@ async fn layers_wait_together_for_a_silent_token_service() {
         .map(|seed| layer().file("f", &noise(seed, 1000)).end())
         .collect();
     let image = gzipped(&layers);
-    let config = Digest::of(&image.config).to_string();
+    let config = Digest::sha256(&image.config).to_string();
     let name = registry.push("a", "1", &image);
     let realm = format!("http://{}/token", silent.address);
     registry.hook(move |asked| {
@@ -140,7 +140,7 @@ async fn layers_wait_together_for_a_silent_token_service() {
 async fn pulls_of_one_layer_end_together() {
     let (store, registry) = (store().await, Registry::start().await);
     let image = of_size(1000);
-    let (blob, digest) = (image.layers[0].clone(), Digest::of(&image.layers[0]));
+    let (blob, digest) = (image.layers[0].clone(), Digest::sha256(&image.layers[0]));
     let names = ["1", "2", "3", "4"].map(|tag| registry.push("a", tag, &image));
     registry.hook(move |asked| {
         let is_layer = asked.path.ends_with(digest.as_str());
@@ -159,7 +159,7 @@ async fn the_next_mirror_is_asked() {
     let image = of_size(3_000_000);
     let name = registry.push("a", "1", &image);
     stalls.push("a", "1", &image);
-    let (blob, digest) = (image.layers[0].clone(), Digest::of(&image.layers[0]));
+    let (blob, digest) = (image.layers[0].clone(), Digest::sha256(&image.layers[0]));
     let own = digest.clone();
     // This one has the manifest, and the first half of the layer.
     stalls.hook(move |asked| {
@@ -206,7 +206,7 @@ async fn a_server_that_drips_is_silent_and_a_slow_line_is_not() {
         registry.address,
         "bytes in 1 s, less than 1024",
     );
-    let (blob, digest) = (image.layers[0].clone(), Digest::of(&image.layers[0]));
+    let (blob, digest) = (image.layers[0].clone(), Digest::sha256(&image.layers[0]));
     let own = digest.clone();
     registry.hook(move |asked| asked.path.ends_with(own.as_str()).then(|| drip(&blob)));
     assert_silent(
@@ -236,7 +236,7 @@ async fn the_least_rate_is_that_of_the_settings() {
     let (store, registry) = (store.await, Registry::start().await);
     let image = of_size(200_000);
     let name = registry.push("a", "1", &image);
-    let (blob, digest) = (image.layers[0].clone(), Digest::of(&image.layers[0]));
+    let (blob, digest) = (image.layers[0].clone(), Digest::sha256(&image.layers[0]));
     registry.hook(move |asked| {
         let is_layer = asked.path.ends_with(digest.as_str());
         is_layer.then(|| trickle(&blob, 100, 2_000))
@@ -258,7 +258,7 @@ async fn a_part_of_a_layer_that_is_not_answered_is_fetched_by_the_first_connecti
     let (store, registry) = (store.await, Registry::start().await);
     let image = of_size(1_500_000);
     let name = registry.push("a", "1", &image);
-    let (blob, digest) = (image.layers[0].clone(), Digest::of(&image.layers[0]));
+    let (blob, digest) = (image.layers[0].clone(), Digest::sha256(&image.layers[0]));
     let own = digest.clone();
     registry.hook(move |asked| {
         if !asked.path.ends_with(own.as_str()) {
@@ -335,7 +335,7 @@ async fn what_breaks_is_not_what_is_silent() {
     let (store, registry) = (store().await, Registry::start().await);
     let image = of_size(500_000);
     let name = registry.push("a", "1", &image);
-    let (blob, digest) = (image.layers[0].clone(), Digest::of(&image.layers[0]));
+    let (blob, digest) = (image.layers[0].clone(), Digest::sha256(&image.layers[0]));
     let own = digest.clone();
     registry.hook(move |asked| {
         let is_layer = asked.path.ends_with(own.as_str());

@@ -60,7 +60,7 @@ impl Signed {
         let mut layer = descriptor(PAYLOAD, &payload);
         layer["annotations"] = json!({"dev.cosignproject.cosign/signature": signature});
         let config = json!({"architecture": "", "os": "", "config": {},
-            "rootfs": {"type": "layers", "diff_ids": [Digest::of(&payload)]}});
+            "rootfs": {"type": "layers", "diff_ids": [Digest::sha256(&payload)]}});
         let config = config.to_string().into_bytes();
         let manifest = json!({
             "schemaVersion": 2,
@@ -77,7 +77,7 @@ impl Signed {
 
     fn push(&self, registry: &Registry, repository: &str, tag: &str) {
         for blob in [&self.config, &self.payload] {
-            let path = format!("{repository}/blobs/{}", Digest::of(blob));
+            let path = format!("{repository}/blobs/{}", Digest::sha256(blob));
             registry.put(&path, "application/octet-stream", blob);
         }
         registry.put_manifest(repository, tag, OCI, &self.manifest);
@@ -88,7 +88,7 @@ impl Signed {
         let blobs = dir.join("blobs/sha256");
         fs::create_dir_all(&blobs).expect("a folder");
         for blob in [&self.manifest, &self.config, &self.payload] {
-            fs::write(blobs.join(Digest::of(blob).hex()), blob).expect("write");
+            fs::write(blobs.join(Digest::sha256(blob).hex()), blob).expect("write");
         }
         let index = json!({"schemaVersion": 2, "manifests": [descriptor(OCI, &self.manifest)]});
         fs::write(dir.join("index.json"), index.to_string()).expect("write");
@@ -219,11 +219,11 @@ async fn nothing_of_a_refused_image_is_fetched() {
         write(&store, "policy.json", &policy);
         refused(&store, &name).await;
     }
-    let manifest = Digest::of(&built.manifest);
+    let manifest = Digest::sha256(&built.manifest);
     let repository = registry.name("a");
     for (key, of, name_signed) in [
         ("other", &manifest, repository.as_str()),
-        ("own", &Digest::of(b"another"), &repository),
+        ("own", &Digest::sha256(b"another"), &repository),
         ("own", &manifest, "quay.io/another"),
     ] {
         let signed = Signed::new(dir, key, of, name_signed);
@@ -234,7 +234,7 @@ async fn nothing_of_a_refused_image_is_fetched() {
         let of_image = built.layers.iter().chain([&built.config]);
         !of_image
             .into_iter()
-            .any(|blob| asked.path.contains(Digest::of(blob).hex()))
+            .any(|blob| asked.path.contains(Digest::sha256(blob).hex()))
     }));
     // An error of the registry is no verdict, and no image either.
     registry.hook(|asked| asked.path.ends_with(".sig").then(|| status(403, "")));
@@ -256,7 +256,7 @@ async fn an_index_or_its_manifest_is_signed_and_referrers_are_found() {
     for blob in built.layers.iter().chain([&built.config]) {
         for repository in ["index", "manifest", "referrers", "fallback"] {
             registry.put(
-                &format!("{repository}/blobs/{}", Digest::of(blob)),
+                &format!("{repository}/blobs/{}", Digest::sha256(blob)),
                 "",
                 blob,
             );
@@ -265,7 +265,7 @@ async fn an_index_or_its_manifest_is_signed_and_referrers_are_found() {
     let mut entry = descriptor(OCI, &built.manifest);
     entry["platform"] = json!({"os": "linux", "architecture": super::make::architecture()});
     let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]}).to_string();
-    let (index, manifest) = (index.as_bytes(), Digest::of(&built.manifest));
+    let (index, manifest) = (index.as_bytes(), Digest::sha256(&built.manifest));
     let store = with_policy().await;
     let dir = store.dir.path();
     let own = key(dir, "own");
@@ -278,7 +278,7 @@ async fn an_index_or_its_manifest_is_signed_and_referrers_are_found() {
         registry.put_manifest(repository, "1", INDEX, index);
         registry.put_manifest(repository, "instance", OCI, &built.manifest);
         let name = registry.name(repository);
-        let top = Digest::of(index);
+        let top = Digest::sha256(index);
         let of = if repository == "index" {
             &top
         } else {
@@ -343,7 +343,7 @@ async fn a_namespace_has_its_own_policy_also_for_images_that_are_here() {
     allow(&store.images, "open").await.expect("open");
     allow(&store.images, "strict").await.expect_err("unsigned");
     // Pulled for a namespace that needs no signature, used by one that does.
-    let manifest = Digest::of(&built.manifest);
+    let manifest = Digest::sha256(&built.manifest);
     let signed = Signed::new(&dir, "own", &manifest, &registry.name("a"));
     signed.push(&registry, "a", &tag_of(&manifest));
     pull("open").await.expect("pull");
@@ -394,7 +394,7 @@ async fn all_verifiers_must_accept_an_image() {
     let registry = Registry::start().await;
     let built = small();
     let name = registry.push("a", "1", &built);
-    let digest = Digest::of(&built.manifest);
+    let digest = Digest::sha256(&built.manifest);
     let size = built.manifest.len();
     // Each checks what it is told: arguments and standard input.
     let checks = format!(

@@ -50,7 +50,7 @@ fn files_are_read_inside_the_root_whatever_links_point_to() {
         .expect("text");
     assert_eq!(text, "web:x:33:34::/:\n");
     // A missing group file is fine.
-    let tables = UserDatabase::of_rootfs(&root).expect("read");
+    let tables = UserDatabase::read_below(&root).expect("read");
     let context = criscope::cri::v1::LinuxContainerSecurityContext::default();
     let image = ImageConfig {
         user: "web".to_owned(),
@@ -74,7 +74,7 @@ fn tables_of_users_that_are_too_large_or_no_files_are_refused_unread() {
     let (rootfs, root) = place.mount();
     let table = root.join("etc/group");
     let refused = |what: &str| {
-        let error = UserDatabase::of_rootfs(&root).expect_err(what);
+        let error = UserDatabase::read_below(&root).expect_err(what);
         assert_eq!(error.code(), tonic::Code::FailedPrecondition, "{error}");
         fs::remove_file(&table).expect("removed");
     };
@@ -85,7 +85,7 @@ fn tables_of_users_that_are_too_large_or_no_files_are_refused_unread() {
     refused("a device that never ends");
     nix::unistd::mkfifo(&table, mode).expect("pipe");
     refused("a pipe without a writer");
-    UserDatabase::of_rootfs(&root).expect("a missing file is fine");
+    UserDatabase::read_below(&root).expect("a missing file is fine");
     rootfs.remove().expect("removed");
 }
 

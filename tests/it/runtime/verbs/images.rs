@@ -46,7 +46,7 @@ pub(super) async fn pull(
 /// Pushes an artifact with one file, `dir/file`, as `a:1`.
 fn push(registry: &Registry, content: &[u8]) -> String {
     for blob in [content, b"{}".as_slice()] {
-        registry.put(&format!("a/blobs/{}", Digest::of(blob)), "", blob);
+        registry.put(&format!("a/blobs/{}", Digest::sha256(blob)), "", blob);
     }
     let mut file = descriptor("text/plain", content);
     file["annotations"] = json!({"org.opencontainers.image.title": "dir/file"});

@@ -91,7 +91,7 @@ async fn an_image_that_is_refused_is_created_under_no_other_name() {
         policy,
         id,
     };
-    let digest = criscope_image::Digest::of(&image.manifest);
+    let digest = criscope_image::Digest::sha256(&image.manifest);
     let texts = [
         stage.id.clone(),
         stage.id["sha256:".len()..].to_owned(),

@@ -291,15 +291,16 @@ impl State {
             namespace,
             name,
         };
-        match self.rbac.allows(user, action) {
-            true => Ok(()),
-            false => Err((
+        if self.rbac.allows(user, action) {
+            Ok(())
+        } else {
+            Err((
                 StatusCode::FORBIDDEN,
                 format!(
                     "{resource} {name:?} is forbidden: User {:?} cannot {verb} resource {resource:?} in API group {group:?} in the namespace {namespace:?}",
                     user.name
                 ),
-            )),
+            ))
         }
     }
 

@@ -45,9 +45,10 @@ impl State {
         let log = [output.stderr, output.stdout].concat();
         let log = String::from_utf8(log).expect("a log is text");
         self.logs.lock().expect("logs").insert(key.to_owned(), log);
-        let phase = match output.status.success() {
-            true => "Succeeded",
-            false => "Failed",
+        let phase = if output.status.success() {
+            "Succeeded"
+        } else {
+            "Failed"
         };
         if let Some(pod) = self.pods.lock().expect("pods").get_mut(key) {
             pod["status"]["phase"] = json!(phase);

@@ -190,9 +190,10 @@ async fn only_streams_that_the_peer_did_not_end_are_lost() {
         let (mut peer, mut streams, driver) = session();
         peer.open("open").await;
         let (reader, _writer) = streams.next().await.expect("a stream").split();
-        match says_goodbye {
-            true => peer.go_away().await,
-            false => streams.handle().close(),
+        if says_goodbye {
+            peer.go_away().await
+        } else {
+            streams.handle().close()
         }
         drop(peer);
         end(driver).await;

@@ -159,9 +159,10 @@ impl RawTable {
             if self.mirror_by_digest_only && mirror.pull_from_mirror.is_some() {
                 return Err(named("mirror-by-digest-only beside pull-from-mirror"));
             }
-            let used = match self.mirror_by_digest_only {
-                true => Use::DigestOnly,
-                false => mirror.pull_from_mirror.unwrap_or_default(),
+            let used = if self.mirror_by_digest_only {
+                Use::DigestOnly
+            } else {
+                mirror.pull_from_mirror.unwrap_or_default()
             };
             mirrors.push(Mirror {
                 location: location(&mirror.location)?,
@@ -182,10 +183,11 @@ impl RawTable {
 /// Checks `host[:port][/path]`, and removes slashes at its end.
 fn location(text: &str) -> Parsed<String> {
     let text = text.trim_end_matches('/');
-    match text.contains("://") {
-        true => Err(format!(
+    if text.contains("://") {
+        Err(format!(
             "{text:?}: a location has no scheme; insecure = true allows plain HTTP"
-        )),
-        false => Ok(text.to_owned()),
+        ))
+    } else {
+        Ok(text.to_owned())
     }
 }

@@ -86,9 +86,10 @@ impl RegistriesConf {
             self.search = search;
         }
         for (name, full) in file.aliases {
-            match full.is_empty() {
-                true => self.aliases.remove(&name),
-                false => self.aliases.insert(name, full),
+            if full.is_empty() {
+                self.aliases.remove(&name)
+            } else {
+                self.aliases.insert(name, full)
             };
         }
         if let Some(mode) = file.mode {

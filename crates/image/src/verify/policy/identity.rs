@@ -58,7 +58,7 @@ impl Name {
         })
     }
 
-    fn of(reference: &Reference) -> Self {
+    fn from_reference(reference: &Reference) -> Self {
         Self {
             repository: repository(reference),
             tag: reference.tag().map(str::to_owned),
@@ -78,9 +78,10 @@ fn repository(reference: &Reference) -> String {
 impl Identity {
     /// Checks that a signature for the name `signed` is one for the image.
     pub(super) fn check(&self, image: &Reference, signed: &str) -> Result<(), String> {
-        match self.fits(image, signed) {
-            true => Ok(()),
-            false => Err(format!("a signature for {signed:?} is not one for {image}")),
+        if self.fits(image, signed) {
+            Ok(())
+        } else {
+            Err(format!("a signature for {signed:?} is not one for {image}"))
         }
     }
 
@@ -90,8 +91,10 @@ impl Identity {
             return false;
         };
         match self {
-            Self::MatchExact {} => exact(&Name::of(image), &signed),
-            Self::MatchRepoDigestOrExact {} => exact_or_by_digest(&Name::of(image), &signed),
+            Self::MatchExact {} => exact(&Name::from_reference(image), &signed),
+            Self::MatchRepoDigestOrExact {} => {
+                exact_or_by_digest(&Name::from_reference(image), &signed)
+            }
             Self::MatchRepository {} => signed.repository == repository(image),
             Self::ExactReference { docker_reference } => {
                 Name::parse(docker_reference).is_some_and(|wanted| exact(&wanted, &signed))
@@ -126,7 +129,7 @@ fn exact_or_by_digest(intended: &Name, signed: &Name) -> bool {
 
 /// The name of an image with its prefix replaced, if it has that prefix.
 fn remapped(image: &Reference, prefix: &str, signed_prefix: &str) -> Option<Name> {
-    let name = Name::of(image);
+    let name = Name::from_reference(image);
     let rest = name.repository.strip_prefix(prefix);
     let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with('/')) else {
         return Some(name);

@@ -68,9 +68,10 @@ impl<T> Deref for NonEmpty<T> {
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for NonEmpty<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let list = Vec::deserialize(deserializer)?;
-        match list.is_empty() {
-            true => Err(D::Error::custom("a list of requirements is empty")),
-            false => Ok(Self(list)),
+        if list.is_empty() {
+            Err(D::Error::custom("a list of requirements is empty"))
+        } else {
+            Ok(Self(list))
         }
     }
 }

@@ -190,12 +190,13 @@ impl Policy {
             .default
             .iter()
             .chain(wide.into_iter().flat_map(|all| all.iter()));
-        match requirements.all(|one| matches!(one, Requirement::InsecureAcceptAnything {})) {
-            true => Ok(()),
-            false => Err(
+        if requirements.all(|one| matches!(one, Requirement::InsecureAcceptAnything {})) {
+            Ok(())
+        } else {
+            Err(
                 "the image has no name, and the default of the policy does not accept every image"
                     .to_owned(),
-            ),
+            )
         }
     }
 

@@ -22,7 +22,7 @@ fn the_narrowest_scope_applies_alone() {
             "docker.io/library/busybox": [{"type":"insecureAcceptAnything"}]
         }}}"#;
     let policy = policy(text).expect("a policy");
-    let digest = format!("q.io/a/b@{}", crate::Digest::of(b"x"));
+    let digest = format!("q.io/a/b@{}", crate::Digest::sha256(b"x"));
     for (name, accepted) in [
         ("q.io/a/b:1", true),
         ("q.io/a/b:2", false),
@@ -147,7 +147,7 @@ fn all_names_must_be_allowed_and_an_image_without_one_by_what_applies_to_all() {
         ..PolicyFiles::default()
     };
     let name = |text: &str| JudgedName::Name(Reference::parse(text).expect(text));
-    let nameless = || JudgedName::Nameless(Digest::of(b"image"));
+    let nameless = || JudgedName::Nameless(Digest::sha256(b"image"));
     let accept = r#"[{"type":"insecureAcceptAnything"}]"#;
     let reject = r#"[{"type":"reject"}]"#;
     let signed = r#"[{"type":"sigstoreSigned","keyData":"bm8ga2V5","signedIdentity":{"type":"exactRepository","dockerRepository":"q.io/a"}}]"#;

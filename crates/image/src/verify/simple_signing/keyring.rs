@@ -26,9 +26,10 @@ impl Keyring {
                 self.0.push(key.map_err(unreadable)?);
             }
         }
-        match self.0.len() > before {
-            true => Ok(()),
-            false => Err("no public key of OpenPGP".to_owned()),
+        if self.0.len() > before {
+            Ok(())
+        } else {
+            Err("no public key of OpenPGP".to_owned())
         }
     }
 
@@ -128,15 +129,17 @@ fn check_certificate(key: &SignedPublicKey, now: Timestamp) -> Judged<&Signature
                 .is_ok()
         });
         let is_revocation = |sig: &&Signature| sig.typ() == Some(SignatureType::CertRevocation);
-        match valid.clone().any(|sig| is_revocation(&sig)) {
-            true => None,
-            false => newest(valid.by_ref()),
+        if valid.clone().any(|sig| is_revocation(&sig)) {
+            None
+        } else {
+            newest(valid.by_ref())
         }
     });
     let bound = newest(direct.chain(users)).ok_or("which does not vouch for itself")?;
-    match is_expired(primary, bound, now) {
-        true => Err("which has expired".to_owned()),
-        false => Ok(bound),
+    if is_expired(primary, bound, now) {
+        Err("which has expired".to_owned())
+    } else {
+        Ok(bound)
     }
 }
 

@@ -23,11 +23,7 @@ impl RegistryClient {
     /// # Errors
     ///
     /// [`Error::Settings`] for a store that is neither a file nor on the web, [`Error::TooLarge`], and those of the store.
-    pub(in crate::verify) async fn lookaside(
-        &self,
-        store: &str,
-        manifest: &Digest,
-    ) -> Result<Vec<Signature>> {
+    pub(crate) async fn lookaside(&self, store: &str, manifest: &Digest) -> Result<Vec<Signature>> {
         let dir = format!("{store}@{}", manifest.as_str().replacen(':', "=", 1));
         let mut found = Vec::new();
         loop {

@@ -19,7 +19,7 @@ const MAX_FILE: u64 = 4 << 20;
 
 /// The files, merged.
 #[derive(Debug, Default)]
-pub(in crate::verify) struct RegistriesD {
+pub(crate) struct RegistriesD {
     default: Option<Namespace>,
     docker: BTreeMap<String, Namespace>,
 }
@@ -50,7 +50,7 @@ impl Namespace {
 
 impl RegistriesD {
     /// Reads all files `*.yaml` of a directory, which need not exist.
-    pub(in crate::verify) fn read(dir: &Path) -> Judged<Self> {
+    pub(crate) fn read(dir: &Path) -> Judged<Self> {
         let fault = |path: &Path, reason: &dyn std::fmt::Display| {
             format!("signature stores {}: {reason}", path.display())
         };
@@ -98,7 +98,7 @@ impl RegistriesD {
     }
 
     /// The URL of the directory with the signatures of a repository, without a digest.
-    pub(in crate::verify) fn store(&self, reference: &Reference) -> String {
+    pub(crate) fn store(&self, reference: &Reference) -> String {
         let scopes = repository_scopes(reference);
         let named = scopes.iter().filter_map(|scope| self.docker.get(scope));
         let mut all = named.chain(&self.default);

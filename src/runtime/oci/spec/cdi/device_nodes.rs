@@ -46,7 +46,7 @@ fn complete(host: &dyn Host, node: &Node, user: &User) -> Result<LinuxDevice, Sp
         Some(typ) if node.major != 0 => Some((typ, node.major.into(), node.minor.into())),
         _ => None,
     };
-    let (found, (typ, major, minor)) = match (of_host(host, node), own) {
+    let (found, (typ, major, minor)) = match (from_host(host, node), own) {
         (Ok(found), Some(own)) => (Some(found), own),
         (Ok(found), None) => {
             let numbers = numbers(node, &found)?;
@@ -67,7 +67,7 @@ fn complete(host: &dyn Host, node: &Node, user: &User) -> Result<LinuxDevice, Sp
     Ok(to)
 }
 
-fn of_host(host: &dyn Host, node: &Node) -> Result<DeviceNode, SpecError> {
+fn from_host(host: &dyn Host, node: &Node) -> Result<DeviceNode, SpecError> {
     let path = node.host_path.as_ref().unwrap_or(&node.path);
     let found = host.devices(path).map_err(|source| SpecError::Io {
         path: path.clone(),

@@ -54,7 +54,7 @@ enum Format {
 }
 
 impl Format {
-    fn of(path: &Path) -> Option<Self> {
+    fn from_path(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
             "json" => Some(Self::Json),
             "yaml" => Some(Self::Yaml),
@@ -115,7 +115,7 @@ impl Registry {
             };
             let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
             let mut files: Vec<_> = paths
-                .filter_map(|path| Some((Format::of(&path)?, path)))
+                .filter_map(|path| Some((Format::from_path(&path)?, path)))
                 .collect();
             files.sort_by(|(_, one), (_, other)| one.cmp(other));
             for (format, path) in files {
@@ -160,7 +160,7 @@ impl Registry {
 /// # Panics
 /// If the parsed form is much larger than the text.
 #[cfg(any(test, fuzzing))]
-pub(in crate::runtime) fn fuzz(text: &str, yaml: bool) {
+pub(crate) fn fuzz(text: &str, yaml: bool) {
     let format = if yaml { Format::Yaml } else { Format::Json };
     let Ok(file) = format.parse(text) else {
         return;

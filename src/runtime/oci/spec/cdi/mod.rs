@@ -14,7 +14,7 @@ use oci_spec::runtime::{Hook, Hooks, LinuxNamespaceType, LinuxNetDevice, Mount, 
 use self::edits::{CdiHook, Edits, HookName, IntelRdt, NetDevice};
 pub(super) use self::edits::{is_class_name, is_interface_name};
 #[cfg(any(test, fuzzing))]
-pub(in crate::runtime) use self::files::fuzz;
+pub(crate) use self::files::fuzz;
 pub use self::files::{DIRECTORIES, Registry};
 use super::build::Request;
 use super::error::SpecError;

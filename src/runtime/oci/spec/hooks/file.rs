@@ -174,7 +174,7 @@ impl HookFile {
 
 /// Fuzz target: parses any text as a file, and looks for a container.
 #[cfg(any(test, fuzzing))]
-pub(in crate::runtime) fn fuzz(text: &str) {
+pub(crate) fn fuzz(text: &str) {
     if let Ok(file) = HookFile::parse(text) {
         let annotations = HashMap::from([("key", text)]);
         file.when.matches(&annotations, Some(text), true);

@@ -16,7 +16,7 @@ use oci_spec::runtime::{Hooks, Spec};
 
 pub use self::file::HookFileError;
 #[cfg(any(test, fuzzing))]
-pub(in crate::runtime) use self::file::fuzz;
+pub(crate) use self::file::fuzz;
 use self::file::{HookFile, Stage};
 use super::build::Request;
 use super::error::SpecError;

@@ -32,7 +32,7 @@ fn finished(
     change(&mut json);
     let mut spec: Spec = serde_json::from_value(json).expect("a specification");
     let features = json!({"linux": {"netDevices": {"enabled": true}}});
-    let support = RuntimeSupport::of_features(Some(&features));
+    let support = RuntimeSupport::from_features(Some(&features));
     let request = FinishRequest {
         requested: &built.requested,
         plugins,

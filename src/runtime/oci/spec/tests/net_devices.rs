@@ -157,7 +157,7 @@ fn what_the_oci_runtime_would_ignore_is_refused() {
     ] {
         let spec = with(&edits, &json!({})).spec();
         let host = Fake([("/proc/self/mountinfo", table)].into());
-        let checked = RuntimeSupport::of_features(features).check(&spec, &host);
+        let checked = RuntimeSupport::from_features(features).check(&spec, &host);
         match (checked, expected) {
             (Ok(()), None) => {}
             (Err(error), Some(expected)) => {
@@ -220,7 +220,7 @@ fn fields_newer_than_the_oci_runtime_are_refused() {
         spec.pointer_mut(parent).expect("present")[name] = value;
         let spec: Spec = serde_json::from_value(spec).expect("a specification");
         let check =
-            |features| RuntimeSupport::of_features(features).check(&spec, &Fake(BTreeMap::new()));
+            |features| RuntimeSupport::from_features(features).check(&spec, &Fake(BTreeMap::new()));
         let error = check(Some(&runc_1_1)).expect_err(field);
         assert_eq!(error.code(), Code::FailedPrecondition);
         assert!(error.to_string().starts_with(field), "{error}");
@@ -240,6 +240,6 @@ fn old_mount_options_are_passed_on() {
         {"destination": "/t", "type": "tmpfs", "source": "tmpfs", "options": ["size=1m", "nosymfollow"]},
     ]);
     let spec: Spec = serde_json::from_value(spec).expect("a specification");
-    let checked = RuntimeSupport::of_features(Some(&features));
+    let checked = RuntimeSupport::from_features(Some(&features));
     assert!(checked.check(&spec, &Fake(BTreeMap::new())).is_ok());
 }

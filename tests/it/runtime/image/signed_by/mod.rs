@@ -67,7 +67,7 @@ impl Setting {
         let built = small();
         let setting = Self {
             name: registry.push("a", "1", &built),
-            manifest: Digest::of(&built.manifest),
+            manifest: Digest::sha256(&built.manifest),
             store,
             registry,
         };
@@ -209,7 +209,7 @@ async fn what_is_signed_must_be_this_image() {
         at.signed(&[&forged[..length]]);
         at.refused("a signed message").await;
     }
-    at.signed(&[&signed(&document(&at.name, &Digest::of(b"other")))]);
+    at.signed(&[&signed(&document(&at.name, &Digest::sha256(b"other")))]);
     at.refused("another manifest").await;
     let cosign = String::from_utf8(at.document()).expect("text");
     let cosign = cosign.replace("atomic container", "cosign container image");
