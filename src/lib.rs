@@ -48,12 +48,10 @@
 
 pub mod admin;
 pub mod app;
-pub mod call;
 pub mod catalogue;
 pub mod cli;
 pub mod client;
 pub mod config;
-pub mod cri;
 pub mod grpc;
 pub mod install;
 pub mod lifecycle;
@@ -67,9 +65,11 @@ pub mod streaming;
 pub mod telemetry;
 pub mod tls;
 pub mod uds;
-pub mod units;
 pub mod version;
 pub mod watchdog;
+
+pub use criscope_cri as cri;
+pub use criscope_cri::{call, units};
 
 /// Shared by unit tests.
 #[cfg(test)]

@@ -91,7 +91,7 @@ fn has_safety_comment(file: &File, place: &Place) -> bool {
     comment.any(|line| line.starts_with("// SAFETY: "))
 }
 
-/// Measured durations are formatted by `src/units.rs`. Limits, which are round, are shown as configured.
+/// Measured durations are formatted by `crates/cri/src/units.rs`. Limits, which are round, are shown as configured.
 #[test]
 fn durations_are_written_in_one_form() {
     let units = ["ms", "s", "us", "min", "m", "h"];
@@ -111,7 +111,7 @@ fn durations_are_written_in_one_form() {
         .filter(|file| has_one(&file.text))
         .map(|file| file.path)
         .collect();
-    assert_eq!(found, ["src/units.rs"]);
+    assert_eq!(found, ["crates/cri/src/units.rs"]);
 }
 
 #[test]
@@ -144,10 +144,10 @@ impl<T: Debug> Probe<T> {
 #[test]
 fn no_message_can_be_printed() {
     // The generator omits Debug for all messages, including future ones.
-    let build = fs::read_to_string(crate_root().join("build.rs")).expect("build.rs");
+    let build = fs::read_to_string(crate_root().join("crates/cri/build.rs")).expect("build.rs");
     assert!(
         build.contains(".skip_debug([\".\"])"),
-        "build.rs no longer omits Debug"
+        "crates/cri/build.rs no longer omits Debug"
     );
     // Messages that carry secrets have no hand-written Debug either.
     let secret = [

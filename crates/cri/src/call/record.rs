@@ -17,9 +17,9 @@ use super::outcome::{Ending, Outcome};
 use super::peer::{Client, Peer};
 use super::route::{Route, RouteReason};
 use super::times::{self, micros_of, unix_micros};
-use crate::cri::Method;
-use crate::cri::status::Code;
-use crate::cri::subject::{ContainerIdentity, ContainerState, PodIdentity};
+use crate::Method;
+use crate::status::Code;
+use crate::subject::{ContainerIdentity, ContainerState, PodIdentity};
 
 /// See the module documentation. Clones share strings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -245,8 +245,11 @@ impl CallRecord {
     }
 
     /// The outcome, for tests that change it.
-    #[cfg(test)]
-    pub(crate) fn outcome_mut(&mut self) -> &mut Outcome {
+    ///
+    /// # Panics
+    /// If the call has not ended.
+    #[cfg(any(test, feature = "test-util"))]
+    pub fn outcome_mut(&mut self) -> &mut Outcome {
         match &mut self.state {
             CallState::InFlight { .. } => panic!("the call has not ended"),
             CallState::Ended(outcome) => outcome,

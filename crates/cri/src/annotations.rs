@@ -9,7 +9,7 @@ use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_f
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::names::serde_by_name;
+use crate::serde_by_name;
 
 /// The time at which the kubelet first saw the pod in its configuration, RFC 3339 with nanoseconds. A kubelet that was
 /// restarted sees all pods anew.

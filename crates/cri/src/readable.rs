@@ -28,7 +28,7 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D
 
 #[cfg(test)]
 mod tests {
-    use crate::cri::v1::{ContainerConfig, KeyValue};
+    use crate::v1::{ContainerConfig, KeyValue};
 
     #[test]
     fn a_record_holds_every_byte_of_the_environment() {

@@ -88,7 +88,7 @@ impl From<Written> for InjectedFault {
     }
 }
 
-crate::cri::names::serde_by_name!(FaultKind);
+crate::serde_by_name!(FaultKind);
 
 #[cfg(test)]
 mod tests {

@@ -15,8 +15,8 @@ use super::peer::Peer;
 use super::route::Route;
 use super::steps::RuntimeSteps;
 use super::trace::{SpanPlacement, TraceIds};
-use crate::cri::method::{ApiVersion, Method};
-use crate::cri::subject::{ResponseDetails, Subject};
+use crate::method::{ApiVersion, Method};
+use crate::subject::{ResponseDetails, Subject};
 
 /// The stage of a call in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -303,10 +303,10 @@ impl Call {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "test-util"))]
 impl Call {
     /// A call for tests of the layers above.
-    pub(crate) fn example(method: Method) -> Self {
+    pub fn example(method: Method) -> Self {
         use super::peer::Client;
         let peer = Peer {
             client: Client::Other,

@@ -10,8 +10,8 @@
 //! | `DEADLINE_EXCEEDED` | GetContainerEvents | a watch with a deadline has no other end |
 //! | `UNIMPLEMENTED` | methods that a runtime need not have | the kubelet tries them and does without |
 
-use crate::cri::Method;
-use crate::cri::status::Code;
+use crate::Method;
+use crate::status::Code;
 
 /// Codes that are routine for some method.
 pub const CODES: [Code; 3] = [Code::NotFound, Code::DeadlineExceeded, Code::Unimplemented];
@@ -72,7 +72,7 @@ const fn is_optional(method: Method) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cri::status;
+    use crate::status;
 
     #[test]
     fn methods_that_start_pods_have_no_routine_errors() {

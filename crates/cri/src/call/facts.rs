@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::live::Call;
 use super::times::unix_micros;
-use crate::cri::Method;
-use crate::cri::annotations::ConfigSource;
+use crate::Method;
+use crate::annotations::ConfigSource;
 
 /// See the module documentation. Its serde form is part of the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

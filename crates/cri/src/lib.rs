@@ -1,19 +1,21 @@
-//! The CRI: generated types, the table of methods, partial decoders, status codes and redaction. A leaf: no I/O, no import
-//! of another module.
+//! The Container Runtime Interface: generated types, the table of methods, partial decoders, status codes and redaction, and
+//! the record of a [`call`]. No I/O.
 
 pub mod annotations;
+pub mod call;
 pub mod error_chain;
 pub mod identity;
 pub mod image_pattern;
 pub mod lists;
 pub mod method;
-pub(crate) mod names;
+mod names;
 pub mod peek;
 mod readable;
 pub mod redact;
 pub mod secrets;
 pub mod status;
 pub mod subject;
+pub mod units;
 pub mod visible;
 mod words;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::annotations::PodOrigin;
-use super::names::serde_by_name;
+use crate::serde_by_name;
 
 /// A pod's identity in the kubelet's requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

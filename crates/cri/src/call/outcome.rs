@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::times;
-use crate::cri::status::Code;
+use crate::status::Code;
 
 /// The four ways a call can end. A metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub struct Outcome {
     /// The origin of that status.
     #[serde(skip)]
     pub source: Source,
-    /// The error message, already scrubbed of secrets and cut (see [`crate::cri::redact`]).
+    /// The error message, already scrubbed of secrets and cut (see [`crate::redact`]).
     #[serde(rename = "error", default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Arc<str>>,
     /// From the request headers to this end.
@@ -92,4 +92,4 @@ fn read_code<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Code, D::Erro
     i32::deserialize(deserializer).map(Code::from)
 }
 
-crate::cri::names::serde_by_name!(Ending);
+crate::serde_by_name!(Ending);

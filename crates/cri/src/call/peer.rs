@@ -48,4 +48,4 @@ impl Client {
     }
 }
 
-crate::cri::names::serde_by_name!(Client);
+crate::serde_by_name!(Client);

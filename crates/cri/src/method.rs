@@ -235,7 +235,7 @@ impl fmt::Display for Method {
     }
 }
 
-super::names::serde_by_name!(Method);
+crate::serde_by_name!(Method);
 
 #[cfg(test)]
 mod tests {
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn the_first_id_is_that_of_the_protocol() {
-        let pool = prost_reflect::DescriptorPool::decode(crate::cri::DESCRIPTOR).expect("pool");
+        let pool = prost_reflect::DescriptorPool::decode(crate::DESCRIPTOR).expect("pool");
         let mut seen = 0;
         for rpc in pool
             .services()
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn the_table_is_the_protocol() {
-        let proto = include_str!("../../proto/api.proto");
+        let proto = include_str!("../proto/api.proto");
         let mut service = "";
         let mut seen = 0;
         for line in proto.lines().map(str::trim) {

@@ -5,8 +5,8 @@
 use opentelemetry::trace::{SpanId, TraceId};
 use sha2::{Digest, Sha256};
 
-use crate::cri::Method;
-use crate::cri::subject::{ContainerIdentity, PodIdentity};
+use crate::Method;
+use crate::subject::{ContainerIdentity, PodIdentity};
 
 /// Kind of episode. A metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,7 @@
 //! Enums that are serialized by name.
 
 /// Implements serde for enums with `ALL` and `name()`: each value is serialized as its name.
+#[macro_export]
 macro_rules! serde_by_name {
     ($($type:ty),+) => {$(
         impl serde::Serialize for $type {
@@ -18,5 +19,3 @@ macro_rules! serde_by_name {
         }
     )+};
 }
-
-pub(crate) use serde_by_name;
