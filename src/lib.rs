@@ -52,24 +52,24 @@ pub mod catalogue;
 pub mod cli;
 pub mod client;
 pub mod config;
-pub mod grpc;
 pub mod install;
 pub mod lifecycle;
 pub mod proxy;
 pub mod reload;
 pub mod replay;
 pub mod runtime;
-pub mod settings;
 pub mod smoke;
 pub mod streaming;
-pub mod telemetry;
 pub mod tls;
-pub mod uds;
-pub mod version;
 pub mod watchdog;
 
 pub use criscope_cri as cri;
 pub use criscope_cri::{call, units};
+pub use criscope_grpc as grpc;
+pub use criscope_grpc::uds;
+pub use criscope_settings as settings;
+pub use criscope_telemetry as telemetry;
+pub use criscope_telemetry::version;
 
 /// Shared by unit tests.
 #[cfg(test)]

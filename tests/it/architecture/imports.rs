@@ -12,7 +12,19 @@ use super::source::{File, PRODUCT_CRATES, crate_root, product_files};
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("main", &["cli", "version"]),
     // The root of the library: it lists the modules, and re-exports crates of the product.
-    ("lib", &["call", "cri", "units"]),
+    (
+        "lib",
+        &[
+            "telemetry",
+            "grpc",
+            "uds",
+            "settings",
+            "call",
+            "cri",
+            "units",
+            "version",
+        ],
+    ),
     // criscope-shim, which links only the crate of that name.
     ("bin", &[]),
     // The command line.

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
+pub(super) use self::paths::{PRODUCT_CRATES, ROOT_CRATE};
 use self::paths::{
     ProductCrate, SPLIT, after_colons, behind_root, behind_supers, first_names, ident, rows,
 };
-pub(super) use self::paths::{PRODUCT_CRATES, ROOT_CRATE};
 
 /// The directory of `Cargo.toml`.
 pub(super) fn crate_root() -> &'static Path {

@@ -23,12 +23,29 @@ pub(crate) const ROOT_CRATE: ProductCrate = ProductCrate {
     rows: &[],
 };
 
-/// The crates that know the CRI and that the product consists of.
-pub(crate) const PRODUCT_CRATES: &[ProductCrate] = &[ProductCrate {
-    name: "criscope_cri",
-    row: "cri",
-    rows: &["call", "units"],
-}];
+/// The crates that the product consists of.
+pub(crate) const PRODUCT_CRATES: &[ProductCrate] = &[
+    ProductCrate {
+        name: "criscope_cri",
+        row: "cri",
+        rows: &["call", "units"],
+    },
+    ProductCrate {
+        name: "criscope_grpc",
+        row: "grpc",
+        rows: &["uds"],
+    },
+    ProductCrate {
+        name: "criscope_settings",
+        row: "settings",
+        rows: &[],
+    },
+    ProductCrate {
+        name: "criscope_telemetry",
+        row: "telemetry",
+        rows: &["version"],
+    },
+];
 
 impl ProductCrate {
     /// Where its sources are.

@@ -1,0 +1,58 @@
+//! How settings are declared, read and documented. This crate contains no setting: each module declares its own with
+//! [`settings!`] ([`declare`]), and `src/config` composes them.
+//!
+//! A file goes through `reader` (TOML with positions), `merge` (drop-in files), `shape` (unknown keys, tables in the wrong place) and the
+//! generated readers (typed values). Every error is collected, with its line, before any is reported.
+
+pub mod declare;
+mod error;
+pub mod merge;
+pub mod reader;
+mod schema;
+mod shape;
+mod shown;
+mod suggest;
+pub mod value;
+
+use std::path::PathBuf;
+
+pub use error::{ConfigError, ConfigErrors, Hint, Place, Problem};
+pub use merge::Origins;
+pub use reader::{Given, Reader, Scope};
+pub use schema::{
+    AnyKey, Described, Fallback, InEffect, Key, Schema, Section, Setting, fingerprint,
+};
+pub use shape::check as check_shape;
+pub use shown::without_user;
+pub use value::{ValueError, lexical, show_endpoint};
+
+/// Owner of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+/// A seccomp profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SeccompProfile {
+    /// No filter.
+    Unconfined,
+    /// The built-in default.
+    RuntimeDefault,
+    /// A file of this node.
+    Localhost(PathBuf),
+}
+
+/// Operating system, architecture and its variant, as Go names them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Platform {
+    /// Such as `linux`.
+    pub os: String,
+    /// Such as `arm64`.
+    pub architecture: String,
+    /// Such as `v8`; may be empty.
+    pub variant: String,
+}
