@@ -398,6 +398,7 @@ fn replay(files: &JournalFiles, stories: &Stories) -> Replayed {
     let (replayed, result) = journal::replay(files, &stories.store);
     if let Err(error) = result {
         tracing::warn!(
+            target: "criscope::lifecycle",
             event = "story.journal",
             file.directory = %files.dir.display(),
             error.message = %error,
@@ -406,6 +407,7 @@ fn replay(files: &JournalFiles, stories: &Stories) -> Replayed {
     }
     if replayed.damaged > 0 {
         tracing::warn!(
+            target: "criscope::lifecycle",
             event = "story.journal",
             file.directory = %files.dir.display(),
             lines = replayed.lines,
@@ -421,6 +423,7 @@ fn start_journal(files: JournalFiles, drops: &Arc<Drops>) -> Option<Journal> {
         Ok(journal) => Some(journal),
         Err(error) => {
             tracing::warn!(
+                target: "criscope::lifecycle",
                 event = "story.journal",
                 error.message = %error,
                 "no thread for the journal: stories will not survive a restart"

@@ -301,9 +301,10 @@ pub(super) mod tests {
     use super::*;
     use crate::cri::status::Code;
     use crate::lifecycle::script::{Pod, pod};
+    use crate::settings::Reader;
 
     pub(in crate::lifecycle) fn stories(calls: impl IntoIterator<Item = EpisodeCall>) -> Stories {
-        let settings = crate::config::Config::with_upstream("/nowhere".into()).story;
+        let settings = settings::StorySettings::read(&mut Reader::empty(), "/nowhere".as_ref());
         let stories = Stories::new(&settings, Arc::default());
         for call in calls {
             stories.store().apply(call);

@@ -11,8 +11,9 @@ use std::fs;
 use std::marker::PhantomData;
 
 use criscope::cri::v1;
+use proc_macro2::TokenTree;
 
-use self::source::{File, Place, all_files, crate_root, product_files, source_files};
+use self::source::{File, Place, all_files, crate_root, product_files, source_files, test_modules};
 
 /// Maximum lines of a Rust file, tests and benchmarks included.
 const MAX_LINES: usize = 450;
@@ -127,6 +128,52 @@ fn the_request_path_does_not_use_tonics_transport() {
         "tonic::transport has timeouts and header rules of its own: {found:?}"
     );
 }
+
+/// Users set levels by the targets of log lines, which would otherwise change with the crate of a module.
+#[test]
+fn log_lines_of_crates_of_the_product_name_their_target() {
+    let files = product_files();
+    let tests = test_modules(&files);
+    let mut unnamed = Vec::new();
+    for file in files.iter().filter(|file| !file.path.starts_with("src/")) {
+        file.walk_product(&tests, &mut |tokens| {
+            let [
+                TokenTree::Ident(word),
+                TokenTree::Punct(bang),
+                TokenTree::Group(group),
+                ..,
+            ] = tokens
+            else {
+                return;
+            };
+            if bang.as_char() == '!' && EVENTS.contains(&word.to_string().as_str()) {
+                let text = group.stream().to_string();
+                if !text.starts_with("target : \"criscope::") {
+                    unnamed.push(format!("{}:{}", file.path, word.span().start().line));
+                }
+            }
+        });
+    }
+    assert!(
+        unnamed.is_empty(),
+        "no `target: \"criscope::...\"`: {unnamed:?}"
+    );
+}
+
+/// Macros of `tracing`.
+const EVENTS: &[&str] = &[
+    "debug",
+    "debug_span",
+    "error",
+    "error_span",
+    "event",
+    "info",
+    "info_span",
+    "trace",
+    "trace_span",
+    "warn",
+    "warn_span",
+];
 
 /// `Probe::<T>::DEBUG` is the inherent constant if `T` is [`Debug`], and that of [`Otherwise`] if not.
 struct Probe<T>(PhantomData<T>);

@@ -2,7 +2,10 @@
 
 /// The candidate that `word` is most likely a typing error of; `None` if none is near. Case and the choice between `-` and
 /// `_` are ignored.
-pub(crate) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+pub(crate) fn nearest<'c>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'c str>,
+) -> Option<&'c str> {
     let plain = |text: &str| text.to_ascii_lowercase().replace('-', "_");
     let word = plain(word);
     candidates

@@ -37,4 +37,4 @@ pub use registry::Registry;
 
 /// How long tests wait for what must happen: only a hang takes longer, however busy the machine is.
 #[cfg(test)]
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
+const TEST_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(120);

@@ -17,7 +17,7 @@ macro_rules! metrics {
         )*
 
         /// The metrics declared here.
-        #[allow(unreachable_pub)]
+        #[allow(dead_code, unreachable_pub)]
         pub static METRICS: &[&$crate::metric::Metric] = &[$(&$id,)*];
     };
 }

@@ -184,6 +184,7 @@ impl Watched {
         if let Err(error) = self.ask(socket).await {
             let is_absent = matches!(error, Error::Status(tonic::Code::Unimplemented));
             tracing::debug!(
+                target: "criscope::lifecycle",
                 event = "containerd.content",
                 error.message = %error,
                 "the progress of pulls is not known"

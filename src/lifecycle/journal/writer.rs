@@ -190,6 +190,7 @@ impl Disk {
         }
         self.complained = Some(Instant::now());
         tracing::warn!(
+            target: "criscope::lifecycle",
             event = "story.journal",
             file.path = %self.files.newer().display(),
             error.message = %error,

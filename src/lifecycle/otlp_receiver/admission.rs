@@ -52,13 +52,14 @@ impl Admission {
             Ok(Some(uid)) => NotAdmitted::User(uid),
             Ok(None) => NotAdmitted::Elsewhere,
             Err(error) => {
-                tracing::debug!(error.message = %error, "the user of a connection is unknown");
+                tracing::debug!(target: "criscope::lifecycle", error.message = %error, "the user of a connection is unknown");
                 NotAdmitted::Unknown
             }
         };
         if self.logged.is_none_or(|at| at.elapsed() > LOG_EVERY) {
             self.logged = Some(Instant::now());
             tracing::warn!(
+                target: "criscope::lifecycle",
                 event = "receiver.refused",
                 client.address = %client,
                 error.message = %refusal,

@@ -217,6 +217,7 @@ impl Dumps {
         let _one_at_a_time = lock(&self.writing);
         match self.write_files(&dump, reason) {
             Ok(path) => tracing::info!(
+                target: "criscope::lifecycle",
                 event = "dump.written",
                 reason = reason.name(),
                 detail,
@@ -226,6 +227,7 @@ impl Dumps {
             Err(error) => {
                 self.parts.drops.add(DropReason::DumpFailed, 1);
                 tracing::error!(
+                    target: "criscope::lifecycle",
                     event = "dump.failed",
                     reason = reason.name(),
                     detail,

@@ -12,6 +12,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 pub(super) use self::paths::{PRODUCT_CRATES, ROOT_CRATE};
 use self::paths::{
     ProductCrate, SPLIT, after_colons, behind_root, behind_supers, first_names, ident, rows,
+    whole_crate,
 };
 
 /// The directory of `Cargo.toml`.
@@ -162,6 +163,9 @@ impl File {
         self.walk(self.tokens.clone(), around, &mut |tokens, around| {
             if around.tests {
                 return;
+            }
+            if let Some((root, line)) = whole_crate(tokens) {
+                found.push((root.row.to_owned(), line));
             }
             if let Some((root, rest)) = behind_root(tokens, self.product_crate(), around.modules) {
                 found.extend(rows(rest, root));
@@ -402,6 +406,8 @@ fn every_form_of_import_is_found() {
         names(&file("src/router/rules.rs", text)),
         ["cri", "call", "units"]
     );
+    let text = "pub use criscope_cri as cri; pub use criscope_grpc::uds;";
+    assert_eq!(names(&file("src/lib.rs", text)), ["cri", "uds"]);
     let text = "use crate::{Method, units}; use super::super::redact; use super::Call;";
     assert_eq!(
         names(&file("crates/cri/src/call/live.rs", text)),

@@ -305,7 +305,7 @@ mod tests {
 
     use super::testing::{Behaviour, Exported, sink};
     use super::*;
-    use crate::PATIENCE;
+    use crate::TEST_TIMEOUT;
 
     fn span() -> SpanData {
         SpanData {
@@ -337,7 +337,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn accepted_spans_count_as_exported() {
         let taken = Exported::default();
-        let (sink, drops) = sink(Behaviour::Take(taken.clone()), 1000, PATIENCE);
+        let (sink, drops) = sink(Behaviour::Take(taken.clone()), 1000, TEST_TIMEOUT);
         for _ in 0..123 {
             sink.export(span());
         }
@@ -354,7 +354,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn refused_spans_count_as_failed() {
-        let (sink, drops) = sink(Behaviour::Refuse, 1000, PATIENCE);
+        let (sink, drops) = sink(Behaviour::Refuse, 1000, TEST_TIMEOUT);
         for _ in 0..57 {
             sink.export(span());
         }
@@ -376,26 +376,26 @@ mod tests {
     /// within its limit, and every span is counted.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn a_stuck_exporter_delays_no_caller() {
-        let (sink, drops) = sink(Behaviour::BlockThread(10 * PATIENCE), 64, PATIENCE);
+        let (sink, drops) = sink(Behaviour::BlockThread(10 * TEST_TIMEOUT), 64, TEST_TIMEOUT);
         let before = Instant::now();
         for _ in 0..10_000 {
             sink.export(span());
         }
         assert!(
-            before.elapsed() < PATIENCE,
+            before.elapsed() < TEST_TIMEOUT,
             "10,000 spans took {:?}",
             before.elapsed()
         );
         let (exported, [full, failed, _]) = counted(&drops);
         assert_eq!((exported, full, failed), (0, 10_000 - 64, 0));
         sink.shutdown(Duration::from_millis(50));
-        assert!(before.elapsed() < 2 * PATIENCE);
+        assert!(before.elapsed() < 2 * TEST_TIMEOUT);
         assert_eq!(counted(&drops), (0, [10_000 - 64, 0, 64]));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn spans_exported_during_shutdown_are_counted_once() {
-        let (sink, drops) = sink(Behaviour::Take(Exported::default()), 100_000, PATIENCE);
+        let (sink, drops) = sink(Behaviour::Take(Exported::default()), 100_000, TEST_TIMEOUT);
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let sink = sink.clone();

@@ -20,7 +20,7 @@ use criscope_settings::Reader;
 
 use super::testing::{Behaviour, Exported, sink};
 use super::*;
-use crate::PATIENCE;
+use crate::TEST_TIMEOUT;
 use crate::drops::DropReason;
 
 fn config(endpoint: Option<&str>) -> settings::Otlp {
@@ -74,7 +74,7 @@ async fn a_collector_receives_spans_with_their_resource() {
             tracing::info_span!(target: "criscope::index", "index.resync", backend = "main")
                 .entered();
     });
-    otlp.shutdown(PATIENCE).await;
+    otlp.shutdown(TEST_TIMEOUT).await;
 
     let requests = collector.0.lock().expect("lock");
     let [request] = &requests[..] else {
@@ -118,7 +118,7 @@ async fn an_unreachable_collector_costs_only_spans() {
     });
     let before = Instant::now();
     otlp.shutdown(Duration::from_secs(8)).await;
-    assert!(before.elapsed() < PATIENCE, "{:?}", before.elapsed());
+    assert!(before.elapsed() < TEST_TIMEOUT, "{:?}", before.elapsed());
     let lost = drops.count(DropReason::SpanExportFailed) + drops.count(DropReason::SpanShutdown);
     assert_eq!((drops.exported(), lost), (0, 1));
 }
@@ -126,7 +126,7 @@ async fn an_unreachable_collector_costs_only_spans() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn only_our_own_background_spans_are_exported() {
     let taken = Exported::default();
-    let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, PATIENCE);
+    let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, TEST_TIMEOUT);
     let provider = SdkTracerProvider::builder()
         .with_span_processor(ForProvider(sink.clone()))
         .build();

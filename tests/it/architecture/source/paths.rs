@@ -105,6 +105,14 @@ pub(super) fn behind_root<'t>(
     Some((own, behind_supers(tokens, depth)?))
 }
 
+/// A crate of the product that is imported as a whole, as in `use criscope_cri as cri`, with the line.
+pub(super) fn whole_crate(tokens: &[TokenTree]) -> Option<(&'static ProductCrate, usize)> {
+    let found = PRODUCT_CRATES
+        .iter()
+        .find_map(|one| Some((one, ident(tokens, one.name)?)))?;
+    after_colons(&tokens[1..]).is_none().then_some(found)
+}
+
 /// The tokens after this many `super::`; `None` if `depth` is 0.
 pub(super) fn behind_supers(tokens: &[TokenTree], depth: usize) -> Option<&[TokenTree]> {
     let mut rest = tokens;
