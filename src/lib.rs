@@ -48,28 +48,28 @@
 
 pub mod admin;
 pub mod app;
-pub mod call;
 pub mod catalogue;
 pub mod cli;
 pub mod client;
 pub mod config;
-pub mod cri;
-pub mod grpc;
 pub mod install;
 pub mod lifecycle;
 pub mod proxy;
 pub mod reload;
 pub mod replay;
 pub mod runtime;
-pub mod settings;
 pub mod smoke;
 pub mod streaming;
-pub mod telemetry;
 pub mod tls;
-pub mod uds;
-pub mod units;
-pub mod version;
 pub mod watchdog;
+
+pub use criscope_cri as cri;
+pub use criscope_cri::{call, units};
+pub use criscope_grpc as grpc;
+pub use criscope_grpc::uds;
+pub use criscope_settings as settings;
+pub use criscope_telemetry as telemetry;
+pub use criscope_telemetry::version;
 
 /// Shared by unit tests.
 #[cfg(test)]

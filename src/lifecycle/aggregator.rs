@@ -409,6 +409,7 @@ fn replay(files: &JournalFiles, stories: &Stories) -> ReplayResult {
     let (replayed, result) = journal::replay(files, &stories.store);
     if let Err(error) = result {
         tracing::warn!(
+            target: "criscope::lifecycle",
             event = "story.journal",
             file.directory = %files.dir.display(),
             error.message = %error,
@@ -417,6 +418,7 @@ fn replay(files: &JournalFiles, stories: &Stories) -> ReplayResult {
     }
     if replayed.damaged > 0 {
         tracing::warn!(
+            target: "criscope::lifecycle",
             event = "story.journal",
             file.directory = %files.dir.display(),
             lines = replayed.lines,
@@ -432,6 +434,7 @@ fn start_journal(files: JournalFiles, drops: &Arc<Drops>) -> Option<JournalWrite
         Ok(journal) => Some(journal),
         Err(error) => {
             tracing::warn!(
+                target: "criscope::lifecycle",
                 event = "story.journal",
                 error.message = %error,
                 "no thread for the journal: stories will not survive a restart"

@@ -54,3 +54,7 @@ pub use self::call_sink::{AggregatorEvent, CallSink, RuntimeSpan};
 pub use self::episode_subscriber::EpisodeSubscriber;
 pub use self::stories::Stories;
 pub use self::trace::EpisodeTracer;
+
+/// How long tests wait for what must happen: only a hang takes longer, however busy the machine is.
+#[cfg(test)]
+const TEST_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(120);

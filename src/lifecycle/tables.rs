@@ -252,8 +252,8 @@ mod tests {
 
     use super::*;
     use crate::call::Ending;
+    use crate::lifecycle::rates::tests::{RPC_DURATION, RPC_ROUTINE};
     use crate::lifecycle::view::call::tests::{plain, record};
-    use crate::proxy::instrument::signals::metrics::{RPC_DURATION, RPC_ROUTINE};
     use crate::telemetry::Registry;
 
     #[test]

@@ -11,21 +11,22 @@ use std::fs;
 use std::marker::PhantomData;
 
 use criscope::cri::v1;
+use proc_macro2::TokenTree;
 
-use self::source::{File, Place, all_files, crate_root, product_files, source_files};
+use self::source::{File, Place, all_files, crate_root, product_files, source_files, test_modules};
 
 /// Maximum lines of a Rust file, tests and benchmarks included.
 const MAX_LINES: usize = 450;
 
 /// The files in which `unsafe` may occur, and how often.
 const UNSAFE: &[(&str, usize)] = &[
+    ("crates/grpc/src/uds/stream.rs", 1),
     ("crates/linux/src/idmap.rs", 1),
     ("crates/nri/src/launch.rs", 2),
     ("crates/shim/src/signal.rs", 3),
     ("crates/shim/src/spawn.rs", 2),
     ("src/app/heap.rs", 2),
     ("src/proxy/listener/socket.rs", 1),
-    ("src/uds/stream.rs", 1),
 ];
 
 /// Modules that may use tonic's transport: those that call a runtime themselves, never the request path
@@ -91,7 +92,7 @@ fn has_safety_comment(file: &File, place: &Place) -> bool {
     comment.any(|line| line.starts_with("// SAFETY: "))
 }
 
-/// Measured durations are formatted by `src/units.rs`. Limits, which are round, are shown as configured.
+/// Measured durations are formatted by `crates/cri/src/units.rs`. Limits, which are round, are shown as configured.
 #[test]
 fn durations_are_written_in_one_form() {
     let units = ["ms", "s", "us", "min", "m", "h"];
@@ -111,7 +112,7 @@ fn durations_are_written_in_one_form() {
         .filter(|file| has_one(&file.text))
         .map(|file| file.path)
         .collect();
-    assert_eq!(found, ["src/units.rs"]);
+    assert_eq!(found, ["crates/cri/src/units.rs"]);
 }
 
 #[test]
@@ -127,6 +128,52 @@ fn the_request_path_does_not_use_tonics_transport() {
         "tonic::transport has timeouts and header rules of its own: {found:?}"
     );
 }
+
+/// Users set levels by the targets of log lines, which would otherwise change with the crate of a module.
+#[test]
+fn log_lines_of_crates_of_the_product_name_their_target() {
+    let files = product_files();
+    let tests = test_modules(&files);
+    let mut unnamed = Vec::new();
+    for file in files.iter().filter(|file| !file.path.starts_with("src/")) {
+        file.walk_product(&tests, &mut |tokens| {
+            let [
+                TokenTree::Ident(word),
+                TokenTree::Punct(bang),
+                TokenTree::Group(group),
+                ..,
+            ] = tokens
+            else {
+                return;
+            };
+            if bang.as_char() == '!' && EVENTS.contains(&word.to_string().as_str()) {
+                let text = group.stream().to_string();
+                if !text.starts_with("target : \"criscope::") {
+                    unnamed.push(format!("{}:{}", file.path, word.span().start().line));
+                }
+            }
+        });
+    }
+    assert!(
+        unnamed.is_empty(),
+        "no `target: \"criscope::...\"`: {unnamed:?}"
+    );
+}
+
+/// Macros of `tracing`.
+const EVENTS: &[&str] = &[
+    "debug",
+    "debug_span",
+    "error",
+    "error_span",
+    "event",
+    "info",
+    "info_span",
+    "trace",
+    "trace_span",
+    "warn",
+    "warn_span",
+];
 
 /// `Probe::<T>::DEBUG` is the inherent constant if `T` is [`Debug`], and that of [`Otherwise`] if not.
 struct Probe<T>(PhantomData<T>);
@@ -144,10 +191,10 @@ impl<T: Debug> Probe<T> {
 #[test]
 fn no_message_can_be_printed() {
     // The generator omits Debug for all messages, including future ones.
-    let build = fs::read_to_string(crate_root().join("build.rs")).expect("build.rs");
+    let build = fs::read_to_string(crate_root().join("crates/cri/build.rs")).expect("build.rs");
     assert!(
         build.contains(".skip_debug([\".\"])"),
-        "build.rs no longer omits Debug"
+        "crates/cri/build.rs no longer omits Debug"
     );
     // Messages that carry secrets have no hand-written Debug either.
     let secret = [

@@ -22,11 +22,13 @@ impl Aggregator {
         if let Some(fact) = downtime.ok().flatten() {
             match fact.booted() {
                 Some(booted) => tracing::info!(
+                    target: "criscope::lifecycle",
                     event = "node.restarted",
                     at = rfc3339(booted),
                     "the node was started again: everything that ran on it has ended"
                 ),
                 None => tracing::info!(
+                    target: "criscope::lifecycle",
                     event = "story.gap",
                     from = rfc3339(fact.from),
                     to = rfc3339(now),
@@ -75,14 +77,16 @@ impl Aggregator {
 fn report(fact: &NodeFact, now: u64) {
     match (&fact.kind, fact.holds()) {
         (NodeFactKind::NoKubelet, true) => tracing::warn!(
+            target: "criscope::lifecycle",
             event = "kubelet.gone",
             since = rfc3339(fact.from),
             "no kubelet is connected"
         ),
         (NodeFactKind::NoKubelet, false) => {
-            tracing::info!(event = "kubelet.back", "{}", fact.sentence(now));
+            tracing::info!(target: "criscope::lifecycle", event = "kubelet.back", "{}", fact.sentence(now));
         }
         (NodeFactKind::BackendHangs { backend }, true) => tracing::warn!(
+            target: "criscope::lifecycle",
             event = "backend.hangs",
             cri.backend = backend,
             since = rfc3339(fact.from),
@@ -90,12 +94,14 @@ fn report(fact: &NodeFact, now: u64) {
             "the runtime does not answer polls"
         ),
         (NodeFactKind::BackendHangs { backend }, false) => tracing::info!(
+            target: "criscope::lifecycle",
             event = "backend.answers",
             cri.backend = backend,
             "{}",
             fact.sentence(now)
         ),
         (NodeFactKind::ImageFsFull { backend }, true) => tracing::warn!(
+            target: "criscope::lifecycle",
             event = "node.image_fs",
             cri.backend = backend,
             reason = fact.reason,

@@ -18,7 +18,9 @@ use crate::cri::subject::{
 };
 use crate::lifecycle::CallSink;
 use crate::lifecycle::recorder::FlightRecorder;
+use crate::lifecycle::settings::StorySettings;
 use crate::lifecycle::view::{EpisodeState, EpisodeView};
+use crate::settings::Reader;
 
 mod boot;
 mod events;
@@ -66,7 +68,7 @@ fn aggregator(state_dir: Option<&Path>) -> Running {
 }
 
 fn with_clock(state_dir: Option<&Path>, clock: WallClock) -> Running {
-    let settings = crate::config::Config::with_upstream("/nowhere".into()).story;
+    let settings = StorySettings::read(&mut Reader::empty(), "/nowhere".as_ref());
     let drops = Arc::<Drops>::default();
     let registry = Registry::new(prometheus::Registry::new(), []);
     let stories = Arc::new(Stories::new(&settings, Arc::default()));

@@ -95,6 +95,7 @@ impl EventWatch {
             let Err(error) = self.follow(&upstream.socket).await;
             self.metrics.ended();
             tracing::debug!(
+                target: "criscope::lifecycle",
                 event = "containerd.events",
                 cri.backend = backend,
                 error.message = %error,

@@ -192,6 +192,7 @@ impl WatchedContainerd {
         if let Err(error) = self.ask(socket).await {
             let is_absent = matches!(error, ContainerdError::Status(tonic::Code::Unimplemented));
             tracing::debug!(
+                target: "criscope::lifecycle",
                 event = "containerd.content",
                 error.message = %error,
                 "the progress of pulls is not known"

@@ -195,6 +195,7 @@ impl JournalDisk {
         }
         self.warned = Some(Instant::now());
         tracing::warn!(
+            target: "criscope::lifecycle",
             event = "story.journal",
             file.path = %self.files.newer().display(),
             error.message = %error,

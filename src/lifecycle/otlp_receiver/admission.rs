@@ -53,7 +53,7 @@ impl AllowedUsers {
             Ok(Some(uid)) => RefusedClient::User(uid),
             Ok(None) => RefusedClient::Elsewhere,
             Err(error) => {
-                tracing::debug!(error.message = %error, "the user of a connection is unknown");
+                tracing::debug!(target: "criscope::lifecycle", error.message = %error, "the user of a connection is unknown");
                 RefusedClient::Unknown
             }
         };
@@ -63,6 +63,7 @@ impl AllowedUsers {
         {
             self.logged = Some(Instant::now());
             tracing::warn!(
+                target: "criscope::lifecycle",
                 event = "receiver.refused",
                 client.address = %client,
                 error.message = %refusal,

@@ -130,6 +130,7 @@ impl OtlpReceiver {
             let loops = leads_to(&to.url().to_string(), address);
             if loops {
                 tracing::error!(
+                    target: "criscope::lifecycle",
                     event = "receiver.loop",
                     endpoint = %to.url(),
                     "telemetry.otlp.endpoint is receiver.listen itself: spans of the runtime are not forwarded"
@@ -147,7 +148,7 @@ impl OtlpReceiver {
             self.drops,
             metrics,
         ));
-        tracing::info!(event = "receiver.started", server.address = %address, "receiving spans of the runtime");
+        tracing::info!(target: "criscope::lifecycle", event = "receiver.started", server.address = %address, "receiving spans of the runtime");
         let accepting = accept(&listener, &shared, AllowedUsers::new(self.allowed_uids));
         match forwarder {
             Some(forwarder) => drop(tokio::join!(accepting, forwarder.run())),
@@ -181,7 +182,7 @@ async fn accept(
                 });
             }
             Err(error) => {
-                tracing::warn!(error.message = %error, "cannot accept a connection");
+                tracing::warn!(target: "criscope::lifecycle", error.message = %error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_RETRY_PAUSE).await;
             }
         }
@@ -215,7 +216,7 @@ async fn connection(
         .serve_connection(TokioIo::new(stream), service)
         .await;
     if let Err(error) = served {
-        tracing::debug!(error.message = %error, "a connection of spans ended");
+        tracing::debug!(target: "criscope::lifecycle", error.message = %error, "a connection of spans ended");
     }
 }
 

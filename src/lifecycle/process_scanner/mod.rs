@@ -124,6 +124,7 @@ impl ScannerTask {
         if let Err(off) = self.watch().await {
             self.metrics.enabled(false);
             tracing::warn!(
+                target: "criscope::lifecycle",
                 event = "sampler.off",
                 reason = %off,
                 "processes are not scanned: slow calls are reported without the runtime's activity"
@@ -202,6 +203,7 @@ impl ScannerTask {
         let found = found.map_err(|error| ScannerError::NoProc(self.root.clone(), error))?;
         if scanner.is_limited() && !was_limited {
             tracing::warn!(
+                target: "criscope::lifecycle",
                 event = "sampler.limited",
                 reason = "environments of processes cannot be read (CAP_SYS_PTRACE is missing)",
                 "CNI plugins are recognised by name only: they are not attributed when several calls are in flight"
@@ -215,6 +217,7 @@ impl ScannerTask {
     fn report(&self, found: ScanResult) {
         for (seq, work, name) in found.new {
             tracing::debug!(
+                target: "criscope::lifecycle",
                 event = "sampler.seen",
                 seq,
                 work = work.name(),

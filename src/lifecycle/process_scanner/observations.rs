@@ -61,7 +61,7 @@ impl WorkKind {
     }
 }
 
-crate::cri::names::serde_by_name!(WorkKind);
+criscope_cri::serde_by_name!(WorkKind);
 
 /// A process that worked for a call, from its first to its last observation.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,22 @@
 //! Rates of methods over windows of time.
 
 use super::*;
-use crate::cri::status::Code;
-use crate::proxy::instrument::signals::metrics::{RPC_DURATION, RPC_ROUTINE};
+use crate::cri::status::{CODES, Code, code_name};
 use crate::telemetry::Registry;
+use crate::telemetry::metric::{Label, Metric, Unit, fixed, metrics, names};
+
+static METHOD_NAMES: [&str; Method::ALL.len()] = names!(Method::ALL, Method::name);
+static ENDING_NAMES: [&str; Ending::ALL.len()] = names!(Ending::ALL, Ending::name);
+static CODE_NAMES: [&str; CODES.len()] = names!(CODES, code_name);
+
+const METHOD: Label = fixed("method", &METHOD_NAMES);
+
+// With the labels of those that the request path counts.
+metrics! {
+    RPC_DURATION = Metric::histogram("rpc_duration_seconds", Unit::Seconds, &[METHOD, fixed("outcome", &ENDING_NAMES)],
+        CALL_BUCKETS, "Duration of calls.");
+    RPC_ROUTINE = Metric::counter("rpc_routine_total", &[METHOD, fixed("code", &CODE_NAMES)], "Routine errors.");
+}
 
 fn rates() -> CallRates {
     let registry = Registry::new(prometheus::Registry::new(), []);

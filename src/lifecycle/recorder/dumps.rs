@@ -226,6 +226,7 @@ impl DumpWriter {
         let _one_at_a_time = lock(&self.writing);
         match self.write_files(&dump, reason) {
             Ok(path) => tracing::info!(
+                target: "criscope::lifecycle",
                 event = "dump.written",
                 reason = reason.name(),
                 detail,
@@ -235,6 +236,7 @@ impl DumpWriter {
             Err(error) => {
                 self.parts.drops.add(DropReason::DumpFailed, 1);
                 tracing::error!(
+                    target: "criscope::lifecycle",
                     event = "dump.failed",
                     reason = reason.name(),
                     detail,

@@ -3,9 +3,10 @@
 use super::*;
 use crate::cri::status::Code;
 use crate::lifecycle::script::{ScriptedPod, pod};
+use crate::settings::SettingsReader;
 
 pub(crate) fn stories(calls: impl IntoIterator<Item = EpisodeCall>) -> Stories {
-    let settings = crate::config::Config::with_upstream("/nowhere".into()).story;
+    let settings = settings::StorySettings::read(&mut SettingsReader::empty(), "/nowhere".as_ref());
     let stories = Stories::new(&settings, Arc::default());
     for call in calls {
         stories.store().apply(call);

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use super::*;
+use crate::lifecycle::TEST_TIMEOUT;
 use crate::lifecycle::view::InitContainerWaitView;
 use crate::telemetry::otlp::testing::{Behaviour, Exported, sink};
 use crate::telemetry::sampling::testing::sampling;
-use crate::testing::PATIENCE;
 
 const KUBELET: u128 = 7;
 
@@ -22,7 +22,7 @@ async fn exported_spans(episode: &EpisodeView, share: f64) -> Vec<SpanData> {
 /// The spans that this exports; it returns whether there should be some.
 async fn exported_by(share: f64, export: impl FnOnce(&EpisodeTracer) -> bool) -> Vec<SpanData> {
     let taken = Exported::default();
-    let (sink, _) = sink(Behaviour::Take(taken.clone()), 1000, PATIENCE);
+    let (sink, _) = sink(Behaviour::Take(taken.clone()), 1000, TEST_TIMEOUT);
     let mut settings = sampling(1.0, 0.0);
     settings.episodes = share;
     let trace = EpisodeTracer::new(sink.clone(), LiveSamplingRules::new(&settings));

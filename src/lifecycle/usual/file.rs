@@ -71,6 +71,7 @@ impl UsualFile {
         match read.await {
             Ok(Ok(usual)) => stories.store().usual.restore(usual),
             Ok(Err(error)) => tracing::warn!(
+                target: "criscope::lifecycle",
                 event = "story.usual",
                 file.directory = %dir.display(),
                 error.message = %error,
@@ -116,6 +117,7 @@ impl UsualFile {
         spawn_blocking(move || {
             if let Err(error) = save(&dir, &usual) {
                 tracing::warn!(
+                    target: "criscope::lifecycle",
                     event = "story.usual",
                     file.directory = %dir.display(),
                     error.message = %error,

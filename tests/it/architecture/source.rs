@@ -9,22 +9,29 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-use self::paths::{SPLIT, after_colons, behind_root, behind_supers, first_names, ident, rows};
+pub(super) use self::paths::{PRODUCT_CRATES, ROOT_CRATE};
+use self::paths::{
+    ProductCrate, SPLIT, after_colons, behind_root, behind_supers, first_names, ident, rows,
+    whole_crate,
+};
 
 /// The directory of `Cargo.toml`.
 pub(super) fn crate_root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The Rust files of the product, under `src`.
+/// The Rust files of the product: under `src`, and those of its own crates.
 pub(super) fn product_files() -> Vec<File> {
-    files_under("src")
+    let folders = PRODUCT_CRATES.iter().map(ProductCrate::folder);
+    let mut files: Vec<_> = folders.flat_map(|folder| files_under(&folder)).collect();
+    files.extend(files_under(&ROOT_CRATE.folder()));
+    files
 }
 
 /// The Rust files of the product and its crates, including their examples and tests.
 pub(super) fn source_files() -> Vec<File> {
     let mut files = files_under("crates");
-    files.extend(product_files());
+    files.extend(files_under("src"));
     files
 }
 
@@ -104,9 +111,16 @@ impl File {
         }
     }
 
+    /// The crate of the product that this file belongs to.
+    fn product_crate(&self) -> &'static ProductCrate {
+        let is_in = |one: &&ProductCrate| self.path.starts_with(&format!("{}/", one.folder()));
+        PRODUCT_CRATES.iter().find(is_in).unwrap_or(&ROOT_CRATE)
+    }
+
     /// The module path of this file, outermost first: `["router", "rules"]` for `src/router/rules.rs`.
     fn modules(&self) -> Vec<&str> {
-        let path = self.path.trim_start_matches("src/").trim_end_matches(".rs");
+        let path = self.path.trim_start_matches(&self.product_crate().folder());
+        let path = path.trim_start_matches('/').trim_end_matches(".rs");
         let mut parts: Vec<_> = path.split('/').collect();
         if parts.len() > 1 && parts.last() == Some(&"mod") {
             parts.pop();
@@ -117,15 +131,21 @@ impl File {
         parts
     }
 
-    /// The row of the table this file belongs to: its top module, and within [`SPLIT`] the module below that. For the
-    /// crate root, which only lists the others, the lowest one.
+    /// The row of the table this file belongs to: its top module, and within [`SPLIT`] the module below that. Most modules
+    /// of a crate of the product share one row.
     pub(super) fn module(&self) -> String {
-        let modules = self.modules();
-        match modules[..] {
-            [] => "cri".to_owned(),
+        match self.modules()[..] {
             [first, second, ..] if SPLIT.contains(&first) => format!("{first}::{second}"),
-            [first, ..] => first.to_owned(),
+            [first, ..] => self.product_crate().row(first),
+            [] => self.product_crate().row("lib"),
         }
+    }
+
+    /// The module path with the crate before it: unique in the product.
+    fn full_path(&self) -> String {
+        let mut path = vec![self.product_crate().name];
+        path.extend(self.modules());
+        path.join("::")
     }
 
     /// Returns whether this file is a module of unit tests.
@@ -144,8 +164,11 @@ impl File {
             if around.tests {
                 return;
             }
-            if let Some(rest) = behind_root(tokens, around.modules) {
-                found.extend(rows(rest));
+            if let Some((root, line)) = whole_crate(tokens) {
+                found.push((root.row.to_owned(), line));
+            }
+            if let Some((root, rest)) = behind_root(tokens, self.product_crate(), around.modules) {
+                found.extend(rows(rest, root));
             }
             // From one part of a split module into a sibling.
             if let [first, _, ..] = self.modules()[..]
@@ -227,7 +250,7 @@ impl File {
     /// Calls `see` at every position outside unit tests, with the tokens from there on. `tests` are the modules found
     /// by [`test_modules`].
     pub(super) fn walk_product(&self, tests: &[String], see: &mut dyn FnMut(&[TokenTree])) {
-        let path = self.modules().join("::");
+        let path = self.full_path();
         let is_below = |test: &String| {
             path.strip_prefix(test.as_str())
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
@@ -284,12 +307,19 @@ impl Around {
     }
 }
 
+/// Conditions of code that no program contains.
+const TEST_ATTRIBUTES: [&str; 3] = [
+    "cfg (test)",
+    "cfg (any (test , fuzzing))",
+    "cfg (any (test , feature = \"test-util\"))",
+];
+
 /// Returns whether the tokens start with an attribute that limits the next item to tests.
 fn is_for_tests(tokens: &[TokenTree]) -> bool {
     match tokens {
         [TokenTree::Punct(p), TokenTree::Group(attribute), ..] if p.as_char() == '#' => {
             let attribute = attribute.stream().to_string();
-            ["cfg (test)", "cfg (any (test , fuzzing))"].contains(&attribute.as_str())
+            TEST_ATTRIBUTES.contains(&attribute.as_str())
         }
         _ => false,
     }
@@ -321,10 +351,7 @@ pub(super) fn test_modules(files: &[File]) -> Vec<String> {
                     && *word == "mod"
                     && around.tests
                 {
-                    let mut path = file.modules();
-                    let name = name.to_string();
-                    path.push(&name);
-                    found.push(path.join("::"));
+                    found.push(format!("{}::{name}", file.full_path()));
                 }
             },
         );
@@ -372,6 +399,19 @@ fn every_form_of_import_is_found() {
     assert_eq!(
         names(&file("src/proxy/router/rules.rs", text)),
         ["a", "proxy::inspect", "proxy::rescue"]
+    );
+    // Crates of the product, from above and from inside.
+    let text = "use criscope_cri::{Method, call::Call, units::{self, bytes}};";
+    assert_eq!(
+        names(&file("src/router/rules.rs", text)),
+        ["cri", "call", "units"]
+    );
+    let text = "pub use criscope_cri as cri; pub use criscope_grpc::uds;";
+    assert_eq!(names(&file("src/lib.rs", text)), ["cri", "uds"]);
+    let text = "use crate::{Method, units}; use super::super::redact; use super::Call;";
+    assert_eq!(
+        names(&file("crates/cri/src/call/live.rs", text)),
+        ["cri", "units"]
     );
     let tests = file(
         "src/x.rs",

@@ -14,8 +14,8 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 
 use super::*;
+use crate::lifecycle::TEST_TIMEOUT;
 use crate::lifecycle::process_scanner::WorkKind;
-use crate::testing::PATIENCE;
 
 const UID: &str = "0b5e0000-0000-4000-8000-000000000001";
 
@@ -89,7 +89,7 @@ fn of_uid(seq: u64, method: Method, uid: &str, ids: [Option<&str>; 2]) -> Arc<Ca
 
 /// Scans until something holds up the call, and returns that.
 fn held(scanner: &mut ProcessScanner, calls: &[Arc<Call>], seq: u64) -> Vec<Observation> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TEST_TIMEOUT;
     loop {
         let found = scanner.scan(calls).expect("scan");
         let mut held = observations_of(&found, seq);
@@ -301,7 +301,7 @@ fn a_real_thread_in_uninterruptible_sleep() {
     });
     let calls = [of_uid(1, Method::StopPodSandbox, UID, [Some("s1"), None])];
     let mut scanner = real(std::process::id());
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TEST_TIMEOUT;
     loop {
         let phrases = phrases(&held(&mut scanner, &calls, 1));
         if phrases

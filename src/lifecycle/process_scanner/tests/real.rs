@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::{CANARY, call, observations_of, ticks_now};
 use crate::cri::Method;
+use crate::lifecycle::TEST_TIMEOUT;
 use crate::lifecycle::process_scanner::proc::ProcFs;
 use crate::lifecycle::process_scanner::scan::{ProcessScanner, ScanResult};
 use crate::lifecycle::process_scanner::{Observation, WorkKind};
-use crate::testing::PATIENCE;
 
 /// A child process. It ends with a pipe, and its own children with it.
 struct Running(Child);
@@ -88,7 +88,7 @@ fn a_real_plugin_and_what_it_started_are_found() {
         call(2, Method::RunPodSandbox, "real-till", [None; 2]),
     ];
     let running = plugin(&path, "iptables", "real-cart");
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TEST_TIMEOUT;
     let want = "in the CNI plugin calico-with-a-long-name (iptables)";
     let found = loop {
         let found = scanner.scan(&calls).expect("scan");

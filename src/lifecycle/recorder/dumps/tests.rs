@@ -10,9 +10,9 @@ use tempfile::TempDir;
 use super::*;
 use crate::cri::Method;
 use crate::cri::subject::Subject;
+use crate::lifecycle::TEST_TIMEOUT;
 use crate::lifecycle::process_scanner::{Observation, WorkKind};
 use crate::lifecycle::view::call::tests::{pod, record};
-use crate::testing::PATIENCE as SOON;
 
 fn flying() -> Vec<Arc<Call>> {
     let call = Call::example(Method::RunPodSandbox);
@@ -56,7 +56,7 @@ fn dumps(state: &Path, keep: usize, max_bytes: usize) -> Arc<DumpWriter> {
 fn write(dumps: &Arc<DumpWriter>, reason: DumpReason) {
     dumps.last_ms[reason as usize].store(0, Ordering::Relaxed);
     assert!(dumps.ask(reason, None));
-    dumps.wait(SOON);
+    dumps.wait(TEST_TIMEOUT);
 }
 
 fn names(dumps: &DumpWriter) -> Vec<String> {
@@ -127,7 +127,7 @@ fn one_for_the_same_reason_waits() {
     for reason in DumpReason::ALL {
         assert!(dumps.ask(reason, None), "{reason:?}");
         assert!(!dumps.ask(reason, None), "{reason:?}");
-        dumps.wait(SOON);
+        dumps.wait(TEST_TIMEOUT);
     }
     assert_eq!(names(&dumps).len(), 6);
     // The minimum interval for stuck calls has not passed yet.
@@ -176,7 +176,7 @@ fn a_writer_that_hangs_delays_no_caller() {
     assert_eq!(dumps.parts.drops.count(DropReason::DumpQueueFull), 2);
     dumps.wait(Duration::from_millis(1));
     drop(disk);
-    dumps.wait(SOON);
+    dumps.wait(TEST_TIMEOUT);
     assert!(names(&dumps).len() >= 2);
 }
 
@@ -213,7 +213,7 @@ fn a_panic_is_written_down() {
     let recorder = Arc::clone(&dumps.parts.recorder);
     let thread = thread::spawn(move || recorder.while_locked(|| panic!("a secret")));
     assert!(thread.join().is_err());
-    dumps.wait(SOON);
+    dumps.wait(TEST_TIMEOUT);
     drop(panic::take_hook());
     panic::set_hook(before);
 

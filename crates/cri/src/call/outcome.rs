@@ -1,0 +1,95 @@
+//! The outcome of a call. There is exactly one per call, and every signal is made from it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::times;
+use crate::status::Code;
+
+/// The four ways a call can end. A metric label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Ending {
+    /// Status OK reached the caller.
+    Ok,
+    /// Another status reached the caller, or the response was cut off.
+    Error,
+    /// The caller cancelled before the response was complete, and before its deadline.
+    Cancelled,
+    /// The caller's deadline passed first.
+    Deadline,
+}
+
+impl Ending {
+    /// Every value.
+    pub const ALL: [Ending; 4] = [
+        Ending::Ok,
+        Ending::Error,
+        Ending::Cancelled,
+        Ending::Deadline,
+    ];
+
+    /// The label value.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Error => "error",
+            Self::Cancelled => "cancelled",
+            Self::Deadline => "deadline",
+        }
+    }
+}
+
+/// Origin of the status that the caller saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// The backend.
+    #[default]
+    Backend,
+    /// criscope, because the backend did not answer.
+    Proxy,
+    /// None was sent: the caller had cancelled.
+    Caller,
+}
+
+impl Source {
+    /// The name in logs and spans.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Backend => "backend",
+            Self::Proxy => "proxy",
+            Self::Caller => "caller",
+        }
+    }
+}
+
+/// The one end of a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The ending.
+    pub ending: Ending,
+    /// The status that the caller saw; `Cancelled` or `DeadlineExceeded` if it did not wait for one.
+    #[serde(serialize_with = "write_code", deserialize_with = "read_code")]
+    pub code: Code,
+    /// The origin of that status.
+    #[serde(skip)]
+    pub source: Source,
+    /// The error message, already scrubbed of secrets and cut (see [`crate::redact`]).
+    #[serde(rename = "error", default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<Arc<str>>,
+    /// From the request headers to this end.
+    #[serde(with = "times::micros")]
+    pub elapsed: Duration,
+}
+
+fn write_code<S: Serializer>(code: &Code, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_i32(*code as i32)
+}
+
+fn read_code<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Code, D::Error> {
+    i32::deserialize(deserializer).map(Code::from)
+}
+
+crate::serde_by_name!(Ending);
