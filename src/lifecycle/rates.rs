@@ -334,4 +334,4 @@ impl CallRates {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

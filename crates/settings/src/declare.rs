@@ -103,7 +103,7 @@ macro_rules! settings {
             }
         }
 
-        impl $crate::SettingsSection for $SettingsSection {
+        impl $crate::SettingsSection for $Section {
             const PATH: &'static str = $path;
             const ABOUT: &'static str = concat!($($about),*);
 

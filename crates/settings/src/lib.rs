@@ -20,8 +20,8 @@ pub use error::{ConfigError, ConfigErrors, ConfigProblem, ValuePlace, ValueSugge
 pub use merge::ValueOrigins;
 pub use reader::{GivenValue, SettingsReader, TableScope};
 pub use schema::{
-    UntypedKey, EffectiveSetting, EffectiveSettings, KeyDescription, SettingDefault, SettingKey,
-    SettingsSchema, SettingsSection, fingerprint,
+    EffectiveSetting, EffectiveSettings, KeyDescription, SettingDefault, SettingKey,
+    SettingsSchema, SettingsSection, UntypedKey, fingerprint,
 };
 pub use shape::check as check_shape;
 pub use shown::without_user;

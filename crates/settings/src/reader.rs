@@ -134,7 +134,11 @@ pub struct SettingsReader<'d> {
 
 impl<'d> SettingsReader<'d> {
     /// Creates a reader of a document that was made of these texts, or of an empty one: then every key has its default.
-    pub fn new(texts: Vec<SourceText<'d>>, root: Option<&'d DeTable<'d>>, flags: Vec<FlagValue<'d>>) -> Self {
+    pub fn new(
+        texts: Vec<SourceText<'d>>,
+        root: Option<&'d DeTable<'d>>,
+        flags: Vec<FlagValue<'d>>,
+    ) -> Self {
         Self {
             texts,
             root,
@@ -159,12 +163,7 @@ impl<'d> SettingsReader<'d> {
     }
 
     /// Reports a problem.
-    pub fn fail(
-        &mut self,
-        place: ValuePlace,
-        key: impl Into<String>,
-        problem: ConfigProblem,
-    ) {
+    pub fn fail(&mut self, place: ValuePlace, key: impl Into<String>, problem: ConfigProblem) {
         self.errors.push(ConfigError {
             place,
             key: key.into(),
@@ -232,11 +231,7 @@ impl<'d> SettingsReader<'d> {
     }
 
     /// The value of a key in the file, if it is present and valid. Reports no error: [`value`](Self::value) does.
-    pub fn given<T>(
-        &self,
-        scope: &TableScope<'d>,
-        key: &SettingKey<T>,
-    ) -> Option<GivenValue<T>> {
+    pub fn given<T>(&self, scope: &TableScope<'d>, key: &SettingKey<T>) -> Option<GivenValue<T>> {
         let value = scope.table?.get(key.name)?;
         Some(GivenValue {
             value: key.kind.read(&UnparsedValue::new(value.get_ref())).ok()?,
@@ -246,7 +241,12 @@ impl<'d> SettingsReader<'d> {
 
     /// The value of a key: the flag's, else the file's, else the default. An invalid value is reported, like a
     /// missing required one; the default is then returned until the errors are reported.
-    pub fn value<T>(&mut self, scope: &TableScope<'d>, key: &SettingKey<T>, default: impl FnOnce() -> T) -> T {
+    pub fn value<T>(
+        &mut self,
+        scope: &TableScope<'d>,
+        key: &SettingKey<T>,
+        default: impl FnOnce() -> T,
+    ) -> T {
         let in_file = self.in_file(scope, key);
         let path = scope.path_of(key);
         let flag = self.flags.iter().find(|flag| flag.key == path).copied();

@@ -170,17 +170,17 @@ fn hint(name: &str, known: &SchemaChildren, schema: &SettingsSchema) -> ValueSug
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Reader;
+    use crate::SettingsReader;
     use crate::settings;
-    use crate::value::{Switch, Text};
+    use crate::value::{BooleanValue, VisibleText};
 
     settings! {
         /// A section with parts.
         pub struct Program in "program" {
             /// A switch.
-            debug: bool = false, Switch;
+            debug: bool = false, BooleanValue;
             /// A text.
-            listen: String = String::new(), Text;
+            listen: String = String::new(), VisibleText;
         }
         parts {
             log: Log = Log::read;
@@ -194,7 +194,7 @@ mod tests {
         /// A section below another one.
         pub struct Log in "program.log" {
             /// A text.
-            level: String = String::new(), Text;
+            level: String = String::new(), VisibleText;
         }
     }
 
@@ -202,7 +202,7 @@ mod tests {
         /// Tables of an array.
         pub struct Rule in "program.log.rules[]" {
             /// A text.
-            method: String = String::new(), Text;
+            method: String = String::new(), VisibleText;
         }
     }
 
@@ -210,7 +210,7 @@ mod tests {
         /// Tables with free names.
         pub struct Backend in "backends.NAME" named name {
             /// A text.
-            kind: String = String::new(), Text;
+            kind: String = String::new(), VisibleText;
         }
     }
 
@@ -218,7 +218,7 @@ mod tests {
         /// Another section.
         pub struct Server in "server" {
             /// A text.
-            timeout: String = String::new(), Text;
+            timeout: String = String::new(), VisibleText;
         }
     }
 
@@ -236,7 +236,7 @@ mod tests {
             let node = here.get(key.name).expect("a leaf");
             assert_eq!(node.shape, ExpectedShape::Value);
         }
-        let program = Program::read(&mut Reader::empty());
+        let program = Program::read(&mut SettingsReader::empty());
         assert_eq!(program.log.level, "");
     }
 

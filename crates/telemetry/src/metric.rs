@@ -211,7 +211,12 @@ impl Metric {
     }
 
     /// A conventional metric of the process, without [`PREFIX`] and labels.
-    pub const fn process(kind: MetricKind, name: &'static str, unit: Unit, help: &'static str) -> Self {
+    pub const fn process(
+        kind: MetricKind,
+        name: &'static str,
+        unit: Unit,
+        help: &'static str,
+    ) -> Self {
         let mut metric = Self::new(kind, name, unit, &[], help);
         metric.prefixed = false;
         metric

@@ -20,7 +20,7 @@ use crate::lifecycle::CallSink;
 use crate::lifecycle::recorder::FlightRecorder;
 use crate::lifecycle::settings::StorySettings;
 use crate::lifecycle::view::{EpisodeState, EpisodeView};
-use crate::settings::Reader;
+use crate::settings::SettingsReader;
 
 mod boot;
 mod events;
@@ -68,7 +68,7 @@ fn aggregator(state_dir: Option<&Path>) -> Running {
 }
 
 fn with_clock(state_dir: Option<&Path>, clock: WallClock) -> Running {
-    let settings = StorySettings::read(&mut Reader::empty(), "/nowhere".as_ref());
+    let settings = StorySettings::read(&mut SettingsReader::empty(), "/nowhere".as_ref());
     let drops = Arc::<Drops>::default();
     let registry = Registry::new(prometheus::Registry::new(), []);
     let stories = Arc::new(Stories::new(&settings, Arc::default()));

@@ -53,7 +53,7 @@ impl AllowedUsers {
             Ok(Some(uid)) => RefusedClient::User(uid),
             Ok(None) => RefusedClient::Elsewhere,
             Err(error) => {
-                tracing::debug!(target: "criscope::lifecycle", error.message = %error, "the user of a connection is unknown");
+                tracing::debug!(target: "criscope::lifecycle", { error.message = %error }, "the user of a connection is unknown");
                 RefusedClient::Unknown
             }
         };

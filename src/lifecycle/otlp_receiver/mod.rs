@@ -182,7 +182,7 @@ async fn accept(
                 });
             }
             Err(error) => {
-                tracing::warn!(target: "criscope::lifecycle", error.message = %error, "cannot accept a connection");
+                tracing::warn!(target: "criscope::lifecycle", { error.message = %error }, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_RETRY_PAUSE).await;
             }
         }
@@ -216,7 +216,7 @@ async fn connection(
         .serve_connection(TokioIo::new(stream), service)
         .await;
     if let Err(error) = served {
-        tracing::debug!(target: "criscope::lifecycle", error.message = %error, "a connection of spans ended");
+        tracing::debug!(target: "criscope::lifecycle", { error.message = %error }, "a connection of spans ended");
     }
 }
 

@@ -67,7 +67,8 @@ impl ValueKind for HostName {
 }
 
 /// A host name, an IP address, or with a leading dot all names below it; with or without a port.
-pub(crate) struct ServerName;
+#[derive(Clone, Copy, Debug)]
+pub struct ServerName;
 
 impl ValueKind for ServerName {
     type Value = String;

@@ -16,7 +16,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use tokio::net::{TcpListener, TcpSocket};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use criscope_settings::Reader;
+use criscope_settings::SettingsReader;
 
 use super::testing::{Behaviour, Exported, sink};
 use super::*;
@@ -26,7 +26,7 @@ use crate::drops::DropReason;
 fn config(endpoint: Option<&str>) -> settings::OtlpSettings {
     settings::OtlpSettings {
         endpoint: endpoint.map(str::to_owned),
-        ..settings::Otlp::checked(&mut Reader::empty())
+        ..settings::OtlpSettings::checked(&mut SettingsReader::empty())
     }
 }
 
