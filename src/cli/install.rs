@@ -112,7 +112,6 @@ fn socket(text: &str) -> Result<PathBuf, String> {
 pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let root = FilesystemRoot::default();
     let machine = machine(args.dry_run)?;
-    let say = |text: &str| say(text);
     let installer = Installer {
         root: &root,
         machine: &machine,
@@ -164,7 +163,6 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
 pub(super) fn uninstall(args: &UninstallArgs) -> Result<(), CommandFailure> {
     let root = FilesystemRoot::default();
     let machine = machine(args.dry_run)?;
-    let say = |text: &str| say(text);
     let installer = Installer {
         root: &root,
         machine: &machine,

@@ -243,36 +243,26 @@ impl Installer<'_> {
     ) -> Result<(), String> {
         let boot = moment == TakedownMoment::Boot;
         let mut problems = Vec::new();
-        let has = |group| steps.iter().any(|(change, _)| change.group == group);
-        let mut note = |result: Result<(), String>| problems.extend(result.err());
-        let apply = |group| {
-            let (mut failed, mut changed) = (Vec::new(), false);
-            for (change, state) in steps.iter().filter(|(change, _)| change.group == group) {
-                match self.apply(change, state) {
-                    Ok(done) => changed |= done,
-                    Err(reason) => failed.push(reason),
-                }
-            }
-            (changed, joined(&failed))
-        };
-        let (changed, done) = apply(ChangeGroup::Kubelet);
-        note(done);
-        if changed || (moment == TakedownMoment::Later && has(ChangeGroup::Kubelet)) {
-            note(self.systemctl(&["daemon-reload"]));
+        let has_kubelet = has_group(steps, ChangeGroup::Kubelet);
+        let has_runtime = has_group(steps, ChangeGroup::Runtime);
+        let (changed, applied) = self.apply_group(steps, ChangeGroup::Kubelet);
+        problems.extend(applied.err());
+        if changed || (moment == TakedownMoment::Later && has_kubelet) {
+            problems.extend(self.systemctl(&["daemon-reload"]).err());
             if units.kubelet_active && !boot {
-                note(self.restart(&units.kubelet));
+                problems.extend(self.restart(&units.kubelet).err());
             }
         }
-        if !boot && (gone || has(ChangeGroup::Runtime)) {
-            note(self.stop());
+        if !boot && (gone || has_runtime) {
+            problems.extend(self.stop().err());
         }
-        note(apply(ChangeGroup::Runtime).1);
-        if let Some(runtime) = units
-            .runtime
-            .as_deref()
-            .filter(|_| !boot && has(ChangeGroup::Runtime))
+        let (_, applied) = self.apply_group(steps, ChangeGroup::Runtime);
+        problems.extend(applied.err());
+        if let Some(runtime) = &units.runtime
+            && !boot
+            && has_runtime
         {
-            note(self.restart(runtime));
+            problems.extend(self.restart(runtime).err());
         }
         if gone && boot {
             // While they are known; whether they have started is not, and this must not wait for jobs that wait for it.
@@ -280,21 +270,40 @@ impl Installer<'_> {
                 let _ = self.systemctl(&["stop", "--no-block", unit]);
             }
         }
-        note(apply(ChangeGroup::Service).1);
-        note(apply(ChangeGroup::Program).1);
+        for group in [ChangeGroup::Service, ChangeGroup::Program] {
+            let (_, applied) = self.apply_group(steps, group);
+            problems.extend(applied.err());
+        }
         // Directories that different commands made may be in each other. They are removed from the end of the list.
         let made = steps.iter().flat_map(|(change, _)| &change.made);
         let mut made: Vec<_> = made.cloned().collect();
         made.sort();
         files::remove_empty(self.root, &made);
-        note(self.systemctl(&["daemon-reload"]));
+        problems.extend(self.systemctl(&["daemon-reload"]).err());
         if !gone && !boot {
-            note(self.systemctl(&["restart", CRISCOPE_SERVICE]));
+            let restarted = self.systemctl(&["restart", CRISCOPE_SERVICE]);
+            problems.extend(restarted.err());
         }
         if gone {
             self.remove_run_directory();
         }
         joined(&problems)
+    }
+
+    /// Applies the changes of a group. Returns whether any file changed, and all failures.
+    fn apply_group(
+        &self,
+        steps: &[(&FileChange, &PathContent)],
+        group: ChangeGroup,
+    ) -> (bool, Result<(), String>) {
+        let (mut failed, mut changed) = (Vec::new(), false);
+        for (change, state) in steps.iter().filter(|(change, _)| change.group == group) {
+            match self.apply(change, state) {
+                Ok(done) => changed |= done,
+                Err(reason) => failed.push(reason),
+            }
+        }
+        (changed, joined(&failed))
     }
 
     /// A unit that has failed too often is started again only after that is forgotten.
@@ -335,4 +344,8 @@ impl Installer<'_> {
         }
         let _ = fs::remove_dir(directory);
     }
+}
+
+fn has_group(steps: &[(&FileChange, &PathContent)], group: ChangeGroup) -> bool {
+    steps.iter().any(|(change, _)| change.group == group)
 }

@@ -158,7 +158,7 @@ impl InspectLayer {
         self.index.complete(&mut subject);
         let (pod, container) = (subject.pod.as_deref(), subject.container.as_deref());
         let sandbox_id = subject.sandbox_id.as_deref();
-        if let Some(ids) = episode::Ids::of_call(call.method, pod, container, sandbox_id) {
+        if let Some(ids) = episode::Ids::for_call(call.method, pod, container, sandbox_id) {
             let _ = call.episode.set(ids);
         }
         let _ = call.subject.set(subject);

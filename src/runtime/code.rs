@@ -94,7 +94,7 @@ impl GrpcCode for criscope_image::Error {
             }
             Self::Locked { .. } => Code::Unavailable,
             Self::Io { .. } | Self::Internal { .. } => Code::Internal,
-            // Its answers are errors of single servers.
+            // Each answer is the error of one server.
             Self::AllServersFailed { .. } => match self.telling() {
                 Self::AllServersFailed { .. } => Code::Unknown,
                 telling => telling.code(),

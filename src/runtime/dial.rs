@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use cri_streaming::RuntimeError;
-use criscope_linux::namespace::{Error, Kind, run_in};
+use criscope_linux::namespace::{Kind, run_in};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
@@ -56,11 +56,14 @@ impl Runtime {
         let socket = if sandbox.record().host_network() {
             new_socket(to)
         } else {
-            let failed = |error: Error| RuntimeError::Failed(error.to_string());
             let (pins, id) = (self.pins.clone(), sandbox.id.clone());
-            let open = move || pins.open(&id, Kind::Net);
-            let make = move || new_socket(to);
-            run_in(open, Kind::Net, make).await.map_err(failed)?
+            run_in(
+                move || pins.open(&id, Kind::Net),
+                Kind::Net,
+                move || new_socket(to),
+            )
+            .await
+            .map_err(|error| RuntimeError::Failed(error.to_string()))?
         };
         connect(socket?, to).await
     }
@@ -85,6 +88,8 @@ fn new_socket(to: SocketAddr) -> io::Result<TcpSocket> {
 
 async fn connect(socket: TcpSocket, to: SocketAddr) -> Result<TcpStream> {
     let connected = timeout(CONNECT, socket.connect(to)).await;
-    let slow = |_| io::Error::new(io::ErrorKind::TimedOut, "connection timed out");
-    Ok(connected.map_err(slow)??)
+    Ok(
+        connected
+            .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connection timed out"))??,
+    )
 }

@@ -21,8 +21,10 @@ pub fn new_id() -> Result<String> {
 
 /// Returns whether a text has the form of [`new_id`].
 pub fn is_id(text: &str) -> bool {
-    let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    text.len() == 64 && text.bytes().all(digit)
+    text.len() == 64
+        && text
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// The current time, in nanoseconds since 1970.

@@ -45,7 +45,7 @@ impl Runtime {
             let usage = images.layer_usage(image.id.as_str())?;
             let usage = usage
                 .iter()
-                .map(|it| json!({"id": it.id, "bytes": it.bytes, "inodes": it.inodes}));
+                .map(|layer| json!({"id": layer.id, "bytes": layer.bytes, "inodes": layer.inodes}));
             let shown = json!({
                 "layers": layers.ids(),
                 "layerUsage": usage.collect::<Vec<_>>(),
@@ -148,19 +148,14 @@ impl Runtime {
         let info = self.live().images.fs_info().await?;
         let at = info.at.duration_since(UNIX_EPOCH).unwrap_or_default();
         let at = at.as_nanos().try_into().unwrap_or_else(|_| id::now());
-        let usage = |root: &Path, used_bytes, inodes_used| v1::FilesystemUsage {
-            timestamp: at,
-            fs_id: Some(v1::FilesystemIdentifier {
-                mountpoint: root.display().to_string(),
-            }),
-            used_bytes: Some(v1::UInt64Value { value: used_bytes }),
-            inodes_used: Some(v1::UInt64Value { value: inodes_used }),
-        };
         let written = self.disks.total();
-        let writable = self.writable_root();
+        let (bytes, inodes) = (written.bytes, written.inodes);
+        let writable = filesystem_usage(at, self.writable_root(), bytes, inodes);
+        let (bytes, inodes) = (info.used_bytes, info.inodes_used);
+        let images = filesystem_usage(at, &info.root, bytes, inodes);
         Ok(v1::ImageFsInfoResponse {
-            container_filesystems: vec![usage(writable, written.bytes, written.inodes)],
-            image_filesystems: vec![usage(&info.root, info.used_bytes, info.inodes_used)],
+            container_filesystems: vec![writable],
+            image_filesystems: vec![images],
         })
     }
 
@@ -169,7 +164,6 @@ impl Runtime {
         // A reload does not change it.
         let images = &self.settings.live.images.root;
         let root = self.settings.paths.root();
-        let device = |path: &Path| path.metadata().map(|found| found.dev()).ok();
         if device(root) == device(images) {
             images
         } else {
@@ -234,6 +228,26 @@ fn reported_user(text: &str) -> (Option<v1::Int64Value>, String) {
         Ok(AccountRef::Id(id)) => (Some(v1::Int64Value { value: id.into() }), String::new()),
         Ok(AccountRef::Name(_)) | Err(_) => (None, user.to_owned()),
     }
+}
+
+fn filesystem_usage(
+    timestamp: i64,
+    root: &Path,
+    used_bytes: u64,
+    inodes_used: u64,
+) -> v1::FilesystemUsage {
+    v1::FilesystemUsage {
+        timestamp,
+        fs_id: Some(v1::FilesystemIdentifier {
+            mountpoint: root.display().to_string(),
+        }),
+        used_bytes: Some(v1::UInt64Value { value: used_bytes }),
+        inodes_used: Some(v1::UInt64Value { value: inodes_used }),
+    }
+}
+
+fn device(path: &Path) -> Option<u64> {
+    path.metadata().map(|found| found.dev()).ok()
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ pub(crate) const PLUGIN_VERBS: &[&str] =
 
 /// The `registry` label of registries that are not in [`REGISTRIES`].
 pub(crate) const OTHER_REGISTRIES: &str = "other";
-/// Registries with their own series: those that many clusters use. References in pods can name others at any time, which must not create
+/// Registries with their own series: the ones that many clusters use. References in pods can name others at any time, which must not create
 /// new series.
 pub(crate) const REGISTRIES: &[&str] = &[
     "docker.io",
@@ -200,18 +200,20 @@ fn register(
     registry: &Registry,
     read: impl Fn() -> Option<Having> + Clone + Send + Sync + 'static,
 ) -> Result<(), RegistryError> {
-    let one = |metric, value: fn(&Having) -> f64| {
+    let gauges: [(&'static Metric, fn(&Having) -> f64); 4] = [
+        (&RUNTIME_SHIMS, |having| having.shims as f64),
+        (&RUNTIME_IMAGES, |having| having.images as f64),
+        (&RUNTIME_IMAGE_BYTES, |having| having.image_bytes as f64),
+        (&RUNTIME_RECOVERY_PROBLEMS, |having| having.problems as f64),
+    ];
+    for (metric, value) in gauges {
         let read = read.clone();
         registry.computed(metric, move |out| {
             if let Some(having) = read() {
                 out.put(&[], value(&having));
             }
-        })
-    };
-    one(&RUNTIME_SHIMS, |having| having.shims as f64)?;
-    one(&RUNTIME_IMAGES, |having| having.images as f64)?;
-    one(&RUNTIME_IMAGE_BYTES, |having| having.image_bytes as f64)?;
-    one(&RUNTIME_RECOVERY_PROBLEMS, |having| having.problems as f64)?;
+        })?;
+    }
     let sandboxes = read.clone();
     registry.computed(&RUNTIME_SANDBOXES, move |out| {
         let Some(having) = sandboxes() else { return };

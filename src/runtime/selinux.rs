@@ -103,9 +103,10 @@ impl Labels {
         if options.is_none_or(|options| options.level.is_empty()) {
             let used: HashSet<_> = others.filter_map(|label| pair_of(&label)).collect();
             let mut making = lock(&self.making);
-            let free = |pair: &Pair| !used.contains(pair) && !making.contains(pair);
-            let start = random()?;
-            let pair = pair_from(self.range, start, free).ok_or_else(|| {
+            let free = pair_from(self.range, random()?, |pair| {
+                !used.contains(pair) && !making.contains(pair)
+            });
+            let pair = free.ok_or_else(|| {
                 Error::Exhausted("every pair of SELinux categories is taken".to_owned())
             })?;
             making.insert(pair);
@@ -133,12 +134,15 @@ impl Labels {
 
 /// Checks that a label is valid in the loaded policy.
 fn check(root: &Path, label: &str) -> io::Result<()> {
-    let unknown = |error: io::Error| match error.kind() {
-        io::ErrorKind::InvalidInput => io::Error::other("the loaded policy does not know it"),
-        _ => error,
-    };
     match fs::OpenOptions::new().write(true).open(root.join(KNOWN)) {
-        Ok(mut known) => known.write_all(label.as_bytes()).map_err(unknown),
+        Ok(mut known) => known
+            .write_all(label.as_bytes())
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::InvalidInput => {
+                    io::Error::other("the loaded policy does not know it")
+                }
+                _ => error,
+            }),
         // Without selinuxfs there is no policy to ask.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
@@ -157,16 +161,18 @@ fn named(label: &str, options: &SeLinuxOption, process: bool) -> String {
     let [user, role, kind, level] = parts[..] else {
         return label.to_owned();
     };
-    let part = |named: &str, own: &str, wanted: bool| {
-        let named = if wanted { named } else { "" };
-        if named.is_empty() { own } else { named }.to_owned()
+    let (new_role, new_kind) = if process {
+        (options.role.as_str(), options.r#type.as_str())
+    } else {
+        (role, kind)
     };
     [
-        part(&options.user, user, true),
-        part(&options.role, role, process),
-        part(&options.r#type, kind, process),
-        part(&options.level, level, true),
+        (options.user.as_str(), user),
+        (new_role, role),
+        (new_kind, kind),
+        (options.level.as_str(), level),
     ]
+    .map(|(new, own)| if new.is_empty() { own } else { new })
     .join(":")
 }
 
@@ -192,17 +198,21 @@ fn pair_at(number: u64) -> Pair {
         larger -= 1;
     }
     let smaller = number - larger * (larger - 1) / 2;
-    let fit = |category: u64| u16::try_from(category).unwrap_or(u16::MAX);
-    (fit(smaller), fit(larger))
+    [smaller, larger]
+        .map(|category| u16::try_from(category).unwrap_or(u16::MAX))
+        .into()
 }
 
 /// The pair in a label such as `system_u:system_r:container_t:s0:c1,c2`.
 fn pair_of(label: &str) -> Option<Pair> {
     let level = label.splitn(4, ':').nth(3)?;
     let (one, two) = level.strip_prefix("s0:")?.split_once(',')?;
-    let number = |text: &str| text.strip_prefix('c')?.parse::<u16>().ok();
-    let (one, two) = (number(one)?, number(two)?);
+    let (one, two) = (category(one)?, category(two)?);
     Some((one.min(two), one.max(two)))
+}
+
+fn category(text: &str) -> Option<u16> {
+    text.strip_prefix('c')?.parse().ok()
 }
 
 /// Parses `KEY = "value"` or `KEY=value`, the formats of both files.

@@ -40,12 +40,6 @@ impl Runtime {
                 why: error.to_string(),
             }),
         };
-        let condition = |kind: &str, status, reason: &str, message: String| v1::RuntimeCondition {
-            r#type: kind.to_owned(),
-            status,
-            reason: reason.to_owned(),
-            message,
-        };
         let network = match network {
             Ok(()) => condition("NetworkReady", true, "", String::new()),
             Err(error) => condition(
@@ -155,6 +149,15 @@ impl Runtime {
             }
         }
         info
+    }
+}
+
+fn condition(kind: &str, status: bool, reason: &str, message: String) -> v1::RuntimeCondition {
+    v1::RuntimeCondition {
+        r#type: kind.to_owned(),
+        status,
+        reason: reason.to_owned(),
+        message,
     }
 }
 

@@ -83,8 +83,9 @@ impl Runtime {
     }
 
     fn server(&self) -> Result<&StreamingServer> {
-        let none = || Error::Unavailable("there is no streaming server".to_owned());
-        self.streaming.get().ok_or_else(none)
+        self.streaming
+            .get()
+            .ok_or_else(|| Error::Unavailable("there is no streaming server".to_owned()))
     }
 }
 
@@ -109,8 +110,9 @@ impl Sessions {
     }
 
     fn runtime(&self) -> std::result::Result<Arc<Runtime>, RuntimeError> {
-        let gone = || RuntimeError::Failed("the runtime is stopping".to_owned());
-        self.0.upgrade().ok_or_else(gone)
+        self.0
+            .upgrade()
+            .ok_or_else(|| RuntimeError::Failed("the runtime is stopping".to_owned()))
     }
 }
 

@@ -205,11 +205,13 @@ impl Runtime {
         let usage = cgroup_usage::read(cgroup, detail).ok()?;
         let is_empty = record.state == ContainerState::Running
             && usage.pids.as_ref().is_some_and(|pids| pids.current == 0);
-        let is_elsewhere = || {
+        if is_empty {
             let sandbox = self.store.sandboxes.get(&record.sandbox);
-            sandbox.is_ok_and(|sandbox| sandbox.record().has_containerd_shim())
-        };
-        (!(is_empty && is_elsewhere())).then_some(usage)
+            if sandbox.is_ok_and(|sandbox| sandbox.record().has_containerd_shim()) {
+                return None;
+            }
+        }
+        Some(usage)
     }
 
     /// The cgroup of a container, whether or not it exists.
@@ -251,12 +253,12 @@ impl Runtime {
         );
         let runtime = Arc::clone(self);
         blocking(move || {
-            let mut containers = runtime.store.containers_by_sandbox();
-            let mut of = |sandbox: &Sandbox| containers.remove(&sandbox.id).unwrap_or_default();
+            let mut by_sandbox = runtime.store.containers_by_sandbox();
             let all = sandboxes.iter().zip(&counters);
             Ok(all
                 .map(|(sandbox, counters)| {
-                    measure(&runtime, sandbox, &of(sandbox), counters, &reports)
+                    let containers = by_sandbox.remove(&sandbox.id).unwrap_or_default();
+                    measure(&runtime, sandbox, &containers, counters, &reports)
                 })
                 .collect())
         })
@@ -316,17 +318,16 @@ impl Runtime {
 
     /// The counters of each pod's interfaces; none with host network or while the pod is being removed.
     async fn counters_of(&self, sandboxes: &[Arc<Sandbox>]) -> Vec<Vec<Counters>> {
-        let open = |sandbox: &Arc<Sandbox>| {
+        let opens = sandboxes.iter().map(|sandbox| {
             let (pins, id) = (self.pins.clone(), sandbox.id.clone());
             move || pins.open(&id, Kind::Net)
-        };
-        let opens = sandboxes.iter().map(open).collect();
-        let read = run_in_each(opens, Kind::Net, link::counters).await;
+        });
+        let read = run_in_each(opens.collect(), Kind::Net, link::counters).await;
         let mut all = read.unwrap_or_default().into_iter();
-        let mut next = || all.next()?.ok()?.ok();
         sandboxes
             .iter()
-            .map(|_| next().unwrap_or_default())
+            .map(|_| all.next()?.ok()?.ok())
+            .map(Option::unwrap_or_default)
             .collect()
     }
 

@@ -104,8 +104,11 @@ fn dns(dns: &DnsConfig) -> Result<()> {
 
 /// Checks a host name, for the kernel, `/etc/hostname` and the variable `HOSTNAME`; may be empty.
 fn host_name(value: &str) -> Result<()> {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-    if value.len() > HOST_NAME || !value.bytes().all(fits) {
+    let is_host_name = value.len() <= HOST_NAME
+        && value
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'));
+    if !is_host_name {
         return invalid("host name", "not a host name of up to 64 bytes");
     }
     Ok(())

@@ -98,13 +98,8 @@ pub fn bar(
     unicode: bool,
 ) -> String {
     let (block, thin) = if unicode { ('█', '▏') } else { ('#', '|') };
-    let cell = |at: Duration| {
-        let share = at.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE);
-        // Rounded, so that the end of one step and the start of the next are in the same cell.
-        ((share * room as f64).round() as usize).min(room)
-    };
-    let from = cell(start);
-    let to = cell(start + took);
+    let from = cell(start, total, room);
+    let to = cell(start + took, total, room);
     let mut bar = " ".repeat(from.min(room - 1));
     if to > from {
         bar.extend(std::iter::repeat_n(block, to - from));
@@ -112,6 +107,12 @@ pub fn bar(
         bar.push(thin);
     }
     bar
+}
+
+fn cell(at: Duration, total: Duration, room: usize) -> usize {
+    let share = at.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE);
+    // Rounded, so that the end of one step and the start of the next are in the same cell.
+    ((share * room as f64).round() as usize).min(room)
 }
 
 /// A line for a step that has just ended, without the newline, with its hint on the next line.

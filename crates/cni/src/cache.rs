@@ -95,36 +95,39 @@ impl Cache {
             ".{}-{}-{}.tmp",
             entry.network_name, entry.container_id, entry.if_name
         ));
-        let write = || -> io::Result<()> {
-            let open = || {
-                File::options()
-                    .write(true)
-                    .create(true)
-                    .truncate(true)
-                    .mode(FILE_MODE)
-                    .open(&temp)
-            };
-            let mut file = match open() {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    make_dir(&self.dir)?;
-                    open()?
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-                    self.move_aside(&self.dir)?;
-                    make_dir(&self.dir)?;
-                    open()?
-                }
-                other => other?,
-            };
-            file.set_permissions(Permissions::from_mode(FILE_MODE))?;
-            file.write_all(&text)?;
-            fs::rename(&temp, &path)
-        };
-        write().map_err(|error| {
+        self.replace(&path, &temp, &text).map_err(|error| {
             let _ = fs::remove_file(&temp);
             Error::cache("write", &path, error)
         })
     }
+
+    /// Writes a temporary file and renames it to `path`. Creates the directory if necessary.
+    fn replace(&self, path: &Path, temp: &Path, text: &[u8]) -> io::Result<()> {
+        let mut file = match create(temp) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make_dir(&self.dir)?;
+                create(temp)?
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                self.move_aside(&self.dir)?;
+                make_dir(&self.dir)?;
+                create(temp)?
+            }
+            other => other?,
+        };
+        file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+        file.write_all(text)?;
+        fs::rename(temp, path)
+    }
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(FILE_MODE)
+        .open(path)
 }
 
 /// JSON inside base64 inside JSON.

@@ -59,23 +59,30 @@ impl Bandwidth {
     pub fn from_annotations(
         annotations: &BTreeMap<String, String>,
     ) -> Result<Option<Self>, String> {
-        let rate = |key: &str| match annotations.get(key) {
-            None => Ok(0),
-            Some(text) => quantity(text)
-                .filter(|rate| (1_000..=1_000_000_000_000_000).contains(rate))
-                .ok_or_else(|| format!("annotation {key} is not a quantity between 1k and 1P")),
-        };
-        let ingress_rate = rate("kubernetes.io/ingress-bandwidth")?;
-        let egress_rate = rate("kubernetes.io/egress-bandwidth")?;
-        let burst = |rate| if rate == 0 { 0 } else { u64::from(u32::MAX) };
+        let ingress_rate = rate_limit(annotations, "kubernetes.io/ingress-bandwidth")?;
+        let egress_rate = rate_limit(annotations, "kubernetes.io/egress-bandwidth")?;
         let some = Self {
             ingress_rate,
-            ingress_burst: burst(ingress_rate),
+            ingress_burst: max_burst(ingress_rate),
             egress_rate,
-            egress_burst: burst(egress_rate),
+            egress_burst: max_burst(egress_rate),
         };
         Ok((ingress_rate != 0 || egress_rate != 0).then_some(some))
     }
+}
+
+/// The rate in an annotation; 0 if the annotation is not set.
+fn rate_limit(annotations: &BTreeMap<String, String>, key: &str) -> Result<u64, String> {
+    match annotations.get(key) {
+        None => Ok(0),
+        Some(text) => quantity(text)
+            .filter(|rate| (1_000..=1_000_000_000_000_000).contains(rate))
+            .ok_or_else(|| format!("annotation {key} is not a quantity between 1k and 1P")),
+    }
+}
+
+fn max_burst(rate: u64) -> u64 {
+    if rate == 0 { 0 } else { u64::from(u32::MAX) }
 }
 
 /// Parses a Kubernetes quantity as a whole number, rounded up.
@@ -177,41 +184,40 @@ impl Capabilities {
             .iter()
             .filter(|port| port.host_port > 0)
             .collect();
-        let mut all = Map::new();
-        let mut put = |key: &str, wanted: bool, value: Result<Value, serde_json::Error>| {
-            if let (true, Ok(value)) = (wanted, value) {
-                all.insert(key.to_owned(), value);
-            }
-        };
-        put(
-            "portMappings",
-            !ports.is_empty(),
-            serde_json::to_value(&ports),
-        );
-        put(
-            "bandwidth",
-            self.bandwidth.is_some(),
-            serde_json::to_value(self.bandwidth),
-        );
-        put("dns", self.dns.is_some(), serde_json::to_value(&self.dns));
-        put(
-            "ipRanges",
-            !self.ip_ranges.is_empty(),
-            serde_json::to_value(&self.ip_ranges),
-        );
-        put("mac", self.mac.is_some(), serde_json::to_value(&self.mac));
-        put("ips", !self.ips.is_empty(), serde_json::to_value(&self.ips));
-        put(
-            "cgroupPath",
-            self.cgroup_path.is_some(),
-            serde_json::to_value(&self.cgroup_path),
-        );
-        put(
-            "io.kubernetes.cri.pod-annotations",
-            !self.annotations.is_empty(),
-            serde_json::to_value(&self.annotations),
-        );
-        all
+        let all = [
+            (
+                "portMappings",
+                !ports.is_empty(),
+                serde_json::to_value(&ports),
+            ),
+            (
+                "bandwidth",
+                self.bandwidth.is_some(),
+                serde_json::to_value(self.bandwidth),
+            ),
+            ("dns", self.dns.is_some(), serde_json::to_value(&self.dns)),
+            (
+                "ipRanges",
+                !self.ip_ranges.is_empty(),
+                serde_json::to_value(&self.ip_ranges),
+            ),
+            ("mac", self.mac.is_some(), serde_json::to_value(&self.mac)),
+            ("ips", !self.ips.is_empty(), serde_json::to_value(&self.ips)),
+            (
+                "cgroupPath",
+                self.cgroup_path.is_some(),
+                serde_json::to_value(&self.cgroup_path),
+            ),
+            (
+                "io.kubernetes.cri.pod-annotations",
+                !self.annotations.is_empty(),
+                serde_json::to_value(&self.annotations),
+            ),
+        ];
+        all.into_iter()
+            .filter(|(_, is_set, _)| *is_set)
+            .filter_map(|(key, _, value)| Some((key.to_owned(), value.ok()?)))
+            .collect()
     }
 }
 

@@ -248,11 +248,11 @@ fn flag(list: &Value, key: &'static str) -> Result<bool, ParseError> {
 
 /// Returns whether this is a valid name of a network or container: a letter or digit, then also `_ . -`.
 pub(crate) fn valid_name(name: &str) -> bool {
-    let rest = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
-    name.as_bytes()
-        .first()
-        .is_some_and(u8::is_ascii_alphanumeric)
-        && name.bytes().all(rest)
+    let mut bytes = name.bytes();
+    bytes
+        .next()
+        .is_some_and(|first| first.is_ascii_alphanumeric())
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
 }
 
 #[cfg(test)]

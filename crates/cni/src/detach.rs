@@ -1,4 +1,4 @@
-//! DEL of a pod: with the parameters of each ADD, as far as the cache has them, otherwise with the configuration that the caller has
+//! DEL of a pod: with the parameters of each ADD if the cache still has them, otherwise with the configuration that the caller has
 //! recorded, otherwise with the current one.
 
 use std::path::{Path, PathBuf};
@@ -26,8 +26,8 @@ impl Cni {
         self.del_recorded(pod, &[]).await
     }
 
-    /// Detaches a pod from all its networks, with the parameters of each ADD. Where the cache has lost them, with those that `recorded`
-    /// has, which are [`Attached::networks`](super::Attached::networks), otherwise with the currently configured networks, and the
+    /// Detaches a pod from all its networks, with the parameters of each ADD. If the cache has lost them, `recorded` replaces them, which
+    /// is [`Attached::networks`](super::Attached::networks). Without a record, the currently configured networks are used, and the
     /// addresses of host-local are released by its files. Succeeds for an unknown id and for a namespace that no longer exists.
     ///
     /// A plugin that is not installed keeps no pod: the others are called and the address is released, unless a port is forwarded to
@@ -87,7 +87,7 @@ impl Cni {
             }
         }
         let networks = self.networks().await;
-        // A network that has moved to another interface has its name in that of the file.
+        // The file name tells the network and its interface, even if the network has moved to another interface since.
         let named = damaged.iter().filter_map(|file| {
             let (network, interface) = file.attachment(&pod.id)?;
             let mut current = networks.networks.iter();

@@ -59,16 +59,13 @@ impl Run<'_> {
             env,
             stdin,
         } = self;
-        let run = |source| Error::Run {
-            plugin: plugin.to_owned(),
-            source,
-        };
-        let Some(mut group) = start(candidates, env).await.map_err(run)? else {
+        let started_group = start(candidates, env).await;
+        let Some(mut group) = started_group.map_err(|source| run_error(plugin, source))? else {
             return Err(missing(plugin, bin_dirs));
         };
         match timeout_at(deadline.into(), converse(&mut group.0, &stdin)).await {
             Ok(Ok(done)) => done.judge(plugin, verb),
-            Ok(Err(source)) => Err(run(source)),
+            Ok(Err(source)) => Err(run_error(plugin, source)),
             Err(_) => {
                 drop(group);
                 Err(Error::TimedOut {
@@ -101,6 +98,13 @@ fn installed(candidates: Vec<PathBuf>) -> Option<PathBuf> {
     candidates.into_iter().find(|path| path.is_file())
 }
 
+fn run_error(plugin: &str, source: io::Error) -> Error {
+    Error::Run {
+        plugin: plugin.to_owned(),
+        source,
+    }
+}
+
 pub(crate) fn missing(plugin: &str, bin_dirs: &[PathBuf]) -> Error {
     Error::PluginMissing {
         plugin: plugin.to_owned(),
@@ -114,13 +118,12 @@ async fn start(
     candidates: Vec<PathBuf>,
     env: Vec<(&'static str, String)>,
 ) -> io::Result<Option<Group>> {
-    let work = move || {
+    tokio::task::spawn_blocking(move || {
         let program = installed(candidates);
         program.map(|program| spawn(&program, env)).transpose()
-    };
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(io::Error::other)?
+    })
+    .await
+    .map_err(io::Error::other)?
 }
 
 fn spawn(program: &Path, env: Vec<(&'static str, String)>) -> io::Result<Group> {

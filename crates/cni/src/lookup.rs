@@ -12,17 +12,17 @@ use super::error::Error;
 /// Maximum size of an entry, in bytes.
 const MAX_ENTRY: u64 = 4 << 20;
 
-/// A temporary file of this age is that of a killed daemon.
+/// A temporary file of this age was left by a killed daemon.
 const TEMPORARY_IS_LEFT_AFTER: Duration = Duration::from_secs(3600);
 
-/// An entry with its file, and with those that are copies of it.
+/// An entry with its file and the copies of that file.
 #[derive(Clone)]
 pub(crate) struct Stored {
     pub(crate) entry: Entry,
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// A file that is no entry.
+/// A file in the cache that cannot be used as an entry.
 #[derive(Clone, Debug)]
 pub(crate) struct DamagedFile {
     pub(crate) path: PathBuf,
@@ -67,7 +67,7 @@ impl DamagedFile {
         self.name.split_once(&*format!("-{container}-"))
     }
 
-    /// The first id after this directory in the text of the file, such as that of the sandbox whose namespace is below it.
+    /// The first id after this directory in the text of the file, such as the id of the sandbox whose namespace is below it.
     pub(crate) fn container_below(&self, namespaces: &Path) -> Option<String> {
         let text = read_start(&self.path).ok()?;
         let text = String::from_utf8_lossy(&text);

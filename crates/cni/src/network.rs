@@ -193,13 +193,13 @@ impl Cni {
     /// The first failure; the remaining work is still done.
     pub async fn gc(&self, keep: &[Attachment]) -> Result<(), Error> {
         let networks = self.configured().await?;
-        let ours = |entry: &Entry| {
-            networks
-                .iter()
-                .any(|network| network.name == entry.network_name)
-        };
         let mut stale = self.look(None).await?.entries;
-        stale.retain(|one| ours(&one.entry) && !keep.contains(&attachment(&one.entry)));
+        stale.retain(|one| {
+            let is_configured = networks
+                .iter()
+                .any(|network| network.name == one.entry.network_name);
+            is_configured && !keep.contains(&attachment(&one.entry))
+        });
         let mut errors = self.detach(&stale, |entry| entry.netns.clone()).await;
         let deadline = Instant::now() + self.settings.del_timeout;
         for network in &networks {
@@ -234,7 +234,7 @@ impl Cni {
     }
 
     /// Returns the containers with attachments in the cache, including those of unfinished ADDs, whose namespace is below
-    /// this directory: other runtimes may share the cache. Not those that only wait for plugins that are not installed.
+    /// this directory: other runtimes may share the cache. Omits containers that only wait for plugins that are not installed.
     ///
     /// # Errors
     /// If the cache cannot be read.
@@ -372,9 +372,9 @@ impl Cni {
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
-    let stopped =
-        |error: tokio::task::JoinError| Error::cache("use", Path::new("the cache"), error.into());
-    tokio::task::spawn_blocking(work).await.map_err(stopped)?
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| Error::cache("use", Path::new("the cache"), error.into()))?
 }
 
 pub(crate) fn attachment(entry: &Entry) -> Attachment {
@@ -388,10 +388,9 @@ pub(crate) fn attachment(entry: &Entry) -> Attachment {
 /// The addresses of the pod's first interface, including addresses without an interface.
 fn own(one: &Interface) -> Vec<Address> {
     let mut addresses = one.result.addresses();
-    let ours = |name: &Option<String>| {
-        name.as_ref()
-            .is_none_or(|name| *name == one.attachment.interface)
-    };
-    addresses.retain(|address| ours(&address.interface));
+    addresses.retain(|address| {
+        let name = address.interface.as_ref();
+        name.is_none_or(|name| *name == one.attachment.interface)
+    });
     addresses
 }

@@ -80,13 +80,6 @@ pub struct Attached {
 }
 
 pub(crate) fn valid(pod: &Pod) -> Result<(), Error> {
-    let check = |what, value: &str, fine: bool| match fine {
-        true => Ok(()),
-        false => Err(Error::Invalid {
-            what,
-            value: value.to_owned(),
-        }),
-    };
     check("container id", &pod.id, valid_name(&pod.id))?;
     // The values become CNI_ARGS, in which `;` and `=` are separators.
     for (what, value) in [
@@ -97,6 +90,16 @@ pub(crate) fn valid(pod: &Pod) -> Result<(), Error> {
         check(what, value, !value.contains([';', '=', '\0']))?;
     }
     Ok(())
+}
+
+fn check(what: &'static str, value: &str, is_valid: bool) -> Result<(), Error> {
+    if is_valid {
+        return Ok(());
+    }
+    Err(Error::Invalid {
+        what,
+        value: value.to_owned(),
+    })
 }
 
 pub(crate) fn netns(pod: &Pod) -> String {

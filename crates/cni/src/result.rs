@@ -44,16 +44,20 @@ impl Preference {
     #[must_use]
     pub fn choose(self, addresses: &[Address]) -> (Option<IpAddr>, Vec<IpAddr>) {
         let mut ips: Vec<_> = addresses.iter().map(|address| address.ip).collect();
-        let wanted = |ip: &IpAddr| match self {
-            Self::Ipv4 => ip.is_ipv4(),
-            Self::Ipv6 => ip.is_ipv6(),
-            Self::Cni => true,
-        };
         if ips.is_empty() {
             return (None, ips);
         }
-        let first = ips.remove(ips.iter().position(wanted).unwrap_or(0));
+        let preferred = ips.iter().position(|ip| self.is_met_by(ip));
+        let first = ips.remove(preferred.unwrap_or(0));
         (Some(first), ips)
+    }
+
+    fn is_met_by(self, ip: &IpAddr) -> bool {
+        match self {
+            Self::Ipv4 => ip.is_ipv4(),
+            Self::Ipv6 => ip.is_ipv6(),
+            Self::Cni => true,
+        }
     }
 }
 
@@ -140,18 +144,9 @@ impl CniResult {
     }
 
     fn read(&self) -> Result<Vec<Address>, ParseError> {
-        let none = Vec::new();
-        let list = |key: &'static str| match self.raw.get(key) {
-            None | Some(Value::Null) => Ok(&none),
-            Some(Value::Array(list)) => Ok(list),
-            Some(_) => Err(ParseError::WrongType {
-                key,
-                expected: "a list",
-            }),
-        };
-        let interfaces = list("interfaces")?;
+        let interfaces = self.list("interfaces")?;
         let mut addresses = Vec::new();
-        for ip in list("ips")? {
+        for ip in self.list("ips")? {
             let interface = match ip.get("interface") {
                 None | Some(Value::Null) => None,
                 Some(index) => {
@@ -167,13 +162,8 @@ impl CniResult {
                 continue;
             }
             let cidr = text(ip, "address");
-            let bad = || ParseError::Cidr(cidr.to_owned());
-            let (address, prefix) = cidr.split_once('/').ok_or_else(bad)?;
-            let address: IpAddr = address.parse().map_err(|_| bad())?;
-            let prefix: u8 = prefix.parse().map_err(|_| bad())?;
-            if prefix > if address.is_ipv4() { 32 } else { 128 } {
-                return Err(bad());
-            }
+            let (address, prefix) =
+                parse_cidr(cidr).ok_or_else(|| ParseError::Cidr(cidr.to_owned()))?;
             addresses.push(Address {
                 ip: address,
                 prefix,
@@ -183,6 +173,25 @@ impl CniResult {
         }
         Ok(addresses)
     }
+
+    fn list(&self, key: &'static str) -> Result<&[Value], ParseError> {
+        match self.raw.get(key) {
+            None | Some(Value::Null) => Ok(&[]),
+            Some(Value::Array(list)) => Ok(list),
+            Some(_) => Err(ParseError::WrongType {
+                key,
+                expected: "a list",
+            }),
+        }
+    }
+}
+
+fn parse_cidr(cidr: &str) -> Option<(IpAddr, u8)> {
+    let (address, prefix) = cidr.split_once('/')?;
+    let address: IpAddr = address.parse().ok()?;
+    let prefix: u8 = prefix.parse().ok()?;
+    let max_prefix = if address.is_ipv4() { 32 } else { 128 };
+    (prefix <= max_prefix).then_some((address, prefix))
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {

@@ -36,6 +36,22 @@ pub enum TemplateError {
     },
 }
 
+impl TemplateError {
+    fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        Self::Io {
+            action,
+            path,
+            source,
+        }
+    }
+
+    fn template(path: &Path, why: String) -> Self {
+        let path = path.to_owned();
+        Self::Template { path, why }
+    }
+}
+
 /// Fills in `template` for the pod CIDR, both families separated by a comma, and writes the result to `target` atomically.
 /// The template has the fields of containerd's: `.PodCIDR`, the first range; `.PodCIDRRanges`, all of them; and `.Routes`,
 /// the default route of each of their address families.
@@ -43,28 +59,18 @@ pub enum TemplateError {
 /// # Errors
 /// If the template cannot be read, its result is not JSON, or the file cannot be written.
 pub fn write_network(template: &Path, target: &Path, cidr: &str) -> Result<(), TemplateError> {
-    let io = |action, path: &Path| {
-        let path = path.to_owned();
-        move |source| TemplateError::Io {
-            action,
-            path,
-            source,
-        }
-    };
-    let wrong = |why| TemplateError::Template {
-        path: template.to_owned(),
-        why,
-    };
-    let text = std::fs::read_to_string(template).map_err(io("read", template))?;
-    let text = fill(&text, &values(cidr)?).map_err(wrong)?;
-    serde_json::from_str::<serde::de::IgnoredAny>(&text)
-        .map_err(|error| wrong(format!("the result is not JSON: {error}")))?;
+    let text = std::fs::read_to_string(template)
+        .map_err(|source| TemplateError::io("read", template, source))?;
+    let text = fill(&text, &values(cidr)?).map_err(|why| TemplateError::template(template, why))?;
+    serde_json::from_str::<serde::de::IgnoredAny>(&text).map_err(|error| {
+        TemplateError::template(template, format!("the result is not JSON: {error}"))
+    })?;
     let dir = target.parent().unwrap_or(target);
     let draft = target.with_extension("new");
     std::fs::create_dir_all(dir)
         .and_then(|()| std::fs::write(&draft, text))
         .and_then(|()| std::fs::rename(&draft, target))
-        .map_err(io("write", target))
+        .map_err(|source| TemplateError::io("write", target, source))
 }
 
 /// Fuzz target: fills in the text of a template.

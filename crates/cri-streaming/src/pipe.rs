@@ -119,7 +119,7 @@ fn lock(slot: &Mutex<RevocableState>) -> MutexGuard<'_, RevocableState> {
 }
 
 impl RevocableOutput {
-    /// Lends an output, and counts what is written to it.
+    /// Lends an output, and counts the bytes written to it.
     pub(super) fn new(output: OutputStream, meter: Arc<SessionMeter>) -> (Self, OutputStream) {
         let slot = Arc::new(Mutex::new(RevocableState {
             output: Some(output),

@@ -66,7 +66,7 @@ impl ConfigSource {
         }
     }
 
-    fn of(value: &[u8]) -> Self {
+    fn parse(value: &[u8]) -> Self {
         match value {
             b"api" => Self::Api,
             b"file" => Self::File,
@@ -87,7 +87,7 @@ pub(super) fn origin(request: &[u8]) -> Option<PodOrigin> {
             match fields(entry, 1).last() {
                 Some(SEEN) => seen = fields(entry, 2).last().and_then(micros),
                 Some(SOURCE) => {
-                    source = fields(entry, 2).last().map_or(source, ConfigSource::of);
+                    source = fields(entry, 2).last().map_or(source, ConfigSource::parse);
                 }
                 _ => {}
             }

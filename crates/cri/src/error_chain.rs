@@ -89,7 +89,7 @@ const WRAPPERS: &[&str] = &[
     "runc run failed",
     "runc exec failed",
     "exec failed",
-    // runc wrote no log; what it ended with follows
+    // runc wrote no log; its exit status follows
     "unable to retrieve OCI runtime error (open *",
     "no such file or directory)",
     "unable to start container process",
@@ -117,14 +117,14 @@ const WRAPPERS: &[&str] = &[
 const BUSY: &str =
     "Kubelet may be retrying requests that are timing out in CRI-O due to system load. ";
 
-/// Input that programs repeat in their errors, by what it begins and ends with; empty for the end of the text. It is longer
+/// Input that programs repeat in their errors, by its first and last characters; empty for the end of the text. The input is longer
 /// than the cause, which comes before or after it.
 const DUMPS: &[(&str, &str)] = &[
     // multus: the request, and the configuration of its shim
     (": 'ContainerID:", " ERRORED"),
     (": '&{ContainerID:", " ERRORED"),
     ("': StdinData: {", ""),
-    // runc: what it asks systemd for
+    // runc: the properties of its request to systemd
     (" (properties [", "])"),
 ];
 
@@ -139,8 +139,8 @@ pub fn innermost(text: &str) -> String {
     unwrapped(text, MOST_DEPTH)
 }
 
-/// The text with at most `max` bytes. Of a longer one, words in the middle are left out: the first say what was tried, the
-/// last say why it failed.
+/// The text with at most `max` bytes. A longer text loses words in the middle: the first words name the attempt, the last
+/// words say why it failed.
 pub fn shortened(text: &str, max: usize) -> Cow<'_, str> {
     const GAP: &str = " ... ";
     if text.len() <= max {
@@ -194,7 +194,7 @@ fn unwrapped(text: &str, depth: usize) -> String {
     }
 }
 
-/// The parts between colons, of which none is within quotes.
+/// Splits a text at the colons outside of quotes.
 fn segments(text: &str) -> Vec<&str> {
     let bytes = text.as_bytes();
     let is_paired = quotes(text).count().is_multiple_of(2);

@@ -49,9 +49,8 @@ pub const SHOWN: &[&str] = &[
     "RuntimeCondition.reason",
 ];
 
-/// `MESSAGE.FIELD` of every string of a request that may be seen in an error text which quotes it, besides those that are
-/// [`SHOWN`]: paths, devices, profiles and names of the kernel. References lose user, password and query. See
-/// [`super::secrets`].
+/// `MESSAGE.FIELD` of every string of a request, in addition to [`SHOWN`], that may be seen in an error text which quotes it:
+/// paths, devices, profiles and names of the kernel. References lose user, password and query. See [`super::secrets`].
 pub const QUOTABLE: &[&str] = &[
     "PodSandboxConfig.hostname",
     "PodSandboxConfig.log_directory",

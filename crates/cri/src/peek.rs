@@ -178,11 +178,14 @@ const MOST_CONDITIONS: usize = 16;
 
 fn conditions(status: &Conditions) -> Arc<[RuntimeCondition]> {
     let conditions = status.conditions.iter().take(MOST_CONDITIONS);
-    let conditions = conditions.map(|it| RuntimeCondition {
-        kind: cut(&it.kind).into(),
-        status: it.status,
-        reason: cut(&it.reason).into(),
-        message: Unseen::new(&it.message[..it.message.floor_char_boundary(4 * MAX)]),
+    let conditions = conditions.map(|condition| {
+        let message = &condition.message;
+        RuntimeCondition {
+            kind: cut(&condition.kind).into(),
+            status: condition.status,
+            reason: cut(&condition.reason).into(),
+            message: Unseen::new(&message[..message.floor_char_boundary(4 * MAX)]),
+        }
     });
     conditions.collect()
 }
@@ -286,7 +289,7 @@ pub fn answer(method: Method, message: &[u8]) -> ResponseDetails {
         }
         Method::Status => {
             let status = decode::<StatusAnswer>(message).status;
-            answer.conditions = status.map(|it| conditions(&it));
+            answer.conditions = status.map(|status| conditions(&status));
         }
         Method::ImageFsInfo => {
             let images = decode::<ImageFsAnswer>(message).images;

@@ -4,9 +4,9 @@
 //! the response it did not send. An error text is split into words, and known harmless ones are shown: terms of the field
 //! (`words.rs`), the identity of the call, ids that look like a runtime's, and short numbers.
 //!
-//! Of other words, [`error_text`] shows none. [`text_of_call`] shows those that quote no secret of any request that is
-//! remembered ([`Secrets`]) and do not look like one (`patterns.rs`), provided that all requests with secrets that the text
-//! can be expected to quote are known. [`server_words`] shows what a server says that is no secret by its looks.
+//! [`error_text`] hides all other words. [`text_of_call`] shows a word that quotes no secret of any remembered request
+//! ([`Secrets`]) and does not look like a secret (`patterns.rs`), provided that all requests with secrets that the text can be
+//! expected to quote are known. [`server_words`] hides only words that look like a secret.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -94,8 +94,8 @@ pub fn text_of_call(
     redacted(&text, judge)
 }
 
-/// What a registry or another server says about a request, for people: all words except those that look like a secret or follow the
-/// name of one.
+/// The text of a registry or another server about a request, for people. Hides words that look like a secret or follow the name of
+/// one.
 pub fn server_words(text: &str) -> Box<str> {
     let text = visible(&shortened(text, MAX_MESSAGE));
     let mut suspicious = vec![false; text.len()];
@@ -207,10 +207,11 @@ struct Marks {
 
 impl Marks {
     fn admit(&self, piece: Range<usize>) -> bool {
-        let is_quoted = self.quoted[piece.clone()]
-            .iter()
-            .any(|it| *it != Mark::None);
-        !is_quoted && !self.suspicious[piece].contains(&true)
+        !self.quote_secret(piece.clone()) && !self.suspicious[piece].contains(&true)
+    }
+
+    fn quote_secret(&self, piece: Range<usize>) -> bool {
+        self.quoted[piece].iter().any(|mark| *mark != Mark::None)
     }
 }
 
@@ -234,11 +235,10 @@ impl<'a> Judge<'a> {
     /// seconds have any digits, so they are shown only where secrets are known.
     fn admits_time(&mut self, text: &str, time: &str, before: &str) -> bool {
         let at = time.as_ptr() as usize - text.as_ptr() as usize;
-        let is_quoted = self.marks.as_ref().map(|it| {
-            let mut marks = it.quoted[at..at + time.len()].iter();
-            marks.any(|it| *it != Mark::None)
-        });
-        let is_shown = is_quoted.map_or(!time.contains('.'), |it| !it);
+        let is_shown = match &self.marks {
+            Some(marks) => !marks.quote_secret(at..at + time.len()),
+            None => !time.contains('.'),
+        };
         self.digits = 0;
         is_shown && !before.trim_end_matches(['"', '\'']).ends_with('=')
     }
@@ -251,51 +251,52 @@ impl<'a> Judge<'a> {
             self.digits = 0;
             return true;
         }
-        let encodes = |it: &Marks| it.quoted[at..at + word.len()].contains(&Mark::Encoded);
-        let is_in_name = |it: &Marks| {
-            !it.quoted[at..at + word.len()]
-                .iter()
-                .any(|it| *it != Mark::Named)
-        };
-        if self.marks.as_ref().is_some_and(is_in_name) {
-            self.digits = 0;
-            return true;
-        }
-        if self.marks.as_ref().is_some_and(encodes) {
-            self.digits = 0;
-            return false;
+        if let Some(marks) = &self.marks {
+            let quoted = &marks.quoted[at..at + word.len()];
+            if quoted.iter().all(|mark| *mark == Mark::Named) {
+                self.digits = 0;
+                return true;
+            }
+            if quoted.contains(&Mark::Encoded) {
+                self.digits = 0;
+                return false;
+            }
         }
         if word.len() == ID_LENGTH && word.bytes().all(is_lower_hex) {
             let request = self.request.filter(|_| !is_value);
-            let quoted = self.marks.as_ref().map(|it| &it.quoted[at..at + ID_LENGTH]);
-            let is_quoted = quoted.is_some_and(|it| !it.contains(&Mark::None));
+            let is_quoted = self
+                .marks
+                .as_ref()
+                .is_some_and(|marks| !marks.quoted[at..at + ID_LENGTH].contains(&Mark::None));
             return !is_quoted && request.is_some_and(|request| !holds(request, word));
         }
         if numbers::is_address(word) {
             self.digits = 0;
             return !is_value;
         }
-        let is_number = |p: &str| numbers::digits(p).is_some();
-        if !pieces(word).all(is_number) {
+        if !pieces(word).all(numbers::is_number) {
             self.digits = 0;
         }
         let shown = pieces(word).filter(|p| !self.identity.contains(p));
         self.digits += shown.filter_map(numbers::digits).sum::<usize>();
-        let is_amount = |p: &str| {
-            (!is_value || numbers::is_amount_behind(before))
-                && (is_number(p) || numbers::is_quantity(p))
-                && self.digits <= numbers::MOST_DIGITS
-        };
-        let is_unmarked = |p: &str| {
+        let may_be_amount =
+            self.digits <= numbers::MOST_DIGITS && (!is_value || numbers::is_amount_behind(before));
+        pieces(word).all(|p| {
             let begin = at + (p.as_ptr() as usize - word.as_ptr() as usize);
-            let marks = self.marks.as_ref();
-            // Numbers have their own rule, and no other script is known.
-            !is_number(p)
-                && p.is_ascii()
-                && marks.is_some_and(|it| it.admit(begin..begin + p.len()))
-        };
-        pieces(word)
-            .all(|p| self.identity.contains(p) || is_known(p) || is_amount(p) || is_unmarked(p))
+            self.identity.contains(p)
+                || is_known(p)
+                || (may_be_amount && (numbers::is_number(p) || numbers::is_quantity(p)))
+                || self.admits_unknown(p, begin)
+        })
+    }
+
+    /// Returns whether a piece outside of the vocabulary may be shown. Numbers have their own rule, and no other script is
+    /// known.
+    fn admits_unknown(&self, piece: &str, begin: usize) -> bool {
+        let marks = self.marks.as_ref();
+        !numbers::is_number(piece)
+            && piece.is_ascii()
+            && marks.is_some_and(|marks| marks.admit(begin..begin + piece.len()))
     }
 }
 
@@ -305,14 +306,18 @@ const fn is_lower_hex(b: u8) -> bool {
 
 /// Returns whether these digits, or the bytes they encode, are part of the message.
 fn holds(message: &[u8], hex: &str) -> bool {
-    let digit = |b: u8| if b <= b'9' { b - b'0' } else { b - b'a' + 10 };
     let (pairs, _) = hex.as_bytes().as_chunks::<2>();
     let bytes: Vec<_> = pairs
         .iter()
-        .map(|[high, low]| digit(*high) << 4 | digit(*low))
+        .map(|[high, low]| hex_digit(*high) << 4 | hex_digit(*low))
         .collect();
-    let text = |window: &[u8]| window.eq_ignore_ascii_case(hex.as_bytes());
-    message.windows(hex.len()).any(text) || message.windows(bytes.len()).any(|w| w == bytes)
+    let mut texts = message.windows(hex.len());
+    texts.any(|w| w.eq_ignore_ascii_case(hex.as_bytes()))
+        || message.windows(bytes.len()).any(|w| w == bytes)
+}
+
+const fn hex_digit(b: u8) -> u8 {
+    if b <= b'9' { b - b'0' } else { b - b'a' + 10 }
 }
 
 /// A word of the vocabulary, or several in `CamelCase`.
@@ -362,8 +367,9 @@ const MOST_BETWEEN: usize = 3;
 
 impl Shown {
     fn put_between(&mut self, text: &str) {
-        let plain = |c: char| if c.is_control() { ' ' } else { c };
-        self.text.extend(text.chars().map(plain));
+        let chars = text.chars();
+        self.text
+            .extend(chars.map(|c| if c.is_control() { ' ' } else { c }));
     }
 
     fn put_word(&mut self, word: &str) {

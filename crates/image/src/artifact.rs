@@ -91,12 +91,8 @@ fn check_apart(files: &[ArtifactFile]) -> Result<()> {
             return Err(invalid(format!("two files {:?}", file.path)));
         }
     }
-    let parents = |path: &str| {
-        let slashes: Vec<_> = path.match_indices('/').map(|(at, _)| at).collect();
-        slashes
-    };
     for file in files {
-        for at in parents(&file.path) {
+        for (at, _) in file.path.match_indices('/') {
             if paths.contains(&file.path[..at]) {
                 return Err(invalid(format!(
                     "{:?} is a file and a directory",

@@ -30,13 +30,12 @@ pub(super) fn choose<'a>(
     if let Some((_, best)) = fitting.rev().max_by_key(|(rank, _)| *rank) {
         return Ok(Choice::Declared(best));
     }
-    let is_silent = |descriptor: &&Descriptor| {
-        let platform = descriptor.platform.as_ref();
-        platform.is_none_or(DeclaredPlatform::is_silent)
-    };
     let silent: Vec<_> = manifests
         .iter()
-        .filter(is_silent)
+        .filter(|descriptor| {
+            let platform = descriptor.platform.as_ref();
+            platform.is_none_or(DeclaredPlatform::is_silent)
+        })
         .take(MAX_UNDECLARED)
         .collect();
     if silent.is_empty() {

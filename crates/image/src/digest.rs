@@ -16,6 +16,11 @@ pub struct Digest(Box<str>);
 #[error("not a digest: sha256 or sha512, a colon, and 64 or 128 lower-case hex digits")]
 pub struct InvalidDigest;
 
+/// Returns whether a byte is a hex digit in lower case.
+pub(crate) const fn is_lower_hex(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+}
+
 impl Digest {
     /// Parses a digest strictly.
     ///
@@ -29,8 +34,7 @@ impl Digest {
             "sha512" => 128,
             _ => return Err(InvalidDigest),
         };
-        let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-        if hex.len() != length || !hex.bytes().all(is_hex) {
+        if hex.len() != length || !hex.bytes().all(is_lower_hex) {
             return Err(InvalidDigest);
         }
         Ok(Self(text.into()))

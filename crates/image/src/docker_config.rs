@@ -54,8 +54,8 @@ pub(super) async fn look_up(
     let Some(file) = read(path)? else {
         return Ok(None);
     };
-    let matches = |address: &str| host_of(address).as_deref() == Some(registry);
-    let own = file.cred_helpers.iter().find(|(host, _)| matches(host));
+    let mut helpers = file.cred_helpers.iter();
+    let own = helpers.find(|(host, _)| is_registry(host, registry));
     let helper = own
         .map(|(_, helper)| helper.as_str())
         .or_else(|| Some(file.creds_store.as_str()).filter(|store| !store.is_empty()));
@@ -64,13 +64,23 @@ pub(super) async fn look_up(
     {
         return Ok(Some(found));
     }
-    let entries = file.auths.into_iter().filter(|(host, _)| matches(host));
+    let entries = file.auths.into_iter();
+    let entries = entries.filter(|(host, _)| is_registry(host, registry));
     let entries = entries.filter_map(|(address, entry)| {
         let length = namespace_of(&address, repository)?;
         Some((length, entry.credentials()?))
     });
     let narrowest = entries.max_by_key(|(length, _)| *length);
     Ok(narrowest.map(|(_, credentials)| credentials))
+}
+
+fn is_registry(address: &str, registry: &str) -> bool {
+    host_of(address).as_deref() == Some(registry)
+}
+
+fn settings_error(path: &Path, reason: String) -> Error {
+    let path = path.to_owned();
+    Error::Settings { path, reason }
 }
 
 /// The length of the namespace in an address, if it contains the repository; 0 for a whole registry, also with the path of its
@@ -101,15 +111,13 @@ fn read(path: &Path) -> Result<Option<File>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io(path, error)),
     };
-    let settings = |reason: String| Error::Settings {
-        path: path.to_owned(),
-        reason,
-    };
     if length > MAX_FILE {
-        return Err(settings(format!("larger than {MAX_FILE} bytes")));
+        let reason = format!("larger than {MAX_FILE} bytes");
+        return Err(settings_error(path, reason));
     }
     let text = std::fs::read(path).at(path)?;
-    parse(&text).map(Some).map_err(settings)
+    let parsed = parse(&text).map_err(|reason| settings_error(path, reason))?;
+    Ok(Some(parsed))
 }
 
 /// The message of the JSON parser is dropped, because it may quote a secret.
@@ -148,18 +156,15 @@ async fn ask(
     registry: &str,
     timeout: Duration,
 ) -> Result<Option<Credentials>> {
-    let settings = |reason: String| Error::Settings {
-        path: path.to_owned(),
-        reason,
-    };
-    let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if !helper.chars().all(is_name) {
-        return Err(settings(
-            "a credential helper with an unusual name".to_owned(),
-        ));
+    if !helper
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+    {
+        let reason = "a credential helper with an unusual name".to_owned();
+        return Err(settings_error(path, reason));
     }
     let program = format!("docker-credential-{helper}");
-    let failed = |what: &str| settings(format!("{program}: {what}"));
+    let failed = |what: &str| settings_error(path, format!("{program}: {what}"));
     // Helpers know Docker Hub by its oldest name.
     let server = match registry {
         "docker.io" => "https://index.docker.io/v1/",

@@ -268,7 +268,7 @@ impl Error {
         }
     }
 
-    /// Returns whether a server was silent for as long as it may: whoever asks again waits as long, whatever the credentials.
+    /// Returns whether a server was silent for the whole timeout. Another request would wait as long, with any credentials.
     pub(super) fn is_silence(&self) -> bool {
         match self.telling() {
             Self::RegistryUnavailable { reason, .. } => reason.starts_with(TIMED_OUT),

@@ -50,8 +50,10 @@ const MAX_FUZZED_BYTES: u64 = 4 << 20;
 /// A compressed layer.
 fn compressed(bytes: &[u8]) {
     // Large windows take too much memory for a fuzzer.
-    let large_window = || Err::<(), _>(std::io::Error::other("a large window"));
-    let Ok(plain) = unpack::decompress(bytes, large_window) else {
+    let plain = unpack::decompress(bytes, || {
+        Err::<(), _>(std::io::Error::other("a large window"))
+    });
+    let Ok(plain) = plain else {
         return;
     };
     let mut tar = unpack::TarReader::new(plain.take(MAX_FUZZED_BYTES));

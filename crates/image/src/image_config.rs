@@ -98,21 +98,22 @@ impl ImageConfig {
     }
 
     fn check(&self) -> Result<()> {
-        let too_large = |reason: String| {
-            let what = "image configuration".to_owned();
-            Err(Error::TooLarge { what, reason })
-        };
         if self.user.len() > MAX_USER {
-            return too_large(format!("a user of more than {MAX_USER} bytes"));
+            return Err(too_large(format!("a user of more than {MAX_USER} bytes")));
         }
         let cost = self.cost();
         if cost > MAX_KEPT {
-            return too_large(format!(
+            return Err(too_large(format!(
                 "what containers start with takes {cost} bytes, at most {MAX_KEPT} are kept"
-            ));
+            )));
         }
         Ok(())
     }
+}
+
+fn too_large(reason: String) -> Error {
+    let what = "image configuration".to_owned();
+    Error::TooLarge { what, reason }
 }
 
 /// Parses the labels of a configuration.

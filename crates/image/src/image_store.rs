@@ -219,13 +219,15 @@ impl ImageStore {
     ///
     /// The errors of [`Self::status`], [`Error::NotFound`], and [`Error::Io`].
     pub async fn pin(&self, reference: &str, pinned: bool) -> Result<()> {
-        let missing = || Error::NotFound {
-            what: format!("image {reference}"),
-        };
-        let id = self.resolve(reference)?.ok_or_else(missing)?.id;
+        let resolved = self.resolve(reference)?;
+        let id = resolved.ok_or_else(|| missing_image(reference))?.id;
         let store = Arc::clone(&self.store);
         let found = blocking(move || store.pin(&id, pinned)).await?;
-        if found { Ok(()) } else { Err(missing()) }
+        if found {
+            Ok(())
+        } else {
+            Err(missing_image(reference))
+        }
     }
 
     /// Waits until all images are safely on disk.
@@ -244,14 +246,13 @@ impl ImageStore {
     ///
     /// The errors of [`Self::status`], and [`Error::NotFound`].
     pub fn layers(&self, reference: &str) -> Result<LayerLease> {
-        let missing = || Error::NotFound {
-            what: format!("image {reference}"),
-        };
-        let id = self.resolve(reference)?.ok_or_else(missing)?.id;
-        let (record, _) = self.store.image(&id).ok_or_else(missing)?;
+        let resolved = self.resolve(reference)?;
+        let id = resolved.ok_or_else(|| missing_image(reference))?.id;
+        let image = self.store.image(&id);
+        let (record, _) = image.ok_or_else(|| missing_image(reference))?;
         // Held before the check; otherwise they could be removed in between.
         let layers = self.hold(record.layers);
-        layers.map_err(|_| missing())
+        layers.map_err(|_| missing_image(reference))
     }
 
     /// The layers of an image, each once, and their size on the disk. Other images may have them too.
@@ -348,6 +349,12 @@ impl ImageStore {
         let store = Arc::clone(&self.store);
         let unused_for = self.config.keep_unused;
         blocking(move || store.collect(unused_for)).await
+    }
+}
+
+fn missing_image(reference: &str) -> Error {
+    Error::NotFound {
+        what: format!("image {reference}"),
     }
 }
 

@@ -57,8 +57,8 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Of content that nothing else is known of.
-    pub(super) fn of(digest: Digest) -> Self {
+    /// Describes content by its digest alone.
+    pub(super) fn from_digest(digest: Digest) -> Self {
         Self {
             media_type: String::new(),
             digest,
@@ -140,11 +140,12 @@ impl Manifest {
     ///
     /// [`Error::Invalid`] if it is not an image, both an image and an index, or does not match `kind`.
     pub fn parse(bytes: &[u8], kind: &str) -> Result<Self> {
-        let invalid = |reason: String| Error::invalid("manifest", reason);
-        let raw: Raw = json::from_slice(bytes).map_err(|e| invalid(e.to_string()))?;
+        let raw: Raw =
+            json::from_slice(bytes).map_err(|e| Error::invalid("manifest", e.to_string()))?;
         if raw.schema_version == 1 {
-            return Err(invalid(
-                "schema 1 of Docker is not supported: push the image again".to_owned(),
+            return Err(Error::invalid(
+                "manifest",
+                "schema 1 of Docker is not supported: push the image again",
             ));
         }
         let (is_index, parsed) = match (raw.manifests, raw.config, raw.layers) {
@@ -168,15 +169,18 @@ impl Manifest {
                 (false, Self::Artifact(artifact))
             }
             // Two readers could see different images in such a document (CVE-2021-41190).
-            (Some(_), _, _) => return Err(invalid("an index and an image at once".to_owned())),
-            _ => return Err(invalid("neither an index nor an image".to_owned())),
+            (Some(_), _, _) => {
+                return Err(Error::invalid("manifest", "an index and an image at once"));
+            }
+            _ => return Err(Error::invalid("manifest", "neither an index nor an image")),
         };
         for kind in [kind, raw.media_type.as_str()] {
             if expects_index(kind).is_some_and(|expected| expected != is_index) {
                 let kind: String = kind.chars().take(100).collect();
-                return Err(invalid(format!(
-                    "its content is not the {kind} that it claims to be"
-                )));
+                return Err(Error::invalid(
+                    "manifest",
+                    format!("its content is not the {kind} that it claims to be"),
+                ));
             }
         }
         Ok(parsed)

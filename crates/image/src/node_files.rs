@@ -46,19 +46,15 @@ impl ImageStoreConfig {
         ];
         let pulls = pulls.into_iter().flatten().map(|error| error.to_string());
         let verifiers = self.verifiers.as_ref();
-        let pulls = pulls.chain(verifiers.and_then(|it| it.check().err()));
-        let policies = self.policy.as_ref().map(|it| it.check());
-        let keys = self.decryption.check();
-        let of = |affected| move |reason| UnusableFile { reason, affected };
+        let pulls = pulls.chain(verifiers.and_then(|verifiers| verifiers.check().err()));
+        let policies = self.policy.as_ref().map(|policy| policy.check());
+        let policies = policies.into_iter().flatten();
+        let keys = self.decryption.check().into_iter();
         pulls
-            .map(of(Affected::Pulls))
-            .chain(
-                policies
-                    .into_iter()
-                    .flatten()
-                    .map(of(Affected::PullsAndContainers)),
-            )
-            .chain(keys.into_iter().map(of(Affected::EncryptedImages)))
+            .map(|reason| (reason, Affected::Pulls))
+            .chain(policies.map(|reason| (reason, Affected::PullsAndContainers)))
+            .chain(keys.map(|reason| (reason, Affected::EncryptedImages)))
+            .map(|(reason, affected)| UnusableFile { reason, affected })
             .collect()
     }
 }

@@ -149,13 +149,16 @@ impl fmt::Display for DeclaredPlatform {
 }
 
 fn write_platform(f: &mut fmt::Formatter<'_>, os: &str, arch: &str, variant: &str) -> fmt::Result {
-    // Untrusted text is truncated.
-    let cut = |text: &str| text.chars().take(32).collect::<String>();
     write!(f, "{}/{}", cut(os), cut(arch))?;
     if variant.is_empty() {
         return Ok(());
     }
     write!(f, "/{}", cut(variant))
+}
+
+/// Truncates untrusted text.
+fn cut(text: &str) -> String {
+    text.chars().take(32).collect()
 }
 
 #[cfg(test)]

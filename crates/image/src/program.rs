@@ -58,8 +58,10 @@ pub(crate) fn no_answer(timeout: Duration) -> String {
 /// The beginning of an output, on one line.
 pub(crate) fn line(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);
-    let clean = |c: char| if c.is_control() { ' ' } else { c };
-    text.trim().chars().take(MAX_SHOWN).map(clean).collect()
+    let shown = text.trim().chars().take(MAX_SHOWN);
+    shown
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
 }
 
 /// Writes the input, reads the outputs, and waits for the end.

@@ -197,15 +197,18 @@ fn check_registry(registry: &str) -> std::result::Result<(), Reason> {
         Some((host, port)) => (host, Some(port)),
         None => (registry, None),
     };
-    let is_part = |part: &str| {
-        let inner = part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        !part.is_empty() && inner && !part.starts_with('-') && !part.ends_with('-')
-    };
-    if host.split('.').all(is_part) && port.is_none_or(is_port) {
+    if host.split('.').all(is_host_label) && port.is_none_or(is_port) {
         Ok(())
     } else {
         Err(WRONG)
     }
+}
+
+fn is_host_label(label: &str) -> bool {
+    let inner = label
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    !label.is_empty() && inner && !label.starts_with('-') && !label.ends_with('-')
 }
 
 fn is_port(text: &str) -> bool {
@@ -228,22 +231,25 @@ fn check_repository(repository: &str) -> std::result::Result<(), Reason> {
 
 /// Runs of letters and digits, separated by `.`, `_`, `__` or any number of `-`.
 fn is_component(component: &str) -> bool {
-    let is_word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let bytes = component.as_bytes();
-    let ends = bytes.first().zip(bytes.last());
-    if !ends.is_some_and(|(first, last)| is_word(*first) && is_word(*last)) {
+    if !component.starts_with(is_lower_alphanumeric) || !component.ends_with(is_lower_alphanumeric)
+    {
         return false;
     }
-    let between = component.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+    let between = component.split(is_lower_alphanumeric);
     between.into_iter().all(|separator| {
         matches!(separator, "" | "." | "_" | "__") || separator.bytes().all(|b| b == b'-')
     })
 }
 
+fn is_lower_alphanumeric(c: char) -> bool {
+    c.is_ascii_lowercase() || c.is_ascii_digit()
+}
+
 fn check_tag(tag: &str) -> std::result::Result<(), Reason> {
-    let is_word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-    let first = tag.bytes().next().is_some_and(is_word);
-    let rest = tag.bytes().all(|b| is_word(b) || b == b'.' || b == b'-');
+    let first = tag.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    let rest = tag
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'));
     if first && rest && tag.len() <= MAX_TAG {
         Ok(())
     } else {

@@ -72,18 +72,23 @@ impl Mappings {
 }
 
 fn host(ranges: &[Range], id: u32) -> u32 {
-    let find = |id| ranges.iter().find_map(|range| range.host(id));
+    let mapped = ranges.iter().find_map(|range| range.host(id));
     // Id 0 is mapped: `new` has checked it.
-    find(id).or_else(|| find(0)).unwrap_or(id)
+    mapped
+        .or_else(|| ranges.iter().find_map(|range| range.host(0)))
+        .unwrap_or(id)
 }
 
 fn check(what: &str, ranges: &[Range]) -> Result<(), Invalid> {
-    let invalid = |why: &str| Err(Invalid(format!("{what}: {why}")));
+    check_ranges(ranges).map_err(|why| Invalid(format!("{what}: {why}")))
+}
+
+fn check_ranges(ranges: &[Range]) -> Result<(), &'static str> {
     if ranges.len() > MAX_RANGES {
-        return invalid("too many ranges");
+        return Err("too many ranges");
     }
     if !ranges.iter().any(|range| range.host(0).is_some()) {
-        return invalid("no range holds id 0");
+        return Err("no range holds id 0");
     }
     for side in [
         |range: &Range| range.container_id,
@@ -99,10 +104,10 @@ fn check(what: &str, ranges: &[Range]) -> Result<(), Invalid> {
             let (first, length) = (u64::from(first), u64::from(length));
             // The highest id means "no change" to the kernel, so it cannot be mapped.
             if length == 0 || first + length > u64::from(u32::MAX) {
-                return invalid("a range is empty or exceeds the highest id");
+                return Err("a range is empty or exceeds the highest id");
             }
             if first < next {
-                return invalid("ranges overlap");
+                return Err("ranges overlap");
             }
             next = first + length;
         }

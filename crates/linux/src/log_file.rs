@@ -184,9 +184,11 @@ pub fn make_directory(path: &Path) -> Result<(), LogFileError> {
 
 /// The directory of a log. `..` would lead elsewhere than the path says.
 fn parent(path: &Path) -> Result<&Path, LogFileError> {
-    let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+    let has_plain_parts = path
+        .components()
+        .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     path.parent()
-        .filter(|_| path.is_absolute() && path.components().all(is_plain))
+        .filter(|_| path.is_absolute() && has_plain_parts)
         .ok_or_else(|| LogFileError::new("use the path of the log", path, Errno::INVAL))
 }
 
@@ -201,14 +203,13 @@ fn open_directory(above: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
 
 /// Opens the directory of the log at `path`. Missing directories are made below one that is open.
 fn open_or_make(directory: &Path, path: &Path) -> Result<OwnedFd, LogFileError> {
-    let failed = |error| LogFileError::new("open the log directory", path, error);
     let (above, name) = match (
         open_directory(CWD, directory),
         directory.parent(),
         directory.file_name(),
     ) {
         (Err(Errno::NOENT), Some(above), Some(name)) => (above, name),
-        (found, ..) => return found.map_err(failed),
+        (found, ..) => return found.map_err(|error| open_directory_error(path, error)),
     };
     let above = open_or_make(above, path)?;
     let is_new = match mkdirat(&above, name, DIRECTORY_MODE) {
@@ -216,12 +217,17 @@ fn open_or_make(directory: &Path, path: &Path) -> Result<OwnedFd, LogFileError> 
         Err(Errno::EXIST) => false,
         Err(error) => return Err(LogFileError::new("make the log directory", path, error)),
     };
-    let made = open_directory(&above, Path::new(name)).map_err(failed)?;
+    let made = open_directory(&above, Path::new(name))
+        .map_err(|error| open_directory_error(path, error))?;
     if is_new {
         undo_umask(&made)
             .map_err(|error| LogFileError::new("set the mode of the log directory", path, error))?;
     }
     Ok(made)
+}
+
+fn open_directory_error(path: &Path, error: Errno) -> LogFileError {
+    LogFileError::new("open the log directory", path, error)
 }
 
 /// Sets the mode of a directory that was just made. Another one could have been moved into its place: a new one is empty and
@@ -233,9 +239,10 @@ fn undo_umask(made: &OwnedFd) -> Result<(), Errno> {
         return Ok(());
     }
     let mut entries = Dir::read_from(made)?;
-    let is_entry = |name: &[u8]| name != b"." && name != b"..";
-    let is_empty = !entries.any(|entry| entry.is_ok_and(|e| is_entry(e.file_name().to_bytes())));
-    if is_empty {
+    let has_entries = entries.any(|entry| {
+        entry.is_ok_and(|entry| !matches!(entry.file_name().to_bytes(), b"." | b".."))
+    });
+    if !has_entries {
         fchmod(made, DIRECTORY_MODE)?;
     }
     Ok(())
@@ -245,12 +252,11 @@ fn undo_umask(made: &OwnedFd) -> Result<(), Errno> {
 fn find(directory: &OwnedFd, name: &OsStr, path: &Path) -> Result<Option<OwnedFd>, LogFileError> {
     // With both flags a link is found instead of refused.
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let failed = |error| LogFileError::new("open the log", path, error);
     let found = match openat2(directory, name, flags, Mode::empty(), NO_LINKS) {
         Err(Errno::NOENT) => return Ok(None),
-        found => found.map_err(failed)?,
+        found => found.map_err(|error| open_error(path, error))?,
     };
-    let stat = fstat(&found).map_err(failed)?;
+    let stat = fstat(&found).map_err(|error| open_error(path, error))?;
     let path = path.to_owned();
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Symlink => Err(LogFileError::SymbolicLink { path }),
@@ -265,7 +271,11 @@ fn reopen(found: &OwnedFd, flags: OFlags, path: &Path) -> Result<File, LogFileEr
     let same = format!("/proc/self/fd/{}", found.as_raw_fd());
     rustix::fs::open(same, flags, Mode::empty())
         .map(File::from)
-        .map_err(|error| LogFileError::new("open the log", path, error))
+        .map_err(|error| open_error(path, error))
+}
+
+fn open_error(path: &Path, error: Errno) -> LogFileError {
+    LogFileError::new("open the log", path, error)
 }
 
 #[cfg(test)]

@@ -31,6 +31,13 @@ pub enum Error {
     },
 }
 
+impl Error {
+    fn invalid_name(name: &str) -> Self {
+        let name = name.to_owned();
+        Self::Name { name }
+    }
+}
+
 /// A valid parameter with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sysctl {
@@ -48,9 +55,6 @@ impl Sysctl {
     /// # Errors
     /// [`Error::Name`], or [`Error::NotNamespaced`] for a parameter that does not belong to a net, ipc or uts namespace.
     pub fn new(name: &str, value: &str) -> Result<Self, Error> {
-        let bad = || Error::Name {
-            name: name.to_owned(),
-        };
         let path: String = match name.find(['.', '/']) {
             Some(at) if name.as_bytes()[at] == b'.' => name
                 .chars()
@@ -61,10 +65,10 @@ impl Sysctl {
                 })
                 .collect(),
             Some(_) => name.to_owned(),
-            None => return Err(bad()),
+            None => return Err(Error::invalid_name(name)),
         };
         if path.contains('\0') || path.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            return Err(bad());
+            return Err(Error::invalid_name(name));
         }
         let kind = home(&path).ok_or_else(|| Error::NotNamespaced {
             name: name.to_owned(),

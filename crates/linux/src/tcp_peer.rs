@@ -97,7 +97,6 @@ fn request(client: SocketAddr, server: SocketAddr) -> Vec<u8> {
 }
 
 fn parse(answer: &[u8], client: SocketAddr, server: SocketAddr) -> io::Result<Option<u32>> {
-    let malformed = || io::Error::new(io::ErrorKind::InvalidData, "not an answer of the kernel");
     let kind = answer.get(4..6).ok_or_else(malformed)?;
     let payload = answer.get(HEADER_BYTES..).ok_or_else(malformed)?;
     match u16::from_ne_bytes([kind[0], kind[1]]) {
@@ -117,17 +116,24 @@ fn parse(answer: &[u8], client: SocketAddr, server: SocketAddr) -> io::Result<Op
     }
 }
 
+fn malformed() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "not an answer of the kernel")
+}
+
 /// Returns whether an answer is about this connection. An IPv6 socket may be connected to an IPv4 address.
 fn names(answer: &[u8], client: SocketAddr, server: SocketAddr) -> bool {
-    let mapped = |address: SocketAddr| match address.ip() {
-        IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),
-        IpAddr::V6(_) => address,
-    };
     let expected = match answer[0] {
-        AF_INET6 => ends(mapped(client), mapped(server)),
+        AF_INET6 => ends(ipv6_mapped(client), ipv6_mapped(server)),
         _ => ends(client, server),
     };
     answer[4..40] == expected
+}
+
+fn ipv6_mapped(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),
+        IpAddr::V6(_) => address,
+    }
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<u32> {

@@ -20,7 +20,7 @@ const OPEN: usize = 32;
 /// Maximum depth, because a closed directory also takes some memory.
 const LEVELS: usize = 1 << 17;
 
-/// A walk in progress; see the module documentation.
+/// A walk in progress.
 #[derive(Debug)]
 pub struct Walk {
     levels: Vec<Level>,

@@ -10,10 +10,9 @@ use super::job::{Job, Purpose};
 use super::oom::Oom;
 use super::process::Process;
 use super::protocol::{
-    Answer, Create, Empty, Exec, NOT_FOUND, PRECONDITION, RUNTIME, Runtime, Stdio, TIMEOUT, Target,
-    Verb,
+    Answer, Create, Empty, Exec, PRECONDITION, RUNTIME, Runtime, Stdio, TIMEOUT, Target, Verb,
 };
-use super::requests::{Result, failure, system};
+use super::requests::{Result, deleted_meanwhile, failure, system};
 use super::server::Shim;
 use super::spawn::{last_words, pipe, spawn};
 use super::streams::Streams;
@@ -257,7 +256,7 @@ impl Shim {
             .iter()
             .position(|process| process.number == job.process)
         else {
-            return Err(failure(NOT_FOUND, "deleted meanwhile"));
+            return Err(deleted_meanwhile());
         };
         let process = &mut self.processes[at];
         let result = match (success, pid) {

@@ -17,20 +17,22 @@ pub(crate) fn stamp(nanos: u64) -> Stamp {
     let secs = nanos / 1_000_000_000;
     let (year, month, day) = date(secs / 86_400);
     let mut out = *b"0000-00-00T00:00:00.000000000Z";
-    let mut put = |range: std::ops::Range<usize>, mut value: u64| {
-        for digit in out[range].iter_mut().rev() {
-            *digit = b'0' + (value % 10) as u8;
-            value /= 10;
-        }
-    };
-    put(0..4, year);
-    put(5..7, month);
-    put(8..10, day);
-    put(11..13, secs / 3600 % 24);
-    put(14..16, secs / 60 % 60);
-    put(17..19, secs % 60);
-    put(20..29, nanos % 1_000_000_000);
+    write_digits(&mut out[0..4], year);
+    write_digits(&mut out[5..7], month);
+    write_digits(&mut out[8..10], day);
+    write_digits(&mut out[11..13], secs / 3600 % 24);
+    write_digits(&mut out[14..16], secs / 60 % 60);
+    write_digits(&mut out[17..19], secs % 60);
+    write_digits(&mut out[20..29], nanos % 1_000_000_000);
     out
+}
+
+/// Fills `digits` with a decimal number, with leading zeros.
+fn write_digits(digits: &mut [u8], mut value: u64) {
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (value % 10) as u8;
+        value /= 10;
+    }
 }
 
 /// Returns the date of a day since 1970 (Howard Hinnant, "chrono-compatible low-level date algorithms").

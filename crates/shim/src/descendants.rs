@@ -2,11 +2,11 @@
 //!
 //! A process belongs to a command if it descends from it, if its session was begun for the command or by one of its descendants (so that
 //! one whose parent has ended is found), or if it holds the command's output and was started after it in the same cgroup and PID
-//! namespace (so that a daemon is found, which has left its parent and its session). What has left all three cannot be told from the
-//! container's own processes, and stays. The init processes of containers and other commands are never ended, nor what is in their
-//! sessions.
+//! namespace (so that a daemon is found, which has left its parent and its session). A process that has left all three looks like one
+//! of the container's own processes, and stays. The init processes of containers and other commands are never ended, nor the processes
+//! in their sessions.
 //!
-//! All are stopped before any is killed: what is stopped does not fork, and its number is not used again.
+//! All are stopped before any is killed: a stopped process does not fork, and its number is not used again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -84,17 +84,22 @@ fn arguments(wanted: &PidNamespace) -> Vec<String> {
         format!("--gid={}", wanted.gid),
         format!("--oom={}", wanted.oom_score_adj),
     ];
-    let one = |name: &str, value: &String| {
-        let some = Some(value).filter(|value| !value.is_empty());
-        some.map(|value| format!("--{name}={value}"))
-    };
-    all.extend(one("users", &wanted.users));
-    all.extend(one("label", &wanted.label));
-    all.extend(one("mount-label", &wanted.mount_label));
-    all.extend(wanted.join.iter().filter_map(|path| one("join", path)));
-    all.extend(wanted.cgroups.iter().filter_map(|dir| one("cgroup", dir)));
+    all.extend(option("users", &wanted.users));
+    all.extend(option("label", &wanted.label));
+    all.extend(option("mount-label", &wanted.mount_label));
+    all.extend(wanted.join.iter().filter_map(|path| option("join", path)));
+    all.extend(
+        wanted
+            .cgroups
+            .iter()
+            .filter_map(|dir| option("cgroup", dir)),
+    );
     all.extend(wanted.groups.iter().map(|group| format!("--group={group}")));
     all
+}
+
+fn option(name: &str, value: &str) -> Option<String> {
+    (!value.is_empty()).then(|| format!("--{name}={value}"))
 }
 
 /// The first stage; does not return on success.

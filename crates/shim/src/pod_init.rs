@@ -26,6 +26,10 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use super::{confine, mapped, named, signal, spawn};
 
+fn number(text: &str) -> io::Result<u32> {
+    text.parse().map_err(io::Error::other)
+}
+
 /// The second stage of [`super::pid_namespace`]: detaches from the node, starts the init, and writes its pid to stdout once
 /// it is confined. With `--users`, stderr is the pod's user namespace: the PID namespace must be owned by it, so that no
 /// container of the pod can enter another PID namespace.
@@ -34,7 +38,6 @@ pub(super) fn run(arguments: impl Iterator<Item = String>) -> io::Result<()> {
     let (mut uid, mut gid, mut groups, mut users) = (None, None, Vec::new(), false);
     let (mut label, mut mount_label) = (None, None);
     for argument in arguments {
-        let number = |text: &str| text.parse().map_err(io::Error::other);
         match argument.split_once('=') {
             Some(("--uid", text)) => uid = Some(Uid::from_raw(number(text)?)),
             Some(("--gid", text)) => gid = Some(Gid::from_raw(number(text)?)),

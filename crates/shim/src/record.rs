@@ -14,8 +14,12 @@ pub const EXIT: &str = "exit";
 
 /// Returns whether a name can be part of a file name: letters, digits, `_`, `-` and `.`, not starting with `.`.
 pub fn is_name(name: &str) -> bool {
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-    !name.is_empty() && name.len() <= 128 && !name.starts_with(['.', '-']) && name.bytes().all(good)
+    !name.is_empty()
+        && name.len() <= 128
+        && !name.starts_with(['.', '-'])
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'))
 }
 
 /// Returns the start time of a process in clock ticks since boot: together with the pid it identifies a process

@@ -22,6 +22,10 @@ const MAX_ENDED_EXECS: usize = 64;
 
 pub(super) type Result<T = Option<Answer>> = std::result::Result<T, Failure>;
 
+pub(super) fn deleted_meanwhile() -> Failure {
+    failure(NOT_FOUND, "deleted meanwhile")
+}
+
 pub(super) fn failure(kind: u32, message: impl Into<String>) -> Failure {
     Failure {
         kind,
@@ -198,16 +202,15 @@ impl Shim {
     }
 
     pub(super) fn find(&mut self, target: &Target) -> Result<&mut Process> {
-        let missing = || {
-            failure(
-                NOT_FOUND,
-                format!("no process {} {}", target.container, target.exec),
-            )
-        };
         self.processes
             .iter_mut()
             .find(|process| process.target == *target)
-            .ok_or_else(missing)
+            .ok_or_else(|| {
+                failure(
+                    NOT_FOUND,
+                    format!("no process {} {}", target.container, target.exec),
+                )
+            })
     }
 
     fn state(&self) -> State {
@@ -342,9 +345,11 @@ impl Shim {
         if ended.clone().next().is_none() {
             return;
         }
-        let there = |number| self.connections.iter().any(|c| c.number == number);
-        let orphan = |p: &&Process| !p.forgotten && p.attached == 0 && !there(p.owner);
-        let orphans: Vec<_> = ended.clone().filter(orphan).map(|p| p.number).collect();
+        let orphans: Vec<_> = ended
+            .clone()
+            .filter(|process| self.is_orphaned(process))
+            .map(|process| process.number)
+            .collect();
         let many = orphans.len().saturating_sub(MAX_ENDED_EXECS);
         if many > 0 || ended.any(|p| p.forgotten) {
             self.drop_processes(|process| {
@@ -352,5 +357,12 @@ impl Shim {
                 forgotten || orphans[..many].contains(&process.number)
             });
         }
+    }
+
+    fn is_orphaned(&self, process: &Process) -> bool {
+        let mut connections = self.connections.iter();
+        !process.forgotten
+            && process.attached == 0
+            && !connections.any(|connection| connection.number == process.owner)
     }
 }

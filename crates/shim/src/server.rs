@@ -202,12 +202,11 @@ impl Shim {
             add(Source::Task, fd, flags);
         }
         poll_now(&mut fds, self.timeout())?;
-        let fired = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
         ready.extend(
             sources
                 .into_iter()
                 .zip(&fds)
-                .filter(|(_, fd)| fired(fd))
+                .filter(|(_, fd)| fd.revents().is_some_and(|events| !events.is_empty()))
                 .map(|(source, _)| source),
         );
         Ok(())
@@ -231,12 +230,12 @@ impl Shim {
     }
 
     pub(super) fn may_pump(&self, process: &Process, which: usize) -> bool {
-        let full = |c: &Connection| {
-            c.is_full()
-                && c.attached
+        let mut full = self.connections.iter().filter(|c| c.is_full());
+        !process.held
+            && !full.any(|c| {
+                c.attached
                     .is_some_and(|a| a.process == process.number && a.out[which])
-        };
-        !process.held && !self.connections.iter().any(full)
+            })
     }
 
     fn timeout(&self) -> Option<Duration> {
@@ -336,15 +335,14 @@ impl Shim {
     /// Counts OOM kills again where that is due.
     fn count_again(&mut self) {
         let now = Instant::now();
-        let due = |process: &&Process| {
-            let due = process.oom.as_ref().and_then(Oom::due);
-            due.is_some_and(|due| due <= now)
-        };
         let due: Vec<_> = self
             .processes
             .iter()
-            .filter(due)
-            .map(|it| it.number)
+            .filter(|process| {
+                let due = process.oom.as_ref().and_then(Oom::due);
+                due.is_some_and(|due| due <= now)
+            })
+            .map(|process| process.number)
             .collect();
         for number in due {
             self.oom(number);

@@ -11,9 +11,8 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, WaitStatus, waiti
 /// Sends a signal to a process.
 #[allow(unsafe_code)]
 pub(super) fn send(pid: u32, signal: i32) -> io::Result<()> {
-    let refused = || io::Error::from(io::ErrorKind::InvalidInput);
     let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0);
-    let pid = pid.ok_or_else(refused)?;
+    let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
     // SAFETY: the call takes two numbers and no pointer.
     match unsafe { libc::kill(pid, signal) } {
         0 => Ok(()),

@@ -64,11 +64,10 @@ pub(super) fn spawn_in(
 /// Closes all descriptors except the standard ones, which the parent process left open. Only valid before this program has
 /// opened any itself.
 pub(super) fn close_others() -> io::Result<()> {
-    let number = |entry: io::Result<fs::DirEntry>| -> Option<RawFd> {
-        entry.ok()?.file_name().to_str()?.parse().ok()
-    };
     // Collected first, because an iterator keeps the directory open.
-    let numbers: Vec<_> = fs::read_dir("/proc/self/fd")?.filter_map(number).collect();
+    let numbers: Vec<RawFd> = fs::read_dir("/proc/self/fd")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
     for number in numbers.into_iter().filter(|number| *number > 2) {
         // The directory's own descriptor is already closed.
         let _closed = nix::unistd::close(number);

@@ -15,12 +15,12 @@ pub(super) struct Stat {
 }
 
 impl Stat {
-    /// Reads that of a process; `None` if there is none.
+    /// Reads the status of a process; `None` if the process does not exist.
     pub(super) fn read(pid: u32) -> Option<Self> {
         Self::parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// Those of all processes.
+    /// Reads the status of all processes.
     pub(super) fn all() -> Vec<Self> {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

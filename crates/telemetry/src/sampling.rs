@@ -47,7 +47,7 @@ impl SamplingRules {
                 Class::Watch => (settings.polls, None),
             };
             MethodRule {
-                outside: Share::of(ratio),
+                outside: Share::from_ratio(ratio),
                 within: Share::NONE,
                 slow,
             }
@@ -55,14 +55,14 @@ impl SamplingRules {
         for row in &settings.methods {
             let rule = &mut methods[row.method.index()];
             if let Some(ratio) = row.ratio {
-                rule.outside = Share::of(ratio);
-                rule.within = Share::of(ratio);
+                rule.outside = Share::from_ratio(ratio);
+                rule.within = Share::from_ratio(ratio);
             }
             rule.slow = row.slow.or(rule.slow);
         }
         Self {
             methods,
-            episodes: Share::of(settings.episodes),
+            episodes: Share::from_ratio(settings.episodes),
             respects: settings.on_unsampled_parent == OnUnsampledParent::Respect,
         }
     }
@@ -176,7 +176,10 @@ mod tests {
             let less = slow - Duration::from_nanos(1);
             assert!(!rules.is_slow(method, less), "{method}");
         }
-        assert_eq!(rules.joining(Method::Version).method, Share::of(1.0));
+        assert_eq!(
+            rules.joining(Method::Version).method,
+            Share::from_ratio(1.0)
+        );
         assert_eq!(rules.joining(Method::RunPodSandbox).method, Share::NONE);
         let day = Duration::from_secs(86400);
         let plain = SamplingRules::new(&sampling(1.0, 1.0));

@@ -183,14 +183,6 @@ impl ColumnWidths {
 
     fn row(self, text: &mut String, pod: &PodSummary, now: u64) {
         let paper = self.paper;
-        let is_gone = pod.state == PodState::Gone;
-        let faint = |text: String| {
-            if is_gone {
-                paper.ink(TextStyle::Dim, &text)
-            } else {
-                text
-            }
-        };
         let state = paper.ink(ink(pod.state), &pad(pod.state.word(), self.state));
         let mut rest = String::new();
         if self.node > 0 {
@@ -207,28 +199,38 @@ impl ColumnWidths {
         if self.columns == PodColumns::Wide {
             let _ = write!(rest, "  {}", pad(&paper.text(&pod.uid), 36));
         }
-        let name = faint(pad(&self.name(pod), self.name));
+        let name = self.faint_if_gone(pod, pad(&self.name(pod), self.name));
         let bar = if self.bar {
             format!("  {}", phases(&pod.episode, paper))
         } else {
             String::new()
         };
         let lines = self.reason(pod);
-        let begin = format!("{name}  {state}{}{bar}", faint(rest));
+        let rest = self.faint_if_gone(pod, rest);
+        let begin = format!("{name}  {state}{rest}{bar}");
         let Some(_) = self.reason else {
             let _ = writeln!(text, "{}", begin.trim_end());
             for line in lines {
-                let _ = writeln!(text, "  {}", faint(line));
+                let _ = writeln!(text, "  {}", self.faint_if_gone(pod, line));
             }
             return;
         };
         let mut lines = lines.into_iter();
-        let first = faint(lines.next().unwrap_or_default());
+        let first = self.faint_if_gone(pod, lines.next().unwrap_or_default());
         let _ = writeln!(text, "{}", format!("{begin}  {first}").trim_end());
         let others = self.name + 2 + self.state + self.node + TOOK_WIDTH + AGE_WIDTH;
         let indent = others + 2 + RESTARTS_WIDTH + if self.bar { PHASE_BAR_WIDTH + 2 } else { 0 };
         for line in lines {
-            let _ = writeln!(text, "{:indent$}{}", "", faint(line));
+            let line = self.faint_if_gone(pod, line);
+            let _ = writeln!(text, "{:indent$}{line}", "");
+        }
+    }
+
+    fn faint_if_gone(self, pod: &PodSummary, text: String) -> String {
+        if pod.state == PodState::Gone {
+            self.paper.ink(TextStyle::Dim, &text)
+        } else {
+            text
         }
     }
 

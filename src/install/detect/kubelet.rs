@@ -160,10 +160,8 @@ impl SettingSearch<'_> {
         if let Some((index, value)) = flag::last_in_words(&self.words, setting.flag) {
             return self.flag(setting, index, value);
         }
-        let option =
-            |name| flag::last_in_words(&self.words, name).map(|(_, value)| PathBuf::from(value));
-        let file = option("--config");
-        if let Some(directory) = option("--config-dir") {
+        let file = self.path_flag("--config");
+        if let Some(directory) = self.path_flag("--config-dir") {
             return self.drop_in(setting, &directory, file.as_deref());
         }
         if let Some(file) = file {
@@ -179,6 +177,11 @@ impl SettingSearch<'_> {
             source: "its default".to_owned(),
             place: self.exec(),
         })
+    }
+
+    fn path_flag(&self, name: &str) -> Option<PathBuf> {
+        let (_, value) = flag::last_in_words(&self.words, name)?;
+        Some(PathBuf::from(value))
     }
 
     fn flag(

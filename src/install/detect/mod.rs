@@ -199,22 +199,18 @@ impl SettingPlace {
     ) -> Result<(), DetectError> {
         let path = self.path().to_owned();
         let old = files.text(&path)?;
-        let refused = |source| DetectError::Edit {
-            path: path.clone(),
-            source,
-        };
-        let new = match self {
+        let edited = match self {
             Self::Document(_) => {
                 let text = old.unwrap_or_else(|| NEW_DOCUMENT.to_owned());
-                document::set(&text, setting.key, endpoint).map_err(refused)?
+                document::set(&text, setting.key, endpoint)
             }
             Self::Variable(_, variable) => {
                 let text = old.unwrap_or_default();
                 flag::set_in_variable(&text, variable, setting.flag, endpoint)
-                    .ok_or_else(|| refused(TextEditError::Refused(setting.flag.to_owned())))?
+                    .ok_or_else(|| TextEditError::Refused(setting.flag.to_owned()))
             }
             Self::Flags(_) => flag::set(&old.unwrap_or_default(), setting.flag, endpoint)
-                .ok_or_else(|| refused(TextEditError::Refused(setting.flag.to_owned())))?,
+                .ok_or_else(|| TextEditError::Refused(setting.flag.to_owned())),
             Self::Unit { lines, .. } => {
                 let text = old.filter(|text| flag::value(text, setting.flag).is_some());
                 let text = text.unwrap_or_else(|| {
@@ -225,11 +221,14 @@ impl SettingPlace {
                     None => format!("{} {}=x\n", text.trim_end(), setting.flag),
                 };
                 flag::set(&with, setting.flag, endpoint)
-                    .ok_or_else(|| refused(TextEditError::Refused(setting.flag.to_owned())))?
+                    .ok_or_else(|| TextEditError::Refused(setting.flag.to_owned()))
             }
-            Self::Rancher(_) => rancher::drop_in(endpoint),
+            Self::Rancher(_) => Ok(rancher::drop_in(endpoint)),
         };
-        files.put(path, new);
+        match edited {
+            Ok(new) => files.put(path, new),
+            Err(source) => return Err(DetectError::Edit { path, source }),
+        }
         Ok(())
     }
 }
@@ -290,11 +289,14 @@ impl DetectedKubelet {
     }
 }
 
+fn unit_state(machine: &dyn NodeOperations, unit: &str) -> Result<UnitState, DetectError> {
+    UnitState::read(machine, unit).map_err(DetectError::Systemd)
+}
+
 fn unit(
     machine: &dyn NodeOperations,
     named: Option<&str>,
 ) -> Result<(String, Distribution, UnitState), DetectError> {
-    let state = |unit: &str| UnitState::read(machine, unit).map_err(DetectError::Systemd);
     if let Some(name) = named {
         let name = if name.contains('.') {
             name.to_owned()
@@ -303,7 +305,7 @@ fn unit(
         };
         let known = KUBELET_UNITS.iter().find(|(unit, _)| *unit == name);
         let distribution = known.map_or(Distribution::Kubelet, |(_, distribution)| *distribution);
-        let state = state(&name)?;
+        let state = unit_state(machine, &name)?;
         if !state.loaded {
             return Err(DetectError::None(name));
         }
@@ -311,7 +313,7 @@ fn unit(
     }
     let mut found = Vec::new();
     for (unit, distribution) in KUBELET_UNITS {
-        let state = state(unit)?;
+        let state = unit_state(machine, unit)?;
         if state.loaded {
             found.push((unit.to_owned(), distribution, state));
         }

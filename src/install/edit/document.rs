@@ -29,8 +29,9 @@ pub(crate) fn set(text: &str, key: &str, value: &str) -> Result<String, TextEdit
     }
     if let Some(fields) = expected.as_object_mut() {
         fields.insert(key.to_owned(), Value::from(value));
-        let is_expected = |text: &String| parse(text).is_ok_and(|result| result == expected);
-        if let Some(edited) = edited.filter(is_expected) {
+        if let Some(edited) = edited
+            && parse(&edited).is_ok_and(|result| result == expected)
+        {
             return Ok(edited);
         }
     }

@@ -4,7 +4,7 @@ use futures_util::FutureExt as _;
 use tokio::io::AsyncReadExt as _;
 
 use super::exit_sniffer::ExitSniffer;
-use super::head::HttpHead;
+use super::head::{HttpHead, HttpHeadError};
 use super::url::{self, UrlMessage};
 use cri_streaming::{SessionKind, Transport};
 
@@ -27,12 +27,10 @@ pub fn fuzz(input: &[u8]) {
 }
 
 fn head(bytes: &[u8], piece: usize) {
-    let read = |mut whole: &[u8]| HttpHead::read(&mut whole).now_or_never().expect("ready");
     let (first, rest) = bytes.split_at(piece.min(bytes.len()));
     let mut pieces = first.chain(rest);
     let in_pieces = HttpHead::read(&mut pieces).now_or_never();
-    let (whole, in_pieces) = (read(bytes), in_pieces.expect("ready"));
-    let only_head = |head: &HttpHead| head.all()[..head.all().len() - head.behind().len()].to_vec();
+    let (whole, in_pieces) = (read_head(bytes), in_pieces.expect("ready"));
     assert_eq!(
         whole.as_ref().ok().map(only_head),
         in_pieces.as_ref().ok().map(only_head)
@@ -42,13 +40,22 @@ fn head(bytes: &[u8], piece: usize) {
     let _ = (head.status(), head.header("upgrade").count());
     if let Some(target) = head.target() {
         assert_eq!(head.aimed_at(target), head.all());
-        let _ = read(&head.aimed_at("/other")).map(|other| {
+        let _ = read_head(&head.aimed_at("/other")).map(|other| {
             assert_eq!(
                 (other.target(), other.behind()),
                 (Some("/other"), head.behind())
             );
         });
     }
+}
+
+fn read_head(mut bytes: &[u8]) -> Result<HttpHead, HttpHeadError> {
+    HttpHead::read(&mut bytes).now_or_never().expect("ready")
+}
+
+/// The bytes of a head without the bytes behind it.
+fn only_head(head: &HttpHead) -> &[u8] {
+    &head.all()[..head.all().len() - head.behind().len()]
 }
 
 fn watch(transport: Transport, bytes: &[u8], piece: usize) {

@@ -117,9 +117,12 @@ impl SessionProxy {
         observers: Vec<Arc<dyn SessionObserver>>,
     ) -> Result<(Self, SessionProxyListener), StreamingBindError> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let failed = |source| StreamingBindError::Listen { address, source };
-        let tcp = TcpListener::bind(address).await.map_err(failed)?;
-        let address = tcp.local_addr().map_err(failed)?;
+        let tcp = TcpListener::bind(address)
+            .await
+            .map_err(|source| StreamingBindError::Listen { address, source })?;
+        let address = tcp
+            .local_addr()
+            .map_err(|source| StreamingBindError::Listen { address, source })?;
         let observers = SessionObservers(observers.into());
         let (ports, opened) = SessionTlsPorts::new(observers.clone());
         let shared = Arc::new(SessionProxyState {

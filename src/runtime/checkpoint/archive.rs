@@ -26,11 +26,10 @@ impl Target {
     /// [`Error::Invalid`] if the location is no absolute path of a file.
     pub(super) fn new(location: &str, container: &str) -> Result<Self> {
         let path = Path::new(location);
-        let invalid = || Error::invalid("the location is no absolute path of a file");
-        if !path.is_absolute() || location.ends_with('/') || location.contains('\0') {
-            return Err(invalid());
+        let is_file = path.is_absolute() && path.file_name().is_some();
+        if !is_file || location.ends_with('/') || location.contains('\0') {
+            return Err(Error::invalid("the location is no absolute path of a file"));
         }
-        path.file_name().ok_or_else(invalid)?;
         Ok(Self {
             // Short, regardless of the length of the name.
             draft: path.with_file_name(format!(".checkpoint-{container}")),

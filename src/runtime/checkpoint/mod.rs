@@ -323,7 +323,7 @@ fn make_dir(dir: &Path, bundle: &Path) -> Result<()> {
     let label = spec
         .linux()
         .as_ref()
-        .and_then(|it| it.mount_label().clone());
+        .and_then(|linux| linux.mount_label().clone());
     if let Some(label) = label.filter(|label| !label.is_empty()) {
         let log = dir.join(DUMP_LOG);
         fs::write(&log, "").map_err(|error| Error::io("write", &log, error))?;

@@ -36,8 +36,7 @@ const WAIT: &str = "5";
 /// If they cannot be removed.
 pub(super) async fn unlock(pins: &Pins, sandbox: &str) -> Result<()> {
     let (pins, id) = (pins.clone(), sandbox.to_owned());
-    let open = move || pins.open(&id, Kind::Net);
-    match run_in(open, Kind::Net, remove).await {
+    match run_in(move || pins.open(&id, Kind::Net), Kind::Net, remove).await {
         Ok(removed) => removed,
         Err(NamespaceError::NotPinned { .. }) => Ok(()),
         Err(error) => Err(Error::Internal(error.to_string())),
@@ -83,13 +82,9 @@ impl Lock {
     fn parse(verb: &str, line: &str) -> Option<Self> {
         let (_, ends) = line.split_once(verb)?;
         let (to, from) = ends.strip_suffix(" connection")?.split_once(" - ")?;
-        let end = |text: &str| {
-            let (address, port) = text.rsplit_once(':')?;
-            Some(SocketAddr::new(address.parse().ok()?, port.parse().ok()?))
-        };
         Some(Self {
-            from: end(from)?,
-            to: end(to)?,
+            from: socket_addr(from)?,
+            to: socket_addr(to)?,
         })
     }
 
@@ -106,13 +101,19 @@ impl Lock {
                 chain, "-p", "tcp", "-m", "mark", "!", "--mark", MARK, "-s", &from, "--sport",
                 &ports[0], "-d", &to, "--dport", &ports[1], "-j", "DROP",
             ];
-            let with = |verb| [&["-w", WAIT, verb], &rule[..]].concat();
-            if run(program, &with("-C"))?.is_some() {
-                must(program, &with("-D"))?;
+            let check = [&["-w", WAIT, "-C"], &rule[..]].concat();
+            if run(program, &check)?.is_some() {
+                must(program, &[&["-w", WAIT, "-D"], &rule[..]].concat())?;
             }
         }
         Ok(())
     }
+}
+
+/// Parses an address and a port. An IPv6 address has no brackets.
+fn socket_addr(text: &str) -> Option<SocketAddr> {
+    let (address, port) = text.rsplit_once(':')?;
+    Some(SocketAddr::new(address.parse().ok()?, port.parse().ok()?))
 }
 
 /// The table in a line such as `Running nftables [add element inet CRIU-4711 conns4 { ... }]`.
@@ -147,13 +148,12 @@ fn remove_tables(is_ours: impl Fn(&str) -> bool) -> Result<()> {
 }
 
 fn remove_chain(program: &str) -> Result<()> {
-    let iptables = |arguments: &[&str]| run(program, &[&["-w", WAIT], arguments].concat());
-    if iptables(&["-S", CHAIN])?.is_none() {
+    if run(program, &["-w", WAIT, "-S", CHAIN])?.is_none() {
         return Ok(());
     }
     for from in ["INPUT", "OUTPUT"] {
         for _ in 0..RULES {
-            if iptables(&["-D", from, "-j", CHAIN])?.is_none() {
+            if run(program, &["-w", WAIT, "-D", from, "-j", CHAIN])?.is_none() {
                 break;
             }
         }

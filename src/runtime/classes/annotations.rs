@@ -39,14 +39,13 @@ impl Keys {
     ) -> Option<(&'a str, Origin)> {
         let name = container.metadata.as_ref();
         let name = name.map_or("", |metadata| metadata.name.as_str());
-        let of_container = container.annotations.get(self.container);
-        let of_pod = || {
-            let of_one = pod.annotations.get(&format!("{}{name}", self.of_one));
-            of_one.or_else(|| pod.annotations.get(self.pod))
-        };
-        let (class, origin) = match of_container {
+        let (class, origin) = match container.annotations.get(self.container) {
             Some(class) => (class, Origin::Container),
-            None => (of_pod()?, Origin::Pod),
+            None => {
+                let for_container = pod.annotations.get(&format!("{}{name}", self.of_one));
+                let class = for_container.or_else(|| pod.annotations.get(self.pod))?;
+                (class, Origin::Pod)
+            }
         };
         (!class.is_empty()).then_some((class.as_str(), origin))
     }

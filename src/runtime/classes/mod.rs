@@ -184,17 +184,15 @@ impl Classes {
             )));
         };
         let file = path.display();
-        let broken = |error: &dyn std::fmt::Display| {
-            SpecError::Unsupported(format!("block I/O class {class:?}: {file}: {error}"))
-        };
-        let classes = blockio::Classes::read(path).map_err(|error| broken(&error))?;
+        let classes =
+            blockio::Classes::read(path).map_err(|error| blockio_error(class, path, &error))?;
         let found = classes.get(class).ok_or_else(|| {
             SpecError::Invalid(format!(
                 "block I/O class {class:?} is not defined in {file}"
             ))
         })?;
         let resolved = found.resolve(&blockio::matching);
-        let resolved = resolved.map_err(|error| broken(&error))?;
+        let resolved = resolved.map_err(|error| blockio_error(class, path, &error))?;
         for pattern in &resolved.unmatched {
             tracing::warn!(event = "runtime.blockio", class, pattern, %file, "the node has no block device that the class names");
         }
@@ -204,6 +202,11 @@ impl Classes {
 
 fn report_blockio(path: &Path, error: &ClassFileError) {
     tracing::error!(event = "runtime.blockio", file = %path.display(), error.message = %error, "containers with a block I/O class cannot be created");
+}
+
+fn blockio_error(class: &str, file: &Path, error: &dyn std::fmt::Display) -> SpecError {
+    let file = file.display();
+    SpecError::Unsupported(format!("block I/O class {class:?}: {file}: {error}"))
 }
 
 fn set_blockio(spec: &mut Spec, limits: LinuxBlockIo) {

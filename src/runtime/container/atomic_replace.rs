@@ -28,12 +28,8 @@ impl Drafts {
             old: path.with_extension("old"),
             path,
         };
-        let write = |to: &Path, content: &T| {
-            let text = serde_json::to_vec(content).map_err(|e| Error::io("write", to, e))?;
-            write_new(to, &text).map_err(|e| Error::io("write", to, e))
-        };
-        write(&drafts.new, new)?;
-        write(&drafts.old, old)?;
+        write_json(&drafts.new, new)?;
+        write_json(&drafts.old, old)?;
         Ok(drafts)
     }
 
@@ -51,6 +47,11 @@ impl Drafts {
             tracing::warn!(event = "runtime.update", file.path = %self.path.display(), error.message = %error, "a file could not be restored after a failed update");
         }
     }
+}
+
+fn write_json(to: &Path, content: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_vec(content).map_err(|e| Error::io("write", to, e))?;
+    write_new(to, &text).map_err(|e| Error::io("write", to, e))
 }
 
 impl Drop for Drafts {

@@ -85,8 +85,9 @@ impl Assembly {
             target_pid: self.target.clone(),
             ..self.runtime.sandbox_facts(&self.sandbox)
         };
-        let write = || self.write_bundle(dir, record, &root, mounts);
-        let assembled = steps.blocking_step(RuntimeStep::Spec, write)?;
+        let assembled = steps.blocking_step(RuntimeStep::Spec, || {
+            self.write_bundle(dir, record, &root, mounts)
+        })?;
         failpoint(Failpoint::ContainerBundle);
         Ok(assembled)
     }
@@ -277,22 +278,26 @@ impl Assembly {
 }
 
 impl Runtime {
+    /// The path of a namespace of a sandbox, if the file exists.
+    pub(crate) fn pinned(&self, sandbox: &str, kind: Kind) -> Option<PathBuf> {
+        Some(self.pins.path(sandbox, kind)).filter(|path| path.exists())
+    }
+
     /// The namespaces and files of a sandbox, as they exist on the node. Blocks.
     pub(crate) fn sandbox_facts(&self, sandbox: &SandboxRecord) -> SandboxFacts {
         let id = &sandbox.id;
-        let pinned = |kind| Some(self.pins.path(id, kind)).filter(|path| path.exists());
         let dir = self.settings.paths.sandbox(id);
         let shm = self.settings.paths.shm(id);
-        let uts = pinned(Kind::Uts);
+        let uts = self.pinned(id, Kind::Uts);
         // Not read from the hostname file, which the pod may write.
         let hostname = hostname(&sandbox.config, uts.is_some());
         SandboxFacts {
             id: id.clone(),
-            network: pinned(Kind::Net),
-            ipc: pinned(Kind::Ipc),
+            network: self.pinned(id, Kind::Net),
+            ipc: self.pinned(id, Kind::Ipc),
             uts,
-            user: pinned(Kind::User),
-            pid: pinned(Kind::Pid),
+            user: self.pinned(id, Kind::User),
+            pid: self.pinned(id, Kind::Pid),
             hostname,
             hostname_path: Some(dir.join("hostname")),
             hosts_path: Some(dir.join("hosts")),

@@ -39,13 +39,16 @@ impl Runtime {
         }
         config.map_or(Ok(()), validate::container)?;
         let name = container_name(metadata, sandbox.record().config.metadata.as_ref());
-        let made = |id: &str| {
-            let found = self.store.containers.get(id);
-            found.is_ok_and(|container| container.record().state == ContainerState::Created)
-        };
         let print = fingerprint(&(&sandbox.id, &request.config));
         let work = in_scope(Arc::clone(self).make_container(sandbox, request, name.clone()));
-        self.singleflight.run(&name, print, call, made, work).await
+        self.singleflight
+            .run(&name, print, call, |id| self.is_created(id), work)
+            .await
+    }
+
+    fn is_created(&self, id: &str) -> bool {
+        let found = self.store.containers.get(id);
+        found.is_ok_and(|container| container.record().state == ContainerState::Created)
     }
 
     async fn make_container(

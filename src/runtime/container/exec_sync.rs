@@ -155,7 +155,7 @@ impl Runtime {
         self.start_exec(container, command, kind, call).await
     }
 
-    /// As [`Self::begin_exec`], for a container that was seen to be thawed.
+    /// Like [`Self::begin_exec`], for a container that was seen to be thawed.
     pub(super) async fn start_exec(
         self: &Arc<Self>,
         container: &Arc<Container>,
@@ -185,19 +185,21 @@ impl Runtime {
             exec: name,
         };
         let ending = shim.ending(target.clone());
-        let exec = || Exec {
-            target: target.clone(),
-            process: path.display().to_string(),
-            stdio: Stdio {
-                tty,
-                stdin,
-                stdin_once: stdin,
-                hold: true,
-                ..Stdio::default()
-            },
-            runtime: handler.call(),
+        let beginning = async {
+            let exec = Exec {
+                target: target.clone(),
+                process: path.display().to_string(),
+                stdio: Stdio {
+                    tty,
+                    stdin,
+                    stdin_once: stdin,
+                    hold: true,
+                    ..Stdio::default()
+                },
+                runtime: handler.call(),
+            };
+            shim.exec(exec).await
         };
-        let beginning = async { shim.exec(exec()).await };
         let steps = &self.steps;
         let begun = steps
             .step(RuntimeStep::OciExec, Some(handler.program()), beginning)

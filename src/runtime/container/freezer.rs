@@ -1,5 +1,5 @@
 //! Thaws containers that end. A process in a frozen cgroup handles no signal, with cgroup version 1 not even SIGKILL, and the exit of a
-//! PID namespace waits for all of its processes. So the cgroups in the container, which nested containers freeze, and that of the pod
+//! PID namespace waits for all of its processes. So the cgroups in the container, which nested containers freeze, and the pod's cgroup
 //! are thawed too, and again if they are frozen anew while the container ends.
 
 use std::path::PathBuf;
@@ -22,9 +22,9 @@ const LONGEST_THAW_AGAIN: Duration = Duration::from_secs(1);
 /// The cgroups in which the processes of a container can be frozen.
 #[derive(Clone, Debug)]
 pub(crate) struct Freezers {
-    /// That of the container. Some shims of containerd run all processes of the pod in that of its sandbox container.
+    /// The cgroup of the container. Some shims of containerd run all processes of the pod in the cgroup of its sandbox container.
     pub(crate) containers: Vec<Cgroup>,
-    /// That of its pod, if it has one of its own.
+    /// The cgroup of its pod, if it has one of its own.
     pub(crate) pod: Option<Cgroup>,
 }
 
@@ -74,13 +74,13 @@ impl Runtime {
     }
 
     /// Waits for work that ends the processes of a container, which is thawed before and meanwhile. The work is boxed, because it is
-    /// the innermost of many futures, each of which would be as large again.
+    /// the innermost of many futures, and each would grow by its size.
     pub(crate) async fn thawing<T>(&self, container: &Container, work: BoxFuture<'_, T>) -> T {
         let freezers = self.freezers_of(&container.record());
         self.thawing_in(&container.id, freezers, work).await
     }
 
-    /// As [`Self::thawing`], for a container by its cgroups.
+    /// Like [`Self::thawing`], for a container by its cgroups.
     pub(crate) async fn thawing_in<T>(
         &self,
         id: &str,
@@ -116,8 +116,8 @@ impl Runtime {
         self.thaw_dirs(id, frozen.unwrap_or_default()).await;
     }
 
-    /// Thaws these directories; returns whether there are any. A failure is logged: what cannot be thawed does not end, which the
-    /// caller reports.
+    /// Thaws these directories; returns whether there are any. A failure is logged: a frozen process does not end, which the caller
+    /// reports.
     async fn thaw_dirs(&self, id: &str, frozen: Vec<PathBuf>) -> bool {
         let Some(first) = frozen.first().cloned() else {
             return false;

@@ -44,13 +44,13 @@ impl Assembly {
         let mounts = spec.mounts_mut().iter_mut().flatten();
         for (number, mount) in mounts.enumerate() {
             let mut options = mount.options().clone().unwrap_or_default();
-            let has = |name: &str| options.iter().any(|option| option == name);
-            let recursive = has("ridmap");
+            let recursive = options.iter().any(|option| option == "ridmap");
+            let has_option = recursive || options.iter().any(|option| option == "idmap");
             let has_own = mount.uid_mappings().iter().any(|ids| !ids.is_empty());
             let Some(source) = mount.source().clone() else {
                 continue;
             };
-            if has_own || !(recursive || has("idmap")) {
+            if has_own || !has_option {
                 continue;
             }
             options.retain(|option| !matches!(option.as_str(), "idmap" | "ridmap"));

@@ -40,8 +40,10 @@ pub(super) fn volume_places(request: &VolumeRequest<'_>) -> Result<BTreeSet<Stri
         }
         if let Some(kernel) = kernel_dir(&place) {
             // Hidden by a mount of the pod in place of the kernel's directory, or in it.
-            let is_hidden = |mount: &PathBuf| mount.starts_with(kernel) && place.starts_with(mount);
-            if covered.iter().any(is_hidden) {
+            let is_hidden = covered
+                .iter()
+                .any(|mount| mount.starts_with(kernel) && place.starts_with(mount));
+            if is_hidden {
                 continue;
             }
         } else if place != Path::new("/") {

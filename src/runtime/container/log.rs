@@ -22,11 +22,13 @@ impl Runtime {
         let sandbox = self.store.sandboxes.get(&container.record().sandbox)?;
         let (pod, record) = (sandbox.record(), container.record());
         // A shim of an earlier version follows links on the way to the log.
-        let check = move || match path_of(&pod, &record)? {
-            Some(log) => Ok(log_file::read(&log).map(drop)?),
-            None => Ok(()),
-        };
-        blocking(check).await?;
+        blocking(move || {
+            if let Some(log) = path_of(&pod, &record)? {
+                log_file::read(&log)?;
+            }
+            Ok(())
+        })
+        .await?;
         let shim = self.shim_of(&sandbox).await?;
         let target = Target {
             container: container.id.clone(),

@@ -50,7 +50,7 @@ impl Runtime {
             )));
         }
         self.check_ready(&sandbox).await?;
-        // No starts with a handler that is no longer configured.
+        // A container does not start with a handler that is no longer configured.
         let live = self.live();
         live.handlers.get(&record.handler)?;
         let handler = live.handlers.for_pod(&sandbox.record());

@@ -8,7 +8,7 @@ const RTMIN: i32 = 34;
 /// The last real-time signal, and the last of all.
 const RTMAX: i32 = 64;
 
-/// What a container is stopped with.
+/// The signal that stops a container.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct StopSignal {
     /// The number of the signal.

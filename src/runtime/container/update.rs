@@ -189,23 +189,18 @@ async fn place(
 
 /// Merges the fields that a request sets into `resources`.
 pub(crate) fn merge(resources: &mut LinuxContainerResources, asked: LinuxContainerResources) {
-    let number = |to: &mut i64, from: i64| {
-        if from != 0 {
-            *to = from;
-        }
-    };
-    number(&mut resources.cpu_period, asked.cpu_period);
-    number(&mut resources.cpu_quota, asked.cpu_quota);
-    number(&mut resources.cpu_shares, asked.cpu_shares);
-    number(
+    set_nonzero(&mut resources.cpu_period, asked.cpu_period);
+    set_nonzero(&mut resources.cpu_quota, asked.cpu_quota);
+    set_nonzero(&mut resources.cpu_shares, asked.cpu_shares);
+    set_nonzero(
         &mut resources.memory_limit_in_bytes,
         asked.memory_limit_in_bytes,
     );
-    number(
+    set_nonzero(
         &mut resources.memory_swap_limit_in_bytes,
         asked.memory_swap_limit_in_bytes,
     );
-    number(&mut resources.oom_score_adj, asked.oom_score_adj);
+    set_nonzero(&mut resources.oom_score_adj, asked.oom_score_adj);
     if !asked.cpuset_cpus.is_empty() {
         resources.cpuset_cpus = asked.cpuset_cpus;
     }
@@ -216,6 +211,13 @@ pub(crate) fn merge(resources: &mut LinuxContainerResources, asked: LinuxContain
         resources.hugepage_limits = asked.hugepage_limits;
     }
     resources.unified.extend(asked.unified);
+}
+
+/// Sets a number. 0 means that the request does not change the limit.
+fn set_nonzero(to: &mut i64, from: i64) {
+    if from != 0 {
+        *to = from;
+    }
 }
 
 /// Reads the specification of a container.

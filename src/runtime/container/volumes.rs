@@ -226,27 +226,27 @@ fn below(root: &Path, mount: &Mount, image: &ImageSpec) -> Result<PathBuf> {
     if mount.image_sub_path.is_empty() {
         return Ok(root.to_owned());
     }
-    let path = Path::new(&mount.image_sub_path);
+    below_root(root, Path::new(&mount.image_sub_path)).ok_or_else(|| {
+        Error::invalid(format!(
+            "image {} has no {:?} to mount",
+            image.image, mount.image_sub_path
+        ))
+    })
+}
+
+/// The real path of a file or directory in `root`; `None` if it does not exist, or is not inside.
+fn below_root(root: &Path, path: &Path) -> Option<PathBuf> {
     let inside = path.components().all(|part| {
         matches!(
             part,
             std::path::Component::Normal(_) | std::path::Component::CurDir
         )
     });
-    let missing = || {
-        Error::invalid(format!(
-            "image {} has no {:?} to mount",
-            image.image, mount.image_sub_path
-        ))
-    };
     if !inside {
-        return Err(missing());
+        return None;
     }
     // Symbolic links of the image must not lead out of it.
-    let root = root.canonicalize().map_err(|_| missing())?;
-    let real = root.join(path).canonicalize().map_err(|_| missing())?;
-    if !real.starts_with(&root) {
-        return Err(missing());
-    }
-    Ok(real)
+    let root = root.canonicalize().ok()?;
+    let real = root.join(path).canonicalize().ok()?;
+    real.starts_with(&root).then_some(real)
 }

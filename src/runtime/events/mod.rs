@@ -82,17 +82,20 @@ impl Runtime {
     /// first for the current one, and with EventedPLEG it does not sort those of PodSandboxStatus itself.
     pub(super) fn pod_status(&self, sandbox: &Sandbox) -> (PodSandboxStatus, Vec<ContainerStatus>) {
         let containers = self.store.containers_of(&sandbox.id);
-        let status = |container: &Arc<Container>| self.container_status_of(container);
-        let mut statuses: Vec<_> = containers.iter().map(status).collect();
-        statuses.sort_by_key(|it| {
-            let attempt = it.metadata.as_ref().map_or(0, |metadata| metadata.attempt);
-            Reverse((it.created_at, attempt))
+        let mut statuses: Vec<_> = containers
+            .iter()
+            .map(|container| self.container_status_of(container))
+            .collect();
+        statuses.sort_by_key(|status| {
+            let metadata = status.metadata.as_ref();
+            let attempt = metadata.map_or(0, |metadata| metadata.attempt);
+            Reverse((status.created_at, attempt))
         });
         (self.sandbox_status_of(sandbox), statuses)
     }
 }
 
-/// What `look` sees, and a time before it looked, in nanoseconds since 1970. A time after it would be later than a change that was not
+/// Returns a time before `look`, in nanoseconds since 1970, and what it sees. A time after it would be later than a change that was not
 /// seen any more: with EventedPLEG the kubelet keeps the status with the latest time, and would drop the event of that change.
 pub(super) fn dated<T>(look: impl FnOnce() -> T) -> (i64, T) {
     let time = id::now();

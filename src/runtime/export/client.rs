@@ -86,6 +86,10 @@ pub fn export(
     transfer.run(to, progress, &broken)
 }
 
+fn is_ready(fd: &PollFd<'_>) -> bool {
+    !fd.revents().is_empty()
+}
+
 /// An archive on its way.
 struct Transfer {
     /// `None` at the end of the archive.
@@ -144,7 +148,6 @@ impl Transfer {
             Err(Errno::INTR) => return Ok((false, false)),
             found => found?,
         };
-        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         Ok((fds.get(1).is_some_and(is_ready), is_ready(&fds[0])))
     }
 

@@ -53,12 +53,6 @@ impl Drop for Cancelling {
 }
 
 async fn answer(stream: UnixStream, images: ImageStore) -> io::Result<()> {
-    let failed = |reason: String| {
-        Answer::Failed(Failure {
-            reason,
-            is_decrypted: false,
-        })
-    };
     if !is_root(&stream)? {
         return say(&stream, failed("only root may export images".to_owned())).await;
     }
@@ -92,6 +86,13 @@ async fn answer(stream: UnixStream, images: ImageStore) -> io::Result<()> {
             }
         }
     }
+}
+
+fn failed(reason: String) -> Answer {
+    Answer::Failed(Failure {
+        reason,
+        is_decrypted: false,
+    })
 }
 
 /// Receives the end of a pipe, then the request.

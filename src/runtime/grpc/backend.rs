@@ -62,8 +62,10 @@ impl CallHandler for Builtin {
         request.extensions_mut().insert(call.clone());
         // From here on, the runtime records the steps of the call.
         let phases = request.extensions().get::<Arc<Call>>().map(|call| {
-            let phases = || Arc::new(RuntimeSteps::new(call.placement().as_ref()));
-            Arc::clone(call.steps.get_or_init(phases))
+            let steps = call
+                .steps
+                .get_or_init(|| Arc::new(RuntimeSteps::new(call.placement().as_ref())));
+            Arc::clone(steps)
         });
         let (mut runtime, mut images) = (self.runtime.clone(), self.images.clone());
         let threads = self.threads.clone();

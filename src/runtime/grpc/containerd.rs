@@ -137,9 +137,12 @@ where
         Ok(ours) => ours,
         Err(status) => return status.into_response(),
     };
-    unary(request, async move |asked: Q| match ours {
-        true => work(asked).await,
-        false => Err(Error::not_found(What::Container, id(&asked))),
+    unary(request, async move |asked: Q| {
+        if ours {
+            work(asked).await
+        } else {
+            Err(Error::not_found(What::Container, id(&asked)))
+        }
     })
     .await
 }
@@ -157,9 +160,11 @@ fn is_ours(headers: &HeaderMap) -> std::result::Result<bool, Status> {
         return Err(Status::new(Code::FailedPrecondition, text));
     }
     // Letters and digits, with single separators between them.
-    let mut parts = name.split(|byte| b"._-".contains(byte));
-    let is_part = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_alphanumeric);
-    if name.len() > LONGEST_NAME || !parts.all(is_part) {
+    let is_valid = name.len() <= LONGEST_NAME
+        && name
+            .split(|byte| b"._-".contains(byte))
+            .all(|part| !part.is_empty() && part.iter().all(u8::is_ascii_alphanumeric));
+    if !is_valid {
         let text = "the header containerd-namespace is not the name of a namespace";
         return Err(Status::new(Code::InvalidArgument, text));
     }

@@ -53,7 +53,7 @@ impl RateLimits {
         }
     }
 
-    /// Takes what a registry told. Of those that share a series, the one with the fewest requests left is shown.
+    /// Records the limit of a registry. Of registries that share a series, the one with the fewest requests left is shown.
     pub fn set(&self, registry: &str, limit: &RateLimit) {
         let now = Instant::now();
         let told = ToldLimit {
@@ -104,7 +104,7 @@ mod tests {
             limits.set(&format!("r{n}.example"), &limit(60 - n, None));
         }
         limits.set("r1.example", &limit(59, None));
-        // Its window is over at once.
+        // The window is over at once.
         limits.set("quay.io", &limit(3, Some(Duration::ZERO)));
         let text = String::from_utf8(registry.encode().expect("encodes")).expect("utf-8");
         let remaining = "criscope_runtime_registry_requests_remaining";

@@ -107,14 +107,13 @@ fn load(parser: &Path, profile: &str) -> Result<(), Error> {
 /// access to other processes, and signals only from the OCI runtime and containers with the same profile.
 fn profile(files: &Files) -> String {
     let mut text = String::new();
-    let known = |path: &str| files.exists(&format!("etc/apparmor.d/{path}"));
-    if known("tunables/global") {
+    if files.exists("etc/apparmor.d/tunables/global") {
         text += "#include <tunables/global>\n";
     } else {
         text += "@{PROC}=/proc/\n";
     }
     text += &format!("profile {DEFAULT_PROFILE} flags=(attach_disconnected,mediate_deleted) {{\n");
-    if known("abstractions/base") {
+    if files.exists("etc/apparmor.d/abstractions/base") {
         text += "  #include <abstractions/base>\n";
     }
     text += RULES;
@@ -214,10 +213,10 @@ mod tests {
     #[test]
     fn runtime_default_is_the_configured_profile_if_loaded() {
         let (dir, files) = machine("cat > SEEN");
-        let named = |name| usable(&files, Some(name));
-        assert_eq!(named("docker-default").as_deref(), Ok("docker-default"));
+        let found = usable(&files, Some("docker-default"));
+        assert_eq!(found.as_deref(), Ok("docker-default"));
         assert_eq!(
-            named("docker").expect_err("not loaded"),
+            usable(&files, Some("docker")).expect_err("not loaded"),
             "no profile of this name is loaded"
         );
         assert!(

@@ -53,6 +53,8 @@ const NAMES: [&str; 41] = [
 ];
 const SYS_RESOURCE: usize = 24;
 
+const STATUS_FILE: &str = "proc/self/status";
+
 /// The capabilities that the daemon has and can pass on.
 #[derive(Debug)]
 pub(super) struct Own {
@@ -60,23 +62,24 @@ pub(super) struct Own {
     bounding: u64,
 }
 
+/// Reads a set of capabilities from the status of a process.
+fn mask(status: &str, name: &str) -> Result<u64, NodeError> {
+    let mut lines = status.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value
+        .and_then(|value| u64::from_str_radix(value.trim(), 16).ok())
+        .ok_or_else(|| NodeError::File {
+            path: STATUS_FILE,
+            reason: format!("there is no {name}"),
+        })
+}
+
 impl Own {
     pub(super) fn read(files: &Files) -> Result<Self, NodeError> {
-        const PATH: &str = "proc/self/status";
-        let status = files.need(PATH)?;
-        let mask = |name: &str| {
-            let mut lines = status.lines();
-            let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            value
-                .and_then(|value| u64::from_str_radix(value.trim(), 16).ok())
-                .ok_or_else(|| NodeError::File {
-                    path: PATH,
-                    reason: format!("there is no {name}"),
-                })
-        };
+        let status = files.need(STATUS_FILE)?;
         Ok(Self {
-            effective: mask("CapEff")?,
-            bounding: mask("CapBnd")?,
+            effective: mask(&status, "CapEff")?,
+            bounding: mask(&status, "CapBnd")?,
         })
     }
 

@@ -1,6 +1,7 @@
 //! Limits supported by the node: swap, and the lowest OOM score.
 
 use std::fs;
+use std::path::Path;
 
 use criscope_linux::cgroup::Hierarchies;
 
@@ -21,23 +22,27 @@ pub(super) fn swap_accounting(all: &Hierarchies, files: &Files) -> bool {
             .unwrap_or(false),
         // The root cgroup has no such file. With swap accounting, any child with the memory controller has one.
         CgroupVersion::V2 => {
-            let told = |dir: &std::path::Path| {
-                (dir.join("memory.max").exists()).then(|| dir.join("memory.swap.max").exists())
-            };
             let own = all.pid_cgroup(std::process::id());
-            let own = own.ok().and_then(|own| own.dir("memory").and_then(told));
+            let own = own
+                .ok()
+                .and_then(|own| own.dir("memory").and_then(has_swap_limit));
             own.unwrap_or_else(|| {
                 let entries = all.iter().filter_map(|one| fs::read_dir(&one.point).ok());
                 entries
                     .flatten()
                     .flatten()
-                    .find_map(|entry| told(&entry.path()))
+                    .find_map(|entry| has_swap_limit(&entry.path()))
                     // The controller is not in use yet, as on a node without systemd. The kernel then creates the files
                     // if it was built with swap.
                     .unwrap_or_else(|| all.has("memory") && files.exists("proc/swaps"))
             })
         }
     }
+}
+
+/// Returns whether a cgroup has a limit of swap; `None` if it does not have the memory controller.
+fn has_swap_limit(cgroup: &Path) -> Option<bool> {
+    (cgroup.join("memory.max").exists()).then(|| cgroup.join("memory.swap.max").exists())
 }
 
 /// The daemon's own `oom_score_adj`, if it is the lower bound for containers.

@@ -36,12 +36,7 @@ pub(crate) fn adjust(
     let linux = adjusted.linux.clone().unwrap_or_default();
     let devices = adjusted.cdi_devices.iter().map(|device| &*device.name);
     cdi::inject(host, registry, devices, spec)?;
-    let invalid = |error: serde_json::Error| {
-        Error::invalid(format!(
-            "NRI plugins ask for what is no specification: {error}"
-        ))
-    };
-    let mut edited = serde_json::to_value(&*spec).map_err(invalid)?;
+    let mut edited = serde_json::to_value(&*spec).map_err(|error| invalid(&error))?;
     let facts = Facts {
         swap_accounting: node.swap_accounting,
         oom_score_adj_floor: node.oom_score_adj_floor,
@@ -50,12 +45,20 @@ pub(crate) fn adjust(
     if let Some(class) = linux.resources.and_then(|wanted| wanted.blockio_class) {
         let limits = match class.value.as_str() {
             "" => Value::Null,
-            class => serde_json::to_value(classes.blockio(class)?).map_err(invalid)?,
+            class => {
+                serde_json::to_value(classes.blockio(class)?).map_err(|error| invalid(&error))?
+            }
         };
         object(&mut edited, &["linux", "resources"]).insert("blockIO".to_owned(), limits);
     }
-    *spec = serde_json::from_value(edited).map_err(invalid)?;
+    *spec = serde_json::from_value(edited).map_err(|error| invalid(&error))?;
     Ok(actions)
+}
+
+fn invalid(error: &serde_json::Error) -> Error {
+    Error::invalid(format!(
+        "NRI plugins ask for what is no specification: {error}"
+    ))
 }
 
 /// The changes of a container's confinement that adjustments ask for.
@@ -164,7 +167,7 @@ fn rdt_class(linux: &mut Map<String, Value>, class: &str) {
 
 /// The group of an RDT class, if it is one.
 pub(super) fn rdt_group(class: &str) -> Option<&str> {
-    // The same condition as in CRI-O.
+    // CRI-O has the same condition.
     Some(class).filter(|class| !matches!(*class, "" | "/PodQos"))
 }
 

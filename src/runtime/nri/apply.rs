@@ -59,20 +59,21 @@ pub(super) fn texts<'a>(
 /// Changes variables in their place and appends new ones.
 pub(super) fn environment(spec: &mut Value, wanted: &[KeyValue]) {
     let env = array(spec, &["process"], "env");
-    let name = |pair: &Value| {
-        let pair = pair.as_str().unwrap_or_default();
-        pair.split('=').next().unwrap_or_default().to_owned()
-    };
     for one in wanted {
         let pair = json!(format!("{}={}", one.key, one.value));
         if let Some(key) = removed_key(&one.key) {
-            env.retain(|pair| name(pair) != key);
-        } else if let Some(at) = env.iter().position(|pair| name(pair) == one.key) {
+            env.retain(|pair| variable_name(pair) != key);
+        } else if let Some(at) = env.iter().position(|pair| variable_name(pair) == one.key) {
             env[at] = pair;
         } else {
             env.push(pair);
         }
     }
+}
+
+fn variable_name(pair: &Value) -> &str {
+    let pair = pair.as_str().unwrap_or_default();
+    pair.split('=').next().unwrap_or_default()
 }
 
 /// Adds hooks after the ones that are there.
@@ -128,12 +129,7 @@ pub(super) fn mounts(spec: &mut Value, wanted: &[Mount]) -> Vec<Action> {
         if removed.is_some() {
             continue;
         }
-        let has = |option: &str| mount.options.iter().any(|one| one == option);
-        let at_least = match () {
-            () if has("rshared") => Propagation::Shared,
-            () if has("rslave") => Propagation::Slave,
-            () => Propagation::Private,
-        };
+        let at_least = source_propagation(&mount.options);
         if at_least != Propagation::Private {
             root = match (root, at_least) {
                 (Some(Propagation::Shared), _) => root,
@@ -166,6 +162,17 @@ pub(super) fn mounts(spec: &mut Value, wanted: &[Mount]) -> Vec<Action> {
         linux.insert("rootfsPropagation".to_owned(), json!(to));
     }
     actions
+}
+
+/// The propagation that the source of a mount with these options must have at least.
+fn source_propagation(options: &[String]) -> Propagation {
+    if options.iter().any(|option| option == "rshared") {
+        Propagation::Shared
+    } else if options.iter().any(|option| option == "rslave") {
+        Propagation::Slave
+    } else {
+        Propagation::Private
+    }
 }
 
 /// Replaces and adds devices, and allows the added ones.

@@ -230,14 +230,13 @@ fn mount(from: &Value) -> Mount {
 }
 
 fn hooks(from: &Value) -> Option<Hooks> {
-    let of = |name: &str| list(&from[name], hook);
     from.is_object().then(|| Hooks {
-        prestart: of("prestart"),
-        create_runtime: of("createRuntime"),
-        create_container: of("createContainer"),
-        start_container: of("startContainer"),
-        poststart: of("poststart"),
-        poststop: of("poststop"),
+        prestart: list(&from["prestart"], hook),
+        create_runtime: list(&from["createRuntime"], hook),
+        create_container: list(&from["createContainer"], hook),
+        start_container: list(&from["startContainer"], hook),
+        poststart: list(&from["poststart"], hook),
+        poststop: list(&from["poststop"], hook),
     })
 }
 

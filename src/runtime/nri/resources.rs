@@ -2,7 +2,7 @@
 
 use criscope_nri::api::{
     Container, HugepageLimit, LinuxCpu, LinuxMemory, LinuxPids, LinuxResources, OptionalBool,
-    OptionalInt64, OptionalString, OptionalUInt64,
+    OptionalInt64, OptionalUInt64,
 };
 use serde_json::Value;
 
@@ -12,16 +12,13 @@ use crate::runtime::oci::spec::MoreLimits;
 
 /// The resources of a request. Unset fields are sent as 0, as containerd sends them.
 pub(super) fn from_cri(from: &v1::LinuxContainerResources) -> LinuxResources {
-    let unsigned = |value: i64| OptionalUInt64 {
-        value: value.try_into().unwrap_or(0),
-    };
     LinuxResources {
         cpu: Some(LinuxCpu {
-            shares: Some(unsigned(from.cpu_shares)),
+            shares: Some(optional_u64(from.cpu_shares)),
             quota: Some(OptionalInt64 {
                 value: from.cpu_quota,
             }),
-            period: Some(unsigned(from.cpu_period)),
+            period: Some(optional_u64(from.cpu_period)),
             cpus: from.cpuset_cpus.clone(),
             mems: from.cpuset_mems.clone(),
             ..LinuxCpu::default()
@@ -45,24 +42,30 @@ pub(super) fn from_cri(from: &v1::LinuxContainerResources) -> LinuxResources {
     }
 }
 
+fn optional_u64(value: i64) -> OptionalUInt64 {
+    OptionalUInt64 {
+        value: value.try_into().unwrap_or(0),
+    }
+}
+
+fn saturating_i64(value: Option<OptionalUInt64>) -> i64 {
+    value.map_or(0, |one| one.value.try_into().unwrap_or(i64::MAX))
+}
+
 /// The part of resources that the CRI can express.
 pub(super) fn to_cri(from: &LinuxResources) -> v1::LinuxContainerResources {
     let (cpu, memory) = (
         from.cpu.clone().unwrap_or_default(),
         from.memory.unwrap_or_default(),
     );
-    let signed = |value: Option<OptionalInt64>| value.map_or(0, |one| one.value);
-    let unsigned = |value: Option<OptionalUInt64>| {
-        value.map_or(0, |one| one.value.try_into().unwrap_or(i64::MAX))
-    };
     v1::LinuxContainerResources {
-        cpu_shares: unsigned(cpu.shares),
-        cpu_quota: signed(cpu.quota),
-        cpu_period: unsigned(cpu.period),
+        cpu_shares: saturating_i64(cpu.shares),
+        cpu_quota: cpu.quota.map_or(0, |quota| quota.value),
+        cpu_period: saturating_i64(cpu.period),
         cpuset_cpus: cpu.cpus,
         cpuset_mems: cpu.mems,
-        memory_limit_in_bytes: signed(memory.limit),
-        memory_swap_limit_in_bytes: signed(memory.swap),
+        memory_limit_in_bytes: memory.limit.map_or(0, |limit| limit.value),
+        memory_swap_limit_in_bytes: memory.swap.map_or(0, |swap| swap.value),
         hugepage_limits: from
             .hugepage_limits
             .iter()
@@ -103,7 +106,10 @@ fn unchanged(wanted: &LinuxResources, container: &Container) -> Vec<&'static str
     let linux = container.linux.clone().unwrap_or_default();
     let has = linux.resources.unwrap_or_default();
     let group = linux.rdt.and_then(|rdt| Some(rdt.clos_id?.value));
-    let moves = |class: &OptionalString| rdt_group(&class.value) != group.as_deref();
+    let moves = wanted
+        .rdt_class
+        .as_ref()
+        .is_some_and(|class| rdt_group(&class.value) != group.as_deref());
     let memory = (
         wanted.memory.unwrap_or_default(),
         has.memory.unwrap_or_default(),
@@ -115,7 +121,7 @@ fn unchanged(wanted: &LinuxResources, container: &Container) -> Vec<&'static str
     }
     let fields = [
         ("blockio_class", wanted.blockio_class.is_some()),
-        ("rdt_class", wanted.rdt_class.as_ref().is_some_and(moves)),
+        ("rdt_class", moves),
         (
             "devices",
             !wanted.devices.is_empty() && wanted.devices != has.devices,

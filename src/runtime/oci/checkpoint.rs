@@ -2,6 +2,7 @@
 //! was built with CRIU.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
@@ -114,32 +115,39 @@ impl OciRuntime {
 
     fn finish(&self, mut command: Command, until: Instant) -> Result<ExitStatus, OciError> {
         let began = Instant::now();
-        let late = || OciError::Timeout {
-            verb: VERB,
-            after: began.elapsed(),
-        };
         let mut child = command.spawn().map_err(|source| OciError::Start {
             path: self.path.clone(),
             source,
         })?;
-        let io = |source| OciError::Io {
-            path: self.path.clone(),
-            source,
-        };
         let end = until.checked_add(GRACE).unwrap_or(until);
         while Instant::now() < end {
-            if let Some(status) = child.try_wait().map_err(io)? {
+            let waited = child.try_wait();
+            if let Some(status) = waited.map_err(|source| self.io_error(source))? {
                 return if Instant::now() < until {
                     Ok(status)
                 } else {
-                    Err(late())
+                    Err(timed_out(began))
                 };
             }
             sleep(PERIOD);
         }
         // Not reaped, so its number is not reused.
         let _ended_meanwhile = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
-        child.wait().map_err(io)?;
-        Err(late())
+        child.wait().map_err(|source| self.io_error(source))?;
+        Err(timed_out(began))
+    }
+
+    fn io_error(&self, source: io::Error) -> OciError {
+        OciError::Io {
+            path: self.path.clone(),
+            source,
+        }
+    }
+}
+
+fn timed_out(began: Instant) -> OciError {
+    OciError::Timeout {
+        verb: VERB,
+        after: began.elapsed(),
     }
 }

@@ -111,46 +111,61 @@ impl OciError {
 
     /// Classifies an error by its message, which runc and crun word differently.
     pub(crate) fn classify(verb: &'static str, id: &str, status: String, message: String) -> Self {
-        let said = |words: &[&str]| words.iter().any(|word| message.contains(word));
         let id = id.to_owned();
-        if said(&[
-            "container does not exist",
-            "container doesn't exist",
-            "/status`: No such file",
-            "/status: No such file",
-        ]) {
+        if contains_any(
+            &message,
+            &[
+                "container does not exist",
+                "container doesn't exist",
+                "/status`: No such file",
+                "/status: No such file",
+            ],
+        ) {
             return Self::NotFound { id };
         }
-        if said(&["container with given ID already exists", "already exists"]) && verb == "create" {
+        if contains_any(
+            &message,
+            &["container with given ID already exists", "already exists"],
+        ) && verb == "create"
+        {
             return Self::AlreadyExists { id };
         }
-        if said(&[
-            "container not running",
-            "process already finished",
-            "container is not running",
-            "the container is not running",
-            "no such process",
-            "No such process",
-        ]) {
+        if contains_any(
+            &message,
+            &[
+                "container not running",
+                "process already finished",
+                "container is not running",
+                "the container is not running",
+                "no such process",
+                "No such process",
+            ],
+        ) {
             return Self::NotRunning { id };
         }
-        if said(&[
-            "cannot start",
-            "is not in created state",
-            "is not stopped",
-            "in the running state",
-            "cannot exec",
-            "already been run",
-            "`exec.fifo`",
-        ]) {
+        if contains_any(
+            &message,
+            &[
+                "cannot start",
+                "is not in created state",
+                "is not stopped",
+                "in the running state",
+                "cannot exec",
+                "already been run",
+                "`exec.fifo`",
+            ],
+        ) {
             return Self::WrongState { id, message };
         }
-        if said(&[
-            "executable file not found",
-            "exec format error",
-            "exec: ",
-            "executable file `",
-        ]) {
+        if contains_any(
+            &message,
+            &[
+                "executable file not found",
+                "exec format error",
+                "exec: ",
+                "executable file `",
+            ],
+        ) {
             return Self::Command { message };
         }
         Self::Failed {
@@ -159,6 +174,10 @@ impl OciError {
             message,
         }
     }
+}
+
+fn contains_any(message: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| message.contains(word))
 }
 
 #[cfg(test)]

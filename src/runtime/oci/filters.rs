@@ -82,8 +82,8 @@ impl Filters {
 /// The cache key of a specification. `None` if it has no profile, already has the annotation, or the profile has a listener
 /// (`SCMP_ACT_NOTIFY`), which a filter alone does not set up.
 fn profile(spec: &Spec) -> Option<Profile> {
-    let annotated = |annotations: &HashMap<String, String>| annotations.contains_key(ANNOTATION);
-    if spec.annotations().as_ref().is_some_and(annotated) {
+    let annotations = spec.annotations().as_ref();
+    if annotations.is_some_and(|annotations| annotations.contains_key(ANNOTATION)) {
         return None;
     }
     let seccomp: &LinuxSeccomp = spec.linux().as_ref()?.seccomp().as_ref()?;

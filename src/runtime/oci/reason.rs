@@ -41,7 +41,7 @@ pub fn reason(text: &[u8]) -> String {
 
 /// Returns whether a plain line begins a stack trace, whose first line is more informative than its last.
 fn is_panic(plain: Option<&str>) -> bool {
-    plain.is_some_and(|it| it.starts_with("panic: ") || it.starts_with("fatal error: "))
+    plain.is_some_and(|line| line.starts_with("panic: ") || line.starts_with("fatal error: "))
 }
 
 fn parse_line(line: &str) -> Option<Line> {

@@ -73,14 +73,15 @@ impl Version {
 
     /// Major, minor and patch, without the suffixes of candidates and distributions.
     fn number(&self) -> Option<(u32, u32, u32)> {
-        let mut parts = self.version.trim_start_matches('v').splitn(3, '.');
-        let mut next = || {
-            let part = parts.next().unwrap_or("0");
-            let end = part.find(|c: char| !c.is_ascii_digit());
-            part[..end.unwrap_or(part.len())].parse().ok()
-        };
-        Some((next()?, next()?, next()?))
+        let parts = self.version.trim_start_matches('v').splitn(3, '.');
+        let mut numbers = parts.chain(["0", "0"]).map(leading_number);
+        Some((numbers.next()??, numbers.next()??, numbers.next()??))
     }
+}
+
+fn leading_number(text: &str) -> Option<u32> {
+    let end = text.find(|c: char| !c.is_ascii_digit());
+    text[..end.unwrap_or(text.len())].parse().ok()
 }
 
 #[cfg(test)]

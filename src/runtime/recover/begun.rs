@@ -43,14 +43,15 @@ impl Runtime {
 
 /// Counts the CNI plugins of a pod, recognised by their environment.
 fn plugins(variable: &str, end: bool) -> usize {
-    let mine = |process: &Path| {
-        // The environment of a plugin is the daemon's and a few variables.
-        let environment =
-            untrusted::read_start(&process.join("environ"), 256 << 10).unwrap_or_default();
-        let mut all = environment.split(|byte| *byte == 0);
-        all.any(|one| one == variable.as_bytes())
-    };
-    ended(mine, end)
+    ended(|process| has_variable(process, variable), end)
+}
+
+fn has_variable(process: &Path, variable: &str) -> bool {
+    // The environment of a plugin is the daemon's and a few variables.
+    let environment =
+        untrusted::read_start(&process.join("environ"), 256 << 10).unwrap_or_default();
+    let mut all = environment.split(|byte| *byte == 0);
+    all.any(|one| one == variable.as_bytes())
 }
 
 /// Counts the shims of a directory, recognised by their arguments.

@@ -190,18 +190,19 @@ impl Runtime {
             return;
         }
         let options = record.namespaces();
-        let own = |mode: i32| mode != NamespaceMode::Node as i32;
         let mut kinds = Vec::new();
-        if own(options.network) {
+        if options.network != NamespaceMode::Node as i32 {
             kinds.extend([Kind::Net, Kind::Uts]);
         }
-        if own(options.ipc) {
+        if options.ipc != NamespaceMode::Node as i32 {
             kinds.push(Kind::Ipc);
         }
         let (pins, id) = (self.pins.clone(), sandbox.id.clone());
         let missing = blocking(move || {
-            let pinned = |kind| matches!(pins.state(&id, kind), Ok(namespace::State::Pinned));
-            Ok(kinds.into_iter().find(|kind| !pinned(*kind)))
+            Ok(kinds.into_iter().find(|kind| {
+                let state = pins.state(&id, *kind);
+                !matches!(state, Ok(namespace::State::Pinned))
+            }))
         });
         if let Ok(Some(kind)) = missing.await {
             let path = self.pins.path(&sandbox.id, kind);

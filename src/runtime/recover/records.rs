@@ -59,6 +59,12 @@ enum Fault {
     Damaged(String),
 }
 
+impl Fault {
+    fn invalid_json(path: &Path, error: serde_json::Error) -> Self {
+        Self::Damaged(Error::io("read", path, error).to_string())
+    }
+}
+
 trait Record: DeserializeOwned + Written {
     const STEPS: &[fn(&mut Value)];
     fn id(&self) -> &str;
@@ -101,11 +107,8 @@ impl Record for ContainerRecord {
     }
 
     fn runs(paths: &Paths, id: &str) -> bool {
-        let below = |dir: &Path, name: &str| {
-            let dirs = disk::list(dir).unwrap_or_default();
-            dirs.iter().any(|(_, dir)| dir.join(name).exists())
-        };
-        below(&paths.state().join("oci"), id) || below(&paths.pods(), &format!("{id}.{INIT}"))
+        exists_below(&paths.state().join("oci"), id)
+            || exists_below(&paths.pods(), &format!("{id}.{INIT}"))
     }
 
     fn is_old(&self) -> bool {
@@ -113,12 +116,17 @@ impl Record for ContainerRecord {
     }
 }
 
+/// Returns whether a directory in `parent` has an entry of this name.
+fn exists_below(parent: &Path, name: &str) -> bool {
+    let dirs = disk::list(parent).unwrap_or_default();
+    dirs.iter().any(|(_, dir)| dir.join(name).exists())
+}
+
 /// Reads all records.
 pub(super) fn read(paths: &Paths) -> Result<Found> {
-    let all = |_: &str| true;
     Ok(Found {
-        sandboxes: read_all(paths, &paths.sandboxes(), all)?,
-        containers: read_all(paths, &paths.containers(), all)?,
+        sandboxes: read_all(paths, &paths.sandboxes(), |_| true)?,
+        containers: read_all(paths, &paths.containers(), |_| true)?,
     })
 }
 
@@ -176,12 +184,11 @@ fn read_one<T: Record>(
     };
     let copy = parse::<T>(id, &paths.copy(id));
     // The record that was synced before a power failure. Too old to be used while the pod is running.
-    let made = || {
-        parse::<T>(id, &dir.join(disk::MADE))
-            .ok()
-            .filter(|(made, _)| made.is_old())
-    };
-    let stand_in = copy.ok().or_else(made).map(|(record, _)| record);
+    let stand_in = copy.ok().or_else(|| {
+        let made = parse::<T>(id, &dir.join(disk::MADE)).ok();
+        made.filter(|(made, _)| made.is_old())
+    });
+    let stand_in = stand_in.map(|(record, _)| record);
     match (stand_in, fault) {
         (Some(record), Fault::Unreadable(why)) => Ok((record, Some(why))),
         (Some(record), Fault::Missing) => Ok((record, Some("its record is missing".to_owned()))),
@@ -209,11 +216,8 @@ fn parse<T: Record>(id: &str, path: &Path) -> std::result::Result<(T, bool), Fau
         io::ErrorKind::NotFound => Fault::Missing,
         _ => Fault::Unreadable(Error::io("read", path, error).to_string()),
     })?;
-    let damaged = |error: serde_json::Error| {
-        let error = Error::io("read", path, error);
-        Fault::Damaged(error.to_string())
-    };
-    let mut read: Value = serde_json::from_slice(&text).map_err(damaged)?;
+    let mut read: Value =
+        serde_json::from_slice(&text).map_err(|error| Fault::invalid_json(path, error))?;
     let old = versions::migrate(&mut read, T::STEPS);
     if read["version"] != VERSION {
         let unsupported = format!(
@@ -223,12 +227,12 @@ fn parse<T: Record>(id: &str, path: &Path) -> std::result::Result<(T, bool), Fau
         );
         return Err(Fault::Damaged(unsupported));
     }
-    let mut record = T::deserialize(&read).map_err(damaged)?;
+    let mut record = T::deserialize(&read).map_err(|error| Fault::invalid_json(path, error))?;
     if record.id() != id {
         let other = format!("{}: it belongs to another object", path.display());
         return Err(Fault::Damaged(other));
     }
-    let known = serde_json::to_value(&record).map_err(damaged)?;
+    let known = serde_json::to_value(&record).map_err(|error| Fault::invalid_json(path, error))?;
     record.set_unknown(versions::unknown(&read, &known));
     Ok((record, old))
 }

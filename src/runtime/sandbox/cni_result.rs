@@ -17,14 +17,13 @@ pub(super) fn shown(attached: &[Interface]) -> Value {
         let result = one.result.to_value();
         let listed = list(&result, "interfaces");
         for interface in listed {
-            let text = |key| text(interface, key);
             let config = config(
-                text("mac"),
-                text("sandbox"),
-                text("pciID"),
-                text("socketPath"),
+                text(interface, "mac"),
+                text(interface, "sandbox"),
+                text(interface, "pciID"),
+                text(interface, "socketPath"),
             );
-            interfaces.insert(text("name").to_owned(), config);
+            interfaces.insert(text(interface, "name").to_owned(), config);
         }
         for ip in list(&result, "ips") {
             let index = ip.get("interface").and_then(Value::as_u64);

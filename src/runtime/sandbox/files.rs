@@ -39,20 +39,21 @@ pub(super) fn write(
     hostname: &str,
     owner: (u32, u32),
 ) -> Result<()> {
-    let put = |name: &str, content: &[u8]| {
-        let path = dir.join(name);
-        fs::write(&path, content)
-            .and_then(|()| fs::set_permissions(&path, Permissions::from_mode(FILE_MODE)))
-            .and_then(|()| chown(&path, Some(owner.0), Some(owner.1)))
-            .map_err(|e| Error::io("write", &path, e))
-    };
-    put(HOSTNAME, format!("{hostname}\n").as_bytes())?;
-    put(HOSTS, &host_file("/etc/hosts")?)?;
+    let text = format!("{hostname}\n");
+    write_owned(&dir.join(HOSTNAME), text.as_bytes(), owner)?;
+    write_owned(&dir.join(HOSTS), &host_file("/etc/hosts")?, owner)?;
     let resolv = match &config.dns_config {
         None => host_file("/etc/resolv.conf")?,
         Some(dns) => resolv_conf(dns).into_bytes(),
     };
-    put(RESOLV_CONF, &resolv)
+    write_owned(&dir.join(RESOLV_CONF), &resolv, owner)
+}
+
+fn write_owned(path: &Path, content: &[u8], (uid, gid): (u32, u32)) -> Result<()> {
+    fs::write(path, content)
+        .and_then(|()| fs::set_permissions(path, Permissions::from_mode(FILE_MODE)))
+        .and_then(|()| chown(path, Some(uid), Some(gid)))
+        .map_err(|e| Error::io("write", path, e))
 }
 
 /// Reads a file of the node; empty if it does not exist.

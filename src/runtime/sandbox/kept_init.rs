@@ -35,8 +35,10 @@ impl Runtime {
         if record.state != SandboxState::Ready {
             return Ok(());
         }
-        let lost = || Error::state(format!("pod sandbox {} has no shim", sandbox.id));
-        let shim = sandbox.shim().ok_or_else(lost)?;
+        let Some(shim) = sandbox.shim() else {
+            let reason = format!("pod sandbox {} has no shim", sandbox.id);
+            return Err(Error::state(reason));
+        };
         if shim.state().await?.pid_namespace != 0 {
             return Ok(());
         }

@@ -28,15 +28,14 @@ fn sysctls(record: &SandboxRecord, policy: &Policy) -> Result<Vec<Sysctl>> {
 /// The request for the namespaces of a pod.
 pub(super) fn request(record: &SandboxRecord, hostname: &str, policy: &Policy) -> Result<Request> {
     let options = record.namespaces();
-    let own = |mode: i32| mode != NamespaceMode::Node as i32;
     let mut kinds = Vec::new();
-    if own(options.network) {
+    if options.network != NamespaceMode::Node as i32 {
         kinds.push(Kind::Net);
     }
     if record.own_host_name() {
         kinds.push(Kind::Uts);
     }
-    if own(options.ipc) {
+    if options.ipc != NamespaceMode::Node as i32 {
         kinds.push(Kind::Ipc);
     }
     let mut sysctls = sysctls(record, policy)?;
@@ -55,15 +54,16 @@ pub(crate) fn mappings(record: &SandboxRecord) -> Result<Option<Mappings>> {
     let Some((uids, gids)) = user_mappings(options.as_ref())? else {
         return Ok(None);
     };
-    let ranges = |list: Vec<LinuxIdMapping>| {
-        let ranges = list.into_iter().map(|one| Range {
-            container_id: one.container_id(),
-            host_id: one.host_id(),
-            length: one.size(),
-        });
-        ranges.collect()
-    };
     Mappings::new(ranges(uids), ranges(gids))
         .map(Some)
         .map_err(|error| Error::invalid(error.to_string()))
+}
+
+fn ranges(mappings: Vec<LinuxIdMapping>) -> Vec<Range> {
+    let ranges = mappings.into_iter().map(|mapping| Range {
+        container_id: mapping.container_id(),
+        host_id: mapping.host_id(),
+        length: mapping.size(),
+    });
+    ranges.collect()
 }

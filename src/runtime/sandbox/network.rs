@@ -12,7 +12,7 @@ use crate::runtime::error::{Error, Result};
 use crate::runtime::store::SandboxRecord;
 
 impl Runtime {
-    /// Describes a pod to CNI plugins. Omits the path of its network namespace if that is no longer pinned: DEL works
+    /// Describes a pod to CNI plugins. Omits the path of a network namespace that is not pinned any more: DEL works
     /// without it.
     pub(super) async fn pod_of(&self, record: &SandboxRecord) -> Result<Pod> {
         let metadata = record.config.metadata.clone().unwrap_or_default();

@@ -44,10 +44,12 @@ impl Runtime {
         self: &Arc<Self>,
         record: &SandboxRecord,
     ) -> Result<PidNamespace> {
-        let pin = |kind| {
-            let path = self.pins.path(&record.id, kind);
-            Some(path.display().to_string()).filter(|_| path.exists())
-        };
+        let users = self.pinned(&record.id, Kind::User);
+        let join = [Kind::Net, Kind::Ipc, Kind::Uts]
+            .into_iter()
+            .filter_map(|kind| self.pinned(&record.id, kind))
+            .map(|path| path.display().to_string())
+            .collect();
         let linux = record.config.linux.as_ref();
         let context = linux.and_then(|linux| linux.security_context.as_ref());
         let (uid, gid) = user(record, context)?;
@@ -58,11 +60,8 @@ impl Runtime {
         let runtime = Arc::clone(self);
         let id = record.id.clone();
         Ok(PidNamespace {
-            users: pin(Kind::User).unwrap_or_default(),
-            join: [Kind::Net, Kind::Ipc, Kind::Uts]
-                .into_iter()
-                .filter_map(pin)
-                .collect(),
+            users: users.map_or_else(String::new, |path| path.display().to_string()),
+            join,
             cgroups: blocking(move || Ok(runtime.make_init_cgroup(&id))).await?,
             uid,
             gid,

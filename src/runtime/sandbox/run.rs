@@ -46,12 +46,15 @@ impl Runtime {
         config.map_or(Ok(()), validate::sandbox)?;
         let name = sandbox_name(metadata);
         let work = in_scope(Arc::clone(self).make_sandbox(request.clone()));
-        let ready = |id: &str| {
-            let found = self.store.sandboxes.get(id);
-            found.is_ok_and(|sandbox| sandbox.ready().is_ok())
-        };
         let print = fingerprint(&(&request.config, &request.runtime_handler));
-        self.singleflight.run(&name, print, call, ready, work).await
+        self.singleflight
+            .run(&name, print, call, |id| self.is_ready(id), work)
+            .await
+    }
+
+    fn is_ready(&self, id: &str) -> bool {
+        let found = self.store.sandboxes.get(id);
+        found.is_ok_and(|sandbox| sandbox.ready().is_ok())
     }
 
     async fn make_sandbox(self: Arc<Self>, request: RunPodSandboxRequest) -> Result<String> {
@@ -241,9 +244,12 @@ impl Runtime {
             return Ok(());
         }
         let path = self.pins.path(&record.id, Kind::Net);
-        let open = move || namespace::open(&path);
-        let write = move || sysctls.iter().try_for_each(Sysctl::write);
-        let written = namespace::run_in(open, Kind::Net, write).await?;
+        let written = namespace::run_in(
+            move || namespace::open(&path),
+            Kind::Net,
+            move || sysctls.iter().try_for_each(Sysctl::write),
+        )
+        .await?;
         Ok(written.map_err(namespace::Error::from)?)
     }
 

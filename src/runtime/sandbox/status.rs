@@ -38,18 +38,17 @@ impl Runtime {
 
     pub(crate) fn sandbox_status_of(&self, sandbox: &Sandbox) -> v1::PodSandboxStatus {
         let record = sandbox.record();
-        let ip = |ip: &std::net::IpAddr| ip.to_string();
         v1::PodSandboxStatus {
             id: record.id.clone(),
             metadata: record.config.metadata.clone(),
             state: state_of(&record) as i32,
             created_at: record.created_at,
             network: Some(v1::PodSandboxNetworkStatus {
-                ip: record.ip.as_ref().map(ip).unwrap_or_default(),
+                ip: record.ip.map(|ip| ip.to_string()).unwrap_or_default(),
                 additional_ips: record
                     .additional_ips
                     .iter()
-                    .map(|address| v1::PodIp { ip: ip(address) })
+                    .map(|ip| v1::PodIp { ip: ip.to_string() })
                     .collect(),
             }),
             linux: Some(v1::LinuxPodSandboxStatus {

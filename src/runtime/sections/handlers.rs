@@ -101,7 +101,7 @@ impl Misfit {
         }
     }
 
-    /// What to do instead.
+    /// The remedy.
     pub const HINT: &str = "name its shim with runtime_type instead of path: \"io.containerd.kata.v2\", \"io.containerd.runsc.v1\", or the absolute path of the shim";
 }
 
@@ -145,8 +145,8 @@ pub(super) fn read(reader: &mut SettingsReader<'_>) -> Vec<Handler> {
     handlers
 }
 
-/// Whether `runc` and `crun`, those that are on `PATH`, exist besides the configured handlers: the tables are all from drop-in
-/// files, which add a handler to those of the node and replace none.
+/// Whether `runc` and `crun`, if they are on `PATH`, are handlers in addition to the configured ones: the tables are all from
+/// drop-in files, which add a handler to the node's and replace none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsualBesides(pub bool);
 
@@ -174,7 +174,7 @@ impl SettingsSection for UsualBesides {
     }
 }
 
-/// `default_handler` must be one of the handlers, and is required with several of which none is `runc`.
+/// `default_handler` must be one of the handlers. It is required if there are several and none is `runc`.
 pub(super) fn check_default(
     reader: &mut SettingsReader<'_>,
     scope: &TableScope<'_>,

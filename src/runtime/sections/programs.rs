@@ -27,7 +27,7 @@ pub enum ProgramError {
     /// The program of a configured handler.
     #[error("the {kind} of handler {handler}, {}, is not there or cannot be executed", .program.display())]
     NoHandler {
-        /// What it is.
+        /// The kind of program.
         kind: &'static str,
         /// The handler.
         handler: String,
@@ -70,7 +70,6 @@ impl Runtime {
             }
             missing.retain(|error| !self.is_optional(error));
         }
-        let there = |name: &str| handlers.iter().any(|(handler, _)| handler.name == name);
         let default = match (&self.default_handler, self.handlers.as_slice()) {
             (Some(name), _) => name.clone(),
             (None, _) if self.usual_besides.0 => match handlers.first() {
@@ -79,7 +78,7 @@ impl Runtime {
             },
             (None, configured) => implied_default(configured).to_owned(),
         };
-        if !there(&default) {
+        if !handlers.iter().any(|(handler, _)| handler.name == default) {
             let mut missing = missing.into_iter();
             let of_default = missing.find(|error| {
                 matches!(error, ProgramError::NoHandler { handler, .. } if *handler == default)
@@ -130,8 +129,8 @@ impl Runtime {
     /// The state directory of the OCI runtime of a handler.
     #[must_use]
     pub fn handler_root(&self, handler: &Handler) -> PathBuf {
-        let usual = || self.state.join("oci").join(&handler.name);
-        handler.root.clone().unwrap_or_else(usual)
+        let root = handler.root.clone();
+        root.unwrap_or_else(|| self.state.join("oci").join(&handler.name))
     }
 
     /// Finds `criscope-shim`: as configured, else next to the program `own`, else in `search`.
@@ -150,23 +149,27 @@ impl Runtime {
 
 /// Finds the program of a handler: its OCI runtime or its shim of containerd. What runc's shim calls must be there too.
 fn program_of(handler: &Handler, search: &OsStr) -> Result<PathBuf, ProgramError> {
-    let found = |kind, program: PathBuf| {
-        find(&program, search).ok_or_else(|| ProgramError::NoHandler {
-            kind,
-            handler: handler.name.clone(),
-            program,
-        })
+    let Some(shim) = handler.containerd_shim() else {
+        return find_for(handler, "OCI runtime", handler.program(), search);
     };
-    match handler.containerd_shim() {
-        None => found("OCI runtime", handler.program().to_owned()),
-        Some(shim) => {
-            let program = found("shim of containerd", shim)?;
-            if handler.has_runc_shim() {
-                found("OCI runtime", handler.called_by_shim().to_owned())?;
-            }
-            Ok(program)
-        }
+    let program = find_for(handler, "shim of containerd", &shim, search)?;
+    if handler.has_runc_shim() {
+        find_for(handler, "OCI runtime", handler.called_by_shim(), search)?;
     }
+    Ok(program)
+}
+
+fn find_for(
+    handler: &Handler,
+    kind: &'static str,
+    program: &Path,
+    search: &OsStr,
+) -> Result<PathBuf, ProgramError> {
+    find(program, search).ok_or_else(|| ProgramError::NoHandler {
+        kind,
+        handler: handler.name.clone(),
+        program: program.to_owned(),
+    })
 }
 
 /// Finds the program with this path, or with this name in one of the directories.

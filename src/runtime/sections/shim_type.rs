@@ -19,14 +19,15 @@ fn program(runtime_type: &str) -> Option<PathBuf> {
     }
     let mut parts = runtime_type.rsplit('.');
     let (version, name) = (parts.next()?, parts.next()?);
-    let is_word = |word: &str| {
-        let known = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        !word.is_empty() && word.chars().all(known)
-    };
     let all = [version, name].into_iter().chain(parts);
     all.into_iter()
         .all(is_word)
         .then(|| format!("{PREFIX}{name}-{version}").into())
+}
+
+fn is_word(text: &str) -> bool {
+    let mut letters = text.chars();
+    !text.is_empty() && letters.all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
 }
 
 impl Handler {
@@ -36,7 +37,7 @@ impl Handler {
         program(self.runtime_type.as_ref()?)
     }
 
-    /// Whether its pods are run by containerd's shim for OCI runtimes.
+    /// Returns whether its pods are run by containerd's shim for OCI runtimes.
     #[must_use]
     pub fn has_runc_shim(&self) -> bool {
         self.containerd_shim().is_some_and(|shim| is_runc(&shim))

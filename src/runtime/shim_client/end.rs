@@ -45,15 +45,15 @@ pub async fn end(dir: &Path) -> Result<(), Error> {
 /// As of [`end`].
 pub async fn end_containerd_shim(id: &str, bundle: &Path) -> Result<(), Error> {
     let (id, own) = (id.to_owned(), bundle.to_owned());
-    let found = move || {
+    end_all(bundle, move || {
         let place = fs::metadata(&own).ok();
-        let is_there = |process: &Path| place.as_ref().is_some_and(|it| is_in(process, it));
         find(|process| {
             has_argument(process, b"id", Some(id.as_bytes()))
-                || (is_there(process) && has_argument(process, b"namespace", None))
+                || (place.as_ref().is_some_and(|place| is_in(process, place))
+                    && has_argument(process, b"namespace", None))
         })
-    };
-    end_all(bundle, found).await?;
+    })
+    .await?;
     // Written when it started (containerd, `core/runtime/v2/README.md`); after a reboot there is no such socket.
     let address = fs::read_to_string(bundle.join("address")).unwrap_or_default();
     let socket = address.strip_prefix("unix://").map(Path::new);
@@ -70,12 +70,16 @@ pub async fn end_containerd_shim(id: &str, bundle: &Path) -> Result<(), Error> {
 fn has_argument(process: &Path, name: &[u8], value: Option<&[u8]>) -> bool {
     let arguments = untrusted::read_start(&process.join("cmdline"), 16 << 10).unwrap_or_default();
     let all: Vec<_> = arguments.split(|byte| *byte == 0).collect();
-    let is_name = |word: &[u8]| {
-        let option = word.strip_prefix(b"-");
-        option.map(|it| it.strip_prefix(b"-").unwrap_or(it)) == Some(name)
-    };
     let mut pairs = all.windows(2);
-    pairs.any(|pair| is_name(pair[0]) && value.is_none_or(|value| pair[1] == value))
+    pairs.any(|pair| {
+        option_name(pair[0]) == Some(name) && value.is_none_or(|value| pair[1] == value)
+    })
+}
+
+/// The name of an option: `id` of `-id` and `--id`.
+fn option_name(argument: &[u8]) -> Option<&[u8]> {
+    let name = argument.strip_prefix(b"-")?;
+    Some(name.strip_prefix(b"-").unwrap_or(name))
 }
 
 async fn end_all(

@@ -236,12 +236,15 @@ impl Sum {
     }
 
     fn size(&self) -> Size {
-        let whole = |parts: u128| u64::try_from((parts + PARTS / 2) / PARTS).unwrap_or(u64::MAX);
         Size {
             bytes: whole(self.bytes),
             inodes: whole(self.inodes),
         }
     }
+}
+
+fn whole(parts: u128) -> u64 {
+    u64::try_from((parts + PARTS / 2) / PARTS).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

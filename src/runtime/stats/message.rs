@@ -151,15 +151,18 @@ fn layer(layer: Layer<'_>) -> v1::FilesystemUsage {
 }
 
 fn pressure(pressure: Pressure) -> v1::PsiStats {
-    let data = |stalled: Stalled| v1::PsiData {
+    v1::PsiStats {
+        full: pressure.full.map(psi_data),
+        some: Some(psi_data(pressure.some)),
+    }
+}
+
+fn psi_data(stalled: Stalled) -> v1::PsiData {
+    v1::PsiData {
         total: stalled.total,
         avg10: stalled.avg10,
         avg60: stalled.avg60,
         avg300: stalled.avg300,
-    };
-    v1::PsiStats {
-        full: pressure.full.map(data),
-        some: Some(data(pressure.some)),
     }
 }
 

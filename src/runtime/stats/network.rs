@@ -26,14 +26,17 @@ pub fn usage(counters: &[Counters], at: i64) -> v1::NetworkUsage {
 }
 
 fn interface(counters: &Counters) -> v1::NetworkInterfaceUsage {
-    let value = |value| Some(v1::UInt64Value { value });
     v1::NetworkInterfaceUsage {
         name: counters.name.clone(),
-        rx_bytes: value(counters.rx_bytes),
-        rx_errors: value(counters.rx_errors),
-        tx_bytes: value(counters.tx_bytes),
-        tx_errors: value(counters.tx_errors),
+        rx_bytes: counter(counters.rx_bytes),
+        rx_errors: counter(counters.rx_errors),
+        tx_bytes: counter(counters.tx_bytes),
+        tx_errors: counter(counters.tx_errors),
     }
+}
+
+fn counter(value: u64) -> Option<v1::UInt64Value> {
+    Some(v1::UInt64Value { value })
 }
 
 #[cfg(test)]

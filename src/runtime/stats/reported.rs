@@ -13,7 +13,6 @@ pub fn complete(
     resources: &LinuxContainerResources,
 ) -> Usage {
     let cgroup = cgroup.unwrap_or_default();
-    let limit = |value: i64| u64::try_from(value).ok().filter(|value| *value > 0);
     let mut usage = Usage {
         at: reported.at,
         cpu: joined(reported.cpu, cgroup.cpu, |own, cgroup| cpu(own, &cgroup)),
@@ -40,6 +39,11 @@ pub fn complete(
         memory.limit = memory.limit.or(asked);
     }
     usage
+}
+
+/// A limit of a request, where 0 means none.
+fn limit(value: i64) -> Option<u64> {
+    u64::try_from(value).ok().filter(|value| *value > 0)
 }
 
 fn joined<T>(reported: Option<T>, cgroup: Option<T>, fill: impl FnOnce(&mut T, T)) -> Option<T> {
@@ -108,15 +112,15 @@ pub fn sum(containers: &[Option<&Usage>]) -> Option<Usage> {
 }
 
 fn sum_of_memory(all: &[&Memory]) -> Memory {
-    let sum = |value: fn(&Memory) -> u64| all.iter().map(|memory| value(memory)).sum();
-    Memory {
-        usage: sum(|memory| memory.usage),
-        working_set: sum(|memory| memory.working_set),
-        rss: sum(|memory| memory.rss),
-        page_faults: sum(|memory| memory.page_faults),
-        major_page_faults: sum(|memory| memory.major_page_faults),
-        ..Memory::default()
+    let mut sum = Memory::default();
+    for memory in all {
+        sum.usage += memory.usage;
+        sum.working_set += memory.working_set;
+        sum.rss += memory.rss;
+        sum.page_faults += memory.page_faults;
+        sum.major_page_faults += memory.major_page_faults;
     }
+    sum
 }
 
 #[cfg(test)]

@@ -73,8 +73,9 @@ impl Container {
         &self,
         change: impl FnOnce(&mut ContainerRecord),
     ) -> Result<Arc<ContainerRecord>> {
-        let publish = |now: &ContainerRecord| self.publish(now.state);
-        self.record.change(change, publish).await
+        self.record
+            .change(change, |now| self.publish(now.state))
+            .await
     }
 
     /// Runs work with the files of the container on the pool of blocking threads, one piece at a time.
@@ -92,16 +93,19 @@ impl Container {
     ///
     /// The exit is recorded in memory even if the record cannot be written, because the shim keeps its own exit record.
     pub async fn ended(&self, exit: Exit, at: i64) -> bool {
-        let end = |record: &mut ContainerRecord| {
-            if record.state == ContainerState::Exited {
-                return false;
-            }
-            record.state = ContainerState::Exited;
-            record.finished_at = at;
-            record.exit = Some(evicted(exit, record.evicted.take()));
-            true
-        };
-        let noted = self.record.note(end, |now| self.publish(now.state)).await;
+        let noted = self.record.note(
+            |record| {
+                if record.state == ContainerState::Exited {
+                    return false;
+                }
+                record.state = ContainerState::Exited;
+                record.finished_at = at;
+                record.exit = Some(evicted(exit, record.evicted.take()));
+                true
+            },
+            |now| self.publish(now.state),
+        );
+        let noted = noted.await;
         if let Some(Err(error)) = &noted {
             tracing::warn!(event = "runtime.record", container.id = %self.id, error.message = %error, "an exit is recorded in memory only");
         }

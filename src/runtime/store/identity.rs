@@ -131,21 +131,22 @@ fn lock(dir: &Path, paths: &Paths) -> Result<Option<File>> {
 
 fn look(paths: &Paths) -> Result<Found> {
     let boot = id::boot();
-    let names = |dir: &Path| -> Result<BTreeSet<String>> {
-        let all = disk::list(dir)?.into_iter().map(|(name, _)| name);
-        Ok(all.filter(|name| id::is_id(name)).collect())
-    };
-    let mut running = names(&paths.pods())?;
-    running.extend(names(&paths.namespaces())?);
+    let mut running = ids_in(&paths.pods())?;
+    running.extend(ids_in(&paths.namespaces())?);
     Ok(Found {
         root: read(&paths.root().join(FILE))?,
         state: read(&paths.state().join(FILE))?,
         running,
-        stored: names(&paths.sandboxes())?,
+        stored: ids_in(&paths.sandboxes())?,
         mounted: mounted_below(paths.state()),
         recent: versions::has_boot(paths, &boot)?,
         boot,
     })
+}
+
+fn ids_in(dir: &Path) -> Result<BTreeSet<String>> {
+    let all = disk::list(dir)?.into_iter().map(|(name, _)| name);
+    Ok(all.filter(|name| id::is_id(name)).collect())
 }
 
 fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Option<T>> {
@@ -170,11 +171,6 @@ fn mounted_below(dir: &Path) -> bool {
 
 /// Checks that the root and the state may be used together.
 fn decide(found: &Found, paths: &Paths) -> std::result::Result<(), Refused> {
-    let other_root = |why: &str| Refused::OtherRoot {
-        root: paths.root().to_owned(),
-        state: paths.state().to_owned(),
-        why: why.to_owned(),
-    };
     // After a reboot no pod is running, even if the state is on a persistent file system.
     let this_boot = found
         .state
@@ -185,25 +181,22 @@ fn decide(found: &Found, paths: &Paths) -> std::result::Result<(), Refused> {
     let bound = ids.map(|(root, state)| root.id == state.root_id);
     if busy {
         if bound == Some(false) {
-            return Err(other_root("the two have different identities"));
+            return Err(other_root(paths, "the two have different identities"));
         }
         if !found.running.is_empty() && found.running.is_disjoint(&found.stored) {
-            return Err(other_root("none of these pods is in it"));
+            return Err(other_root(paths, "none of these pods is in it"));
         }
         if found.root.is_none() && found.running.is_empty() {
-            return Err(other_root("it has no identity"));
+            return Err(other_root(paths, "it has no identity"));
         }
     }
-    let other = |root: &RootIdentity| {
-        let state = found.state.as_ref();
-        state.is_none_or(|state| state.id != root.state_id)
-    };
+    let state = found.state.as_ref();
     // `mounted` is not used here: mounts of the bound state may be hidden by a mount over its directory.
     if let Some(root) = &found.root
         && root.boot == found.boot
         && found.recent
         && found.running.is_empty()
-        && other(root)
+        && state.is_none_or(|state| state.id != root.state_id)
     {
         return Err(Refused::OtherState {
             root: paths.root().to_owned(),
@@ -214,24 +207,31 @@ fn decide(found: &Found, paths: &Paths) -> std::result::Result<(), Refused> {
     Ok(())
 }
 
+fn other_root(paths: &Paths, why: &str) -> Refused {
+    Refused::OtherRoot {
+        root: paths.root().to_owned(),
+        state: paths.state().to_owned(),
+        why: why.to_owned(),
+    }
+}
+
 /// Writes the identities that are missing or outdated. A crash between the two writes leaves a root that is bound to an empty
 /// state.
 fn write(found: Found, paths: &Paths) -> Result<()> {
     let Found {
         root, state, boot, ..
     } = found;
-    let fresh = || id::new_id().map(|id| id[..32].to_owned());
     let root_id = match &root {
         Some(root) => root.id.clone(),
         None => match &state {
             // The root has lost its identity, but its pods are running.
             Some(state) if state.boot == boot => state.root_id.clone(),
-            _ => fresh()?,
+            _ => new_identity()?,
         },
     };
     let state_id = match &state {
         Some(state) if state.boot == boot => state.id.clone(),
-        _ => fresh()?,
+        _ => new_identity()?,
     };
     let new_root = RootIdentity {
         version: VERSION,
@@ -254,6 +254,10 @@ fn write(found: Found, paths: &Paths) -> Result<()> {
         disk::write_file(&paths.state().join(FILE), &new_state)?;
     }
     Ok(())
+}
+
+fn new_identity() -> Result<String> {
+    id::new_id().map(|id| id[..32].to_owned())
 }
 
 #[cfg(test)]

@@ -296,13 +296,14 @@ impl SandboxRecord {
 
     /// The process whose exit stopped it.
     pub fn lost_init(&self) -> Option<&'static str> {
-        let lost = self.state == SandboxState::Stopped && self.pid_namespace == 0;
-        match self.namespaces().pid == v1::NamespaceMode::Pod as i32 {
-            _ if !lost => None,
-            _ if self.has_containerd_shim() => Some("its sandbox container"),
-            true => Some("the init of its shared PID namespace"),
-            false => None,
+        if self.state != SandboxState::Stopped || self.pid_namespace != 0 {
+            return None;
         }
+        if self.has_containerd_shim() {
+            return Some("its sandbox container");
+        }
+        (self.namespaces().pid == v1::NamespaceMode::Pod as i32)
+            .then_some("the init of its shared PID namespace")
     }
 
     /// Returns whether it uses the node's network.

@@ -37,14 +37,16 @@ impl PodFileHolders {
 fn holder(records: impl Iterator<Item = Arc<ContainerRecord>>) -> Option<String> {
     let with_statistics = records.filter(|record| has_statistics(record));
     let chosen = with_statistics.min_by(|one, other| {
-        let key = |record: &ContainerRecord| {
-            let runs = record.state == ContainerState::Running;
-            (!runs, is_read_only(record), record.created_at)
-        };
-        let by_key = key(one).cmp(&key(other));
-        by_key.then_with(|| one.id.cmp(&other.id))
+        let by_rank = rank(one).cmp(&rank(other));
+        by_rank.then_with(|| one.id.cmp(&other.id))
     });
     Some(chosen?.id.clone())
+}
+
+/// The order in which containers are preferred as the holder.
+fn rank(record: &ContainerRecord) -> (bool, bool, i64) {
+    let runs = record.state == ContainerState::Running;
+    (!runs, is_read_only(record), record.created_at)
 }
 
 /// Returns whether a container has statistics: an exited one has none.

@@ -46,7 +46,7 @@ pub struct Ids {
 impl Ids {
     /// Hashes a key into ids. A pod's uid itself cannot be the trace id: a UUID has fixed bits where ratio samplers read, and
     /// the uid of a static pod is not a UUID.
-    fn of(kind: Kind, parts: &[&str]) -> Self {
+    fn hashed(kind: Kind, parts: &[&str]) -> Self {
         let mut hash = Sha256::new();
         hash.update("criscope-episode/v1");
         for part in std::iter::once(&kind.name()).chain(parts) {
@@ -66,22 +66,22 @@ impl Ids {
 
     /// The start of a pod's sandbox with this attempt.
     pub fn start(uid: &str, attempt: u32) -> Self {
-        Self::of(Kind::Start, &[uid, &attempt.to_string()])
+        Self::hashed(Kind::Start, &[uid, &attempt.to_string()])
     }
 
     /// The start of a container with this restart count in a running pod.
     pub fn restart(uid: &str, container: &str, attempt: u32) -> Self {
-        Self::of(Kind::Restart, &[uid, container, &attempt.to_string()])
+        Self::hashed(Kind::Restart, &[uid, container, &attempt.to_string()])
     }
 
     /// The end of a sandbox.
     pub fn stop(uid: &str, sandbox_id: &str) -> Self {
-        Self::of(Kind::Stop, &[uid, sandbox_id])
+        Self::hashed(Kind::Stop, &[uid, sandbox_id])
     }
 
-    /// The episode of a call, as far as it follows from the call alone; `None` if it belongs to none. A pull, and the first
-    /// start of a container, belong to the start of the pod.
-    pub fn of_call(
+    /// The episode of a call, if the call alone determines it; `None` if the call belongs to none. A pull, and the first start
+    /// of a container, belong to the start of the pod.
+    pub fn for_call(
         method: Method,
         pod: Option<&PodIdentity>,
         container: Option<&ContainerIdentity>,

@@ -7,7 +7,7 @@ use super::times::unix_micros;
 use crate::Method;
 use crate::annotations::ConfigSource;
 
-/// See the module documentation. Its serde form is part of the journal.
+/// Facts of a call besides its subject. The serde form is part of the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallFacts {
@@ -47,13 +47,15 @@ fn is_zero(ms: &u32) -> bool {
     *ms == 0
 }
 
-impl CallFacts {
-    /// Collects the facts of a call.
-    pub(super) fn of(call: &Call) -> Self {
+fn seconds(timeout: i64) -> u32 {
+    u32::try_from(timeout.max(0)).unwrap_or(u32::MAX)
+}
+
+impl From<&Call> for CallFacts {
+    fn from(call: &Call) -> Self {
         let Some(subject) = call.subject.get() else {
             return Self::None;
         };
-        let seconds = |timeout: i64| u32::try_from(timeout.max(0)).unwrap_or(u32::MAX);
         match (call.method, subject.origin, subject.timeout) {
             (Method::RunPodSandbox, Some(origin), _) => {
                 let before = unix_micros(call.started_at).checked_sub(origin.seen_us);
@@ -80,7 +82,9 @@ impl CallFacts {
             _ => Self::None,
         }
     }
+}
 
+impl CallFacts {
     /// The exit code of the command, if it is an ExecSync that has succeeded.
     pub fn exit_code(&self) -> Option<i32> {
         match self {

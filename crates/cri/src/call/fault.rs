@@ -49,10 +49,10 @@ struct Written {
 impl InjectedFault {
     /// A fault that held a call for this time, or has held it so far.
     pub fn new(kind: FaultKind, held: Duration) -> Self {
-        Self::of_ms(kind, u32::try_from(held.as_millis()).unwrap_or(u32::MAX))
+        Self::from_millis(kind, u32::try_from(held.as_millis()).unwrap_or(u32::MAX))
     }
 
-    fn of_ms(kind: FaultKind, ms: u32) -> Self {
+    fn from_millis(kind: FaultKind, ms: u32) -> Self {
         let [_, a, b, c] = ms.min(0xff_ffff).to_be_bytes();
         let held = [a, b, c];
         Self { kind, held }
@@ -84,7 +84,7 @@ impl From<InjectedFault> for Written {
 
 impl From<Written> for InjectedFault {
     fn from(written: Written) -> Self {
-        Self::of_ms(written.kind, written.held_ms)
+        Self::from_millis(written.kind, written.held_ms)
     }
 }
 

@@ -78,7 +78,7 @@ impl std::fmt::Debug for Sealed {
     }
 }
 
-/// Everything known about one call. See the module documentation.
+/// Everything known about one call.
 #[derive(Debug)]
 pub struct Call {
     /// Counts calls since the start of the process.

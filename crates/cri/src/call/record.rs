@@ -1,6 +1,6 @@
 //! An immutable copy of a call, in flight or ended: identity, times and outcome, without its messages.
 //!
-//! Its serde form is the journal's line of a call. It renames a few fields and omits those that only the flight recorder
+//! Its serde form is the journal's line of a call. It renames a few fields and omits fields that only the flight recorder
 //! shows. Journals of earlier versions must stay readable; `lifecycle/journal/line.rs` has a test of the format.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::Method;
 use crate::status::Code;
 use crate::subject::{ContainerIdentity, ContainerState, PodIdentity};
 
-/// See the module documentation. Clones share strings.
+/// An immutable copy of a call. Clones share strings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CallRecord {
     /// Counts calls since the start of the process.
@@ -157,7 +157,7 @@ impl CallRecord {
             image: subject.and_then(|s| s.image.clone()),
             handler: subject.and_then(|s| s.handler.clone()),
             container_state: response.and_then(|r| r.state),
-            facts: CallFacts::of(call),
+            facts: CallFacts::from(call),
             fault: call.injected(state.elapsed()),
             route: call.route.get().cloned(),
             backend_time: call.backend_span(state.elapsed()),
@@ -209,7 +209,7 @@ impl CallRecord {
     /// The trace of its episode; `None` if it is part of none.
     pub fn episode(&self) -> Option<episode::Ids> {
         let (pod, container) = (self.pod.as_deref(), self.container.as_deref());
-        episode::Ids::of_call(self.method, pod, container, self.sandbox_id.as_deref())
+        episode::Ids::for_call(self.method, pod, container, self.sandbox_id.as_deref())
     }
 
     /// Its outcome; `None` while it is in flight.

@@ -3,7 +3,7 @@
 //!
 //! | code | methods | why |
 //! |---|---|---|
-//! | `NOT_FOUND` | statuses and statistics of one object | the kubelet asks about what it listed a moment ago, and expects this answer once it is removed |
+//! | `NOT_FOUND` | statuses and statistics of one object | the kubelet asks about an object that it listed a moment ago, and expects this answer once the object is removed |
 //! | `NOT_FOUND` | stop and remove, RemoveImage, ReopenContainerLog | the object is gone already, which is what the caller wanted |
 //! | `NOT_FOUND` | ExecSync, Exec, Attach, PortForward | a probe or a user came after the container's end |
 //! | `DEADLINE_EXCEEDED` | ExecSync | a probe or hook used up its own time: a fault of the workload |

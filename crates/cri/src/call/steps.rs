@@ -321,7 +321,7 @@ impl RuntimeSteps {
         self.state().all.clone()
     }
 
-    /// Reads the steps when the call ends. `late` is called for those that end after it.
+    /// Reads the steps when the call ends. `late` is called for steps that end later.
     pub fn close(&self, late: Option<Late>) -> Vec<StepRecord> {
         let mut state = self.state();
         state.late = late;

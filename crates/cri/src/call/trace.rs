@@ -23,7 +23,7 @@ impl Share {
     pub const NONE: Self = Self(0);
 
     /// A ratio between 0 and 1; negative numbers and NaN are 0.
-    pub fn of(ratio: f64) -> Self {
+    pub fn from_ratio(ratio: f64) -> Self {
         // NaN passes clamp and becomes 0 in the cast.
         Self((ratio.clamp(0.0, 1.0) * (1u64 << 63) as f64) as u64)
     }
@@ -98,10 +98,9 @@ impl TraceIds {
     /// The placement of the call's spans, given its episode.
     pub fn place(&self, episode: Option<&episode::Ids>) -> SpanPlacement<'_> {
         let caller = self.parent.as_ref();
-        let stays = |parent: &SpanContext| parent.is_sampled() || self.joining.respects;
         match (episode, caller) {
             (None, _) => self.outside(),
-            (Some(ids), Some(parent)) if stays(parent) => {
+            (Some(ids), Some(parent)) if parent.is_sampled() || self.joining.respects => {
                 let both = parent.is_sampled() && self.joining.episodes.has(ids.trace_id);
                 SpanPlacement {
                     link: both.then_some(Link::Episode(*ids)),
@@ -178,10 +177,10 @@ mod tests {
             (f64::NAN, false),
         ];
         for (ratio, chosen) in table {
-            assert_eq!(Share::of(ratio).has(id), chosen, "{ratio}");
+            assert_eq!(Share::from_ratio(ratio).has(id), chosen, "{ratio}");
         }
         let last = TraceId::from(u128::MAX);
-        assert!(Share::of(1.0).has(last) && !Share::of(0.999_999).has(last));
+        assert!(Share::from_ratio(1.0).has(last) && !Share::from_ratio(0.999_999).has(last));
         assert!(!Share::NONE.has(TraceId::from(1u128 << 64)));
     }
 
@@ -256,7 +255,7 @@ mod tests {
         assert!(place.sampled, "as the caller decided");
         assert_eq!(place.link, None, "to a span that is not exported");
         let method = Joining {
-            method: Share::of(1.0),
+            method: Share::from_ratio(1.0),
             ..none
         };
         assert!(ids(None, method).place(Some(&episode)).sampled);

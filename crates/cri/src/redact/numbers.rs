@@ -41,9 +41,11 @@ pub(super) fn is_value_behind(before: &str) -> bool {
 
 /// Returns whether a number that is such a value is none because of its name.
 pub(super) fn is_amount_behind(before: &str) -> bool {
-    // `cuda>=12.2` is a condition.
-    let is_condition = |name: &str| name.ends_with(['<', '>']);
-    assigned(before).is_some_and(|it| is_condition(it) || is_plain_name(it) || is_device_class(it))
+    assigned(before).is_some_and(|name| {
+        // `cuda>=12.2` is a condition.
+        let is_condition = name.ends_with(['<', '>']);
+        is_condition || is_plain_name(name) || is_device_class(name)
+    })
 }
 
 /// What stands before the equals sign at the end of a text.
@@ -68,6 +70,11 @@ fn is_device_class(text: &str) -> bool {
     DEVICE_CLASSES.contains(&class) && vendor.contains('.') && !is_in_url
 }
 
+/// Returns whether a piece is a decimal number, or a hexadecimal one with its prefix.
+pub(super) fn is_number(piece: &str) -> bool {
+    digits(piece).is_some()
+}
+
 /// The number of digits of a decimal number, or of a hexadecimal one with its prefix; `None` if it is none.
 pub(super) fn digits(piece: &str) -> Option<usize> {
     let (digits, radix) = match piece.strip_prefix("0x") {
@@ -90,26 +97,30 @@ pub(super) fn is_quantity(piece: &str) -> bool {
     let mut units = piece
         .split(|c: char| c.is_ascii_digit())
         .filter(|unit| !unit.is_empty());
-    let is_unit = |unit: &str| UNITS.contains(&unit.to_ascii_lowercase().as_str());
     piece.starts_with(|c: char| c.is_ascii_digit())
         && !piece.ends_with(|c: char| c.is_ascii_digit())
         && digits <= MOST_DIGITS
-        && (SUFFIXES.contains(&suffix) || units.all(is_unit))
+        && (SUFFIXES.contains(&suffix)
+            || units.all(|unit| UNITS.contains(&unit.to_ascii_lowercase().as_str())))
 }
 
 /// An IPv4 address, or a range of two.
 pub(super) fn is_address(word: &str) -> bool {
-    let is_one = |text: &str| text.parse::<Ipv4Addr>().is_ok();
     match word.split_once('-') {
-        Some((first, last)) => is_one(first) && is_one(last),
-        None => is_one(word),
+        Some((first, last)) => is_ipv4(first) && is_ipv4(last),
+        None => is_ipv4(word),
     }
+}
+
+fn is_ipv4(text: &str) -> bool {
+    text.parse::<Ipv4Addr>().is_ok()
 }
 
 /// The time with which a text begins (RFC 3339).
 pub(super) fn time_of_day(text: &str) -> Option<&str> {
-    let is_in_time = |c: char| c.is_ascii_digit() || matches!(c, 'T' | 'Z' | ':' | '.' | '-' | '+');
-    let end = text.find(|c| !is_in_time(c)).unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && !matches!(c, 'T' | 'Z' | ':' | '.' | '-' | '+'))
+        .unwrap_or(text.len());
     let time = text[..end].trim_end_matches([':', '.', '-', '+']);
     let is_cut = text[time.len()..].starts_with(is_in_word);
     let parsed = time::OffsetDateTime::parse(time, &Rfc3339).ok()?;

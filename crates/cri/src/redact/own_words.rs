@@ -37,8 +37,7 @@ fn literals(tokens: TokenStream, found: &mut Vec<String>) {
     let mut is_attribute = false;
     let mut is_test = false;
     for token in tokens {
-        let is_punct = |c| matches!(&token, TokenTree::Punct(p) if p.as_char() == c);
-        let (begins_attribute, is_inner) = (is_punct('#'), is_punct('!'));
+        let (begins_attribute, is_inner) = (is_punct(&token, '#'), is_punct(&token, '!'));
         match token {
             TokenTree::Group(group) if is_attribute => {
                 is_test |= group.stream().to_string() == "cfg (test)";
@@ -65,6 +64,10 @@ fn literals(tokens: TokenStream, found: &mut Vec<String>) {
         }
         is_attribute = begins_attribute || (is_attribute && is_inner);
     }
+}
+
+fn is_punct(token: &TokenTree, character: char) -> bool {
+    matches!(token, TokenTree::Punct(punct) if punct.as_char() == character)
 }
 
 fn first_word(group: &Group) -> String {

@@ -1,5 +1,5 @@
-//! Which fields of a request hold no secret, by their numbers in `proto/api.proto`. All others do, also those that a newer
-//! version of the CRI adds.
+//! The fields of requests that hold no secret, by their numbers in `proto/api.proto`. Every other field counts as a secret,
+//! also a field that a newer version of the CRI adds.
 //!
 //! [`SHOWN`](super::super::identity::SHOWN) and [`QUOTABLE`](super::super::identity::QUOTABLE) have the same list by name;
 //! `tests/it/canary/quoted.rs` compares the two.
@@ -133,7 +133,7 @@ static UPDATE_SANDBOX: Message =
 static ID: Message = Message(&[(1, Plain)]);
 
 /// The request of a method whose secrets are remembered, or whose error texts are redacted by value.
-pub(super) const fn of(method: Method) -> Option<&'static Message> {
+pub(super) const fn request_message(method: Method) -> Option<&'static Message> {
     Some(match method {
         Method::RunPodSandbox => &RUN_POD_SANDBOX,
         Method::CreateContainer => &CREATE_CONTAINER,
@@ -192,7 +192,7 @@ pub(super) fn visit<'a>(
     Ok(())
 }
 
-/// The shown part of a reference, and what is around it.
+/// Calls `f` with the shown part of a reference, and with the text around it as secrets.
 fn reference<'a>(value: &'a [u8], f: &mut impl FnMut(Value<'a>)) {
     let Ok(text) = std::str::from_utf8(value) else {
         return f(Value::Secret(value));

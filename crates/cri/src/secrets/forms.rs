@@ -21,7 +21,7 @@ const BY_CHANCE: usize = 2;
 /// Most digits of a number that is shown wherever it occurs, as in [`super::super::redact`].
 const MOST_DIGITS: usize = 6;
 
-/// A window of `letters`, of which the last `length` count.
+/// The key of the last `length` letters of `letters`.
 const fn window(length: usize, letters: u64) -> u64 {
     (length as u64) << 56 | letters & (!0 >> (64 - 8 * length))
 }
@@ -31,11 +31,11 @@ const fn whole(length: usize, letters: u64) -> u64 {
     1 << 63 | window(length, letters)
 }
 
-/// Calls `f` with the keys of a secret: its windows of `length` letters, without those that lie within words that are shown
-/// anyway. `length` is at most 6.
+/// Calls `f` with the keys of a secret: its windows of `length` letters, without windows within words that are shown anyway.
+/// `length` is at most 6.
 pub(super) fn keys(secret: &[u8], length: usize, f: &mut impl FnMut(u64)) {
     keys_of_form(secret, length, f);
-    let mut layer = Layer::of(secret);
+    let mut layer = Layer::new(secret);
     for _ in 0..MOST_LAYERS {
         match layer.unescaped() {
             Some(plain) => layer = plain,
@@ -79,9 +79,11 @@ fn is_address_or_number(value: &[u8]) -> bool {
     };
     let text = text.split_once("://").map_or(text, |(_, text)| text);
     let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
-    let is_number =
-        |text: &str| text.len() <= MOST_DIGITS && text.bytes().all(|b| b.is_ascii_digit());
-    is_number(port) && (is_number(host) || host.parse::<Ipv4Addr>().is_ok())
+    is_short_number(port) && (is_short_number(host) || host.parse::<Ipv4Addr>().is_ok())
+}
+
+fn is_short_number(text: &str) -> bool {
+    text.len() <= MOST_DIGITS && text.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// What a byte of a text is.
@@ -89,11 +91,11 @@ fn is_address_or_number(value: &[u8]) -> bool {
 pub enum Mark {
     /// Not part of a secret that is known.
     None,
-    /// Part of what quotes a secret. A word of the field may be shown all the same.
+    /// Part of a quoted secret. A word of the field may be shown all the same.
     Quoted,
-    /// Part of what encodes a secret, so that it is no word, whatever it looks like.
+    /// Part of an encoded secret, which is not a word even if it looks like one.
     Encoded,
-    /// Part of a path or device that a request names as such, whatever else it is a part of.
+    /// Part of a path or device that a request names as such. Takes precedence over the other marks.
     Named,
 }
 
@@ -103,7 +105,7 @@ const MOST_NAMES: usize = 256;
 /// Longest name that is looked for, in bytes.
 const LONGEST_NAME: usize = 512;
 
-/// Returns whether a value that is no secret is recognised in texts as a whole: a path, or the name of a CDI device.
+/// Returns whether a plain value is recognised in texts as a whole: a path, or the name of a CDI device.
 pub(super) fn is_name(value: &[u8]) -> bool {
     (4..=LONGEST_NAME).contains(&value.len()) && (value.starts_with(b"/") || is_device(value))
 }
@@ -115,13 +117,14 @@ fn is_device(value: &[u8]) -> bool {
         let (class, name) = rest.split_once('=')?;
         Some((vendor, class, name))
     });
-    let is_plain = |part: &str, also: &[u8]| {
-        let is_in = |b: u8| b.is_ascii_alphanumeric() || also.contains(&b);
-        !part.is_empty() && part.bytes().all(is_in)
-    };
     parts.is_some_and(|(vendor, class, name)| {
         is_plain(vendor, b"-_.") && is_plain(class, b"-_") && is_plain(name, b"-_.:")
     })
+}
+
+fn is_plain(part: &str, punctuation: &[u8]) -> bool {
+    let mut bytes = part.bytes();
+    !part.is_empty() && bytes.all(|b| b.is_ascii_alphanumeric() || punctuation.contains(&b))
 }
 
 /// Marks the paths and devices in `text` that are known to `holds` as a whole. A runtime also names paths below the root of a
@@ -131,8 +134,8 @@ pub(super) fn mark_names(text: &str, holds: &dyn Fn(&[u8]) -> bool, marks: &mut 
     let slashes = (0..bytes.len()).filter(|at| bytes[*at] == b'/');
     for slash in slashes.take(MOST_NAMES) {
         // The slash begins a path, or stands behind the vendor of a device.
-        let is_in_vendor = |b: &u8| b.is_ascii_alphanumeric() || b"-_.".contains(b);
-        let vendor = bytes[..slash].iter().rev().take_while(|b| is_in_vendor(b));
+        let before = bytes[..slash].iter().rev();
+        let vendor = before.take_while(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b));
         for begin in [slash, slash - vendor.count()] {
             if let Some(length) = name_at(&bytes[begin..], holds) {
                 marks[begin..begin + length].fill(Mark::Named);
@@ -143,20 +146,22 @@ pub(super) fn mark_names(text: &str, holds: &dyn Fn(&[u8]) -> bool, marks: &mut 
 
 /// The length of the known name with which a text begins.
 fn name_at(text: &[u8], holds: &dyn Fn(&[u8]) -> bool) -> Option<usize> {
-    let is_end = |b: &u8| b.is_ascii_whitespace() || b"\"'`()[]{}<>,;\\".contains(b);
     let text = &text[..text.len().min(LONGEST_NAME + 2)];
-    let run = &text[..text.iter().position(is_end).unwrap_or(text.len())];
+    let end = text
+        .iter()
+        .position(|b| b.is_ascii_whitespace() || b"\"'`()[]{}<>,;\\".contains(b));
+    let run = &text[..end.unwrap_or(text.len())];
     let last = run.iter().rposition(|b| !matches!(b, b'.' | b':'));
     let sentence = &run[..last.map_or(0, |at| at + 1)];
     let up_to_colon = run.iter().position(|b| *b == b':').unwrap_or(run.len());
-    let candidates = [run, sentence, &run[..up_to_colon]];
-    let known = candidates.iter().find(|it| is_name(it) && holds(it));
-    known.map(|it| it.len())
+    let mut candidates = [run, sentence, &run[..up_to_colon]].into_iter();
+    let known = candidates.find(|name| is_name(name) && holds(name));
+    known.map(<[u8]>::len)
 }
 
 /// Marks the bytes of `text` that quote a secret whose keys of `length` letters are known to `holds`.
 pub(super) fn mark(text: &str, length: usize, holds: &dyn Fn(u64) -> bool, marks: &mut [Mark]) {
-    let mut layer = Layer::of(text.as_bytes());
+    let mut layer = Layer::new(text.as_bytes());
     for _ in 0..=MOST_LAYERS {
         layer.mark(length, holds, marks);
         match layer.unescaped() {
@@ -174,7 +179,7 @@ struct Layer {
 }
 
 impl Layer {
-    fn of(text: &[u8]) -> Self {
+    fn new(text: &[u8]) -> Self {
         Self {
             bytes: text.to_vec(),
             at: (0..text.len()).map(|at| at..at + 1).collect(),
@@ -182,32 +187,32 @@ impl Layer {
     }
 
     fn mark(&self, length: usize, holds: &dyn Fn(u64) -> bool, marks: &mut [Mark]) {
-        let mut mark = |place: usize, with: Mark| {
-            for mark in &mut marks[self.at[place].clone()] {
-                *mark = with.max(*mark);
-            }
-        };
         for place in found(&self.bytes, length, holds).into_iter().flatten() {
-            mark(
-                place,
-                if self.at[place].len() == 1 {
-                    Mark::Quoted
-                } else {
-                    Mark::Encoded
-                },
-            );
+            let with = if self.at[place].len() == 1 {
+                Mark::Quoted
+            } else {
+                Mark::Encoded
+            };
+            self.mark_place(place, with, marks);
         }
         for run in self.runs(is_base64, SHORTEST_BASE64) {
-            let of = &self.bytes[run.clone()];
-            if (0..4).any(|skip| tells(&base64(of, skip), length, holds)) {
-                run.for_each(|place| mark(place, Mark::Encoded));
+            let encoded = &self.bytes[run.clone()];
+            if (0..4).any(|skip| tells(&base64(encoded, skip), length, holds)) {
+                run.for_each(|place| self.mark_place(place, Mark::Encoded, marks));
             }
         }
         for run in self.runs(|b| b.is_ascii_hexdigit(), 2 * length) {
-            let of = &self.bytes[run.clone()];
-            if (0..2).any(|skip| tells(&hex(of, skip), length, holds)) {
-                run.for_each(|place| mark(place, Mark::Encoded));
+            let encoded = &self.bytes[run.clone()];
+            if (0..2).any(|skip| tells(&hex(encoded, skip), length, holds)) {
+                run.for_each(|place| self.mark_place(place, Mark::Encoded, marks));
             }
+        }
+    }
+
+    /// Marks the bytes of the original text that a byte of this layer stands for, unless they have a greater mark.
+    fn mark_place(&self, place: usize, with: Mark, marks: &mut [Mark]) {
+        for mark in &mut marks[self.at[place].clone()] {
+            *mark = with.max(*mark);
         }
     }
 
@@ -247,17 +252,18 @@ impl Layer {
 /// The places of the windows of a text, and of its short runs of words, whose keys are known.
 fn found(text: &[u8], length: usize, holds: &dyn Fn(u64) -> bool) -> Vec<Vec<usize>> {
     let mut found = Vec::new();
-    let is_letter = |at: usize| text.get(at).is_some_and(u8::is_ascii_alphanumeric);
-    let places: Vec<_> = (0..text.len()).filter(|at| is_letter(*at)).collect();
+    let places: Vec<_> = (0..text.len()).filter(|at| is_letter(text, *at)).collect();
     for first in 0..places.len() {
-        let is_begin = places[first] == 0 || !is_letter(places[first] - 1);
+        let is_begin = places[first] == 0 || !is_letter(text, places[first] - 1);
         let mut letters = 0;
         for (count, at) in (1..=length).zip(&places[first..]) {
             letters = letters << 8 | u64::from(text[*at].to_ascii_lowercase());
-            let key = match count == length {
-                true => window(length, letters),
-                false if is_begin && !is_letter(at + 1) => whole(count, letters),
-                false => continue,
+            let key = if count == length {
+                window(length, letters)
+            } else if is_begin && !is_letter(text, at + 1) {
+                whole(count, letters)
+            } else {
+                continue;
             };
             if holds(key) {
                 found.push(places[first..first + count].to_vec());
@@ -265,6 +271,10 @@ fn found(text: &[u8], length: usize, holds: &dyn Fn(u64) -> bool) -> Vec<Vec<usi
         }
     }
     found
+}
+
+fn is_letter(text: &[u8], at: usize) -> bool {
+    text.get(at).is_some_and(u8::is_ascii_alphanumeric)
 }
 
 /// Returns whether decoded bytes quote a secret. Words of eight letters decode to something, in which a letter or two occur
@@ -301,18 +311,14 @@ fn escape(text: &[u8]) -> Option<(u8, usize)> {
 
 /// What follows the backslash in a string literal.
 fn literal(rest: &[u8]) -> Option<(u8, usize)> {
-    let of = |digits: Range<usize>| {
-        let end = digits.end;
-        Some((number(rest.get(digits)?, 16)?, end))
-    };
     match rest.first()? {
-        b'x' => of(1..3),
+        b'x' => hex_escape(rest, 1..3),
         b'u' if rest.get(1) == Some(&b'{') => {
             let end = rest.iter().take(10).position(|b| *b == b'}')?;
             Some((number(&rest[2..end], 16)?, end + 1))
         }
-        b'u' => of(1..5),
-        b'U' => of(1..9),
+        b'u' => hex_escape(rest, 1..5),
+        b'U' => hex_escape(rest, 1..9),
         b'0'..=b'7' => match rest.get(..3).and_then(|digits| number(digits, 8)) {
             Some(byte) => Some((byte, 3)),
             None => Some((b' ', 1)),
@@ -320,6 +326,11 @@ fn literal(rest: &[u8]) -> Option<(u8, usize)> {
         b'n' | b'r' | b't' | b'b' | b'f' | b'v' | b'a' => Some((b' ', 1)),
         _ => None,
     }
+}
+
+fn hex_escape(rest: &[u8], digits: Range<usize>) -> Option<(u8, usize)> {
+    let end = digits.end;
+    Some((number(rest.get(digits)?, 16)?, end))
 }
 
 /// The byte of that number; a blank for a larger one, which is no ASCII.
@@ -338,17 +349,10 @@ fn is_base64(b: u8) -> bool {
 
 /// The bytes that a run encodes in base64, of either alphabet, if `skip` of its characters are left out.
 fn base64(run: &[u8], skip: usize) -> Vec<u8> {
-    let digit = |b: u8| match b {
-        b'A'..=b'Z' => b - b'A',
-        b'a'..=b'z' => b - b'a' + 26,
-        b'0'..=b'9' => b - b'0' + 52,
-        b'+' | b'-' => 62,
-        _ => 63,
-    };
     let mut bytes = Vec::with_capacity(run.len());
     let (mut bits, mut count) = (0_u32, 0);
     for b in run.iter().skip(skip) {
-        bits = bits << 6 | u32::from(digit(*b));
+        bits = bits << 6 | u32::from(base64_digit(*b));
         count += 6;
         if count >= 8 {
             count -= 8;
@@ -358,13 +362,26 @@ fn base64(run: &[u8], skip: usize) -> Vec<u8> {
     bytes
 }
 
+fn base64_digit(b: u8) -> u8 {
+    match b {
+        b'A'..=b'Z' => b - b'A',
+        b'a'..=b'z' => b - b'a' + 26,
+        b'0'..=b'9' => b - b'0' + 52,
+        b'+' | b'-' => 62,
+        _ => 63,
+    }
+}
+
 fn hex(run: &[u8], skip: usize) -> Vec<u8> {
-    let digit = |b: u8| (b as char).to_digit(16).unwrap_or(0) as u8;
     let (pairs, _) = run[skip..].as_chunks::<2>();
     pairs
         .iter()
-        .map(|[a, b]| digit(*a) << 4 | digit(*b))
+        .map(|[a, b]| hex_digit(*a) << 4 | hex_digit(*b))
         .collect()
+}
+
+fn hex_digit(b: u8) -> u8 {
+    (b as char).to_digit(16).unwrap_or(0) as u8
 }
 
 fn is_text(bytes: &[u8]) -> bool {

@@ -54,8 +54,8 @@ impl Secrets {
         )
     }
 
-    /// Remembers the secrets of a request. `message` is the uncompressed message, or `None` if it could not be read; what is
-    /// known is then incomplete, and error texts about all earlier pods are redacted as if nothing were known.
+    /// Remembers the secrets of a request. `message` is the uncompressed message, or `None` if it could not be read. Without it
+    /// some secrets are unknown, so error texts about all earlier pods are then redacted as if nothing were known.
     pub fn remember(&self, method: Method, message: Option<&[u8]>, subject: Option<&Subject>) {
         if !Self::are_in(method) {
             return;
@@ -111,29 +111,33 @@ impl Secrets {
                 let object = subject.and_then(|subject| self.object(subject));
                 object.is_some_and(|object| kept.knows(object))
             }
-            // Commands print what they like.
+            // Commands may print anything.
             _ => false,
         };
         if !is_known {
             return None;
         }
         let mut marks = vec![Mark::None; text.len()];
-        let is_own = |key: Key<'_>| own.contains(&self.hash(key));
         forms::mark(
             text,
             OWN_WINDOW,
-            &|key| is_own(Key::Secret(key)),
+            &|key| own.contains(&self.hash(Key::Secret(key))),
             &mut marks,
         );
-        let is_kept = |key: Key<'_>| kept.contains(self.hash(key));
         forms::mark(
             text,
             KEPT_WINDOW,
-            &|key| is_kept(Key::Secret(key)),
+            &|key| kept.contains(self.hash(Key::Secret(key))),
             &mut marks,
         );
-        let is_named = |name: &[u8]| is_own(Key::Named(name)) || is_kept(Key::Named(name));
-        forms::mark_names(text, &is_named, &mut marks);
+        forms::mark_names(
+            text,
+            &|name| {
+                let hash = self.hash(Key::Named(name));
+                own.contains(&hash) || kept.contains(hash)
+            },
+            &mut marks,
+        );
         Some(marks)
     }
 
@@ -148,7 +152,10 @@ impl Secrets {
         if subject.container.is_none() && subject.container_id.is_some() {
             return None;
         }
-        let container = subject.container.as_ref().map(|it| (&*it.name, it.attempt));
+        let container = subject
+            .container
+            .as_ref()
+            .map(|container| (&*container.name, container.attempt));
         Some(self.hasher.hash_one((&**uid, attempt, container)))
     }
 
@@ -162,7 +169,7 @@ impl Secrets {
 enum Key<'a> {
     /// A window of a secret; see [`forms`].
     Secret(u64),
-    /// A path or device that is no secret, as a whole.
+    /// A whole path or device, which may be shown.
     Named(&'a [u8]),
 }
 
@@ -187,5 +194,5 @@ pub fn each_value<'a>(
     message: &'a [u8],
     f: &mut impl FnMut(Value<'a>),
 ) -> Option<()> {
-    fields::visit(fields::of(method)?, message, f).ok()
+    fields::visit(fields::request_message(method)?, message, f).ok()
 }

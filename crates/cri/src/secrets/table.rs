@@ -36,20 +36,21 @@ impl Generations {
 
     /// Adds a hash to the newest generation, or to a new one if that is full.
     pub(super) fn insert(&mut self, hash: u64) {
-        let is_full = |it: &Generation| it.hashes.len >= MOST_HASHES;
-        self.newest_unless(is_full).hashes.insert(fold(hash));
+        let newest = self.newest_unless(|newest| newest.hashes.len >= MOST_HASHES);
+        newest.hashes.insert(fold(hash));
     }
 
     /// Returns whether the hash is in any generation.
     pub(super) fn contains(&self, hash: u64) -> bool {
         let hash = fold(hash);
-        self.all.iter().any(|it| it.hashes.contains(hash))
+        self.all
+            .iter()
+            .any(|generation| generation.hashes.contains(hash))
     }
 
     /// Marks an object as known as long as the generation `since` is kept, in which its first hash is.
     pub(super) fn know(&mut self, object: u64, since: u64) {
-        let is_full = |it: &Generation| it.objects.len() >= MOST_OBJECTS;
-        self.newest_unless(is_full);
+        self.newest_unless(|newest| newest.objects.len() >= MOST_OBJECTS);
         let Some(at) = since.checked_sub(self.dropped) else {
             return;
         };
@@ -61,12 +62,16 @@ impl Generations {
 
     /// Returns whether all hashes of an object are kept.
     pub(super) fn knows(&self, object: u64) -> bool {
-        self.all.iter().any(|it| it.objects.contains(&object))
+        self.all
+            .iter()
+            .any(|generation| generation.objects.contains(&object))
     }
 
     /// No object is known any more. The hashes stay.
     pub(super) fn forget_objects(&mut self) {
-        self.all.iter_mut().for_each(|it| it.objects.clear());
+        for generation in &mut self.all {
+            generation.objects.clear();
+        }
     }
 
     fn newest_unless(&mut self, is_full: impl Fn(&Generation) -> bool) -> &mut Generation {
@@ -83,8 +88,12 @@ impl Generations {
 
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
-        let of = |it: &Generation| 4 * it.hashes.slots.len() + 16 * it.objects.capacity();
-        self.all.iter().map(of).sum()
+        self.all
+            .iter()
+            .map(|generation| {
+                4 * generation.hashes.slots.len() + 16 * generation.objects.capacity()
+            })
+            .sum()
     }
 }
 

@@ -109,9 +109,9 @@ pub(super) fn unwrap(bytes: &[u8], keys: &PrivateKeys) -> Unwrapped<Zeroizing<Ve
 
 impl Jwe {
     fn open(&self, with: &'static aead::Algorithm, key: &[u8]) -> Unwrapped<Zeroizing<Vec<u8>>> {
-        let wrong = |_| "jwe: wrong key".to_owned();
-        let key = aead::UnboundKey::new(with, key).map_err(wrong)?;
-        let nonce = aead::Nonce::try_assume_unique_for_key(&decode(&self.iv)?).map_err(wrong)?;
+        let key = aead::UnboundKey::new(with, key).map_err(wrong_key)?;
+        let nonce =
+            aead::Nonce::try_assume_unique_for_key(&decode(&self.iv)?).map_err(wrong_key)?;
         let mut authenticated = self.protected.clone();
         if let Some(more) = &self.aad {
             authenticated.push('.');
@@ -121,11 +121,15 @@ impl Jwe {
         content.extend_from_slice(&decode(&self.tag)?);
         let length = aead::LessSafeKey::new(key)
             .open_in_place(nonce, aead::Aad::from(authenticated), &mut content)
-            .map_err(wrong)?
+            .map_err(wrong_key)?
             .len();
         content.truncate(length);
         Ok(content)
     }
+}
+
+fn wrong_key(_: ring::error::Unspecified) -> String {
+    "jwe: wrong key".to_owned()
 }
 
 fn refusal(keys: &PrivateKeys, unsupported: Option<String>) -> String {

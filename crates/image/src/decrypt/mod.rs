@@ -165,7 +165,7 @@ impl KeySources {
 
     /// Unwraps the key of a layer in the first way that succeeds: private keys, then providers.
     async fn unwrap(&self, image: &str, layer: &Descriptor, diff_id: &Digest) -> Result<LayerKey> {
-        let what = || format!("image {image}: encrypted layer {}", layer.digest);
+        let what = format!("image {image}: encrypted layer {}", layer.digest);
         let mut attempts = Attempts::default();
         let mut protocols: Vec<_> = layer
             .annotations
@@ -175,15 +175,15 @@ impl KeySources {
             .collect();
         protocols.sort_by_key(|(protocol, _)| *protocol != JWE);
         if protocols.is_empty() {
-            return Err(Error::invalid(what(), "it has no wrapped key"));
+            return Err(Error::invalid(what, "it has no wrapped key"));
         }
         for (protocol, value) in &protocols {
             for wrapped in wrapped(value).map_err(|reason| {
-                Error::invalid(what(), format!("key for {}: {reason}", shown(protocol)))
+                Error::invalid(&what, format!("key for {}: {reason}", shown(protocol)))
             })? {
                 if let Some(options) = self.attempt(protocol, &wrapped, &mut attempts).await {
                     let key = LayerKey::parse(&options, &layer.annotations, diff_id);
-                    return key.map_err(|reason| Error::invalid(what(), reason));
+                    return key.map_err(|reason| Error::invalid(what, reason));
                 }
             }
         }

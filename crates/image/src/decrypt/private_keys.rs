@@ -76,12 +76,13 @@ fn content(path: &Path) -> Result<Zeroizing<Vec<u8>>> {
 
 /// An RSA key without a password, in PEM or DER.
 fn parse(bytes: &[u8]) -> Option<RsaPrivateKey> {
-    let of = |der: &[u8]| {
-        let key = RsaPrivateKey::from_pkcs8_der(der).ok();
-        key.or_else(|| RsaPrivateKey::from_pkcs1_der(der).ok())
-    };
     match PrivateKeyDer::from_pem_slice(bytes) {
-        Ok(key) => of(key.secret_der()),
-        Err(_) => of(bytes),
+        Ok(key) => parse_der(key.secret_der()),
+        Err(_) => parse_der(bytes),
     }
+}
+
+fn parse_der(der: &[u8]) -> Option<RsaPrivateKey> {
+    let key = RsaPrivateKey::from_pkcs8_der(der).ok();
+    key.or_else(|| RsaPrivateKey::from_pkcs1_der(der).ok())
 }

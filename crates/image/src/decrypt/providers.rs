@@ -92,8 +92,8 @@ impl KeyProviders {
         let providers = self.key_providers.iter();
         providers.filter_map(|(name, provider)| {
             let path = &provider.cmd.as_ref()?.path;
-            let reason = || format!("key provider {name}: {} does not exist", path.display());
-            (!path.exists()).then(reason)
+            (!path.exists())
+                .then(|| format!("key provider {name}: {} does not exist", path.display()))
         })
     }
 
@@ -151,30 +151,38 @@ impl Cmd {
         let path = self.path.display();
         let ended = program::run(&mut command, question, timeout).await;
         let ended = ended.map_err(|reason| ProviderError(format!("{path}: {reason}")))?;
-        match ended.status.success() {
-            true if ended.is_cut => {
-                failed(format!("{path}: more than {MAX_OUTPUT} bytes of output"))
-            }
-            true => Ok(ended.stdout),
-            false => failed(format!("{path}: {}: {}", ended.status, ended.messages)),
+        if !ended.status.success() {
+            return failed(format!("{path}: {}: {}", ended.status, ended.messages));
         }
+        if ended.is_cut {
+            return failed(format!("{path}: more than {MAX_OUTPUT} bytes of output"));
+        }
+        Ok(ended.stdout)
     }
 }
 
+fn connection_error(address: &str, error: &dyn std::error::Error) -> ProviderError {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    ProviderError(format!("{address}: {}", program::line(text.as_bytes())))
+}
+
 async fn unary(address: &str, question: Vec<u8>) -> Answer<Zeroizing<Vec<u8>>> {
-    let refused = |error: &dyn std::error::Error| {
-        let mut text = error.to_string();
-        let mut cause = error.source();
-        while let Some(inner) = cause {
-            text = format!("{text}: {inner}");
-            cause = inner.source();
-        }
-        ProviderError(format!("{address}: {}", program::line(text.as_bytes())))
-    };
-    let endpoint = Endpoint::from_shared(target(address)).map_err(|error| refused(&error))?;
-    let channel = endpoint.connect().await.map_err(|error| refused(&error))?;
+    let endpoint = Endpoint::from_shared(target(address))
+        .map_err(|error| connection_error(address, &error))?;
+    let channel = endpoint
+        .connect()
+        .await
+        .map_err(|error| connection_error(address, &error))?;
     let mut client = Grpc::new(channel).max_decoding_message_size(MAX_OUTPUT);
-    client.ready().await.map_err(|error| refused(&error))?;
+    client
+        .ready()
+        .await
+        .map_err(|error| connection_error(address, &error))?;
     let codec = ProstCodec::<Document, Document>::default();
     let request = tonic::Request::new(Document { json: question });
     let path = PathAndQuery::from_static(UNWRAP);

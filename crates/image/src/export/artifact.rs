@@ -22,7 +22,6 @@ pub(super) struct ExportedArtifact {
 
 /// From the manifest of the artifact, whose digest is `id`.
 pub(super) fn read(id: &Digest, bytes: Vec<u8>) -> Result<ExportedArtifact> {
-    let invalid = |reason: String| Error::invalid(format!("artifact {id}"), reason);
     let parsed = match Manifest::parse(&bytes, "")? {
         // The configuration, which the store does not keep, has told that it is one.
         Manifest::Undeclared(manifest) => manifest.artifact()?,
@@ -33,10 +32,11 @@ pub(super) fn read(id: &Digest, bytes: Vec<u8>) -> Result<ExportedArtifact> {
         files,
     }) = parsed
     else {
-        return Err(invalid("its manifest is that of an image".to_owned()));
+        let reason = "its manifest is that of an image";
+        return Err(Error::invalid(format!("artifact {id}"), reason));
     };
-    let fields: Map<String, Value> =
-        serde_json::from_slice(&bytes).map_err(|e| invalid(e.to_string()))?;
+    let fields: Map<String, Value> = serde_json::from_slice(&bytes)
+        .map_err(|e| Error::invalid(format!("artifact {id}"), e.to_string()))?;
     let layers = fields.get("layers").and_then(Value::as_array);
     let is_whole = is_empty(fields.get("config")) && layers.map_or(0, Vec::len) == files.len();
     let manifest = if is_whole {
@@ -67,13 +67,12 @@ fn shortened(
     artifact_type: &str,
     files: &[ArtifactFile],
 ) -> Result<Document> {
-    let is_kept = |layer: &Value| {
-        let digest = layer.get("digest").and_then(Value::as_str);
-        let mut files = files.iter().map(|file| file.blob.digest.as_str());
-        files.any(|kept| Some(kept) == digest)
-    };
     if let Some(Value::Array(layers)) = fields.get_mut("layers") {
-        layers.retain(is_kept);
+        layers.retain(|layer| {
+            let digest = layer.get("digest").and_then(Value::as_str);
+            let mut files = files.iter().map(|file| file.blob.digest.as_str());
+            files.any(|kept| Some(kept) == digest)
+        });
     }
     // The entry refers to something that the archive does not have.
     fields.remove("subject");

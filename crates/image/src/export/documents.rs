@@ -102,11 +102,11 @@ pub(super) fn config(bytes: &[u8], diff_ids: &[&Digest]) -> Result<Config> {
         r#type: &'a str,
         diff_ids: &'a [&'a Digest],
     }
-    let invalid = |reason: String| Error::invalid("image configuration", reason);
     let text = String::from_utf8_lossy(bytes);
-    let fields = serde_json::from_str(&text).map_err(|e| invalid(e.to_string()));
-    let mut fields: BTreeMap<String, Box<RawValue>> = fields?;
-    let platform = json::from_slice(bytes).map_err(|e| invalid(e.to_string()))?;
+    let mut fields: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&text)
+        .map_err(|e| Error::invalid("image configuration", e.to_string()))?;
+    let platform = json::from_slice(bytes)
+        .map_err(|e| Error::invalid("image configuration", e.to_string()))?;
     // Go reads it regardless of the case.
     fields.retain(|key, _| !key.eq_ignore_ascii_case("rootfs"));
     let rootfs = RootFs {
@@ -135,8 +135,9 @@ pub(super) fn annotations(
         #[serde(deserialize_with = "bounded_map")]
         annotations: Annotations,
     }
-    let read = |bytes: &[u8]| json::from_slice::<Annotated>(bytes).ok();
-    let found = manifest.and_then(read).unwrap_or_default();
+    let found: Annotated = manifest
+        .and_then(|bytes| json::from_slice(bytes).ok())
+        .unwrap_or_default();
     let mut all = if found.media_type == DOCKER {
         Annotations::new()
     } else {
@@ -197,7 +198,14 @@ pub(super) fn index(images: &[Listed<'_>]) -> Result<Vec<u8>> {
     }
     let mut manifests = Vec::new();
     for image in images {
-        let entry = |annotations| Entry {
+        let mut annotations: Vec<Annotations> = Vec::new();
+        for name in image.names {
+            annotations.push(NAMES.map(|key| (key.to_owned(), name.clone())).into());
+        }
+        if image.names.is_empty() {
+            annotations.push(Annotations::new());
+        }
+        manifests.extend(annotations.into_iter().map(|annotations| Entry {
             artifact_type: image.artifact_type,
             platform: image.platform,
             annotations,
@@ -206,14 +214,7 @@ pub(super) fn index(images: &[Listed<'_>]) -> Result<Vec<u8>> {
                 &image.manifest.digest,
                 image.manifest.bytes.len() as u64,
             )
-        };
-        if image.names.is_empty() {
-            manifests.push(entry(Annotations::new()));
-        }
-        for name in image.names {
-            let named = NAMES.map(|key| (key.to_owned(), name.clone()));
-            manifests.push(entry(named.into()));
-        }
+        }));
     }
     let index = Index {
         schema_version: 2,

@@ -174,7 +174,11 @@ impl<'a, W: Write> LayerWriter<'a, W> {
         let is_opaque = is_opaque(&dir)?;
         self.enter(dir, above)?;
         // Something must remain of an implied directory. An entry of its own would replace the attributes that it has in lower layers.
-        let is_lost = is_implied && self.levels.last().is_some_and(|it| it.names.is_empty());
+        let is_lost = is_implied
+            && self
+                .levels
+                .last()
+                .is_some_and(|level| level.names.is_empty());
         let mark = match () {
             () if is_opaque => OPAQUE_MARK,
             () if is_lost => AUFS_MARK,

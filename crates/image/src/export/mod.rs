@@ -192,8 +192,9 @@ fn prepare<'a>(
         });
     }
     let packed = record.diff_ids.iter().map(|id| {
-        let gone = || Error::internal(format!("layer {id} was not packed"));
-        layers.get(id).ok_or_else(gone)
+        layers
+            .get(id)
+            .ok_or_else(|| Error::internal(format!("layer {id} was not packed")))
     });
     let packed = packed.collect::<Result<Vec<_>>>()?;
     let ids: Vec<_> = packed.iter().map(|layer| &layer.digest).collect();

@@ -33,9 +33,11 @@ impl ExportWatch {
     /// True if the archive is being written (before, all layers are read once for their digests), the bytes done, and all bytes.
     #[must_use]
     pub fn progress(&self) -> (bool, u64, u64) {
-        let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        let is_writing = self.is_writing.load(Ordering::Relaxed);
-        (is_writing, get(&self.done), get(&self.total))
+        (
+            self.is_writing.load(Ordering::Relaxed),
+            self.done.load(Ordering::Relaxed),
+            self.total.load(Ordering::Relaxed),
+        )
     }
 
     pub(super) fn begin(&self, is_writing: bool, total: u64) {

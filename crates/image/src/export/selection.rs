@@ -31,9 +31,8 @@ impl ImageStore {
     pub(super) fn select(&self, options: &ExportOptions) -> Result<Vec<Selected>> {
         let mut wanted: BTreeMap<Digest, BTreeSet<String>> = BTreeMap::new();
         for text in &options.images {
-            let missing = || not_found(text);
-            let id = self.resolve(text)?.ok_or_else(missing)?.id;
-            let (record, _) = self.store.image(&id).ok_or_else(missing)?;
+            let id = self.resolve(text)?.ok_or_else(|| not_found(text))?.id;
+            let (record, _) = self.store.image(&id).ok_or_else(|| not_found(text))?;
             wanted
                 .entry(id)
                 .or_default()
@@ -61,12 +60,13 @@ impl ImageStore {
         names: BTreeSet<String>,
         options: &ExportOptions,
     ) -> Result<Selected> {
-        let missing = || not_found(id.as_str());
-        let (record, _) = self.store.image(id).ok_or_else(missing)?;
+        let image = self.store.image(id);
+        let (record, _) = image.ok_or_else(|| not_found(id.as_str()))?;
         // Held before the check; otherwise they could be removed in between.
         let held = self.store.hold(record.diff_ids.clone());
         for layer in &record.diff_ids {
-            let layer = self.store.layer(layer).ok_or_else(missing)?;
+            let layer = self.store.layer(layer);
+            let layer = layer.ok_or_else(|| not_found(id.as_str()))?;
             if layer.came_encrypted && !options.allow_decrypted {
                 let image = names.first().cloned().unwrap_or_else(|| id.to_string());
                 return Err(Error::Decrypted { image });
@@ -76,7 +76,7 @@ impl ImageStore {
         let manifest = manifest.and_then(|digest| self.store.content(digest).ok());
         // The layer is gone if the image was removed since.
         let config = match self.store.content(id) {
-            Err(_) if self.store.image(id).is_none() => return Err(missing()),
+            Err(_) if self.store.image(id).is_none() => return Err(not_found(id.as_str())),
             config => config?,
         };
         Ok(Selected {

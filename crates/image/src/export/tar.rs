@@ -67,8 +67,7 @@ impl<'a> TarEntry<'a> {
 
     fn header(&self) -> io::Result<Header> {
         let mut header = Header::new_ustar();
-        let cut = |text: &'a [u8]| &text[..text.len().min(MAX_NAME)];
-        let (path, link) = (cut(self.path), cut(self.link));
+        let (path, link) = (cut_name(self.path), cut_name(self.link));
         if let Some(ustar) = header.as_ustar_mut() {
             ustar.name[..path.len()].copy_from_slice(path);
             ustar.linkname[..link.len()].copy_from_slice(link);
@@ -135,6 +134,11 @@ fn record(records: &mut Vec<u8>, key: &[&[u8]], value: &[u8]) {
     records.push(b'=');
     records.extend_from_slice(value);
     records.push(b'\n');
+}
+
+/// The part of a name that fits into the header.
+fn cut_name(name: &[u8]) -> &[u8] {
+    &name[..name.len().min(MAX_NAME)]
 }
 
 /// Seconds with a fraction, as pax writes them: a negative time has a negative fraction.

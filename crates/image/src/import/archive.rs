@@ -1,8 +1,9 @@
 //! The table of contents of an archive, for reading its files in any order.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -139,12 +140,11 @@ fn normal(name: &str) -> String {
 }
 
 fn contents(file: &File, path: &Path) -> Result<HashMap<String, FileLocation>> {
-    let invalid = |error: io::Error| Error::invalid(path.display().to_string(), error.to_string());
     let length = file.metadata().at(path)?.len();
     let mut files = HashMap::new();
     let mut tar = TarReader::new(BufReader::new(file));
-    while let Some(entry) = tar.next_entry().map_err(invalid)? {
-        tar.seek_over().map_err(invalid)?;
+    while let Some(entry) = tar.next_entry().map_err(|e| invalid_archive(path, &e))? {
+        tar.seek_over().map_err(|e| invalid_archive(path, &e))?;
         let Ok(name) = String::from_utf8(entry.path.clone()) else {
             continue;
         };
@@ -152,23 +152,22 @@ fn contents(file: &File, path: &Path) -> Result<HashMap<String, FileLocation>> {
             continue;
         };
         if entry.position.saturating_add(entry.size) > length {
-            return Err(invalid(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "it is cut off",
-            )));
+            return Err(invalid_archive(path, &"it is cut off"));
         }
         files.insert(normal(&name), location);
         if files.len() > MAX_FILES {
-            return Err(invalid(io::Error::other(format!(
-                "more than {MAX_FILES} files"
-            ))));
+            let reason = format!("more than {MAX_FILES} files");
+            return Err(invalid_archive(path, &reason));
         }
     }
     Ok(files)
 }
 
+fn invalid_archive(path: &Path, reason: &dyn Display) -> Error {
+    Error::invalid(path.display().to_string(), reason.to_string())
+}
+
 fn location(entry: &Entry, name: &str) -> Option<FileLocation> {
-    let link = || String::from_utf8(entry.link.clone()).ok();
     match entry.kind {
         // Layers are read in place, and such a file has no place for its holes.
         Kind::File if entry.regions.is_some() => None,
@@ -177,14 +176,19 @@ fn location(entry: &Entry, name: &str) -> Option<FileLocation> {
             size: entry.size,
         }),
         // Relative to the root of the archive.
-        Kind::HardLink => link().map(|target| FileLocation::Link(normal(&target))),
+        Kind::HardLink => Some(FileLocation::Link(normal(&link_target(entry)?))),
         // Relative to the directory of the link.
         Kind::Symlink => {
             let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
-            link().map(|target| FileLocation::Link(normal(&format!("{parent}/{target}"))))
+            let target = link_target(entry)?;
+            Some(FileLocation::Link(normal(&format!("{parent}/{target}"))))
         }
         _ => None,
     }
+}
+
+fn link_target(entry: &Entry) -> Option<String> {
+    String::from_utf8(entry.link.clone()).ok()
 }
 
 /// Decompresses into an unlinked file, which the kernel removes when it is closed.
@@ -194,12 +198,13 @@ fn spool(disk: &Disk, path: &Path, file: File, limits: &Limits) -> Result<File> 
     options.create_new(true).read(true).write(true).mode(0o600);
     let mut target = options.open(&temporary).at(&temporary)?;
     std::fs::remove_file(&temporary).at(&temporary)?;
-    let invalid = |error: io::Error| Error::invalid(path.display().to_string(), error.to_string());
-    let mut source = decompress(file, || Ok(())).map_err(invalid)?;
+    let mut source = decompress(file, || Ok(())).map_err(|e| invalid_archive(path, &e))?;
     let mut buffer = vec![0; BUFFER];
     let (mut total, mut unchecked) = (0_u64, SPACE_EVERY);
     loop {
-        let length = source.read(&mut buffer).map_err(invalid)?;
+        let length = source
+            .read(&mut buffer)
+            .map_err(|e| invalid_archive(path, &e))?;
         if length == 0 {
             break;
         }

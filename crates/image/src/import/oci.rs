@@ -54,10 +54,10 @@ pub(super) fn read(archive: &Archive, platform: &Platform) -> Result<Vec<Archive
 
 /// The reference of an entry. A tag alone has no repository.
 fn name(entry: &Descriptor) -> Result<Option<Reference>> {
-    let annotation = |key: &str| entry.annotations.get(key).map(String::as_str);
-    let partial = annotation(REF_NAME).filter(|name| name.contains([':', '/', '@']));
-    let name = annotation(FULL_NAME).or(partial);
-    name.map(Reference::parse).transpose()
+    let full = entry.annotations.get(FULL_NAME);
+    let partial = entry.annotations.get(REF_NAME);
+    let name = full.or(partial.filter(|name| name.contains([':', '/', '@'])));
+    name.map(|name| Reference::parse(name)).transpose()
 }
 
 fn image(
@@ -85,7 +85,6 @@ struct LayoutReader<'a> {
 impl LayoutReader<'_> {
     /// Follows indexes to an image.
     fn descend(&self, digest: &Digest, depth: usize) -> Result<(Digest, ArchivedImage)> {
-        let what = || self.archive.what();
         let bytes = blob(self.archive, digest, "manifest", MAX_MANIFEST)?;
         let own = (digest.clone(), bytes);
         let manifests = match Manifest::parse(&own.1, "")? {
@@ -107,9 +106,10 @@ impl LayoutReader<'_> {
             }
         };
         let Some(depth) = depth.checked_sub(1) else {
-            return Err(Error::invalid(what(), "an index of indexes without end"));
+            let reason = "an index of indexes without end";
+            return Err(Error::invalid(self.archive.what(), reason));
         };
-        match choose(&what(), &manifests, self.platform)? {
+        match choose(&self.archive.what(), &manifests, self.platform)? {
             Choice::Declared(chosen) => self.descend(&chosen.digest, depth),
             Choice::Undeclared(tried) => self.first_that_runs(&manifests, &tried, depth),
         }

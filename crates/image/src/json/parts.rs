@@ -24,8 +24,11 @@ impl<'de> Iterator for Parts<'de> {
     type Item = (&'de str, usize);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let between = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | b',' | b':');
-        let before = self.rest.bytes().take_while(between).count();
+        let before = self
+            .rest
+            .bytes()
+            .take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | b',' | b':'))
+            .count();
         self.skip(before);
         let length = length(self.rest.as_bytes());
         if length == 0 {

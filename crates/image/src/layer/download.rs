@@ -78,7 +78,7 @@ impl Parts {
         ActivePart(self)
     }
 
-    /// Waits until a further connection has received something, or all have given back what they did not get.
+    /// Waits until a further connection has received something, or all have given their unfinished pieces back.
     async fn tried(&self) {
         while !self.are_sent.load(Ordering::Relaxed) && self.active.load(Ordering::Relaxed) > 0 {
             self.changed.notified().await;
@@ -119,8 +119,11 @@ where
                 Some(()) = further.next() => {}
                 _ = look.tick(), if wants_more.is_none() => {
                     let wants = self.parts.may_be_tried() && self.pieces.are_many();
-                    let spare = || self.permits.spare(self.requester.clone(), self.monitor.clone());
-                    let permit = wants.then(spare).flatten();
+                    let permit = if wants {
+                        self.permits.spare(self.requester.clone(), self.monitor.clone())
+                    } else {
+                        None
+                    };
                     further.extend(permit.map(|permit| self.further(permit)));
                 }
             }

@@ -93,16 +93,15 @@ impl LayerFetcher {
         steps: &Arc<dyn Steps>,
     ) -> PendingLayer {
         let size = source.size();
-        let progress = || Arc::new(LayerProgress::new(layer.clone(), size));
         let claim = source.claim(layer);
         if self.store.has_layer(layer, claim) {
-            let progress = progress();
+            let progress = Arc::new(LayerProgress::new(layer.clone(), size));
             progress.finished();
             return PendingLayer::Ready(progress);
         }
         let key = (layer.clone(), source.requester().registry, claim);
         let joined = self.flights.join(&key, |cancel| {
-            let progress = progress();
+            let progress = Arc::new(LayerProgress::new(layer.clone(), size));
             let flight = Flight {
                 layers: Arc::clone(self),
                 layer: layer.clone(),
@@ -127,7 +126,10 @@ impl LayerFetcher {
         });
         match joined {
             Joined::Waiter(waiter) => PendingLayer::Flying(waiter),
-            Joined::Ending(ending) => PendingLayer::Ending(progress(), ending),
+            Joined::Ending(ending) => {
+                let progress = LayerProgress::new(layer.clone(), size);
+                PendingLayer::Ending(Arc::new(progress), ending)
+            }
         }
     }
 

@@ -174,13 +174,17 @@ impl Permits {
 
 impl State {
     fn held_by_registry(&self, requester: &Requester) -> usize {
-        let same = |one: &&Running| one.requester.registry == requester.registry;
-        self.running.iter().filter(same).count()
+        self.running
+            .iter()
+            .filter(|one| one.requester.registry == requester.registry)
+            .count()
     }
 
     fn held_by_pull(&self, requester: &Requester) -> usize {
-        let same = |one: &&Running| one.requester.pull == requester.pull;
-        self.running.iter().filter(same).count()
+        self.running
+            .iter()
+            .filter(|one| one.requester.pull == requester.pull)
+            .count()
     }
 
     fn run(&mut self, id: u64, requester: Requester, monitor: Monitor) {
@@ -211,14 +215,14 @@ impl State {
     fn next_index(&self, regular: usize) -> Option<usize> {
         let waiting = self.waiting.iter().enumerate();
         if self.running.len() < regular {
-            let fewest = |(index, one): &(usize, &Waiting)| {
+            let next = waiting.min_by_key(|(index, one)| {
                 (
                     self.held_by_registry(&one.requester),
                     self.held_by_pull(&one.requester),
                     *index,
                 )
-            };
-            return waiting.min_by_key(fewest).map(|(index, _)| index);
+            });
+            return next.map(|(index, _)| index);
         }
         if self.running.len() >= regular * (1 + EXTRA) {
             return None;

@@ -47,7 +47,10 @@ impl Pieces {
     /// Claims the piece that begins here, unless another connection has. Returns its end.
     pub(super) fn go_on(&self, begin: u64) -> Option<u64> {
         let mut state = lock(&self.state);
-        let given_back = state.given_back.iter().position(|it| it.start == begin);
+        let given_back = state
+            .given_back
+            .iter()
+            .position(|range| range.start == begin);
         if let Some(at) = given_back {
             return Some(state.given_back.swap_remove(at).end);
         }

@@ -43,8 +43,9 @@ pub(super) fn amd64_variant() -> &'static str {
 
 fn level(flags: &str) -> &'static str {
     let all: Vec<_> = flags.split_whitespace().collect();
-    let has = |features: &[&str]| features.iter().all(|feature| all.contains(feature));
-    let reached = LEVELS.iter().take_while(|(_, features)| has(features));
+    let reached = LEVELS
+        .iter()
+        .take_while(|(_, features)| features.iter().all(|feature| all.contains(feature)));
     reached.last().map_or("", |(level, _)| level)
 }
 

@@ -18,7 +18,7 @@ impl Answers {
         }
     }
 
-    /// The error of the request: that of the only server, or all of them. `what` was asked for. `None` if no server was asked.
+    /// The error of a request for `what`: the error of the only server, or the errors of all. `None` if no server was asked.
     pub(crate) fn into_error(mut self, what: impl Into<String>) -> Option<Error> {
         if self.0.len() < 2 {
             return self.0.pop().map(|only| only.error);
@@ -35,8 +35,8 @@ impl Answers {
     }
 }
 
-/// How much an answer tells: more than that of a server that is not there tells one that does not have the image, and most of all a
-/// refusal. A mirror may lack an image; if the registry itself does, that is why the pull fails.
+/// How much an answer tells. A server without the image tells more than an unreachable one, and a refusal tells most. A mirror may lack
+/// an image; if the registry itself does, that is why the pull fails.
 fn rank(answer: &Error, is_last: bool) -> u8 {
     match answer {
         Error::Unauthenticated { .. } | Error::PermissionDenied { .. } => 6,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{StatusCode, Url};
 use serde::Deserialize;
@@ -25,6 +26,7 @@ use crate::json;
 use crate::observer::Observer;
 
 const MAX_TOKEN: u64 = 1 << 20;
+const UNUSABLE: &str = "the credentials cannot be sent";
 
 /// The `Authorization` of one host, shared by all requests of a pull.
 #[derive(Debug)]
@@ -144,20 +146,23 @@ impl Authorizer {
         {
             return Err(failure.clone());
         }
-        let refused = |reason: &str| unauthenticated(&challenger.host, reason);
-        let challenge = challenge.ok_or_else(|| refused("it does not say how to log in"))?;
+        let host = &challenger.host;
+        let challenge =
+            challenge.ok_or_else(|| unauthenticated(host, "it does not say how to log in"))?;
         let credentials = self.credentials(&mut state).await?;
         let header = match (&challenge, &credentials) {
             (Challenge::Basic, Some(Credentials::Basic { username, password })) => {
                 basic(username, password)
             }
             (Challenge::Basic, None) => {
-                return Err(refused(
+                return Err(unauthenticated(
+                    host,
                     "it needs a user and a password, and none are given",
                 ));
             }
             (Challenge::Basic, Some(_)) => {
-                return Err(refused(
+                return Err(unauthenticated(
+                    host,
                     "it needs a user and a password, and a token is given",
                 ));
             }
@@ -186,9 +191,9 @@ impl Authorizer {
                 bearer(&token)
             }
         };
-        let header = header.ok_or_else(|| refused("the credentials cannot be sent"))?;
+        let header = header.ok_or_else(|| unauthenticated(host, UNUSABLE))?;
         if state.header.as_ref() == Some(&header) {
-            return Err(refused("the credentials were refused"));
+            return Err(unauthenticated(host, "the credentials were refused"));
         }
         state.header = Some(header);
         state.generation += 1;
@@ -221,19 +226,19 @@ impl Authorizer {
         request: &TokenRequest<'_>,
         credentials: Option<&Credentials>,
     ) -> std::result::Result<String, Failure> {
-        let bad = |reason: &str| Error::BadResponse {
-            host: challenger.host.clone(),
-            reason: reason.to_owned(),
-        };
         let url = Url::parse(request.realm)
-            .map_err(|_| bad("the address of its token service is none"))?;
+            .map_err(|_| bad_response(challenger, "the address of its token service is none"))?;
         let is_plain = challenger.url.scheme() == "http";
         let is_safe = url.scheme() == "https" || (url.scheme() == "http" && is_plain);
         if !is_safe {
-            return Err(bad("its token service is not reached by https").into());
+            return Err(
+                bad_response(challenger, "its token service is not reached by https").into(),
+            );
         }
         if !may_lead_to(&challenger.url, &url) {
-            return Err(bad("its token service is an address of this node").into());
+            return Err(
+                bad_response(challenger, "its token service is an address of this node").into(),
+            );
         }
         let host = format!("token service {}", host_and_port(&url));
         let service = challenger.named(&url, host.clone());
@@ -251,12 +256,12 @@ impl Authorizer {
             return Err(refusal.failure(&host));
         }
         let body = read_body(response, MAX_TOKEN, &host, &self.timeouts).await?;
-        let token: Token =
-            json::from_slice(&body).map_err(|_| bad("its token service sends no JSON"))?;
+        let token: Token = json::from_slice(&body)
+            .map_err(|_| bad_response(challenger, "its token service sends no JSON"))?;
         let token = [token.token, token.access_token]
             .into_iter()
             .find(|token| !token.is_empty());
-        token.ok_or_else(|| bad("its token service sends no token").into())
+        token.ok_or_else(|| bad_response(challenger, "its token service sends no token").into())
     }
 }
 
@@ -274,7 +279,6 @@ impl TokenRequest<'_> {
         mut url: Url,
         credentials: Option<&Credentials>,
     ) -> std::result::Result<reqwest::Request, Failure> {
-        let unusable = || unauthenticated(&challenger.host, "the credentials cannot be sent");
         let built = match credentials {
             Some(Credentials::IdentityToken(token)) => {
                 let body = form(&[
@@ -299,27 +303,38 @@ impl TokenRequest<'_> {
                 drop(query);
                 let get = challenger.get(url);
                 match other {
-                    Some(Credentials::Basic { username, password }) => get.header(
-                        AUTHORIZATION,
-                        basic(username, password).ok_or_else(unusable)?,
-                    ),
+                    Some(Credentials::Basic { username, password }) => {
+                        let header = basic(username, password)
+                            .ok_or_else(|| unauthenticated(&challenger.host, UNUSABLE))?;
+                        get.header(AUTHORIZATION, header)
+                    }
                     _ => get,
                 }
             }
         };
-        built.build().map_err(|_| unusable())
+        built
+            .build()
+            .map_err(|_| unauthenticated(&challenger.host, UNUSABLE))
+    }
+}
+
+fn bad_response(challenger: &Server<'_>, reason: &str) -> Error {
+    Error::BadResponse {
+        host: challenger.host.clone(),
+        reason: reason.to_owned(),
     }
 }
 
 fn form(pairs: &[(&str, &str)]) -> String {
-    let encode = |text: &str| {
-        percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
-    };
     let pairs: Vec<_> = pairs
         .iter()
-        .map(|(k, v)| format!("{}={}", encode(k), encode(v)))
+        .map(|(k, v)| format!("{}={}", percent_encoded(k), percent_encoded(v)))
         .collect();
     pairs.join("&")
+}
+
+fn percent_encoded(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, NON_ALPHANUMERIC)
 }
 
 fn basic(username: &str, password: &str) -> Option<HeaderValue> {

@@ -56,7 +56,7 @@ fn too_large(host: &str, most: u64) -> Failure {
     })
 }
 
-/// Reads the beginning of the body of an error: what has arrived in time, at most `most` bytes.
+/// Reads the beginning of the body of an error: at most `most` bytes, and only bytes that arrive in time.
 pub(super) async fn read_beginning(
     mut response: Response,
     most: usize,

@@ -16,8 +16,8 @@ pub(super) enum Challenge {
 }
 
 impl Challenge {
-    /// The preferred challenge of a response: a token before a password.
-    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+    /// Returns the preferred challenge of a response: a token before a password.
+    pub(super) fn preferred(headers: &HeaderMap) -> Option<Self> {
         let values = headers.get_all(WWW_AUTHENTICATE).iter();
         let all: Vec<_> = values
             .filter_map(|value| value.to_str().ok())
@@ -41,25 +41,30 @@ pub(super) fn parse(header: &str) -> Vec<Challenge> {
             rest = after;
         }
         rest = rest.trim_start_matches([',', ' ']);
-        let get = |key: &str| {
-            let found = parameters.iter().find(|(name, _)| name == key);
-            found.map(|(_, value)| value.clone()).unwrap_or_default()
-        };
         let scheme = scheme.trim_matches(',');
         if scheme.eq_ignore_ascii_case("basic") {
             found.push(Challenge::Basic);
-        } else if scheme.eq_ignore_ascii_case("bearer") && !get("realm").is_empty() {
-            found.push(Challenge::Bearer {
-                realm: get("realm"),
-                service: get("service"),
-                scope: get("scope"),
-            });
+        } else if scheme.eq_ignore_ascii_case("bearer") {
+            let realm = first_value(&parameters, "realm");
+            if !realm.is_empty() {
+                found.push(Challenge::Bearer {
+                    realm,
+                    service: first_value(&parameters, "service"),
+                    scope: first_value(&parameters, "scope"),
+                });
+            }
         }
         if after.is_empty() {
             break;
         }
     }
     found
+}
+
+/// The value of the first parameter with this name; empty if it is missing.
+fn first_value(parameters: &[(String, String)], name: &str) -> String {
+    let found = parameters.iter().find(|(known, _)| known == name);
+    found.map(|(_, value)| value.clone()).unwrap_or_default()
 }
 
 /// Parses `name=value` or `name="value"`, and returns the rest.
@@ -146,6 +151,6 @@ mod tests {
             WWW_AUTHENTICATE,
             "Bearer realm=\"y\"".parse().expect("a header"),
         );
-        assert_eq!(Challenge::of(&headers), Some(bearer("y", "", "")));
+        assert_eq!(Challenge::preferred(&headers), Some(bearer("y", "", "")));
     }
 }

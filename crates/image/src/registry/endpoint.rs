@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::tls::{Certificate, Identity};
-use reqwest::{Client, Url};
+use reqwest::{Client, ClientBuilder, Url};
 
 use super::hosts_file::{Capabilities, HostEntry, TlsEntry, look_up};
 use super::redirect::InsecureHosts;
@@ -78,19 +78,18 @@ impl Endpoints {
 
     /// All hosts of a registry in the order in which they are tried. Files are read each time: changes need no restart.
     /// `insecure` allows plain HTTP and certificates of unknown authorities, unless a `hosts.toml` has its own address.
-    pub(super) fn of(&self, registry: &str, insecure: bool) -> Result<Vec<Endpoint>> {
+    pub(super) fn for_registry(&self, registry: &str, insecure: bool) -> Result<Vec<Endpoint>> {
         let mut entries = look_up(&self.dirs, registry)?;
         let mut insecure_from = usize::MAX;
         if insecure && let Some(own) = entries.pop_if(|entry| entry.address.is_empty()) {
             let host = upstream_host(registry);
-            let at = |scheme: &str| {
+            insecure_from = entries.len();
+            for scheme in ["https", "http"] {
                 let mut entry = own.clone();
                 entry.address = format!("{scheme}://{host}");
                 entry.tls.skip_verify = true;
-                entry
-            };
-            insecure_from = entries.len();
-            entries.extend([at("https"), at("http")]);
+                entries.push(entry);
+            }
         }
         let mut endpoints = Vec::new();
         for (index, entry) in entries.into_iter().enumerate() {
@@ -116,11 +115,14 @@ impl Endpoints {
         let upstream = upstream_host(registry);
         let mut headers = HeaderMap::new();
         for (name, value) in &entry.headers {
-            let wrong = || Error::invalid(format!("header {name} of {host}"), "not a header");
-            let name = HeaderName::try_from(name).map_err(|_| wrong())?;
-            let mut value = HeaderValue::try_from(value).map_err(|_| wrong())?;
+            let (Ok(header), Ok(mut value)) =
+                (HeaderName::try_from(name), HeaderValue::try_from(value))
+            else {
+                let what = format!("header {name} of {host}");
+                return Err(Error::invalid(what, "not a header"));
+            };
             value.set_sensitive(true);
-            headers.append(name, value);
+            headers.append(header, value);
         }
         Ok(Endpoint {
             is_mirror: host != upstream && !entry.address.is_empty(),
@@ -145,8 +147,11 @@ impl Endpoints {
             .iter()
             .flat_map(|(cert, key)| [Some(cert), key.as_ref()]);
         let files = tls.ca.iter().chain(clients.flatten());
-        let modified = |path: &PathBuf| fs::metadata(path).and_then(|m| m.modified()).ok();
-        let files = files.map(|path| (path.clone(), modified(path))).collect();
+        let files = files.map(|path| {
+            let modified = fs::metadata(path).and_then(|m| m.modified()).ok();
+            (path.clone(), modified)
+        });
+        let files = files.collect();
         let key = ClientKey {
             tls,
             is_local,
@@ -175,28 +180,41 @@ impl Endpoints {
             .first()
             .map(|(cert, key)| identity(cert, key.as_deref()))
             .transpose()?;
-        let builder = || {
-            let mut builder = Client::builder()
-                // Redirects are followed by `Host::get`, which does not send credentials to their targets.
-                .redirect(Policy::none())
-                .connect_timeout(self.connect_timeout(tls))
-                .pool_idle_timeout(IDLE)
-                .user_agent(&self.user_agent)
-                .tls_danger_accept_invalid_certs(tls.skip_verify);
-            // As in Go programs, a proxy (HTTPS_PROXY and so on) is not used for the local host.
-            if is_local {
-                builder = builder.no_proxy();
-            }
-            if let Some(identity) = &identity {
-                builder = builder.identity(identity.clone());
-            }
-            builder
-        };
-        let merged = || builder().tls_certs_merge(authorities.clone()).build();
+        let identity = identity.as_ref();
+        let with_system_certificates = self
+            .client_builder(tls, identity, is_local)
+            .tls_certs_merge(authorities.clone())
+            .build();
         // Without system certificates, registries with their own certificates or without TLS are still reachable.
-        let only = || builder().tls_certs_only(authorities.clone()).build();
-        let built = merged().or_else(|_| only());
+        let built = with_system_certificates.or_else(|_| {
+            self.client_builder(tls, identity, is_local)
+                .tls_certs_only(authorities)
+                .build()
+        });
         built.map_err(|error| Error::internal(format!("a client for registries: {error}")))
+    }
+
+    fn client_builder(
+        &self,
+        tls: &TlsEntry,
+        identity: Option<&Identity>,
+        is_local: bool,
+    ) -> ClientBuilder {
+        let mut builder = Client::builder()
+            // Redirects are followed by `Host::get`, which does not send credentials to their targets.
+            .redirect(Policy::none())
+            .connect_timeout(self.connect_timeout(tls))
+            .pool_idle_timeout(IDLE)
+            .user_agent(&self.user_agent)
+            .tls_danger_accept_invalid_certs(tls.skip_verify);
+        // As in Go programs, a proxy (HTTPS_PROXY and so on) is not used for the local host.
+        if is_local {
+            builder = builder.no_proxy();
+        }
+        if let Some(identity) = identity {
+            builder = builder.identity(identity.clone());
+        }
+        builder
     }
 }
 

@@ -84,7 +84,7 @@ impl Repository {
             return Ok(None);
         };
         let name = host_and_port(url);
-        let Some(own) = self.foreign.0.of(&name, false)?.pop() else {
+        let Some(own) = self.foreign.0.for_registry(&name, false)?.pop() else {
             return Ok(None);
         };
         let mut base = url.clone();
@@ -110,7 +110,7 @@ impl Repository {
     }
 }
 
-/// The error of the registry itself, with that of the addresses.
+/// Adds the errors of the addresses to the error of the registry itself.
 fn and_elsewhere(mut missing: Error, elsewhere: &str) -> Error {
     let of_registry = match &mut missing {
         Error::AllServersFailed { answers, .. } => {

@@ -42,12 +42,12 @@ pub(super) struct RedirectTokens(Mutex<HashMap<String, Arc<Authorizer>>>);
 
 impl RedirectTokens {
     /// The authorizer of this URL's origin, if that has sent a challenge before.
-    fn of(&self, url: &Url) -> Option<Arc<Authorizer>> {
+    fn get(&self, url: &Url) -> Option<Arc<Authorizer>> {
         let all = lock(&self.0);
         all.get(&url.origin().ascii_serialization()).cloned()
     }
 
-    /// Like [`Self::of`], created if missing.
+    /// Like [`Self::get`], created if missing.
     fn get_or_insert(&self, url: &Url, make: impl FnOnce() -> Authorizer) -> Arc<Authorizer> {
         let mut all = lock(&self.0);
         let one = all.entry(url.origin().ascii_serialization());
@@ -67,7 +67,7 @@ impl Host {
                 return Ok(response);
             }
             let answered = response.url().clone();
-            let challenge = Challenge::of(response.headers());
+            let challenge = Challenge::preferred(response.headers());
             let refusal = Refusal::read(response, &self.timeouts).await;
             let refusal = self.hide_secrets(refusal).await;
             if status != StatusCode::UNAUTHORIZED {
@@ -87,15 +87,16 @@ impl Host {
                 self.authorizer.renew(&server, used, challenge).await
             } else {
                 let server = Server::at(&answered, &self.endpoint);
-                let anonymous = || self.authorizer.anonymous();
-                let other = self.redirect_tokens.get_or_insert(&answered, anonymous);
+                let other = self
+                    .redirect_tokens
+                    .get_or_insert(&answered, || self.authorizer.anonymous());
                 other.renew(&server, used, challenge).await
             };
             renewed.map_err(|failure| said_by(failure, &host_and_port(&answered), &refusal))?;
         }
     }
 
-    /// What a server says, without what it repeats of the request.
+    /// Hides the secrets of the request that a server repeats.
     async fn hide_secrets(&self, refusal: Refusal) -> Refusal {
         let secrets = self.secrets().await;
         refusal.map_words(|words| self.observer.server_words(without(words, &secrets)))
@@ -145,7 +146,7 @@ impl Host {
             let (used, authorization) = if target.origin() == url.origin() {
                 headers.clone_from(&self.endpoint.headers);
                 self.authorizer.current().await
-            } else if let Some(other) = self.redirect_tokens.of(&target) {
+            } else if let Some(other) = self.redirect_tokens.get(&target) {
                 other.current().await
             } else {
                 (0, None)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use reqwest::Url;
-use reqwest::header::CONTENT_TYPE;
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
 
 use super::auth::Authorizer;
 use super::body::read_body;
@@ -70,7 +70,7 @@ impl Host {
         url
     }
 
-    /// Asks with HEAD if anything is known. Not every server answers that as it should, so whatever goes wrong with it, GET decides.
+    /// Asks with HEAD if any digest is known. Not every server answers HEAD correctly, so GET decides after a failure.
     pub(super) async fn manifest_unless_known(
         &self,
         url: &Url,
@@ -129,14 +129,8 @@ impl Host {
         };
         let response = self.get(url, get).await?;
         let headers = response.headers();
-        let text = |name: &str| {
-            headers
-                .get(name)
-                .and_then(|v| v.to_str().ok())
-                .unwrap_or_default()
-                .to_owned()
-        };
-        let (media_type, announced) = (text(CONTENT_TYPE.as_str()), text(CONTENT_DIGEST));
+        let media_type = header_text(headers, CONTENT_TYPE.as_str());
+        let announced = header_text(headers, CONTENT_DIGEST);
         if media_type.starts_with("text/html") {
             let reason = "a web page instead of a manifest";
             return Err(Failure::bad(&self.endpoint.host, reason));
@@ -157,4 +151,9 @@ impl Host {
             digest,
         })
     }
+}
+
+fn header_text(headers: &HeaderMap, name: &str) -> String {
+    let value = headers.get(name).and_then(|value| value.to_str().ok());
+    value.unwrap_or_default().to_owned()
 }

@@ -161,9 +161,10 @@ fn host(table: &Table, address: &str, dir: &Path) -> ParseResult<HostEntry> {
             "override_path" => entry.override_path = flag(value, key)?,
             "header" => entry.headers = headers(value)?,
             "dial_timeout" => {
-                let text = value.as_str().and_then(duration);
-                let wrong = || "dial_timeout must be like \"10s\"".to_owned();
-                entry.tls.dial_timeout = Some(text.ok_or_else(wrong)?);
+                let timeout = value.as_str().and_then(duration);
+                let timeout =
+                    timeout.ok_or_else(|| "dial_timeout must be like \"10s\"".to_owned())?;
+                entry.tls.dial_timeout = Some(timeout);
             }
             // As in containerd, unknown keys are ignored.
             _ => {}
@@ -188,15 +189,15 @@ fn flag(value: &Value, key: &str) -> ParseResult<bool> {
 
 /// Parses a string, or a list of strings.
 fn texts(value: &Value, key: &str) -> ParseResult<Vec<String>> {
-    let wrong = || format!("{key} must be a text or a list of texts");
-    match value {
-        Value::String(text) => Ok(vec![text.clone()]),
+    let texts = match value {
+        Value::String(text) => Some(vec![text.clone()]),
         Value::Array(all) => all
             .iter()
-            .map(|one| one.as_str().map(str::to_owned).ok_or_else(wrong))
+            .map(|one| one.as_str().map(str::to_owned))
             .collect(),
-        _ => Err(wrong()),
-    }
+        _ => None,
+    };
+    texts.ok_or_else(|| format!("{key} must be a text or a list of texts"))
 }
 
 /// Parses a file, a list of files, or a list of pairs of a certificate and its key.
@@ -207,13 +208,14 @@ fn client(value: &Value, dir: &Path) -> ParseResult<Vec<(PathBuf, Option<PathBuf
             .map(|c| (dir.join(c), None))
             .collect());
     };
-    let one = |value: &Value| match texts(value, "client")?.as_slice() {
-        [cert] => Ok((dir.join(cert), None)),
-        [cert, key] if key.is_empty() => Ok((dir.join(cert), None)),
-        [cert, key] => Ok((dir.join(cert), Some(dir.join(key)))),
-        _ => Err("client must be pairs of a certificate and its key".to_owned()),
-    };
-    all.iter().map(one).collect()
+    all.iter()
+        .map(|value| match texts(value, "client")?.as_slice() {
+            [cert] => Ok((dir.join(cert), None)),
+            [cert, key] if key.is_empty() => Ok((dir.join(cert), None)),
+            [cert, key] => Ok((dir.join(cert), Some(dir.join(key)))),
+            _ => Err("client must be pairs of a certificate and its key".to_owned()),
+        })
+        .collect()
 }
 
 fn headers(value: &Value) -> ParseResult<Vec<(String, String)>> {

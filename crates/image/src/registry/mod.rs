@@ -118,7 +118,7 @@ impl FetchedManifest {
         Descriptor {
             media_type: self.media_type.clone(),
             size: self.bytes.len() as u64,
-            ..Descriptor::of(self.digest.clone())
+            ..Descriptor::from_digest(self.digest.clone())
         }
     }
 }
@@ -155,7 +155,9 @@ impl RegistryClient {
         let sources = self.read_conf()?.sources(name)?;
         let mut endpoints = Vec::new();
         for source in sources {
-            let hosts = self.endpoints.of(source.name.registry(), source.insecure)?;
+            let hosts = self
+                .endpoints
+                .for_registry(source.name.registry(), source.insecure)?;
             endpoints.extend(hosts.into_iter().map(|host| (source.clone(), host)));
         }
         let last = endpoints.len().saturating_sub(1);

@@ -1,4 +1,4 @@
-//! What servers tell beside their answers, for the people who read about a pull.
+//! Warnings and limits that servers send with their answers, for the people who read about a pull.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -29,7 +29,7 @@ impl Notes {
         }
     }
 
-    /// Takes the limit of a server in place of what it told before.
+    /// Replaces the limit of a server.
     pub(super) fn set_limit(&self, server: &str, limit: RateLimit) {
         let limits = &mut lock(&self.0).limits;
         if limits.len() < MAX_NOTES || limits.contains_key(server) {

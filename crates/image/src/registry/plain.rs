@@ -17,11 +17,11 @@ impl RegistryClient {
     ///
     /// [`Error::Invalid`] for something that is not a URL of the web; otherwise as for a registry.
     pub(crate) async fn get_plain(&self, url: &str, most: u64) -> Result<Option<Vec<u8>>> {
-        let wrong = || Error::invalid(format!("signature store \"{url}\""), "not a URL of the web");
-        let url = Url::parse(url).map_err(|_| wrong())?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(wrong());
-        }
+        let parsed = Url::parse(url).ok();
+        let Some(url) = parsed.filter(|url| matches!(url.scheme(), "http" | "https")) else {
+            let what = format!("signature store \"{url}\"");
+            return Err(Error::invalid(what, "not a URL of the web"));
+        };
         let mut retries = Retries::new(self.timeouts.retries, false);
         let mut tries = 0;
         loop {
@@ -46,7 +46,7 @@ impl RegistryClient {
         let first = url.clone();
         for _ in 0..=MAX_REDIRECTS {
             let host = host_and_port(&url);
-            let endpoint = self.endpoints.of(&host, false)?.pop();
+            let endpoint = self.endpoints.for_registry(&host, false)?.pop();
             let endpoint = endpoint.ok_or_else(|| Error::internal("a registry without hosts"))?;
             let request = Request::new(Method::GET, url.clone());
             let server = Server::at(&url, &endpoint);

@@ -14,7 +14,7 @@ pub(super) const MAX_REDIRECTS: usize = 5;
 #[derive(Clone, Debug, Default)]
 pub(super) struct InsecureHosts(Vec<String>);
 
-/// What is asked for, as far as it decides about redirects.
+/// The parts of a request that decide about redirects.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RedirectRule<'a> {
     /// The URL of the request.

@@ -48,7 +48,7 @@ impl Refusal {
         self.status
     }
 
-    /// Replaces everything that the server says, for instance to hide what it repeats of the request.
+    /// Replaces the words of the server, for instance to hide secrets that it repeats.
     pub(super) fn map_words(mut self, mut change: impl FnMut(String) -> String) -> Self {
         self.words = change(self.words);
         self.warnings = self.warnings.into_iter().map(change).collect();

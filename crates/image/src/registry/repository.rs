@@ -37,7 +37,7 @@ impl Repository {
     }
 
     /// As [`Self::manifest`]. If something of the tag or digest is known, only its digest is asked for, with HEAD: registries with a limit
-    /// of pulls do not count that. The answer is for whoever asks, with the same credentials.
+    /// of pulls do not count that. The request has the same credentials, so its answer holds for this caller.
     pub(crate) async fn manifest_unless_known(
         &self,
         version: &str,
@@ -97,7 +97,7 @@ impl Repository {
         fetched.map_err(|answers| self.error_of_blob(answers, digest))
     }
 
-    /// Fetches the index of what refers to a manifest, of at most `most` bytes.
+    /// Fetches the index of the referrers of a manifest, of at most `most` bytes.
     pub(crate) async fn referrers(&self, manifest: &Digest, most: u64) -> Result<Vec<u8>> {
         let fetched = self.first_of(true, |host| async move {
             let url = host.url(&format!("referrers/{manifest}"));
@@ -136,7 +136,7 @@ impl Repository {
         answers.into_error(what).unwrap_or_else(|| self.no_host())
     }
 
-    /// As [`Self::error_of`]: what is missing is a blob, not the image.
+    /// Like [`Self::error_of`], if a blob is missing and not the image.
     pub(super) fn error_of_blob(&self, answers: Answers, digest: &Digest) -> Error {
         match self.error_of(answers, format!("blob {digest}")) {
             Error::NotFound { what } => Error::NotFound {
@@ -146,25 +146,16 @@ impl Repository {
         }
     }
 
-    /// Returns the hosts with the required capability; those that did not respond come last.
+    /// Returns the hosts with the required capability, unresponsive hosts last.
     pub(super) fn usable_hosts(&self, resolve: bool) -> impl Iterator<Item = &Host> {
-        let able = move |host: &&Host| {
+        let able = self.hosts.iter().filter(|host| {
             let can = host.endpoint.capabilities;
             if resolve { can.resolve } else { can.pull }
-        };
-        let down = |host: &&Host| host.is_down.load(Ordering::Relaxed);
-        let up = self
-            .hosts
-            .iter()
-            .filter(move |host| able(host) && !down(host));
-        let others = self
-            .hosts
-            .iter()
-            .filter(move |host| able(host) && down(host));
+        });
         // Collected here, so that requests do not change the order.
-        up.collect::<Vec<_>>()
-            .into_iter()
-            .chain(others.collect::<Vec<_>>())
+        let (down, up): (Vec<_>, Vec<_>) =
+            able.partition(|host| host.is_down.load(Ordering::Relaxed));
+        up.into_iter().chain(down)
     }
 
     fn no_host(&self) -> Error {

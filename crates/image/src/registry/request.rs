@@ -132,7 +132,7 @@ impl<'a> Server<'a> {
             return Err(Failure::silent(&self.host, reason));
         };
         sent.map_err(|error| {
-            // The kernel has time limits of its own, for packets that nobody acknowledges.
+            // The kernel has time limits of its own, for packets without an acknowledgement.
             let is_ours = error.is_connect() && began.elapsed() >= self.connect;
             let is_timeout = error.is_timeout();
             let reason = if is_timeout && is_ours {

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-/// Most characters of what one server says.
+/// Maximum length of one server's words, in characters.
 const MAX_WORDS: usize = 300;
 /// Most characters of one detail.
 const MAX_DETAIL: usize = 120;
@@ -102,7 +102,7 @@ fn json_words(value: &Value) -> String {
     }
 }
 
-/// Code, message and detail of one error, whatever they are called.
+/// Code, message and detail of one error, under any of their usual names.
 fn error_words(error: &Value) -> String {
     if let Value::String(text) = error {
         return text.clone();
@@ -140,7 +140,7 @@ fn field<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     found.next().map(|(_, value)| value)
 }
 
-/// A value as text: nothing for what is empty.
+/// A value as text; `None` if it is empty.
 fn shown(value: &Value) -> Option<String> {
     match value {
         Value::Null | Value::Bool(_) => None,

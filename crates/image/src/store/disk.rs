@@ -261,11 +261,11 @@ impl Root {
 /// Creates the missing parents of a store. Unlike the store they can be traversed by every user, regardless of the umask: root
 /// file systems of containers with user namespaces may be kept next to it.
 fn make_parents(root: &Path) -> Result<()> {
-    // The last ancestor of a relative path is empty.
-    let is_missing =
-        |dir: &&Path| !dir.as_os_str().is_empty() && matches!(dir.try_exists(), Ok(false));
     let parents = root.ancestors().skip(1);
-    let missing: Vec<_> = parents.take_while(is_missing).collect();
+    // The last ancestor of a relative path is empty.
+    let missing: Vec<_> = parents
+        .take_while(|dir| !dir.as_os_str().is_empty() && matches!(dir.try_exists(), Ok(false)))
+        .collect();
     for dir in missing.into_iter().rev() {
         match fs::create_dir(dir) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

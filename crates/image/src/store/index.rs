@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::layers::Layer;
 use super::record::Record;
-use crate::digest::Digest;
+use crate::digest::{Digest, is_lower_hex};
 use crate::error::{Error, Result};
 use crate::image_config::ImageConfig;
 use crate::reference::Reference;
@@ -46,9 +46,9 @@ impl Index {
 
     /// See `ContentStore::resolve`. An ID takes precedence over a name, and a name over the beginning of an ID, as in Docker.
     pub(super) fn resolve(&self, text: &str, names: Vec<Reference>) -> Result<Option<Resolved>> {
-        let by_id = |id| Resolved { id, name: None };
         if let Some(id) = whole_id(text) {
-            return Ok(self.images.contains_key(&id).then(|| by_id(id)));
+            let is_known = self.images.contains_key(&id);
+            return Ok(is_known.then_some(Resolved { id, name: None }));
         }
         for name in names {
             if let Some(id) = self.by_reference(&name.to_string()) {
@@ -57,23 +57,26 @@ impl Index {
             }
         }
         if is_part_of_id(text) {
-            Ok(self.by_prefix(text)?.map(by_id))
+            let found = self.by_prefix(text)?;
+            Ok(found.map(|id| Resolved { id, name: None }))
         } else {
             Ok(None)
         }
     }
 
     fn by_reference(&self, name: &str) -> Option<Digest> {
-        let has = |record: &Record| {
-            record.tags.contains_key(name) || record.digests.iter().any(|digest| digest == name)
-        };
         let mut images = self.images.iter();
-        images.find_map(|(id, known)| has(&known.record).then(|| id.clone()))
+        let found = images.find(|(_, known)| {
+            let Record { tags, digests, .. } = &known.record;
+            tags.contains_key(name) || digests.iter().any(|digest| digest == name)
+        });
+        found.map(|(id, _)| id.clone())
     }
 
     fn by_prefix(&self, text: &str) -> Result<Option<Digest>> {
-        let fits = |id: &&Digest| id.hex().starts_with(text) || id.as_str().starts_with(text);
-        let mut fitting = self.images.keys().filter(fits);
+        let ids = self.images.keys();
+        let mut fitting =
+            ids.filter(|id| id.hex().starts_with(text) || id.as_str().starts_with(text));
         match (fitting.next(), fitting.next()) {
             (Some(_), Some(_)) => Err(Error::AmbiguousId {
                 prefix: text.to_owned(),
@@ -143,8 +146,7 @@ pub(crate) fn is_part_of_id(text: &str) -> bool {
     let mut algorithms = ["sha256:", "sha512:"].into_iter();
     let hex = algorithms.find_map(|algorithm| text.strip_prefix(algorithm));
     let hex = hex.unwrap_or(text);
-    let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-    !hex.is_empty() && hex.bytes().all(is_digit)
+    !hex.is_empty() && hex.bytes().all(is_lower_hex)
 }
 
 #[cfg(test)]

@@ -191,26 +191,35 @@ pub(super) fn load(
     Ok(layers)
 }
 
-fn read(dir: &Path, boot: &str) -> std::result::Result<Layer, Fault> {
-    let unreadable = |error: io::Error| match error.kind() {
+/// A missing file makes a layer distrusted; other errors may be temporary.
+fn file_fault(error: &io::Error) -> Fault {
+    match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
             Fault::Distrusted(error.to_string())
         }
         _ => Fault::Unreadable(error.to_string()),
-    };
-    let distrusted = |why: &str| Err(Fault::Distrusted(why.to_owned()));
-    let file = File::open(dir.join(RECORD)).map_err(unreadable)?;
-    let head = serde_json::from_reader(BufReader::new(file));
-    let head: Head = head.map_err(|error| match error.is_io() {
-        true => Fault::Unreadable(error.to_string()),
-        false => Fault::Distrusted(error.to_string()),
-    })?;
-    let synced = dir.join(SYNCED).try_exists().map_err(unreadable)?;
-    if !synced && head.boot != boot {
-        return distrusted("the machine stopped before it was safely on disk");
     }
-    if !fs::metadata(dir.join("fs")).map_err(unreadable)?.is_dir() {
-        return distrusted("its folder is missing");
+}
+
+fn read(dir: &Path, boot: &str) -> std::result::Result<Layer, Fault> {
+    let file = File::open(dir.join(RECORD)).map_err(|e| file_fault(&e))?;
+    let head: serde_json::Result<Head> = serde_json::from_reader(BufReader::new(file));
+    let head = head.map_err(|error| {
+        if error.is_io() {
+            Fault::Unreadable(error.to_string())
+        } else {
+            Fault::Distrusted(error.to_string())
+        }
+    })?;
+    let synced = dir.join(SYNCED).try_exists();
+    let synced = synced.map_err(|e| file_fault(&e))?;
+    if !synced && head.boot != boot {
+        let why = "the machine stopped before it was safely on disk";
+        return Err(Fault::Distrusted(why.to_owned()));
+    }
+    let root = fs::metadata(dir.join("fs")).map_err(|e| file_fault(&e))?;
+    if !root.is_dir() {
+        return Err(Fault::Distrusted("its folder is missing".to_owned()));
     }
     let record = LayerRecord {
         bytes: head.bytes,

@@ -303,15 +303,15 @@ impl ContentStore {
         };
         let ids: BTreeSet<_> = record.all_layers().collect();
         let index = lock(&self.index);
-        let usage = |id: &Digest| {
+        let usage = ids.into_iter().filter_map(|id| {
             let layer = &index.layers.get(id)?.record;
             Some(LayerUsage {
                 id: id.clone(),
                 bytes: layer.bytes,
                 inodes: layer.inodes,
             })
-        };
-        ids.into_iter().filter_map(usage).collect()
+        });
+        usage.collect()
     }
 
     /// Bytes and inodes of all layers, content and incomplete blobs.

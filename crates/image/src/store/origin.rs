@@ -18,7 +18,7 @@ const MAX_ORIGINS: usize = 16;
 /// A manifest or index that a reference resolved to, and the manifest in it that was chosen.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Origin {
-    /// The digest of what the reference resolved to.
+    /// The digest of the manifest or index that the reference resolved to.
     digest: Digest,
     media_type: String,
     size: u64,
@@ -140,7 +140,7 @@ impl ContentStore {
             top: Descriptor {
                 media_type: origin.media_type,
                 size: origin.size,
-                ..Descriptor::of(origin.digest)
+                ..Descriptor::from_digest(origin.digest)
             },
             manifest: FetchedManifest {
                 bytes: manifest,

@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
+use super::disk::Root;
 use super::{ContentStore, Record, layers, lock};
 use crate::config::Failpoint;
 use crate::digest::Digest;
@@ -18,7 +19,7 @@ use crate::error::{At as _, Error, Result};
 /// The pause after a failed sync.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// See the module documentation.
+/// Images whose layers are not safely on disk yet.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     state: Mutex<State>,
@@ -90,8 +91,9 @@ impl Pending {
     fn wait(&self) -> Result<()> {
         let state = lock(&self.state);
         let (before, _) = state.failed;
-        let waits = |state: &mut State| !state.is_settled() && state.failed.0 == before;
-        let waited = self.settled.wait_while(state, waits);
+        let waited = self.settled.wait_while(state, |state| {
+            !state.is_settled() && state.failed.0 == before
+        });
         let state = waited.unwrap_or_else(PoisonError::into_inner);
         if state.is_settled() {
             Ok(())
@@ -153,8 +155,8 @@ impl ContentStore {
         let index = lock(&self.index);
         let records = images.keys().filter_map(|id| index.images.get(id));
         let layers = records.flat_map(|known| known.record.all_layers());
-        let is_unsynced = |id: &&Digest| index.layers.get(id).is_some_and(|layer| !layer.synced);
-        layers.filter(is_unsynced).cloned().collect()
+        let unsynced = layers.filter(|id| index.layers.get(*id).is_some_and(|layer| !layer.synced));
+        unsynced.cloned().collect()
     }
 
     /// Marks layers that a sync has brought to disk. If a mark is there after a power failure, so is the layer.
@@ -205,6 +207,24 @@ impl ContentStore {
     }
 }
 
+fn sync(
+    store: &Weak<ContentStore>,
+    root: &Root,
+    images: &BTreeMap<Digest, u64>,
+    layers: &BTreeSet<Digest>,
+) -> Result<()> {
+    root.sync()?;
+    store.upgrade().ok_or_else(store_closed)?.mark(layers)?;
+    root.sync()?;
+    let store = store.upgrade().ok_or_else(store_closed)?;
+    store.failpoint.reached(Failpoint::LayersSynced);
+    store.move_records(images, layers)
+}
+
+fn store_closed() -> Error {
+    Error::internal("the store was closed")
+}
+
 /// Brings pending images to disk until there are none. The store may be closed meanwhile; then the next process goes on.
 fn settle(store: &Weak<ContentStore>) {
     loop {
@@ -215,17 +235,8 @@ fn settle(store: &Weak<ContentStore>) {
         }) else {
             return;
         };
-        let sync = || -> Result<()> {
-            let root = root?;
-            root.sync()?;
-            let gone = || Error::internal("the store was closed");
-            store.upgrade().ok_or_else(gone)?.mark(&layers)?;
-            root.sync()?;
-            let store = store.upgrade().ok_or_else(gone)?;
-            store.failpoint.reached(Failpoint::LayersSynced);
-            store.move_records(&images, &layers)
-        };
-        if let Err(error) = sync() {
+        let synced = root.and_then(|root| sync(store, &root, &images, &layers));
+        if let Err(error) = synced {
             if store.strong_count() == 0 {
                 return;
             }

@@ -78,8 +78,10 @@ impl<'scope, 'env, R: Read + Send> ReadAhead<'scope, 'env, R> {
             Source::There(ahead) => {
                 // Fails once the thread has ended, which has sent the last chunk.
                 let _ = ahead.emptied.send(std::mem::take(&mut self.chunk.buffer));
-                let died = |_| carry(Error::internal("unpacking has ended early"));
-                self.chunk = ahead.filled.recv().map_err(died)??;
+                self.chunk = ahead
+                    .filled
+                    .recv()
+                    .map_err(|_| carry(Error::internal("unpacking has ended early")))??;
                 if self.chunk.length == 0 {
                     self.source = Source::Ended;
                 }

@@ -194,12 +194,12 @@ impl<'a> Extractor<'a> {
     ) -> io::Result<()> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let create = || openat(parent, name, flags, Mode::from_raw_mode(0o600));
+        let mode = Mode::from_raw_mode(0o600);
         // Nearly all names of a layer are new: one lookup for each.
-        let file = match create() {
+        let file = match openat(parent, name, flags, mode) {
             Err(Errno::EXIST) => {
                 self.remove_existing(parent, name)?;
-                create()?
+                openat(parent, name, flags, mode)?
             }
             created => created?,
         };
@@ -237,13 +237,12 @@ impl<'a> Extractor<'a> {
         let Some((last, parents)) = target.split_last() else {
             return Err(bad("a hard link to the root"));
         };
-        let missing = || bad("a hard link to something that the layer does not have");
         let from = match self.tree.find(&parents.join(&b'/')) {
             Ok(from) => from,
-            Err(Errno::NOENT | Errno::NOTDIR) => return Err(missing()),
+            Err(Errno::NOENT | Errno::NOTDIR) => return Err(missing_target()),
             Err(error) => return Err(error.into()),
         };
-        let stat = status(&from, last)?.ok_or_else(missing)?;
+        let stat = status(&from, last)?.ok_or_else(missing_target)?;
         if is(&stat, FileType::Directory) || is_whiteout(&stat) {
             return Err(bad("a hard link to a folder or a whiteout"));
         }
@@ -339,4 +338,8 @@ fn times(entry: &Entry) -> Timestamps {
         last_access: time,
         last_modification: time,
     }
+}
+
+fn missing_target() -> io::Error {
+    bad("a hard link to something that the layer does not have")
 }

@@ -31,20 +31,21 @@ impl<'a, R: Read> Meter<'a, R> {
 
     fn check(&self) -> io::Result<()> {
         let limits = self.job.limits;
-        let too_large = |reason: String| {
-            let what = format!("layer {}", self.job.diff_id);
-            Err(carry(Error::TooLarge { what, reason }))
-        };
         if self.bytes > limits.max_unpacked_bytes {
             let most = limits.max_unpacked_bytes;
-            return too_large(format!("more than {most} bytes when unpacked"));
+            return Err(self.too_large(format!("more than {most} bytes when unpacked")));
         }
         let fetched = self.job.consumed.load(Ordering::Relaxed).max(1);
         if self.bytes > limits.ratio_from_bytes && self.bytes / fetched > limits.max_ratio {
             let most = limits.max_ratio;
-            return too_large(format!("unpacks to more than {most} times its size"));
+            return Err(self.too_large(format!("unpacks to more than {most} times its size")));
         }
         Ok(())
+    }
+
+    fn too_large(&self, reason: String) -> io::Error {
+        let what = format!("layer {}", self.job.diff_id);
+        carry(Error::TooLarge { what, reason })
     }
 }
 

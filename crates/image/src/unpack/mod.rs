@@ -142,15 +142,14 @@ fn meter<'a, R: Read>(
 
 /// Extracts an archive, and reads the bytes after its end, which the diff ID includes.
 fn extract(mut plain: impl BufRead, job: &UnpackJob<'_>) -> Result<UnpackSummary> {
-    let whole = |error| whole(job, error);
     let mut extractor = Extractor::new(job)?;
     let mut archive = TarReader::new(&mut plain);
-    while let Some(entry) = archive.next_entry().map_err(whole)? {
+    while let Some(entry) = archive.next_entry().map_err(|error| whole(job, error))? {
         let applied = extractor.apply(&entry, &mut archive);
         applied.map_err(|error| failed(job, &entry.shown(), error))?;
     }
-    let unpacked = extractor.finish().map_err(whole)?;
-    io::copy(&mut plain, &mut io::sink()).map_err(whole)?;
+    let unpacked = extractor.finish().map_err(|error| whole(job, error))?;
+    io::copy(&mut plain, &mut io::sink()).map_err(|error| whole(job, error))?;
     Ok(unpacked)
 }
 

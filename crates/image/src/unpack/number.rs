@@ -7,11 +7,11 @@ use super::entry::bad;
 /// Reads octal digits, or the binary form of GNU and star for larger and negative numbers. As in Go, an empty field is 0, and what
 /// follows the digits after a zero byte or a space does not count.
 pub(super) fn numeric(field: &[u8]) -> io::Result<i64> {
-    let damaged = || bad("a damaged number in a header");
-    match field.first() {
-        Some(first) if first & 0x80 != 0 => binary(field).ok_or_else(damaged),
-        _ => octal(field).ok_or_else(damaged),
-    }
+    let number = match field.first() {
+        Some(first) if first & 0x80 != 0 => binary(field),
+        _ => octal(field),
+    };
+    number.ok_or_else(|| bad("a damaged number in a header"))
 }
 
 /// Reads a number that cannot be negative.
@@ -24,7 +24,7 @@ pub(super) fn seconds(field: &[u8]) -> i64 {
     numeric(field).unwrap_or(0)
 }
 
-/// The id of a user or group. Negative numbers stand for the largest ids, such as -2 for `nobody`, as the system call reads them.
+/// The id of a user or group. Negative numbers, such as -2, stand for the largest ids, as the system call reads them.
 pub(super) fn id(number: i64) -> io::Result<u32> {
     u32::try_from(number)
         .or_else(|_| i32::try_from(number).map(i32::cast_unsigned))
@@ -48,13 +48,16 @@ fn binary(field: &[u8]) -> Option<i64> {
 }
 
 fn octal(field: &[u8]) -> Option<i64> {
-    let is_blank = |byte: &&u8| matches!(byte, b' ' | 0);
-    let digits = field.iter().skip_while(is_blank);
-    let mut digits = digits.take_while(|byte| !is_blank(byte));
+    let digits = field.iter().skip_while(|byte| is_blank(**byte));
+    let mut digits = digits.take_while(|byte| !is_blank(**byte));
     digits.try_fold(0_i64, |sum, digit| match digit {
         b'0'..=b'7' => sum.checked_mul(8)?.checked_add(i64::from(digit - b'0')),
         _ => None,
     })
+}
+
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | 0)
 }
 
 #[cfg(test)]

@@ -34,29 +34,17 @@ impl Pax {
     }
 
     fn take(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
-        let damaged = || bad(format!("damaged pax header \"{}\"", key.escape_ascii()));
-        // An empty value deletes an earlier one: the header's counts then.
-        let some = |value: &[u8]| (!value.is_empty()).then(|| value.to_vec());
-        let number = || -> io::Result<Option<i64>> {
-            let Some(value) = some(value) else {
-                return Ok(None);
-            };
-            let text = String::from_utf8(value).map_err(|_| damaged())?;
-            text.parse().map(Some).map_err(|_| damaged())
-        };
         match key {
-            b"path" => self.path = some(value),
-            b"linkpath" => self.link = some(value),
+            b"path" => self.path = non_empty(value),
+            b"linkpath" => self.link = non_empty(value),
             b"size" => {
-                let size = number()?.map(u64::try_from).transpose();
-                self.size = size.map_err(|_| damaged())?;
+                let size = number(key, value)?.map(u64::try_from).transpose();
+                self.size = size.map_err(|_| damaged(key))?;
             }
-            b"uid" => self.uid = number()?,
-            b"gid" => self.gid = number()?,
-            b"mtime" => {
-                let time = some(value).map(|value| time(&value).ok_or_else(damaged));
-                self.mtime = time.transpose()?;
-            }
+            b"uid" => self.uid = number(key, value)?,
+            b"gid" => self.gid = number(key, value)?,
+            b"mtime" if value.is_empty() => self.mtime = None,
+            b"mtime" => self.mtime = Some(time(value).ok_or_else(|| damaged(key))?),
             _ => {
                 if let Some(key) = key.strip_prefix(KEYS) {
                     return self.sparse.take(key, value);
@@ -71,6 +59,23 @@ impl Pax {
         }
         Ok(())
     }
+}
+
+fn damaged(key: &[u8]) -> io::Error {
+    bad(format!("damaged pax header \"{}\"", key.escape_ascii()))
+}
+
+/// An empty value deletes an earlier one: the header's counts then.
+pub(super) fn non_empty(value: &[u8]) -> Option<Vec<u8>> {
+    (!value.is_empty()).then(|| value.to_vec())
+}
+
+fn number(key: &[u8], value: &[u8]) -> io::Result<Option<i64>> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let text = std::str::from_utf8(value).map_err(|_| damaged(key))?;
+    text.parse().map(Some).map_err(|_| damaged(key))
 }
 
 /// Splits off `LENGTH KEY=VALUE\n`. The length covers all of it.

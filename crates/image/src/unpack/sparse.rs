@@ -11,6 +11,7 @@ use std::io;
 
 use super::entry::bad;
 use super::number::unsigned;
+use super::pax::non_empty;
 
 /// A part of a sparse file that is not a hole.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -55,11 +56,10 @@ fn damaged() -> io::Error {
 impl SparseRecords {
     /// Takes a record; `key` is without [`KEYS`].
     pub(super) fn take(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
-        let some = || (!value.is_empty()).then(|| value.to_vec());
         match key {
-            b"name" => self.name = some(),
-            b"size" => self.size = some(),
-            b"realsize" => self.real_size = some(),
+            b"name" => self.name = non_empty(value),
+            b"size" => self.size = non_empty(value),
+            b"realsize" => self.real_size = non_empty(value),
             b"major" => self.major = value.to_vec(),
             b"minor" => self.minor = value.to_vec(),
             b"numblocks" => self.count = value.to_vec(),
@@ -115,8 +115,9 @@ impl SparseRecords {
         }
         let mut numbers = text.split(|byte| *byte == b',');
         for _ in 0..count {
-            let mut next = || decimal(numbers.next().ok_or_else(damaged)?);
-            builder.add(next()?, next()?)?;
+            let offset = decimal(numbers.next().ok_or_else(damaged)?)?;
+            let length = decimal(numbers.next().ok_or_else(damaged)?)?;
+            builder.add(offset, length)?;
         }
         match numbers.next() {
             Some(_) => Err(damaged()),

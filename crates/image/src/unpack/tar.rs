@@ -130,7 +130,6 @@ impl<R: Read> TarReader<R> {
                 (size, Some(builder.finish(size, self.left)?))
             }
         };
-        let owner = |pax: Option<i64>, own: &[u8]| id(pax.map_or_else(|| numeric(own), Ok)?);
         let link = link.or(pax.link);
         let device = match kind {
             Kind::Char | Kind::Block => device(header)?,
@@ -146,8 +145,8 @@ impl<R: Read> TarReader<R> {
             size,
             regions,
             mode: u32::try_from(numeric(&old.mode)? & 0o7777).unwrap_or_default(),
-            uid: owner(pax.uid, &old.uid)?,
-            gid: owner(pax.gid, &old.gid)?,
+            uid: id(pax.uid.map_or_else(|| numeric(&old.uid), Ok)?)?,
+            gid: id(pax.gid.map_or_else(|| numeric(&old.gid), Ok)?)?,
             mtime: pax.mtime.unwrap_or_else(|| (seconds(&old.mtime), 0)),
             device,
             xattrs: pax.xattrs,
@@ -339,11 +338,12 @@ fn device(header: &Header) -> io::Result<(u32, u32)> {
     let Some((major, minor)) = gnu.or(ustar) else {
         return Ok((0, 0));
     };
-    let number = |field: &[u8]| {
-        let number = unsigned(field)?;
-        u32::try_from(number).map_err(|_| bad(format!("device number {number}")))
-    };
-    Ok((number(major)?, number(minor)?))
+    Ok((device_number(major)?, device_number(minor)?))
+}
+
+fn device_number(field: &[u8]) -> io::Result<u32> {
+    let number = unsigned(field)?;
+    u32::try_from(number).map_err(|_| bad(format!("device number {number}")))
 }
 
 /// Truncates a long name of GNU tar at its NUL byte.

@@ -129,15 +129,10 @@ impl Tree {
         let path = parts.join(&b'/');
         let depth = match openat2(&self.root, path, OFlags::PATH, Mode::empty(), how) {
             Err(Errno::LOOP) => {
-                let depth = |dir: &OwnedFd| {
-                    let link = format!("/proc/self/fd/{}", dir.as_raw_fd());
-                    let path = readlink(link, Vec::new())?;
-                    Ok(path.to_bytes().split(|b| *b == b'/').count())
-                };
-                match depth(dir) {
+                match real_depth(dir) {
                     // Longer than the longest path.
                     Err(Errno::NAMETOOLONG) => usize::MAX,
-                    below => below?.saturating_sub(depth(&self.root)?),
+                    below => below?.saturating_sub(real_depth(&self.root)?),
                 }
             }
             _ => parts.len(),
@@ -290,15 +285,24 @@ impl Tree {
     }
 }
 
+/// The number of parts in the real path of a directory.
+fn real_depth(dir: &OwnedFd) -> Result<usize, Errno> {
+    let link = format!("/proc/self/fd/{}", dir.as_raw_fd());
+    let path = readlink(link, Vec::new())?;
+    Ok(path.to_bytes().split(|b| *b == b'/').count())
+}
+
 fn times_of(dir: &OwnedFd) -> io::Result<Timestamps> {
     let stat = fstat(dir)?;
-    let time = |tv_sec, nanos: u64| Timespec {
-        tv_sec,
-        tv_nsec: nanos.try_into().unwrap_or(0),
-    };
     Ok(Timestamps {
-        last_access: time(stat.st_atime, stat.st_atime_nsec),
-        last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
+        last_access: Timespec {
+            tv_sec: stat.st_atime,
+            tv_nsec: stat.st_atime_nsec.try_into().unwrap_or(0),
+        },
+        last_modification: Timespec {
+            tv_sec: stat.st_mtime,
+            tv_nsec: stat.st_mtime_nsec.try_into().unwrap_or(0),
+        },
     })
 }
 

@@ -56,8 +56,7 @@ impl Evidence {
     /// Reads such a document.
     pub(super) fn read(digest: &Digest, bytes: &[u8]) -> Result<Self> {
         digest.check("signatures", bytes)?;
-        let invalid =
-            |e: serde_json::Error| Error::invalid(format!("signatures {digest}"), e.to_string());
-        serde_json::from_slice(bytes).map_err(invalid)
+        serde_json::from_slice(bytes)
+            .map_err(|e| Error::invalid(format!("signatures {digest}"), e.to_string()))
     }
 }

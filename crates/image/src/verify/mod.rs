@@ -99,10 +99,9 @@ impl ImageStore {
         if self.config.policy.is_none() {
             return Ok(());
         }
-        let missing = || Error::NotFound {
+        let known = self.store.image(id).ok_or_else(|| Error::NotFound {
             what: format!("image {id}"),
-        };
-        let known = self.store.image(id).ok_or_else(missing)?;
+        })?;
         let digests = known.0.evidence.clone();
         let judged = self.names_to_judge(&known.into(), text)?;
         let store = Arc::clone(&self.store);
@@ -168,13 +167,13 @@ impl ImageStore {
         subject: &Subject<'_>,
     ) -> Result<Vec<Evidence>> {
         let (files, name) = (policy.clone(), subject.reference.clone());
-        let read = move || {
+        let (is_attached, store) = blocking(move || {
             let needs = files.needs(&name);
             let store = needs.lookaside.then(|| files.lookaside(&name)).transpose();
             let store = store.map_err(|reason| refused(&name, reason))?;
             Ok((needs.attached, store))
-        };
-        let (is_attached, store) = blocking(read).await?;
+        })
+        .await?;
         let index = (subject.top.digest != *subject.manifest).then_some(&subject.top.digest);
         let mut found = Vec::new();
         for manifest in [subject.manifest].into_iter().chain(index) {

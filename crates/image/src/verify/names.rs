@@ -24,7 +24,7 @@ pub(super) struct NamesToJudge {
 }
 
 impl ImageStore {
-    /// See the module documentation.
+    /// Returns the names of an image that are judged if a request uses the image as `text`.
     ///
     /// # Errors
     ///

@@ -70,14 +70,14 @@ impl VerifierPlugins {
     }
 
     fn listed(&self) -> Judged<Vec<PathBuf>> {
-        let fault = |reason: &str| format!("verifiers in {}: {reason}", self.bin_dir.display());
-        let programs = files(&self.bin_dir).map_err(|e| fault(&e.to_string()))?;
+        let dir = self.bin_dir.display();
+        let programs = files(&self.bin_dir).map_err(|e| format!("verifiers in {dir}: {e}"))?;
         match programs.len() {
-            0 => Err(fault("there are none")),
-            count if count > self.max_verifiers => Err(fault(&format!(
-                "{count} files, more than the {} that are allowed",
+            0 => Err(format!("verifiers in {dir}: there are none")),
+            count if count > self.max_verifiers => Err(format!(
+                "verifiers in {dir}: {count} files, more than the {} that are allowed",
                 self.max_verifiers
-            ))),
+            )),
             _ => Ok(programs),
         }
     }

@@ -1,7 +1,7 @@
 //! Frozen cgroups, and how they are thawed.
 //!
-//! A process in a frozen cgroup handles no signal. With version 1 not even SIGKILL ends it; with version 2 that alone does. A cgroup is
-//! frozen by its own setting, or by that of a cgroup above it.
+//! A process in a frozen cgroup handles no signal. With version 1 not even SIGKILL ends it; with version 2 only SIGKILL does. A cgroup
+//! is frozen by its own setting or by an ancestor's.
 
 use std::fs;
 use std::io;
@@ -93,7 +93,7 @@ mod tests {
         fs::read_to_string(dir.join(name)).expect("setting")
     }
 
-    /// Files in the place of a hybrid node's: its freezer is of version 1, and its unified hierarchy freezes too.
+    /// Plain files stand for a hybrid node, which has the freezer of version 1 and a unified hierarchy that freezes too.
     #[test]
     fn a_cgroup_is_frozen_by_itself_by_one_above_or_in_part() {
         let mount = tempfile::tempdir().expect("directory");

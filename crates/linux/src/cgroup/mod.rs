@@ -79,6 +79,13 @@ pub enum Error {
 }
 
 impl Error {
+    fn invalid(path: &Path, reason: &'static str) -> Self {
+        Self::Invalid {
+            path: path.display().to_string(),
+            reason,
+        }
+    }
+
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Io {
             action,

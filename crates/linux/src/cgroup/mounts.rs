@@ -65,11 +65,11 @@ impl Hierarchies {
                 all.push(found);
             }
         }
-        let real = |hierarchy: &Hierarchy| {
-            let mut names = hierarchy.controllers.iter();
-            names.any(|name| !name.starts_with("name="))
-        };
-        let version = if all.iter().any(real) {
+        let has_v1_controllers = all
+            .iter()
+            .flat_map(|hierarchy| &hierarchy.controllers)
+            .any(|name| !name.starts_with("name="));
+        let version = if has_v1_controllers {
             CgroupVersion::V1
         } else if all.iter().any(|one| one.controllers.is_empty()) {
             // Only the unified hierarchy has controllers, even if named hierarchies exist next to it.
@@ -200,17 +200,13 @@ pub(super) fn gone(error: &std::io::Error) -> bool {
 
 /// Returns the path without its leading `/`. It comes from pods' configurations, so `..` is rejected.
 fn below(path: &Path) -> Result<PathBuf, Error> {
-    let invalid = |reason| Error::Invalid {
-        path: path.display().to_string(),
-        reason,
-    };
     let mut below = PathBuf::new();
     for part in path.components() {
         match part {
             Component::RootDir | Component::CurDir => {}
             Component::Normal(name) => below.push(name),
-            Component::ParentDir => return Err(invalid("it leads upwards")),
-            Component::Prefix(_) => return Err(invalid("it is no path of Linux")),
+            Component::ParentDir => return Err(Error::invalid(path, "it leads upwards")),
+            Component::Prefix(_) => return Err(Error::invalid(path, "it is no path of Linux")),
         }
     }
     Ok(below)

@@ -15,16 +15,12 @@ pub fn container_path(cgroups_path: &Path, driver: CgroupDriver) -> Result<PathB
         return Ok(cgroups_path.to_owned());
     }
     let text = cgroups_path.to_string_lossy();
-    let invalid = |reason| Error::Invalid {
-        path: text.to_string(),
-        reason,
-    };
     let parts: Vec<_> = text.split(':').collect();
     let &[slice, prefix, id] = parts.as_slice() else {
-        return Err(invalid("it is not slice:prefix:id"));
+        return Err(Error::invalid(cgroups_path, "it is not slice:prefix:id"));
     };
     if id.is_empty() || text.contains('/') {
-        return Err(invalid("it names no scope"));
+        return Err(Error::invalid(cgroups_path, "it names no scope"));
     }
     let slice = if slice.is_empty() {
         "system.slice"
@@ -62,18 +58,15 @@ pub fn pod_path(parent: &str, driver: CgroupDriver) -> Result<PathBuf, Error> {
 /// # Errors
 /// [`Error::Invalid`] for an invalid name of a slice.
 pub fn slice_path(slice: &str) -> Result<PathBuf, Error> {
-    let invalid = |reason| Error::Invalid {
-        path: slice.to_owned(),
-        reason,
+    let Some(name) = slice.strip_suffix(".slice") else {
+        return Err(Error::invalid(Path::new(slice), "it is no slice"));
     };
-    let name = slice
-        .strip_suffix(".slice")
-        .ok_or_else(|| invalid("it is no slice"))?;
     if name == "-" {
         return Ok(PathBuf::new());
     }
     if name.contains('/') || name.split('-').any(str::is_empty) {
-        return Err(invalid("no slice can have this name"));
+        let reason = "no slice can have this name";
+        return Err(Error::invalid(Path::new(slice), reason));
     }
     let ends = name.match_indices('-').map(|(at, _)| at);
     let levels = ends

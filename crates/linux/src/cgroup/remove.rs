@@ -67,19 +67,15 @@ impl Cgroup {
     }
 
     fn check(&self) -> Result<(), Error> {
-        let invalid = |path: &Path, reason| Error::Invalid {
-            path: path.display().to_string(),
-            reason,
-        };
         for dir in &self.dirs {
             if dir.path.components().eq(dir.point.components()) || !dir.path.starts_with(&dir.point)
             {
-                return Err(invalid(&dir.path, "it is the root of a hierarchy"));
+                return Err(Error::invalid(&dir.path, "it is the root of a hierarchy"));
             }
         }
         if processes(self)?.contains(&std::process::id()) {
             let path = self.dirs().next().unwrap_or(Path::new(""));
-            return Err(invalid(path, "the daemon itself is in it"));
+            return Err(Error::invalid(path, "the daemon itself is in it"));
         }
         Ok(())
     }

@@ -137,10 +137,6 @@ impl Pins {
     /// [`Error::Exists`] even if only a lost namespace exists.
     pub async fn make(&self, id: &str, request: Request) -> Result<(), Error> {
         let dir = self.pod(id)?;
-        let missing = |why| Error::User {
-            id: id.to_owned(),
-            why,
-        };
         if let Some(stray) = request
             .sysctls
             .iter()
@@ -152,12 +148,18 @@ impl Pins {
             (None, _) if request.kinds.is_empty() => return Ok(()),
             (None, _) => None,
             (Some(_), Some(helper)) => Some(helper.clone()),
-            (Some(_), None) => return Err(missing("no program is set to make it")),
+            (Some(_), None) => {
+                return Err(Error::User {
+                    id: id.to_owned(),
+                    why: "no program is set to make it",
+                });
+            }
         };
-        if request.kinds.contains(&Kind::User) && request.user.is_none() {
-            return Err(missing("there are no mappings"));
-        }
         let id = id.to_owned();
+        if request.kinds.contains(&Kind::User) && request.user.is_none() {
+            let why = "there are no mappings";
+            return Err(Error::User { id, why });
+        }
         run("make-namespace", move || {
             make(&dir, id, &request, helper.as_deref())
         })
@@ -222,11 +224,11 @@ impl Pins {
     /// As [`Self::remove`].
     pub async fn loosen(&self, id: &str) -> Result<(), Error> {
         let dir = self.pod(id)?;
-        let work = move || {
+        run("loosen-namespace", move || {
             let outcomes = [Kind::Ipc, Kind::Uts].map(|kind| unpin(&dir.join(kind.name())));
             outcomes.into_iter().collect()
-        };
-        run("loosen-namespace", work).await?
+        })
+        .await?
     }
 
     /// The counters of the interfaces in a pod's network namespace.
@@ -254,20 +256,22 @@ impl Pins {
 /// # Errors
 /// [`Error::NotPinned`] if the file does not exist or nothing is mounted on it.
 pub fn open(path: &Path) -> Result<File, Error> {
-    let not_pinned = || Error::NotPinned {
-        path: path.to_owned(),
-    };
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(not_pinned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(not_pinned(path)),
         Err(error) => return Err(Error::io("open", path, error)),
     };
     let kind = fstatfs(&file).map_err(|error| Error::io("ask the kind of", path, error))?;
     if kind.filesystem_type() == NSFS_MAGIC {
         Ok(file)
     } else {
-        Err(not_pinned())
+        Err(not_pinned(path))
     }
+}
+
+fn not_pinned(path: &Path) -> Error {
+    let path = path.to_owned();
+    Error::NotPinned { path }
 }
 
 /// Runs on a thread that ends afterwards, because it stays in the new namespaces.

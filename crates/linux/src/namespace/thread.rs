@@ -56,8 +56,13 @@ pub async fn run_in_each<T: Send + 'static>(
     kind: Kind,
     work: impl Fn() -> T + Send + 'static,
 ) -> Result<Vec<Result<T, Error>>, Error> {
-    let one = move |open| enter(open, kind).map(|()| work());
-    run("in-namespace", move || opens.into_iter().map(one).collect()).await
+    run("in-namespace", move || {
+        let results = opens
+            .into_iter()
+            .map(|open| enter(open, kind).map(|()| work()));
+        results.collect()
+    })
+    .await
 }
 
 fn enter(open: impl FnOnce() -> Result<File, Error>, kind: Kind) -> Result<(), Error> {

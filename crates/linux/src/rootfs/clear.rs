@@ -118,10 +118,9 @@ impl Top {
         loop {
             self.moved += 1;
             let to = format!("moved-{}", self.moved);
-            let lift = || renameat(from, name, &self.dir, &to);
-            let outcome = lift().or_else(|error| {
+            let outcome = renameat(from, name, &self.dir, &to).or_else(|error| {
                 thaw(error, from, name, FileType::Directory)?;
-                lift()
+                renameat(from, name, &self.dir, &to)
             });
             match outcome {
                 Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
@@ -159,14 +158,18 @@ fn unlink(parent: &OwnedFd, name: &CStr, kind: FileType) -> Outcome {
         FileType::Directory => AtFlags::REMOVEDIR,
         _ => AtFlags::empty(),
     };
-    let unlink = || match unlinkat(parent, name, flags) {
+    unlink_existing(parent, name, flags).or_else(|error| {
+        thaw(error, parent, name, kind)?;
+        unlink_existing(parent, name, flags)
+    })
+}
+
+/// Like `unlinkat`, but succeeds if the entry does not exist.
+fn unlink_existing(parent: &OwnedFd, name: &CStr, flags: AtFlags) -> Outcome {
+    match unlinkat(parent, name, flags) {
         Err(Errno::NOENT) => Ok(()),
         outcome => outcome,
-    };
-    unlink().or_else(|error| {
-        thaw(error, parent, name, kind)?;
-        unlink()
-    })
+    }
 }
 
 /// Opens a child directory on the same mount.

@@ -28,11 +28,13 @@ pub fn open_in_root(rootfs: &Path, path: &str) -> Result<Option<File>> {
         found => found.at("find a file in", rootfs)?,
     };
     let file = untrusted::reopen(&found).at("open a file in", rootfs)?;
-    let refused = || Error::Kind {
-        path: path.to_owned(),
-        wanted: "regular file",
-    };
-    file.ok_or_else(refused).map(Some)
+    if file.is_none() {
+        return Err(Error::Kind {
+            path: path.to_owned(),
+            wanted: "regular file",
+        });
+    }
+    Ok(file)
 }
 
 pub(super) fn root(rootfs: &Path) -> Result<OwnedFd> {

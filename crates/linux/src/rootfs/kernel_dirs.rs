@@ -18,7 +18,7 @@ pub fn kernel_dir(place: &Path) -> Option<&'static str> {
 }
 
 /// Checks that `/dev`, `/proc` and `/sys` are directories, if the image has them. Older OCI runtimes follow a link in their place and
-/// create files on the node (CVE-2026-41579, CVE-2026-47766), and a volume could hide what is mounted where the link leads.
+/// create files on the node (CVE-2026-41579, CVE-2026-47766), and a volume could hide the mount at the link's target.
 ///
 /// # Errors
 /// [`Error::Kind`], naming the path in the image.

@@ -76,9 +76,10 @@ pub struct MountRequest {
 /// [`Error::Invalid`] for a label that would end the quotes and add an option. Requests are validated before; this is the
 /// last check.
 fn context_option(label: &str) -> Result<String> {
-    let fits =
-        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b':' | b',');
-    if !label.bytes().all(fits) {
+    let is_plain = label.bytes().all(|byte| {
+        byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b':' | b',')
+    });
+    if !is_plain {
         return Err(Error::Invalid(
             "an SELinux label with characters that no label has".to_owned(),
         ));

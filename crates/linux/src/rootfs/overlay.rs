@@ -214,20 +214,23 @@ impl Stack {
 
     /// The directories, each by a descriptor, which is kept in `open`.
     fn by_descriptors(&self, open: &mut Vec<OwnedFd>) -> Result<Self> {
-        let mut name = |path: &PathBuf| -> Result<PathBuf> {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let dir = self::open(path, flags, Mode::empty()).at("open", path)?;
-            let name = format!("/proc/self/fd/{}", dir.as_raw_fd());
-            open.push(dir);
-            Ok(name.into())
-        };
-        let lower = self.lower.iter().map(&mut name).collect::<Result<_>>()?;
+        let lower = self.lower.iter().map(|path| by_descriptor(path, open));
+        let lower = lower.collect::<Result<_>>()?;
         let writable = match &self.writable {
-            Some((upper, work)) => Some((name(upper)?, name(work)?)),
+            Some((upper, work)) => Some((by_descriptor(upper, open)?, by_descriptor(work, open)?)),
             None => None,
         };
         Ok(Self { lower, writable })
     }
+}
+
+/// Opens a directory, keeps the descriptor in `open_dirs`, and returns the path that refers to it.
+fn by_descriptor(path: &Path, open_dirs: &mut Vec<OwnedFd>) -> Result<PathBuf> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = open(path, flags, Mode::empty()).at("open", path)?;
+    let name = format!("/proc/self/fd/{}", dir.as_raw_fd());
+    open_dirs.push(dir);
+    Ok(name.into())
 }
 
 #[cfg(test)]

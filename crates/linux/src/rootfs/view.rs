@@ -101,7 +101,7 @@ impl ContainerView {
         })
     }
 
-    /// Returns what is at a path. No directory of the path is a link.
+    /// Looks up a path whose directories are not links.
     pub(super) fn look(&self, path: &Path) -> Result<Found> {
         let mut directory = Some(&self.root);
         let mut inside = path.strip_prefix("/").unwrap_or(path);

@@ -10,7 +10,7 @@ use super::super::protocol::{
     Answer, Create, Empty, Exec, Failure, Kill, NOT_FOUND, PRECONDITION, Resize, SYSTEM, Stdio,
     TIMEOUT, Target, TaskShim, Update, Verb,
 };
-use super::super::requests::{Result as Answered, failure, system};
+use super::super::requests::{Result as Answered, deleted_meanwhile, failure, system};
 use super::super::server::Shim;
 use super::super::streams::Streams;
 use super::super::{clock, oom::Oom, record};
@@ -330,7 +330,8 @@ impl Shim {
                 Some(Answer::Done(Empty {}))
             }),
             Call::Wait => {
-                self.task_waited(number, result.and_then(|it| decode::<Waited>(&it)));
+                let waited = result.and_then(|payload| decode::<Waited>(&payload));
+                self.task_waited(number, waited);
                 Ok(None)
             }
             Call::Delete => match result {
@@ -342,7 +343,7 @@ impl Shim {
                 }
             },
             Call::Connect => {
-                let connected = result.and_then(|it| decode::<Connected>(&it));
+                let connected = result.and_then(|payload| decode::<Connected>(&payload));
                 if let (Ok(connected), Some(shim)) = (connected, self.containerd_shim(number)) {
                     shim.pid = connected.shim_pid;
                 }
@@ -361,7 +362,7 @@ impl Shim {
         let number = pending.process;
         let mut all = self.processes.iter();
         let found = all.find(|process| process.number == number);
-        let found = found.ok_or_else(|| failure(NOT_FOUND, "deleted meanwhile"))?;
+        let found = found.ok_or_else(deleted_meanwhile)?;
         let request = process(&found.target);
         let about = (number, pending.asked);
         self.send(
@@ -374,7 +375,7 @@ impl Shim {
 
     /// Completes a create or exec: its exit is waited for from now on.
     fn task_made(&mut self, number: u64, result: Result) -> Result<Answer> {
-        let pid = match result.and_then(|it| decode::<Pid>(&it)) {
+        let pid = match result.and_then(|payload| decode::<Pid>(&payload)) {
             Ok(made) => made.pid,
             Err(error) => {
                 self.drop_unmade(number);
@@ -382,7 +383,7 @@ impl Shim {
             }
         };
         let Some(found) = self.processes.iter_mut().find(|one| one.number == number) else {
-            return Err(failure(NOT_FOUND, "deleted meanwhile"));
+            return Err(deleted_meanwhile());
         };
         found.pid = pid;
         if found.is_init() {

@@ -116,12 +116,13 @@ impl Connection {
         let stream = self.next;
         // Clients number their streams with odd numbers.
         self.next += 2;
-        let nanos = |timeout: Duration| timeout.as_nanos().try_into().unwrap_or(i64::MAX);
         let request = Request {
             service: self.service.to_owned(),
             method: method.to_owned(),
             payload: message.encode_to_vec(),
-            timeout_nano: timeout.map_or(0, nanos),
+            timeout_nano: timeout.map_or(0, |timeout| {
+                timeout.as_nanos().try_into().unwrap_or(i64::MAX)
+            }),
             metadata: vec![self.namespace.clone()],
         };
         ttrpc::encode(&mut self.output, stream, REQUEST, &request);
@@ -209,8 +210,10 @@ impl Connection {
 
     /// Takes a call that has run out of time.
     pub(crate) fn overdue(&mut self, now: Instant) -> Option<Pending> {
-        let late = |one: &Pending| one.deadline.is_some_and(|deadline| deadline <= now);
-        let at = self.pending.iter().position(late)?;
+        let at = self
+            .pending
+            .iter()
+            .position(|one| one.deadline.is_some_and(|deadline| deadline <= now))?;
         Some(self.pending.remove(at))
     }
 

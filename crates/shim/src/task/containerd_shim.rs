@@ -1,4 +1,4 @@
-//! A process of a containerd shim, with the connection to it.
+//! Processes of containerd shims.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -13,7 +13,7 @@ use super::connection::Connection;
 /// How much of the end of its log is kept, in bytes, to tell why it ended.
 const LAST_WORDS: usize = 1024;
 
-/// See the module documentation.
+/// A process of a containerd shim, with the connection to it.
 #[derive(Debug)]
 pub(super) struct ContainerdShim {
     /// Counts them, from 1.

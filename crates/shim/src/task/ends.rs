@@ -9,10 +9,10 @@ use super::super::requests::failure;
 use super::super::server::Shim;
 use super::super::signal;
 use super::super::{clock, protocol::Answer};
+use super::LAST_OUTPUT;
 use super::calls::Result;
 use super::connection::Call;
 use super::messages::{Process, Timestamp, Waited};
-use super::{LAST_OUTPUT, TaskProcess};
 
 /// The code of a container that was killed because no process observes its exit, as of containerd's shims.
 const KILLED: i32 = 137;
@@ -95,16 +95,19 @@ impl Shim {
                 self.task_answered(pending, Err(failure(SYSTEM, why.clone())));
             }
         }
-        let alive = self.processes.iter();
-        let is_of = |one: &TaskProcess| one.shim == number;
-        let alive = alive.filter(|one| one.task.as_ref().is_some_and(is_of) && one.is_alive());
+        let of_shim = self.processes.iter().filter(|one| {
+            let task = one.task.as_ref();
+            task.is_some_and(|task| task.shim == number)
+        });
+        let alive = of_shim.filter(|one| one.is_alive());
         let alive: Vec<_> = alive.map(|one| (one.number, one.is_init())).collect();
         for (number, is_init) in alive {
             self.with(number, |process| {
                 process.streams.release();
                 if let Some(task) = &mut process.task {
-                    let exit = || (unobserved(why.clone()), Instant::now() + CLEANING);
-                    task.ending.get_or_insert_with(exit);
+                    task.ending.get_or_insert_with(|| {
+                        (unobserved(why.clone()), Instant::now() + CLEANING)
+                    });
                 }
             });
             let cleaning = self.processes.iter().find(|one| one.number == number);
@@ -174,6 +177,9 @@ fn unobserved(why: String) -> Exit {
 
 /// Nanoseconds since 1970; `None` if the time is not set.
 fn nanoseconds(time: &Timestamp) -> Option<u64> {
-    let seconds = u64::try_from(time.seconds).ok().filter(|it| *it > 0)?;
+    let seconds = u64::try_from(time.seconds).ok()?;
+    if seconds == 0 {
+        return None;
+    }
     Some(seconds * 1_000_000_000 + u64::try_from(time.nanos).unwrap_or(0))
 }

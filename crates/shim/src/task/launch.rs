@@ -14,8 +14,8 @@ use nix::unistd::getpid;
 
 use super::super::job::{Job, Purpose};
 use super::super::process::Process;
-use super::super::protocol::{Create, NOT_FOUND, PRECONDITION, RUNTIME, TIMEOUT, TaskShim};
-use super::super::requests::{Result as Answered, failure, system};
+use super::super::protocol::{Create, PRECONDITION, RUNTIME, TIMEOUT, TaskShim};
+use super::super::requests::{Result as Answered, deleted_meanwhile, failure, system};
 use super::super::server::Shim;
 use super::super::signal;
 use super::super::spawn::{SELF, last_words, pipe, spawn_in};
@@ -85,17 +85,19 @@ impl Shim {
                 self.task = None;
             }
         }
-        created.map_err(|error| match job.timed_out {
-            true => failure(TIMEOUT, error.message),
-            false => error,
+        created.map_err(|error| {
+            if job.timed_out {
+                failure(TIMEOUT, error.message)
+            } else {
+                error
+            }
         })
     }
 
     fn create_after_start(&mut self, process: u64, success: bool, words: &str) -> Answered<()> {
-        let gone = || failure(NOT_FOUND, "deleted meanwhile");
-        let task = self.task.as_mut().ok_or_else(gone)?;
+        let task = self.task.as_mut().ok_or_else(deleted_meanwhile)?;
         let at = task.starts.iter().position(|one| one.process == process);
-        let start = task.starts.remove(at.ok_or_else(gone)?);
+        let start = task.starts.remove(at.ok_or_else(deleted_meanwhile)?);
         let (asked, create) = (start.asked, start.create.clone());
         let connected = if success {
             task.connect(start, words)

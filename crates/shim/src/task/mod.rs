@@ -194,10 +194,9 @@ impl Shim {
         let Some(task) = &self.task else { return 0 };
         let mut all = self.processes.iter().filter(|process| process.is_init());
         let found = all.find(|process| process.target.container == task.spec.sandbox);
-        found.map_or(0, |process| match process.is_alive() {
-            true => process.pid,
-            false => 0,
-        })
+        found
+            .filter(|process| process.is_alive())
+            .map_or(0, |process| process.pid)
     }
 
     /// Handles everything that is due: calls that have run out of time, exits whose output has ended, inputs that have ended.
@@ -215,16 +214,15 @@ impl Shim {
         }
         self.close_inputs();
         // An exit that no process observed is told when the cleanup has ended.
-        let over = |(exit, until): &(Exit, Instant), open: bool| {
-            *until <= now || (!open && exit.unobserved.is_empty())
-        };
         let due: Vec<_> = self
             .processes
             .iter()
             .filter(|process| {
                 let open = process.streams.out.iter().any(Option::is_some);
                 let ending = process.task.as_ref().and_then(|task| task.ending.as_ref());
-                ending.is_some_and(|ending| over(ending, open))
+                ending.is_some_and(|(exit, until)| {
+                    *until <= now || (!open && exit.unobserved.is_empty())
+                })
             })
             .map(|process| process.number)
             .collect();

@@ -51,8 +51,8 @@ pub(super) fn pattern(text: &str) -> Result<Pattern, String> {
     if !text.starts_with('/') {
         return Err(format!("device {text:?} is no absolute path"));
     }
-    let error = |error: glob::PatternError| format!("device {text:?}: {}", error.msg);
-    Pattern::new(&text.replace("[^", "[!")).map_err(error)
+    Pattern::new(&text.replace("[^", "[!"))
+        .map_err(|error| format!("device {text:?}: {}", error.msg))
 }
 
 /// Returns the block devices of the node that a pattern matches, links followed. With wildcards partitions and all that is not a block

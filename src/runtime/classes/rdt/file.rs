@@ -203,10 +203,9 @@ impl Partition {
 
 /// The key of a resource that a class has a share of, and its partition has not.
 fn without_partition(class: &Class, parts: &Partition) -> Option<&'static str> {
-    let lacks = |level| class.cache(level).is_some() && parts.cache(level).is_none();
-    if lacks(CacheLevel::L2) {
+    if class.l2_allocation.is_some() && parts.l2_allocation.is_none() {
         Some("l2Allocation")
-    } else if lacks(CacheLevel::L3) {
+    } else if class.l3_allocation.is_some() && parts.l3_allocation.is_none() {
         Some("l3Allocation")
     } else if class.mb_allocation.is_some() && parts.mb_allocation.is_none() {
         Some("mbAllocation")
@@ -338,18 +337,11 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for PerCache<T> {
 
 /// Parses a list of numbers and ranges: `0,2,4-7`.
 pub(super) fn numbers(text: &str) -> Result<BTreeSet<u64>, String> {
-    /// No node has that many caches, and a mask has 64 bits.
-    const MAX_CACHE_ID: u64 = 4096;
     let mut numbers = BTreeSet::new();
     for range in text.split(',') {
-        let parse = |text: &str| {
-            text.parse::<u64>()
-                .ok()
-                .filter(|number| *number < MAX_CACHE_ID)
-        };
         let ends = match range.split_once('-') {
-            Some((first, last)) => parse(first).zip(parse(last)),
-            None => parse(range).map(|one| (one, one)),
+            Some((first, last)) => number(first).zip(number(last)),
+            None => number(range).map(|number| (number, number)),
         };
         match ends {
             Some((first, last)) if first <= last => numbers.extend(first..=last),
@@ -357,4 +349,11 @@ pub(super) fn numbers(text: &str) -> Result<BTreeSet<u64>, String> {
         }
     }
     Ok(numbers)
+}
+
+/// Parses the id of a cache, or the number of a bit.
+fn number(text: &str) -> Option<u64> {
+    /// No node has that many caches, and a mask has 64 bits.
+    const MAX_CACHE_ID: u64 = 4096;
+    text.parse().ok().filter(|number| *number < MAX_CACHE_ID)
 }

@@ -197,17 +197,17 @@ fn apply(path: &Path, resctrl: Resctrl, before: Option<&Applied>) -> Result<Appl
     let plan = plan(path, &resctrl)?;
     let root = resctrl.root;
     let before = before.filter(|before| before.root == root);
-    let before = |class: &str| before.and_then(|before| before.schemata.get(class));
     let mut written = Vec::new();
     for (class, schemata) in &plan.schemata {
+        let old = before.and_then(|before| before.schemata.get(class));
         let exists = is_system(class) || group::exists(&root, class);
-        if exists && before(class) == Some(schemata) {
+        if exists && old == Some(schemata) {
             continue;
         }
-        written.extend(before(class).map(|before| (class, before)));
+        written.extend(old.map(|old| (class, old)));
         if let Err(error) = group::write(&root, class, schemata) {
-            for (class, before) in written {
-                if let Err(error) = group::write(&root, class, before) {
+            for (class, old) in written {
+                if let Err(error) = group::write(&root, class, old) {
                     tracing::error!(event = "runtime.rdt", class, error.message = %error, "the shares of an RDT class cannot be set back");
                 }
             }
@@ -246,14 +246,17 @@ impl Applied {
         origin: Origin,
         file: Option<&Path>,
     ) -> Result<Option<String>, RdtError> {
-        let file = || file.unwrap_or(Path::new("")).to_owned();
+        let file = file.unwrap_or(Path::new(""));
         if let Some(found) = self.file.class(class) {
             let (denied, of) = match origin {
                 Origin::Pod => (found.kubernetes.deny_pod_annotation, "pods"),
                 Origin::Container => (found.kubernetes.deny_container_annotation, "containers"),
             };
             if denied {
-                return Err(RdtError::Denied { file: file(), of });
+                return Err(RdtError::Denied {
+                    file: file.to_owned(),
+                    of,
+                });
             }
         }
         if is_system(class) {
@@ -263,7 +266,9 @@ impl Applied {
         if file::is_name(class) && group::exists(&self.root, class) {
             Ok(Some(class.to_owned()))
         } else {
-            Err(RdtError::Undefined { file: file() })
+            Err(RdtError::Undefined {
+                file: file.to_owned(),
+            })
         }
     }
 }

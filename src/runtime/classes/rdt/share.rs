@@ -18,40 +18,35 @@ pub(super) enum CacheShare {
     Bits(u64),
 }
 
+impl CacheShare {
+    /// Parses `50` or `20-50`.
+    fn from_percent(text: &str) -> Option<Self> {
+        match text.split_once('-') {
+            None => percent(text).map(Self::Percent),
+            Some((low, high)) => {
+                let (low, high) = (percent(low)?, percent(high)?);
+                (low <= high).then_some(Self::Range(low, high))
+            }
+        }
+    }
+}
+
 impl FromStr for CacheShare {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let error = || {
-            format!(
+        let share = match text.strip_suffix('%') {
+            Some(percent) => Self::from_percent(percent),
+            None => mask(text).map(Self::Bits),
+        };
+        match share {
+            Some(Self::Bits(bits)) if !is_contiguous(bits) => {
+                Err(format!("{text:?} is not one block of bits"))
+            }
+            Some(share) => Ok(share),
+            None => Err(format!(
                 "{text:?} is no share of a cache: a percentage (50%), a range of it (20-50%), a mask or bits (0-7)"
-            )
-        };
-        if let Some(percent) = text.strip_suffix('%') {
-            let parse = |text: &str| text.parse().ok().filter(|percent| *percent <= 100);
-            return match percent.split_once('-') {
-                None => parse(percent).map(Self::Percent),
-                Some((low, high)) => {
-                    let ends = parse(low).zip(parse(high));
-                    let ends = ends.filter(|(low, high)| low <= high);
-                    ends.map(|(low, high)| Self::Range(low, high))
-                }
-            }
-            .ok_or_else(error);
-        }
-        let bits = match text.strip_prefix("0x") {
-            Some(mask) => u64::from_str_radix(mask, 16).map_err(|_| error())?,
-            None => {
-                let numbers = numbers(text).map_err(|_| error())?;
-                let set =
-                    |mask, bit: u64| Some(mask | 1_u64.checked_shl(u32::try_from(bit).ok()?)?);
-                numbers.into_iter().try_fold(0, set).ok_or_else(error)?
-            }
-        };
-        if is_contiguous(bits) {
-            Ok(Self::Bits(bits))
-        } else {
-            Err(format!("{text:?} is not one block of bits"))
+            )),
         }
     }
 }
@@ -127,10 +122,25 @@ impl fmt::Display for CacheShare {
     }
 }
 
+fn percent(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|percent| *percent <= 100)
+}
+
+/// Parses a mask with the prefix `0x`, or a list of bits.
+fn mask(text: &str) -> Option<u64> {
+    if let Some(mask) = text.strip_prefix("0x") {
+        return u64::from_str_radix(mask, 16).ok();
+    }
+    let bits = numbers(text).ok()?;
+    bits.into_iter().try_fold(0, |mask, bit| {
+        Some(mask | 1_u64.checked_shl(u32::try_from(bit).ok()?)?)
+    })
+}
+
 /// A share of bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bandwidth {
-    /// Of all.
+    /// A part of the total bandwidth.
     Percent(u64),
     /// Megabytes per second, if resctrl is mounted with `mba_MBps`.
     Mbps(u64),
@@ -139,8 +149,7 @@ pub(super) enum Bandwidth {
 impl<'de> Deserialize<'de> for Bandwidth {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
-        let percent = text.strip_suffix('%').and_then(|text| text.parse().ok());
-        let percent = percent.filter(|percent| *percent <= 100);
+        let percent = text.strip_suffix('%').and_then(percent);
         let mbps = text.strip_suffix("MBps");
         let mbps = mbps.and_then(|text| text.parse::<u32>().ok());
         let parsed = percent.map(Self::Percent);

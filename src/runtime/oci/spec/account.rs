@@ -112,11 +112,13 @@ pub(super) fn parse_id(text: &str) -> Option<u32> {
 }
 
 fn is_name(text: &str) -> bool {
-    let letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
-    let begins = |byte: &u8| letter(*byte) || byte.is_ascii_digit();
     let bytes = text.as_bytes();
-    bytes.first().is_some_and(begins)
-        && bytes.iter().any(|byte| letter(*byte))
+    bytes
+        .first()
+        .is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+        && bytes
+            .iter()
+            .any(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
         && bytes
             .iter()
             .all(|byte| byte.is_ascii_graphic() && *byte != b':')

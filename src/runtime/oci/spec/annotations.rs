@@ -65,50 +65,54 @@ pub(super) fn annotations(request: &Request<'_>) -> HashMap<String, String> {
         .into_iter()
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
-    let mut put = |key: &str, value: &str| {
-        all.insert(format!("io.kubernetes.cri.{key}"), value.to_owned());
-    };
-    put("container-type", "container");
-    put("sandbox-id", &request.sandbox.id);
+    let mut own = vec![
+        ("container-type", "container"),
+        ("sandbox-id", request.sandbox.id.as_str()),
+    ];
     if let Some(metadata) = &request.pod.metadata {
-        put("sandbox-name", &metadata.name);
-        put("sandbox-namespace", &metadata.namespace);
-        put("sandbox-uid", &metadata.uid);
+        own.push(("sandbox-name", &metadata.name));
+        own.push(("sandbox-namespace", &metadata.namespace));
+        own.push(("sandbox-uid", &metadata.uid));
     }
     if let Some(metadata) = &request.container.metadata {
-        put("container-name", &metadata.name);
+        own.push(("container-name", &metadata.name));
     }
     if let Some(image) = &request.container.image {
         let name = match image.user_specified_image.as_str() {
             "" => &image.image,
             name => name,
         };
-        put("image-name", name);
+        own.push(("image-name", name));
     }
+    let own = own.into_iter();
+    all.extend(own.map(|(key, value)| (format!("{OWN}{key}"), value.to_owned())));
     all
 }
 
 /// Makes the annotations of a container those of the sandbox container, by which shims of containerd recognise it; Kata sizes its
 /// virtual machine by the resources of the pod.
 pub fn sandbox_annotations(pod: &PodSandboxConfig, all: &mut HashMap<String, String>) {
-    let mut put = |key: &str, value: String| {
-        all.insert(format!("{OWN}{key}"), value);
-    };
-    put("container-type", "sandbox".to_owned());
-    put("sandbox-log-directory", pod.log_directory.clone());
+    let mut own = vec![
+        ("container-type", "sandbox".to_owned()),
+        ("sandbox-log-directory", pod.log_directory.clone()),
+    ];
     let resources = pod
         .linux
         .as_ref()
         .and_then(|linux| linux.resources.as_ref());
     if let Some(resources) = resources {
-        put("sandbox-cpu-period", resources.cpu_period.to_string());
-        put("sandbox-cpu-quota", resources.cpu_quota.to_string());
-        put("sandbox-cpu-shares", resources.cpu_shares.to_string());
-        put(
-            "sandbox-memory",
-            resources.memory_limit_in_bytes.to_string(),
-        );
+        own.extend([
+            ("sandbox-cpu-period", resources.cpu_period.to_string()),
+            ("sandbox-cpu-quota", resources.cpu_quota.to_string()),
+            ("sandbox-cpu-shares", resources.cpu_shares.to_string()),
+            (
+                "sandbox-memory",
+                resources.memory_limit_in_bytes.to_string(),
+            ),
+        ]);
     }
+    let own = own.into_iter();
+    all.extend(own.map(|(key, value)| (format!("{OWN}{key}"), value)));
     all.remove(&format!("{OWN}container-name"));
 }
 

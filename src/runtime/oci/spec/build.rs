@@ -163,12 +163,16 @@ pub fn build(request: &Request<'_>) -> Result<Built, SpecError> {
 
 /// Checks that involve more than one rule.
 fn check(request: &Request<'_>) -> Result<(), SpecError> {
-    let named = |metadata: bool, what: &str| match metadata {
-        true => Ok(()),
-        false => Err(SpecError::Invalid(format!("{what} config has no metadata"))),
-    };
-    named(request.pod.metadata.is_some(), "sandbox")?;
-    named(request.container.metadata.is_some(), "container")?;
+    if request.pod.metadata.is_none() {
+        return Err(SpecError::Invalid(
+            "sandbox config has no metadata".to_owned(),
+        ));
+    }
+    if request.container.metadata.is_none() {
+        return Err(SpecError::Invalid(
+            "container config has no metadata".to_owned(),
+        ));
+    }
     let sandbox_privileged = request
         .sandbox_context()
         .is_some_and(|context| context.privileged);

@@ -9,6 +9,7 @@ use super::facts::NodeFacts;
 use crate::cri::v1::LinuxContainerSecurityContext;
 
 /// A name of the request, with or without `CAP_`, in any case.
+#[derive(PartialEq)]
 enum Requested {
     All,
     One(Capability),
@@ -52,11 +53,10 @@ pub(super) fn capabilities(
     {
         let added: Vec<_> = known(&requested.add_capabilities).collect();
         let dropped: Vec<_> = known(&requested.drop_capabilities).collect();
-        let has_all = |list: &[Requested]| list.iter().any(|one| matches!(one, Requested::All));
-        if has_all(&added) {
+        if added.contains(&Requested::All) {
             set = node.all_capabilities.iter().copied().collect();
         }
-        if has_all(&dropped) {
+        if dropped.contains(&Requested::All) {
             set.clear();
         }
         set.extend(singles(&added));

@@ -105,11 +105,14 @@ fn owned(request: &Request<'_>, mut node: DeviceNode) -> DeviceNode {
     if !request.node.policy.own_devices {
         return node;
     }
-    let named = |id: &Option<Int64Value>| u32::try_from(id.as_ref()?.value).ok();
     let context = request.context();
-    node.uid = named(&context.run_as_user).unwrap_or(node.uid);
-    node.gid = named(&context.run_as_group).unwrap_or(node.gid);
+    node.uid = requested_id(context.run_as_user.as_ref()).unwrap_or(node.uid);
+    node.gid = requested_id(context.run_as_group.as_ref()).unwrap_or(node.gid);
     node
+}
+
+fn requested_id(id: Option<&Int64Value>) -> Option<u32> {
+    u32::try_from(id?.value).ok()
 }
 
 fn checked_access(access: &str) -> Result<&str, SpecError> {
@@ -130,41 +133,46 @@ fn requested_nodes(
     source: &Path,
     target: &Path,
 ) -> Result<Vec<(DeviceNode, PathBuf)>, SpecError> {
-    let io = |error: std::io::Error| SpecError::Io {
-        path: source.to_owned(),
-        source: error,
-    };
-    let missing = || SpecError::NotFound(format!("device {} does not exist", source.display()));
-    let plain = |path: &Path| {
-        let text = path.to_string_lossy();
-        let up = path.components().any(|part| part == Component::ParentDir);
-        path.is_absolute() && !up && !text.contains(char::is_control)
-    };
-    if !plain(source) || !plain(target) {
+    if !is_plain_absolute(source) || !is_plain_absolute(target) {
         return Err(SpecError::Invalid(format!(
             "device {source:?} at {target:?}: both paths must be absolute, without `..` and control characters"
         )));
     }
-    let resolved = request
-        .host
-        .resolve(source)
-        .map_err(io)?
-        .ok_or_else(missing)?;
-    let found = request.host.devices(&resolved).map_err(io)?;
+    let resolved = request.host.resolve(source);
+    let resolved = resolved
+        .map_err(|error| io_error(source, error))?
+        .ok_or_else(|| {
+            SpecError::NotFound(format!("device {} does not exist", source.display()))
+        })?;
+    let found = request.host.devices(&resolved);
+    let found = found.map_err(|error| io_error(source, error))?;
     if found.is_empty() {
         return Err(SpecError::Invalid(format!(
             "{} is not a device",
             source.display()
         )));
     }
-    let place = |node: DeviceNode| match node.path.strip_prefix(&resolved) {
-        Ok(rest) if !rest.as_os_str().is_empty() => {
-            let target = target.join(rest);
-            (node, target)
-        }
-        _ => (node, target.to_owned()),
-    };
-    Ok(found.into_iter().map(place).collect())
+    let placed = found.into_iter().map(|node| {
+        let target = match node.path.strip_prefix(&resolved) {
+            Ok(rest) if !rest.as_os_str().is_empty() => target.join(rest),
+            _ => target.to_owned(),
+        };
+        (node, target)
+    });
+    Ok(placed.collect())
+}
+
+fn is_plain_absolute(path: &Path) -> bool {
+    let text = path.to_string_lossy();
+    let up = path.components().any(|part| part == Component::ParentDir);
+    path.is_absolute() && !up && !text.contains(char::is_control)
+}
+
+fn io_error(path: &Path, source: std::io::Error) -> SpecError {
+    SpecError::Io {
+        path: path.to_owned(),
+        source,
+    }
 }
 
 pub(super) fn linux_device(node: &DeviceNode, path: PathBuf) -> LinuxDevice {

@@ -93,8 +93,11 @@ pub fn check_selinux_options(options: Option<&SeLinuxOption>) -> Result<(), Spec
         ("role", &options.role),
         ("type", &options.r#type),
     ] {
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-        if part.len() > 255 || !part.bytes().all(fits) {
+        let is_identifier = part.len() <= 255
+            && part
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'));
+        if !is_identifier {
             return Err(SpecError::Invalid(format!(
                 "SELinux {what}: not an identifier"
             )));
@@ -109,22 +112,33 @@ pub fn check_selinux_options(options: Option<&SeLinuxOption>) -> Result<(), Spec
 /// Returns whether a text is a level or a range of levels: `s0`, `s0:c1,c5.c9`, `s0-s0:c0.c1023`. As in containerd, numbers
 /// have at most four digits.
 fn is_level(text: &str) -> bool {
-    let number = |text: &str, letter: char| {
-        let digits = text.strip_prefix(letter).unwrap_or("");
-        (1..=4).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
-    };
-    let categories = |text: &str| match text.split_once('.') {
-        Some((first, last)) => number(first, 'c') && number(last, 'c'),
-        None => number(text, 'c'),
-    };
-    let level = |text: &str| match text.split_once(':') {
-        Some((sensitivity, rest)) => number(sensitivity, 's') && rest.split(',').all(categories),
-        None => number(text, 's'),
-    };
     match text.split_once('-') {
-        Some((low, high)) => level(low) && level(high),
-        None => level(text),
+        Some((low, high)) => is_single_level(low) && is_single_level(high),
+        None => is_single_level(text),
     }
+}
+
+fn is_single_level(text: &str) -> bool {
+    match text.split_once(':') {
+        Some((sensitivity, categories)) => {
+            is_numbered(sensitivity, 's') && categories.split(',').all(is_category_range)
+        }
+        None => is_numbered(text, 's'),
+    }
+}
+
+/// Returns whether a text is a category or a range of categories: `c1`, `c5.c9`.
+fn is_category_range(text: &str) -> bool {
+    match text.split_once('.') {
+        Some((first, last)) => is_numbered(first, 'c') && is_numbered(last, 'c'),
+        None => is_numbered(text, 'c'),
+    }
+}
+
+/// Returns whether a text is a letter and a number.
+fn is_numbered(text: &str, letter: char) -> bool {
+    let digits = text.strip_prefix(letter).unwrap_or("");
+    (1..=4).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The SELinux label of a container's processes: the sandbox's, with the requested parts replaced. `None` on a node

@@ -86,15 +86,14 @@ pub(super) fn mounts(request: &Request<'_>) -> Result<Mounts, SpecError> {
 fn kernel_mounts(request: &Request<'_>) -> Vec<Mount> {
     let privileged = request.context().privileged;
     let write = if privileged { "rw" } else { "ro" };
-    let at = |path: &str, typ: &str, options: &[&str]| mount(path, typ, Path::new(typ), options);
     let mut all = vec![
-        at("/proc", "proc", &["nosuid", "noexec", "nodev"]),
-        at(
+        kernel_mount("/proc", "proc", &["nosuid", "noexec", "nodev"]),
+        kernel_mount(
             "/dev",
             "tmpfs",
             &["nosuid", "strictatime", "mode=755", "size=65536k"],
         ),
-        at(
+        kernel_mount(
             "/dev/pts",
             "devpts",
             &[
@@ -106,7 +105,7 @@ fn kernel_mounts(request: &Request<'_>) -> Vec<Mount> {
                 "gid=5",
             ],
         ),
-        at("/dev/mqueue", "mqueue", &["nosuid", "noexec", "nodev"]),
+        kernel_mount("/dev/mqueue", "mqueue", &["nosuid", "noexec", "nodev"]),
     ];
     // Only the owner of the network namespace can mount a new sysfs: with the host network the node's is bind mounted, and
     // read-only for a privileged container too.
@@ -114,10 +113,18 @@ fn kernel_mounts(request: &Request<'_>) -> Vec<Mount> {
         let options = ["rbind", "nosuid", "noexec", "nodev", "ro"];
         all.push(mount("/sys", "bind", Path::new("/sys"), &options));
     } else {
-        all.push(at("/sys", "sysfs", &["nosuid", "noexec", "nodev", write]));
+        all.push(kernel_mount(
+            "/sys",
+            "sysfs",
+            &["nosuid", "noexec", "nodev", write],
+        ));
     }
     all.push(cgroup_mount(request));
     all
+}
+
+fn kernel_mount(path: &str, typ: &str, options: &[&str]) -> Mount {
+    mount(path, typ, Path::new(typ), options)
 }
 
 /// The files of the sandbox; read-only in a container with a read-only root file system.
@@ -336,11 +343,12 @@ pub fn propagation_of(mountinfo: &str, path: &Path) -> Option<Propagation> {
             continue;
         }
         let tags: Vec<&str> = fields.skip(1).take_while(|field| *field != "-").collect();
-        let tagged = |name: &str| tags.iter().any(|tag| tag.starts_with(name));
-        let propagation = match (tagged("shared:"), tagged("master:")) {
-            (true, _) => Propagation::Shared,
-            (false, true) => Propagation::Slave,
-            (false, false) => Propagation::Private,
+        let propagation = if tags.iter().any(|tag| tag.starts_with("shared:")) {
+            Propagation::Shared
+        } else if tags.iter().any(|tag| tag.starts_with("master:")) {
+            Propagation::Slave
+        } else {
+            Propagation::Private
         };
         // The last of several mounts at the same path is on top.
         let length = point.components().count();

@@ -126,29 +126,34 @@ pub fn user_mappings(options: Option<&UserNamespace>) -> Result<Option<Mappings>
 
 /// Validates the user namespace options.
 fn checked(options: Option<&UserNamespace>) -> Result<Option<Mappings>, SpecError> {
-    let invalid = |reason: &str| Err(SpecError::Invalid(format!("user namespace: {reason}")));
     let Some(options) = options else {
         return Ok(None);
     };
     match mode(options.mode)? {
         NamespaceMode::Node if options.uids.is_empty() && options.gids.is_empty() => Ok(None),
-        NamespaceMode::Node => invalid("mappings with mode NODE"),
+        NamespaceMode::Node => Err(invalid("mappings with mode NODE")),
         NamespaceMode::Pod => {
             for list in [&options.uids, &options.gids] {
                 let [one] = list.as_slice() else {
-                    return invalid("exactly one uid mapping and one gid mapping are required");
+                    return Err(invalid(
+                        "exactly one uid mapping and one gid mapping are required",
+                    ));
                 };
                 if one.container_id != 0 || one.length == 0 {
-                    return invalid("the mapping must begin at id 0 and have a length");
+                    return Err(invalid("the mapping must begin at id 0 and have a length"));
                 }
                 if one.host_id.checked_add(one.length).is_none() {
-                    return invalid("the mapping exceeds the highest id");
+                    return Err(invalid("the mapping exceeds the highest id"));
                 }
             }
             Ok(Some((mappings(&options.uids)?, mappings(&options.gids)?)))
         }
         NamespaceMode::Container | NamespaceMode::Target => {
-            invalid("only modes POD and NODE are supported")
+            Err(invalid("only modes POD and NODE are supported"))
         }
     }
+}
+
+fn invalid(reason: &str) -> SpecError {
+    SpecError::Invalid(format!("user namespace: {reason}"))
 }

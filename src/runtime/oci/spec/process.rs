@@ -1,5 +1,6 @@
 //! The process of a container: arguments, environment, working directory, user, privileges.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use oci_spec::runtime::{Process, Spec, User};
@@ -103,17 +104,10 @@ fn environment(request: &Request<'_>) -> Result<Vec<String>, SpecError> {
     if !hostname.is_empty() && !hostname.contains(char::is_control) {
         all.push(format!("HOSTNAME={hostname}"));
     }
-    let mut places = std::collections::HashMap::new();
+    let mut places = HashMap::new();
     for (place, one) in all.iter().enumerate() {
         places.insert(name_of(one).to_owned(), place);
     }
-    let mut put = |one: String| match places.get(name_of(&one)) {
-        Some(place) => all[*place] = one,
-        None => {
-            places.insert(name_of(&one).to_owned(), all.len());
-            all.push(one);
-        }
-    };
     for one in &request.image.env {
         if one.contains('\0') {
             let (name, image) = (name_of(one), &request.image.name);
@@ -121,26 +115,44 @@ fn environment(request: &Request<'_>) -> Result<Vec<String>, SpecError> {
                 "variable {name:?} of image {image:?} has a zero byte"
             )));
         }
-        put(one.clone());
+        set_variable(&mut all, &mut places, one.clone());
     }
     for pair in &request.container.envs {
         // The error omits the value, which may be secret.
         let key = &pair.key;
-        let invalid = |why: &str| SpecError::Invalid(format!("variable {key:?}: {why}"));
         // The specification is JSON, which is UTF-8. With other bytes crun fails; runc replaces them with U+FFFD.
-        let value = std::str::from_utf8(&pair.value)
-            .map_err(|_| invalid("its value is not UTF-8, which OCI runtimes cannot pass on"))?;
+        let value = std::str::from_utf8(&pair.value).map_err(|_| {
+            invalid_variable(
+                key,
+                "its value is not UTF-8, which OCI runtimes cannot pass on",
+            )
+        })?;
         if key.is_empty() || key.contains(['=', '\0']) {
-            return Err(invalid(
+            return Err(invalid_variable(
+                key,
                 "a name cannot be empty, or have `=` or a zero byte",
             ));
         }
         if value.contains('\0') {
-            return Err(invalid("its value has a zero byte"));
+            return Err(invalid_variable(key, "its value has a zero byte"));
         }
-        put(format!("{}={value}", pair.key));
+        set_variable(&mut all, &mut places, format!("{key}={value}"));
     }
     Ok(all)
+}
+
+/// Replaces the variable at its place in the environment, or appends it.
+fn set_variable(all: &mut Vec<String>, places: &mut HashMap<String, usize>, pair: String) {
+    if let Some(place) = places.get(name_of(&pair)) {
+        all[*place] = pair;
+    } else {
+        places.insert(name_of(&pair).to_owned(), all.len());
+        all.push(pair);
+    }
+}
+
+fn invalid_variable(name: &str, why: &str) -> SpecError {
+    SpecError::Invalid(format!("variable {name:?}: {why}"))
 }
 
 fn name_of(pair: &str) -> &str {

@@ -130,9 +130,11 @@ fn check_page_size(text: &str) -> Result<(), SpecError> {
 }
 
 fn check_unified((key, value): (&String, &String)) -> Result<(), SpecError> {
-    let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_');
+    let is_name = key
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_'));
     // `cgroup.*` files are not limits: they move, freeze and kill processes.
-    if !key.contains('.') || !key.bytes().all(letters) || key.starts_with("cgroup.") {
+    if !is_name || !key.contains('.') || key.starts_with("cgroup.") {
         return invalid("unified resource: not a key such as memory.high");
     }
     if value.contains(|c: char| c.is_control() && c != '\n') {

@@ -59,20 +59,22 @@ impl RuntimeSupport {
     /// From the output of `features`; `None` if the runtime has no such verb, or none that could be asked.
     #[must_use]
     pub fn from_features(features: Option<&Value>) -> Self {
-        let at = |path: &str| features.and_then(|all| all.pointer(path));
-        let told = |path: &str| at(path)?.as_bool();
-        let version = at("/ociVersionMax").and_then(Value::as_str);
+        let features = features.unwrap_or(&Value::Null);
+        let version = features.pointer("/ociVersionMax").and_then(Value::as_str);
+        let options = features.pointer("/mountOptions");
         Self {
-            net_devices: told("/linux/netDevices/enabled") == Some(true),
-            intel_rdt: told("/linux/intelRdt/enabled"),
-            rdt_schemata: told("/linux/intelRdt/schemata") == Some(true),
-            rdt_monitoring: told("/linux/intelRdt/monitoring") == Some(true),
-            memory_policy: at("/linux/memoryPolicy").is_some_and(Value::is_object),
+            net_devices: flag(features, "/linux/netDevices/enabled") == Some(true),
+            intel_rdt: flag(features, "/linux/intelRdt/enabled"),
+            rdt_schemata: flag(features, "/linux/intelRdt/schemata") == Some(true),
+            rdt_monitoring: flag(features, "/linux/intelRdt/monitoring") == Some(true),
+            memory_policy: features
+                .pointer("/linux/memoryPolicy")
+                .is_some_and(Value::is_object),
             scheduling: version
                 .and_then(minor)
-                .is_some_and(|it| it >= WITH_SCHEDULING),
-            mapped_mounts: told("/linux/mountExtensions/idmap/enabled") == Some(true),
-            unknown_options: at("/mountOptions").map_or(0, unknown_options),
+                .is_some_and(|minor| minor >= WITH_SCHEDULING),
+            mapped_mounts: flag(features, "/linux/mountExtensions/idmap/enabled") == Some(true),
+            unknown_options: options.map_or(0, unknown_options),
         }
     }
 
@@ -94,8 +96,10 @@ impl RuntimeSupport {
     }
 
     fn check_mount(&self, mount: &Mount) -> Result<(), SpecError> {
-        let mapped = |ids: &Option<Vec<_>>| ids.as_ref().is_some_and(|ids| !ids.is_empty());
-        if !self.mapped_mounts && (mapped(mount.uid_mappings()) || mapped(mount.gid_mappings())) {
+        let mut mappings = [mount.uid_mappings(), mount.gid_mappings()]
+            .into_iter()
+            .flatten();
+        if !self.mapped_mounts && mappings.any(|ids| !ids.is_empty()) {
             let path = mount.destination().display();
             return Err(ignored(&format!("mount at {path}: uidMappings")));
         }
@@ -103,15 +107,19 @@ impl RuntimeSupport {
             // A file system refuses unknown options.
             return Ok(());
         }
-        let unknown = |option: &&String| match option.as_str() {
-            "idmap" | "ridmap" => !self.mapped_mounts,
-            option => place(option).is_some_and(|at| self.unknown_options >> at & 1 == 1),
-        };
-        if let Some(option) = mount.options().iter().flatten().find(unknown) {
+        let mut options = mount.options().iter().flatten();
+        if let Some(option) = options.find(|option| self.ignores_option(option)) {
             let path = mount.destination().display();
             return Err(ignored(&format!("mount at {path}: option {option}")));
         }
         Ok(())
+    }
+
+    fn ignores_option(&self, option: &str) -> bool {
+        match option {
+            "idmap" | "ridmap" => !self.mapped_mounts,
+            option => place(option).is_some_and(|at| self.unknown_options >> at & 1 == 1),
+        }
     }
 
     fn check_process(&self, process: &Process) -> Result<(), SpecError> {
@@ -165,6 +173,10 @@ impl RuntimeSupport {
             ))
         }
     }
+}
+
+fn flag(features: &Value, path: &str) -> Option<bool> {
+    features.pointer(path)?.as_bool()
 }
 
 fn ignored(field: &str) -> SpecError {

@@ -31,13 +31,9 @@ impl UserDatabase {
     /// # Errors
     /// As [`open_in_root`], and for a table of more than 4 MiB.
     pub fn read_below(rootfs: &Path) -> rootfs::Result<Self> {
-        let table = |path| -> rootfs::Result<Box<dyn Read>> {
-            Ok(match open_in_root(rootfs, path)? {
-                Some(file) => Box::new(file),
-                None => Box::new(io::empty()),
-            })
-        };
-        Self::read(table("etc/passwd")?, table("etc/group")?).map_err(|source| rootfs::Error::Io {
+        let passwd = open_table(rootfs, "etc/passwd")?;
+        let group = open_table(rootfs, "etc/group")?;
+        Self::read(passwd, group).map_err(|source| rootfs::Error::Io {
             action: "read the users in",
             path: rootfs.to_owned(),
             source,
@@ -49,14 +45,11 @@ impl UserDatabase {
     /// # Errors
     /// If a database is larger than 4 MiB: a truncated row could name another user.
     pub fn read(passwd: impl Read, group: impl Read) -> io::Result<Self> {
-        let text = |from: &mut dyn Read| -> io::Result<String> {
-            let bytes = untrusted::read(from, TABLE_LIMIT)?;
-            Ok(String::from_utf8_lossy(&bytes).into_owned())
-        };
-        let (mut passwd, mut group) = (passwd, group);
+        let passwd = untrusted::read(passwd, TABLE_LIMIT)?;
+        let group = untrusted::read(group, TABLE_LIMIT)?;
         Ok(Self {
-            passwd: text(&mut passwd)?,
-            group: text(&mut group)?,
+            passwd: String::from_utf8_lossy(&passwd).into_owned(),
+            group: String::from_utf8_lossy(&group).into_owned(),
         })
     }
 
@@ -103,6 +96,14 @@ pub struct ResolvedUser {
     pub groups: Vec<u32>,
 }
 
+/// Opens a database below the root of a container. One that does not exist is empty.
+fn open_table(rootfs: &Path, path: &str) -> rootfs::Result<Box<dyn Read>> {
+    Ok(match open_in_root(rootfs, path)? {
+        Some(file) => Box::new(file),
+        None => Box::new(io::empty()),
+    })
+}
+
 /// Resolves the user of a container: from the request, else from the image, else root.
 ///
 /// A name must be in the image's databases; an id need not be, and is never looked up as a name. A group without a user is an
@@ -121,11 +122,10 @@ pub fn resolve_user(
     if context.supplemental_groups_policy == SupplementalGroupsPolicy::Merge as i32
         && let Some(name) = name
     {
-        let member = |members: &str| members.split(',').any(|member| member.trim() == name);
         groups.extend(
             tables
                 .groups()
-                .filter(|(_, _, members)| member(members))
+                .filter(|(_, _, members)| members.split(',').any(|member| member.trim() == name))
                 .map(|(_, gid, _)| gid),
         );
     }

@@ -86,20 +86,22 @@ impl Runtime {
 }
 
 fn reached(cgroups: &[Cgroup]) -> Option<SandboxLimit> {
-    let any = |controller, files: &[&str], key| {
-        let dirs = cgroups.iter().filter_map(|one| one.dir(controller));
-        let counts = dirs.flat_map(|dir| files.iter().map(|file| dir.join(file)));
-        counts
-            .filter_map(|path| fs::read_to_string(path).ok())
-            .any(|text| count(&text, key) > 0)
-    };
-    if any("memory", &KILLS, "oom_kill") {
+    if has_counted(cgroups, "memory", &KILLS, "oom_kill") {
         Some(SandboxLimit::Memory)
-    } else if any("pids", &["pids.events"], "max") {
+    } else if has_counted(cgroups, "pids", &["pids.events"], "max") {
         Some(SandboxLimit::Processes)
     } else {
         None
     }
+}
+
+/// Returns whether a counter in one of these files of the cgroups is not 0.
+fn has_counted(cgroups: &[Cgroup], controller: &str, files: &[&str], key: &str) -> bool {
+    let dirs = cgroups.iter().filter_map(|one| one.dir(controller));
+    let paths = dirs.flat_map(|dir| files.iter().map(|file| dir.join(file)));
+    paths
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .any(|text| count(&text, key) > 0)
 }
 
 /// A number of a file with lines `key number`; 0 without it.

@@ -246,7 +246,6 @@ fn container(
     let context = linux.and_then(|linux| linux.security_context.as_ref());
     let (uid, gid) = user(record, context)?;
     let options = record.namespaces();
-    let id = |id: u32| Some(v1::Int64Value { value: id.into() });
     let runtime_default = v1::SecurityProfile {
         profile_type: v1::security_profile::ProfileType::RuntimeDefault.into(),
         ..Default::default()
@@ -264,8 +263,8 @@ fn container(
             },
             ..options
         }),
-        run_as_user: id(uid),
-        run_as_group: id(gid),
+        run_as_user: Some(v1::Int64Value { value: uid.into() }),
+        run_as_group: Some(v1::Int64Value { value: gid.into() }),
         readonly_rootfs: true,
         no_new_privs: true,
         seccomp: seccomp.then_some(runtime_default),

@@ -21,37 +21,38 @@ pub fn is_hello(frame: &[u8]) -> bool {
 pub fn encode_request(number: u64, request: &Request, out: &mut Vec<u8>) -> bool {
     let mut body = Vec::new();
     number.put(&mut body);
-    let mut put = |tag: u8, fields: &dyn Fn(&mut Vec<u8>)| {
-        body.push(tag);
-        fields(&mut body);
-    };
     match request {
-        Request::Create(create) => put(1, &|out| create.put(out)),
-        Request::Start(verb) => put(2, &|out| verb.put(out)),
-        Request::Kill(kill) => put(3, &|out| kill.put(out)),
-        Request::State(_) => put(4, &|_| {}),
-        Request::Exec(exec) => put(5, &|out| exec.put(out)),
-        Request::Attach(attach) => put(6, &|out| attach.put(out)),
-        Request::Resize(resize) => put(7, &|out| resize.put(out)),
-        Request::ReopenLog(target) => put(8, &|out| target.put(out)),
-        Request::CloseStdin(target) => put(9, &|out| target.put(out)),
-        Request::Delete(verb) => put(10, &|out| verb.put(out)),
-        Request::Forget(target) => put(11, &|out| target.put(out)),
-        Request::Shutdown(shutdown) => put(12, &|out| shutdown.put(out)),
+        Request::Create(create) => put(&mut body, 1, create),
+        Request::Start(verb) => put(&mut body, 2, verb),
+        Request::Kill(kill) => put(&mut body, 3, kill),
+        Request::State(_) => body.push(4),
+        Request::Exec(exec) => put(&mut body, 5, exec),
+        Request::Attach(attach) => put(&mut body, 6, attach),
+        Request::Resize(resize) => put(&mut body, 7, resize),
+        Request::ReopenLog(target) => put(&mut body, 8, target),
+        Request::CloseStdin(target) => put(&mut body, 9, target),
+        Request::Delete(verb) => put(&mut body, 10, verb),
+        Request::Forget(target) => put(&mut body, 11, target),
+        Request::Shutdown(shutdown) => put(&mut body, 12, shutdown),
         Request::PidNamespace(_)
         | Request::Update(_)
         | Request::Stats(_)
         | Request::EndCommand(_) => return false,
-        Request::Hello(_) => put(14, &|out| 1u32.put(out)),
+        Request::Hello(_) => put(&mut body, 14, &1u32),
     }
     protocol::frame(out, |out| out.extend_from_slice(&body));
     true
 }
 
+fn put(body: &mut Vec<u8>, tag: u8, fields: &impl Field) {
+    body.push(tag);
+    fields.put(body);
+}
+
 /// Decodes a request as a shim of version 1 does.
 ///
 /// # Errors
-/// If the request is one that is no longer sent.
+/// If the request is not sent any more.
 pub fn decode_request(mut frame: &[u8]) -> Result<(u64, Request), Malformed> {
     let from = &mut frame;
     let number = u64::take(from)?;
@@ -88,25 +89,27 @@ pub fn decode_incoming(mut frame: &[u8]) -> Result<Incoming, Malformed> {
 
 fn event(mut frame: &[u8]) -> Result<Event, Unread> {
     let from = &mut frame;
-    let damaged = |_| Unread::Malformed;
-    match u8::take(from).map_err(damaged)? {
-        1 => Field::take(from).map(Event::Exit).map_err(damaged),
-        2 => Field::take(from).map(Event::Oom).map_err(damaged),
-        3 => Field::take(from).map(Event::Hello).map_err(damaged),
+    match take::<u8>(from)? {
+        1 => take(from).map(Event::Exit),
+        2 => take(from).map(Event::Oom),
+        3 => take(from).map(Event::Hello),
         _ => Err(Unread::Unknown),
     }
 }
 
 fn answer(mut frame: &[u8]) -> Result<Answer, Unread> {
     let from = &mut frame;
-    let damaged = |_| Unread::Malformed;
-    match u8::take(from).map_err(damaged)? {
+    match take::<u8>(from)? {
         1 => Ok(Answer::Done(protocol::Empty {})),
-        2 => Field::take(from).map(Answer::Pid).map_err(damaged),
-        3 => Field::take(from).map(Answer::State).map_err(damaged),
-        4 => Field::take(from).map(Answer::Failed).map_err(damaged),
+        2 => take(from).map(Answer::Pid),
+        3 => take(from).map(Answer::State),
+        4 => take(from).map(Answer::Failed),
         _ => Err(Unread::Unknown),
     }
+}
+
+fn take<T: Field>(from: &mut &[u8]) -> Result<T, Unread> {
+    T::take(from).map_err(|_| Unread::Malformed)
 }
 
 /// Encodes a response as a shim of version 1 does.

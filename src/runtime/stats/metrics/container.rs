@@ -72,7 +72,6 @@ pub fn container_metrics(container: &Container<'_>) -> v1::ContainerMetrics {
     let now = crate::runtime::stats::now();
     let usage = container.usage;
     let mut to = Writer::new(container.identity, now);
-    let seconds = |at: i64| u64::try_from(at).unwrap_or(0) / SECOND;
     to.put(&table::LAST_SEEN, seconds(now));
     to.put(&table::START_TIME, seconds(container.started_at));
     if let Some(cpu) = &usage.cpu {
@@ -116,6 +115,10 @@ pub fn container_metrics(container: &Container<'_>) -> v1::ContainerMetrics {
         container_id: container.identity.id.to_owned(),
         metrics: to.metrics,
     }
+}
+
+fn seconds(nanoseconds: i64) -> u64 {
+    u64::try_from(nanoseconds).unwrap_or(0) / SECOND
 }
 
 fn cpu(to: &mut Writer, cpu: &Cpu) {

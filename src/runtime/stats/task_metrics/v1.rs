@@ -60,7 +60,7 @@ pub(super) struct Throttle {
     pub(super) throttled_time: u64,
 }
 
-/// Those of its fields whose names begin with `total_` include the descendants.
+/// Fields whose names begin with `total_` include the descendants.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct MemoryStat {
     #[prost(uint64, tag = "1")]

@@ -216,16 +216,21 @@ fn io(all: IoStat) -> Io {
 }
 
 fn pressure(psi: PsiStats) -> Option<Pressure> {
-    let stalled = |data: PsiData| Stalled {
-        avg10: data.avg10,
-        avg60: data.avg60,
-        avg300: data.avg300,
-        total: nanoseconds(data.total),
-    };
     Some(Pressure {
-        some: stalled(psi.some?),
-        full: psi.full.map(stalled),
+        some: psi.some?.into(),
+        full: psi.full.map(Stalled::from),
     })
+}
+
+impl From<PsiData> for Stalled {
+    fn from(data: PsiData) -> Self {
+        Self {
+            avg10: data.avg10,
+            avg60: data.avg60,
+            avg300: data.avg300,
+            total: nanoseconds(data.total),
+        }
+    }
 }
 
 fn nanoseconds(microseconds: u64) -> u64 {

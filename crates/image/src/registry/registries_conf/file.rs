@@ -136,11 +136,10 @@ impl RawTable {
         };
         let named = |reason: &str| format!("registry {prefix:?}: {reason}");
         let wild = prefix.strip_prefix("*.");
-        let is_host = |name: &str| !name.contains(['/', ':', '@', '*']);
         if prefix.is_empty() {
             return Err(named("neither a prefix nor a location"));
         }
-        if prefix.contains('*') && !wild.is_some_and(is_host) {
+        if prefix.contains('*') && wild.is_none_or(|name| name.contains(['/', ':', '@', '*'])) {
             return Err(named(
                 "a wildcard must be the first label of a host name without a path",
             ));

@@ -10,7 +10,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use self::file::{File, Mirror, ShortNameMode, Table, Use};
+use self::file::{File, ShortNameMode, Table, Use};
 use crate::error::{At as _, Error, Result};
 use crate::reference::Reference;
 
@@ -109,27 +109,23 @@ impl RegistriesConf {
             _ => name,
         };
         let rest = &text[name.len()..];
-        let invalid = |reason| Error::InvalidReference {
-            reference: text.chars().take(300).collect(),
-            reason,
-        };
         if let Some(full) = self.aliases.get(name) {
             return Ok(vec![Reference::parse(&format!("{full}{rest}"))?]);
         }
-        if self.search.is_empty() {
-            return Err(invalid(
-                "a short name without an alias, and there are no unqualified-search-registries",
-            ));
-        }
-        if self.mode == ShortNameMode::Enforcing && self.search.len() > 1 {
-            return Err(invalid(
-                "a short name without an alias, of which short-name-mode allows no search",
-            ));
-        }
-        let found = self.search.iter();
-        found
-            .map(|registry| Reference::parse(&format!("{registry}/{text}")))
-            .collect()
+        let reason = if self.search.is_empty() {
+            "a short name without an alias, and there are no unqualified-search-registries"
+        } else if self.mode == ShortNameMode::Enforcing && self.search.len() > 1 {
+            "a short name without an alias, of which short-name-mode allows no search"
+        } else {
+            let found = self.search.iter();
+            return found
+                .map(|registry| Reference::parse(&format!("{registry}/{text}")))
+                .collect();
+        };
+        Err(Error::InvalidReference {
+            reference: text.chars().take(300).collect(),
+            reason,
+        })
     }
 
     /// Where an image is fetched from: the mirrors, and then the registry or what takes its place.
@@ -154,13 +150,13 @@ impl RegistriesConf {
             });
         }
         let by_digest = name.digest().is_some();
-        let applies = |mirror: &&Mirror| match mirror.used {
+        let mirrors = table.mirrors.iter().filter(|mirror| match mirror.used {
             Use::All => true,
             Use::DigestOnly => by_digest,
             Use::TagOnly => !by_digest,
-        };
+        });
         let mut sources = Vec::new();
-        for mirror in table.mirrors.iter().filter(applies) {
+        for mirror in mirrors {
             sources.push(Source {
                 name: moved(name, &mirror.location, length)?,
                 insecure: mirror.insecure,
@@ -199,10 +195,10 @@ fn matched(name: &str, prefix: &str) -> Option<usize> {
     };
     let after = name[length..].chars().next();
     // A port belongs to the host: `example.com` is not `example.com:5000`.
-    let is_port = || !name[..length].contains('/') && name[length..].contains('/');
+    let is_port = !name[..length].contains('/') && name[length..].contains('/');
     match after {
         None | Some('/' | '@') => Some(length),
-        Some(':') if prefix.starts_with('*') || !is_port() => Some(length),
+        Some(':') if prefix.starts_with('*') || !is_port => Some(length),
         _ => None,
     }
 }

@@ -83,6 +83,15 @@ pub(super) struct Refusal {
     pub(super) reason: String,
 }
 
+impl Refusal {
+    fn new(name: Option<&JudgedName>, reason: String) -> Self {
+        Self {
+            name: name.map_or_else(String::new, JudgedName::to_string),
+            reason,
+        }
+    }
+}
+
 impl PolicyFiles {
     /// Evaluates the policy of a namespace for all these names of an image, and its signatures. The first refusal counts.
     pub(super) fn judge(
@@ -91,18 +100,14 @@ impl PolicyFiles {
         namespace: Option<&str>,
         evidence: &[Evidence],
     ) -> std::result::Result<(), Refusal> {
-        let refused = |name: Option<&JudgedName>, reason: String| Refusal {
-            name: name.map_or_else(String::new, JudgedName::to_string),
-            reason,
-        };
         let path = self.file_of(namespace);
-        let Some(path) = path.map_err(|reason| refused(names.first(), reason))? else {
+        let Some(path) = path.map_err(|reason| Refusal::new(names.first(), reason))? else {
             return Ok(());
         };
-        let policy = read(&path).map_err(|reason| refused(names.first(), reason))?;
+        let policy = read(&path).map_err(|reason| Refusal::new(names.first(), reason))?;
         names.iter().try_for_each(|name| {
             let judged = policy.judge(name, evidence);
-            judged.map_err(|why| refused(Some(name), format!("{why} ({})", path.display())))
+            judged.map_err(|why| Refusal::new(Some(name), format!("{why} ({})", path.display())))
         })
     }
 
@@ -144,15 +149,17 @@ impl PolicyFiles {
     fn file_of(&self, namespace: Option<&str>) -> Judged<Option<PathBuf>> {
         let own = match (&self.namespaces, namespace.filter(|name| !name.is_empty())) {
             (Some(dir), Some(namespace)) => {
-                let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
-                if !namespace.bytes().all(is_name) {
+                if !namespace
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'-')
+                {
                     return Err("the namespace of the pod is not the name of one".to_owned());
                 }
                 let path = dir.join(format!("{namespace}.json"));
                 match path.symlink_metadata() {
                     Ok(_) => Some(path),
                     Err(error) if error.kind() == ErrorKind::NotFound => None,
-                    Err(error) => return Err(format!("policy {}: {error}", path.display())),
+                    Err(error) => return Err(unusable(&path, &error)),
                 }
             }
             _ => None,
@@ -162,13 +169,17 @@ impl PolicyFiles {
 }
 
 fn read(path: &Path) -> Judged<Policy> {
-    let fault = |reason: String| format!("policy {}: {reason}", path.display());
-    let length = fs::metadata(path).map_err(|e| fault(e.to_string()))?.len();
+    let length = fs::metadata(path).map_err(|e| unusable(path, &e))?.len();
     if length > MAX_FILE {
-        return Err(fault(format!("larger than {MAX_FILE} bytes")));
+        let reason = format!("larger than {MAX_FILE} bytes");
+        return Err(unusable(path, &reason));
     }
-    let bytes = fs::read(path).map_err(|e| fault(e.to_string()))?;
-    serde_json::from_slice(&bytes).map_err(|e| fault(e.to_string()))
+    let bytes = fs::read(path).map_err(|e| unusable(path, &e))?;
+    serde_json::from_slice(&bytes).map_err(|e| unusable(path, &e))
+}
+
+fn unusable(path: &Path, reason: &dyn fmt::Display) -> String {
+    format!("policy {}: {reason}", path.display())
 }
 
 impl Policy {

@@ -189,20 +189,21 @@ fn one_of(path: Option<&PathBuf>, data: Option<&Base64>) -> Judged<Option<Vec<u8
     }
 }
 
+fn public_keys(sources: &[Source]) -> Judged<Vec<PublicKey>> {
+    sources
+        .iter()
+        .map(|source| PublicKey::from_pem(&source.read()?))
+        .collect()
+}
+
 impl SigstoreSigned {
     /// Reads all keys and certificates. One that is unusable makes the requirement unusable, so that it is noticed before it
     /// is needed.
     fn trust(&self) -> Judged<Trust> {
-        let keys = |sources: &[Source]| {
-            let keys = sources
-                .iter()
-                .map(|source| PublicKey::from_pem(&source.read()?));
-            keys.collect::<Judged<Vec<_>>>()
-        };
-        let logs = self.logs.as_deref().map(keys).transpose()?;
+        let logs = self.logs.as_deref().map(public_keys).transpose()?;
         Ok(match &self.signer {
             Signer::Keys(sources) => Trust::Keys {
-                keys: keys(sources)?,
+                keys: public_keys(sources)?,
                 logs,
             },
             Signer::Fulcio(fulcio) => {

@@ -80,9 +80,8 @@ impl Authority {
         payload: &[u8],
         signature: &[u8],
     ) -> Judged<()> {
-        let fault = |e: webpki::Error| format!("a certificate that is not trusted: {e}");
         let der = CertificateDer::from(leaf);
-        let parsed = EndEntityCert::try_from(&der).map_err(fault)?;
+        let parsed = EndEntityCert::try_from(&der).map_err(|e| untrusted(&e))?;
         let mut chain = certificates(chain.as_bytes())?;
         chain.truncate(MAX_CHAIN);
         chain.extend(self.intermediates.iter().cloned());
@@ -96,10 +95,9 @@ impl Authority {
                 None,
                 None,
             )
-            .map_err(fault)?;
+            .map_err(|e| untrusted(&e))?;
         self.check_owner(leaf, &parsed)?;
-        let tried = |algorithm| parsed.verify_signature(algorithm, b"", b"");
-        let algorithm = key::algorithm(tried);
+        let algorithm = key::algorithm(|algorithm| parsed.verify_signature(algorithm, b"", b""));
         let algorithm = algorithm.ok_or("a certificate with a key of an unsupported kind")?;
         parsed
             .verify_signature(algorithm, payload, signature)
@@ -133,6 +131,10 @@ impl Authority {
     }
 }
 
+fn untrusted(error: &webpki::Error) -> String {
+    format!("a certificate that is not trusted: {error}")
+}
+
 /// The value of an extension, which must not occur twice.
 fn only<'a>(extensions: &[Extension<'a>], id: &[u8]) -> Judged<Option<&'a [u8]>> {
     let mut found = extensions.iter().filter(|extension| extension.id == id);
@@ -142,13 +144,17 @@ fn only<'a>(extensions: &[Extension<'a>], id: &[u8]) -> Judged<Option<&'a [u8]>>
     }
 }
 
+const DAMAGED_ISSUER: &str = "a certificate with a damaged issuer";
+
+fn issuer_text(bytes: &[u8]) -> Judged<String> {
+    String::from_utf8(bytes.to_vec()).map_err(|_| DAMAGED_ISSUER.to_owned())
+}
+
 fn issuer_in(extensions: &[Extension<'_>]) -> Judged<String> {
-    let bad = || "a certificate with a damaged issuer".to_owned();
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| bad());
-    let first = only(extensions, ISSUER)?.map(text).transpose()?;
+    let first = only(extensions, ISSUER)?.map(issuer_text).transpose()?;
     let second = only(extensions, ISSUER_V2)?.map(|bytes| match value(bytes) {
-        Some((UTF8_STRING, content, [])) => text(content),
-        _ => Err(bad()),
+        Some((UTF8_STRING, content, [])) => issuer_text(content),
+        _ => Err(DAMAGED_ISSUER.to_owned()),
     });
     match (first, second.transpose()?) {
         (Some(first), Some(second)) if first != second => {
@@ -160,18 +166,21 @@ fn issuer_in(extensions: &[Extension<'_>]) -> Judged<String> {
 }
 
 fn emails_in(extensions: &[Extension<'_>]) -> Judged<Vec<String>> {
-    let bad = || "a certificate with damaged names".to_owned();
     let Some(names) = only(extensions, SUBJECT_ALT_NAME)? else {
         return Ok(Vec::new());
     };
-    let (_, mut rest, _) = value(names).ok_or_else(bad)?;
+    parse_emails(names).ok_or_else(|| "a certificate with damaged names".to_owned())
+}
+
+fn parse_emails(names: &[u8]) -> Option<Vec<String>> {
+    let (_, mut rest, _) = value(names)?;
     let mut emails = Vec::new();
     while !rest.is_empty() {
-        let (tag, content, after) = value(rest).ok_or_else(bad)?;
+        let (tag, content, after) = value(rest)?;
         if tag == EMAIL {
-            emails.push(String::from_utf8(content.to_vec()).map_err(|_| bad())?);
+            emails.push(String::from_utf8(content.to_vec()).ok()?);
         }
         rest = after;
     }
-    Ok(emails)
+    Some(emails)
 }

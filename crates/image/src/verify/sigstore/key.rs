@@ -58,8 +58,7 @@ impl PublicKey {
 pub(super) fn algorithm(
     verify: impl Fn(Algorithm) -> Result<(), webpki::Error>,
 ) -> Option<Algorithm> {
-    let tried = |algorithm: &Algorithm| {
-        verify(*algorithm) == Err(webpki::Error::InvalidSignatureForPublicKey)
-    };
-    ALGORITHMS.into_iter().find(tried)
+    ALGORITHMS
+        .into_iter()
+        .find(|algorithm| verify(*algorithm) == Err(webpki::Error::InvalidSignatureForPublicKey))
 }

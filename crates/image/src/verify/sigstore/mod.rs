@@ -67,23 +67,25 @@ pub(super) fn check(signature: &Signature, manifest: &Digest, trust: &Trust) -> 
     let raw = STANDARD
         .decode(text)
         .map_err(|_| "a signature that is not base64")?;
-    let entry = |logs: &[PublicKey], signer: &[u8]| {
-        rekor::check(logs, annotation(LOG_ENTRY)?, signer, &raw, &payload)
-    };
     match trust {
         Trust::Keys { keys, logs } => {
-            let signs = |key: &&PublicKey| key.verify(&payload, &raw);
-            let key = keys.iter().find(signs);
+            let key = keys.iter().find(|key| key.verify(&payload, &raw));
             let key = key.ok_or("a signature that is not by a trusted key")?;
             if let Some(logs) = logs {
-                entry(logs, key.der())?;
+                rekor::check(logs, annotation(LOG_ENTRY)?, key.der(), &raw, &payload)?;
             }
         }
         Trust::Certificates { authority, logs } => {
             let leaf = certificates::single(annotation(CERTIFICATE)?)?;
             let chain = annotation(CHAIN).unwrap_or_default();
             // A certificate of Fulcio is valid for minutes: what counts is when the log has seen the signature.
-            let at = logs.as_ref().map(|logs| entry(logs, &leaf)).transpose()?;
+            let at = match logs {
+                Some(logs) => {
+                    let entry = annotation(LOG_ENTRY)?;
+                    Some(rekor::check(logs, entry, &leaf, &raw, &payload)?)
+                }
+                None => None,
+            };
             authority.verify(&leaf, chain, at, &payload, &raw)?;
         }
     }

@@ -77,41 +77,45 @@ pub(super) fn check(
     signature: &[u8],
     payload: &[u8],
 ) -> Judged<UnixTime> {
-    let bad = |what: &str| format!("a log entry {what}");
-    let bundle: Bundle =
-        serde_json::from_str(bundle).map_err(|e| bad(&format!("that cannot be read: {e}")))?;
+    let bundle: Bundle = serde_json::from_str(bundle)
+        .map_err(|e| bad_entry(&format!("that cannot be read: {e}")))?;
     let entry = bundle.payload;
-    let signed = serde_json::to_vec(&entry).map_err(|e| bad(&e.to_string()))?;
+    let signed = serde_json::to_vec(&entry).map_err(|e| bad_entry(&e.to_string()))?;
     let timestamp = decoded(&bundle.signed_entry_timestamp)?;
     if !logs.iter().any(|log| log.verify(&signed, &timestamp)) {
-        return Err(bad("that is not by a trusted log"));
+        return Err(bad_entry("that is not by a trusted log"));
     }
     let body: Body = serde_json::from_slice(&decoded(&entry.body)?)
-        .map_err(|e| bad(&format!("that cannot be read: {e}")))?;
+        .map_err(|e| bad_entry(&format!("that cannot be read: {e}")))?;
     if (body.kind.as_str(), body.api_version.as_str()) != ("hashedrekord", "0.0.1") {
-        return Err(bad("that is not a hashedrekord of version 0.0.1"));
+        return Err(bad_entry("that is not a hashedrekord of version 0.0.1"));
     }
     let recorded = body.spec.signature;
     let pem = decoded(&recorded.public_key.content)?;
     let section: Option<(SectionKind, Vec<u8>)> =
-        from_buf(&mut pem.as_slice()).map_err(|_| bad("without a key in PEM"))?;
+        from_buf(&mut pem.as_slice()).map_err(|_| bad_entry("without a key in PEM"))?;
     if section.is_none_or(|(_, der)| der != signer) {
-        return Err(bad("of another signer"));
+        return Err(bad_entry("of another signer"));
     }
     if decoded(&recorded.content)? != signature {
-        return Err(bad("of another signature"));
+        return Err(bad_entry("of another signature"));
     }
     let hash = body.spec.data.hash;
     let sum = Sha256::digest(payload);
     let hex: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
     if hash.algorithm != "sha256" || !hash.value.eq_ignore_ascii_case(&hex) {
-        return Err(bad("of another document"));
+        return Err(bad_entry("of another document"));
     }
-    let seconds = u64::try_from(entry.integrated_time).map_err(|_| bad("from before 1970"))?;
+    let seconds =
+        u64::try_from(entry.integrated_time).map_err(|_| bad_entry("from before 1970"))?;
     Ok(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
 }
 
 fn decoded(text: &str) -> Judged<Vec<u8>> {
     let decoded = STANDARD.decode(text);
     decoded.map_err(|_| "a log entry that is not base64".to_owned())
+}
+
+fn bad_entry(what: &str) -> String {
+    format!("a log entry {what}")
 }

@@ -20,10 +20,10 @@ impl Keyring {
     pub(crate) fn add(&mut self, file: &[u8]) -> Judged<()> {
         let before = self.0.len();
         for block in blocks(file) {
-            let unreadable = |e: pgp::errors::Error| format!("not a public key of OpenPGP: {e}");
-            let (keys, _) = SignedPublicKey::from_reader_many(block).map_err(unreadable)?;
+            let (keys, _) =
+                SignedPublicKey::from_reader_many(block).map_err(|e| unreadable_key(&e))?;
             for key in keys.take(MAX_KEYS) {
-                self.0.push(key.map_err(unreadable)?);
+                self.0.push(key.map_err(|e| unreadable_key(&e))?);
             }
         }
         if self.0.len() > before {
@@ -93,11 +93,11 @@ fn check_subkey(
     let primary = &key.primary_key;
     let all = subkey.signatures.iter();
     let mut valid = all.filter(|sig| sig.verify_subkey_binding(primary, &subkey.key).is_ok());
-    let is_revocation = |sig: &&Signature| sig.typ() == Some(SignatureType::SubkeyRevocation);
-    if valid.clone().any(|sig| is_revocation(&sig)) {
+    let revocation = Some(SignatureType::SubkeyRevocation);
+    if valid.clone().any(|sig| sig.typ() == revocation) {
         return Err("whose subkey is revoked".to_owned());
     }
-    let bound = newest(valid.by_ref().filter(|sig| !is_revocation(sig)));
+    let bound = newest(valid.by_ref().filter(|sig| sig.typ() != revocation));
     let bound = bound.ok_or("which does not vouch for its subkey")?;
     // Otherwise a key could claim the subkey of another one.
     let back = bound.embedded_signature();
@@ -128,8 +128,8 @@ fn check_certificate(key: &SignedPublicKey, now: Timestamp) -> Judged<&Signature
             sig.verify_certification(primary, Tag::UserId, &user.id)
                 .is_ok()
         });
-        let is_revocation = |sig: &&Signature| sig.typ() == Some(SignatureType::CertRevocation);
-        if valid.clone().any(|sig| is_revocation(&sig)) {
+        let revocation = Some(SignatureType::CertRevocation);
+        if valid.clone().any(|sig| sig.typ() == revocation) {
             None
         } else {
             newest(valid.by_ref())
@@ -143,18 +143,22 @@ fn check_certificate(key: &SignedPublicKey, now: Timestamp) -> Judged<&Signature
     }
 }
 
+fn unreadable_key(error: &pgp::errors::Error) -> String {
+    format!("not a public key of OpenPGP: {error}")
+}
+
 fn newest<'a>(signatures: impl Iterator<Item = &'a Signature>) -> Option<&'a Signature> {
     signatures.max_by_key(|sig| sig.created().map(Timestamp::as_secs))
 }
 
 fn is_expired(key: &impl KeyDetails, bound: &Signature, now: Timestamp) -> bool {
-    let ends = |sig: Option<pgp::types::Duration>, from: Timestamp| {
-        sig.is_some_and(|lasts| has_ended(from, lasts.as_secs(), now))
-    };
-    let bound_at = bound.created().unwrap_or(key.created_at());
-    ends(bound.key_expiration_time(), key.created_at())
-        || ends(bound.signature_expiration_time(), bound_at)
-        || key.created_at() > now
+    let created = key.created_at();
+    let bound_at = bound.created().unwrap_or(created);
+    let key_lasts = bound.key_expiration_time();
+    let signature_lasts = bound.signature_expiration_time();
+    key_lasts.is_some_and(|lasts| has_ended(created, lasts.as_secs(), now))
+        || signature_lasts.is_some_and(|lasts| has_ended(bound_at, lasts.as_secs(), now))
+        || created > now
 }
 
 /// Checks that a key may sign documents, and did not exist only after the signature.

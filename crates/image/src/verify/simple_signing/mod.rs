@@ -5,6 +5,7 @@ mod keyring;
 mod lookaside;
 mod registries_d;
 
+use std::fmt::Display;
 use std::io::Read as _;
 
 use pgp::composed::Message;
@@ -44,7 +45,6 @@ pub(super) fn check(
 
 /// Returns the document in a signed message.
 fn open(message: &[u8], keyring: &Keyring, now: Timestamp) -> Judged<Vec<u8>> {
-    let unreadable = |reason: &dyn std::fmt::Display| format!("not a signed message: {reason}");
     let (mut message, _) = Message::from_reader(message).map_err(|e| unreadable(&e))?;
     for _ in 0..MAX_COMPRESSIONS {
         if message.is_compressed() {
@@ -99,6 +99,15 @@ pub(crate) fn fuzz(bytes: &[u8]) -> Judged<()> {
     added.and(document.map(drop))
 }
 
+fn unreadable(reason: &dyn Display) -> String {
+    format!("not a signed message: {reason}")
+}
+
+fn is_strong(hash: HashAlgorithm) -> bool {
+    use HashAlgorithm::{Sha3_256, Sha3_512, Sha256, Sha384, Sha512};
+    matches!(hash, Sha256 | Sha384 | Sha512 | Sha3_256 | Sha3_512)
+}
+
 /// Checks what a signature says about itself.
 fn check_form(made: &PgpSignature, now: Timestamp) -> Judged<()> {
     if !matches!(
@@ -107,10 +116,6 @@ fn check_form(made: &PgpSignature, now: Timestamp) -> Judged<()> {
     ) {
         return Err("a signature that is not one of a document".to_owned());
     }
-    let is_strong = |hash| {
-        use HashAlgorithm::{Sha3_256, Sha3_512, Sha256, Sha384, Sha512};
-        matches!(hash, Sha256 | Sha384 | Sha512 | Sha3_256 | Sha3_512)
-    };
     if !made.hash_alg().is_some_and(is_strong) {
         return Err("a signature with a hash that can be forged".to_owned());
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::fmt::Display;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -48,30 +49,31 @@ impl Namespace {
     }
 }
 
+fn unusable(path: &Path, reason: &dyn Display) -> String {
+    format!("signature stores {}: {reason}", path.display())
+}
+
 impl RegistriesD {
     /// Reads all files `*.yaml` of a directory, which need not exist.
     pub(crate) fn read(dir: &Path) -> Judged<Self> {
-        let fault = |path: &Path, reason: &dyn std::fmt::Display| {
-            format!("signature stores {}: {reason}", path.display())
-        };
         let entries = match fs::read_dir(dir) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
-            entries => entries.map_err(|e| fault(dir, &e))?,
+            entries => entries.map_err(|e| unusable(dir, &e))?,
         };
         let mut files = entries
             .map(|entry| entry.map(|entry| entry.path()))
             .collect::<std::io::Result<Vec<_>>>()
-            .map_err(|e| fault(dir, &e))?;
+            .map_err(|e| unusable(dir, &e))?;
         files.retain(|path| path.extension().is_some_and(|end| end == "yaml"));
         files.sort();
         let mut merged = Self::default();
         for path in files {
-            let length = fs::metadata(&path).map_err(|e| fault(&path, &e))?.len();
+            let length = fs::metadata(&path).map_err(|e| unusable(&path, &e))?.len();
             if length > MAX_FILE {
-                return Err(fault(&path, &format!("larger than {MAX_FILE} bytes")));
+                return Err(unusable(&path, &format!("larger than {MAX_FILE} bytes")));
             }
-            let text = fs::read_to_string(&path).map_err(|e| fault(&path, &e))?;
-            merged.add(&text).map_err(|e| fault(&path, &e))?;
+            let text = fs::read_to_string(&path).map_err(|e| unusable(&path, &e))?;
+            merged.add(&text).map_err(|e| unusable(&path, &e))?;
         }
         Ok(merged)
     }

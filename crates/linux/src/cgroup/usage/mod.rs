@@ -161,8 +161,11 @@ pub struct Io {
 impl Io {
     /// The entry of a device, which is added if there is none yet.
     pub fn device(&mut self, major: u32, minor: u32) -> &mut DeviceIo {
-        let is_its = |one: &DeviceIo| (one.major, one.minor) == (major, minor);
-        let at = self.devices.iter().position(is_its).unwrap_or_else(|| {
+        let known = self
+            .devices
+            .iter()
+            .position(|one| (one.major, one.minor) == (major, minor));
+        let at = known.unwrap_or_else(|| {
             self.devices.push(DeviceIo {
                 major,
                 minor,

@@ -14,18 +14,19 @@ const TEXT: usize = 4096;
 /// The text of a file; `None` if it does not exist, or its cgroup was removed while it was read.
 pub(super) fn text(dir: &Path, name: &str) -> Result<Option<String>, Error> {
     let path = dir.join(name);
-    let read = || {
-        let mut text = String::with_capacity(TEXT);
-        // Without asking for its size, which is zero.
-        let mut file = File::open(&path)?.take(u64::MAX);
-        file.read_to_string(&mut text)?;
-        Ok(text)
-    };
-    match read() {
+    match read_text(&path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if is_absent(&error) => Ok(None),
         Err(source) => Err(Error::Io { path, source }),
     }
+}
+
+/// Reads a file without asking for its size, which is zero.
+fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = String::with_capacity(TEXT);
+    let mut file = File::open(path)?.take(u64::MAX);
+    file.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Pressure files return `EOPNOTSUPP` if PSI is disabled.
@@ -73,14 +74,13 @@ impl Flat {
 
     pub(super) fn find(&self, name: &str) -> Option<u64> {
         let mut lines = self.0.lines();
-        let value = |line: &str| {
-            line.strip_prefix(name)?
-                .strip_prefix(' ')?
-                .trim()
-                .parse()
-                .ok()
-        };
-        lines.find_map(value)
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        value.trim().parse().ok()
+    }
+
+    /// Converts a number of microseconds to nanoseconds.
+    pub(super) fn nanoseconds(&self, name: &str) -> u64 {
+        self.get(name).saturating_mul(1000)
     }
 }
 
@@ -122,28 +122,34 @@ pub(super) fn pressure(dir: &Path, name: &str) -> Result<Option<Pressure>, Error
 }
 
 fn pressure_text(text: &str) -> Option<Pressure> {
-    let line = |word: &str| -> Option<Option<Stalled>> {
-        let mut lines = text.lines();
-        let Some(line) = lines.find_map(|line| line.strip_prefix(word)?.strip_prefix(' ')) else {
-            return Some(None);
-        };
-        stalled(line).map(Some)
+    let full = match pressure_line(text, "full") {
+        Some(line) => Some(stalled(line)?),
+        None => None,
     };
     Some(Pressure {
-        some: line("some")??,
-        full: line("full")?,
+        some: stalled(pressure_line(text, "some")?)?,
+        full,
     })
 }
 
+fn pressure_line<'a>(text: &'a str, kind: &str) -> Option<&'a str> {
+    let mut lines = text.lines();
+    lines.find_map(|line| line.strip_prefix(kind)?.strip_prefix(' '))
+}
+
 fn stalled(line: &str) -> Option<Stalled> {
-    let value = |name: &str| {
-        let mut words = line.split(' ');
-        words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
-    };
     Some(Stalled {
-        avg10: value("avg10")?.parse().ok()?,
-        avg60: value("avg60")?.parse().ok()?,
-        avg300: value("avg300")?.parse().ok()?,
-        total: value("total")?.parse::<u64>().ok()?.saturating_mul(1000),
+        avg10: pressure_value(line, "avg10")?.parse().ok()?,
+        avg60: pressure_value(line, "avg60")?.parse().ok()?,
+        avg300: pressure_value(line, "avg300")?.parse().ok()?,
+        total: pressure_value(line, "total")?
+            .parse::<u64>()
+            .ok()?
+            .saturating_mul(1000),
     })
+}
+
+fn pressure_value<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let mut words = line.split(' ');
+    words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }

@@ -11,16 +11,22 @@ use crate::cgroup::Cgroup;
 const TICK: u64 = 10_000_000;
 
 pub(super) fn read(cgroup: &Cgroup, detail: Detail) -> Result<Usage, Error> {
-    let all = |controller| cgroup.dir(controller).filter(|_| detail == Detail::All);
-    let one = |controller| cgroup.dir(controller);
+    let (blkio, hugetlb) = match detail {
+        Detail::Statistics => (None, None),
+        Detail::All => (cgroup.dir("blkio"), cgroup.dir("hugetlb")),
+    };
     Ok(Usage {
         at: 0,
         cpu: cpu(cgroup, detail)?,
-        memory: one("memory").map_or(Ok(None), |dir| memory(dir, detail))?,
+        memory: cgroup
+            .dir("memory")
+            .map_or(Ok(None), |dir| memory(dir, detail))?,
         // There is no pressure in it, unlike in version 2.
-        io: all("blkio").map_or(Ok(None), io)?,
-        pids: one("pids").map_or(Ok(None), |dir| pids(dir, detail))?,
-        huge_pages: all("hugetlb").map_or(Ok(Vec::new()), huge_pages)?,
+        io: blkio.map_or(Ok(None), io)?,
+        pids: cgroup
+            .dir("pids")
+            .map_or(Ok(None), |dir| pids(dir, detail))?,
+        huge_pages: hugetlb.map_or(Ok(Vec::new()), huge_pages)?,
     })
 }
 

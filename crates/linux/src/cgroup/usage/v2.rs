@@ -23,17 +23,16 @@ fn cpu(dir: &Path, detail: Detail) -> Result<Option<Cpu>, Error> {
     let Some(stat) = flat(dir, "cpu.stat")? else {
         return Ok(None);
     };
-    let nanoseconds = |name| stat.get(name).saturating_mul(1000);
     let max = detail.or_none(|| text(dir, "cpu.max"))?;
     let mut max = max.as_deref().unwrap_or("").split_whitespace();
     let (quota, period) = (max.next(), max.next());
     Ok(Some(Cpu {
-        usage: nanoseconds("usage_usec"),
-        user: nanoseconds("user_usec"),
-        system: nanoseconds("system_usec"),
+        usage: stat.nanoseconds("usage_usec"),
+        user: stat.nanoseconds("user_usec"),
+        system: stat.nanoseconds("system_usec"),
         periods: stat.get("nr_periods"),
         throttled_periods: stat.get("nr_throttled"),
-        throttled: nanoseconds("throttled_usec"),
+        throttled: stat.nanoseconds("throttled_usec"),
         period_us: period.and_then(|period| period.parse().ok()),
         quota_us: quota.and_then(|quota| quota.parse().ok()),
         shares: detail.or_none(|| number(dir, "cpu.weight"))?.map(shares),

@@ -55,15 +55,14 @@ fn complete(host: &dyn Host, node: &Node, user: &User) -> Result<LinuxDevice, Sp
         (Err(_), Some(own)) => (None, own),
         (Err(error), None) => return Err(error),
     };
-    let not_root = |id: u32| (id > 0).then_some(id);
     let mut to = LinuxDevice::default();
     to.set_path(node.path.clone())
         .set_typ(typ)
         .set_major(major)
         .set_minor(minor)
         .set_file_mode(node.file_mode.or(found.map(|found| found.mode)))
-        .set_uid(node.uid.or(not_root(user.uid())))
-        .set_gid(node.gid.or(not_root(user.gid())));
+        .set_uid(node.uid.or(Some(user.uid()).filter(|uid| *uid > 0)))
+        .set_gid(node.gid.or(Some(user.gid()).filter(|gid| *gid > 0)));
     Ok(to)
 }
 

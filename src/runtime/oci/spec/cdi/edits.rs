@@ -173,8 +173,11 @@ fn env<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
 /// Variables `name=value`. The error does not quote them.
 fn variables<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
     let pairs = Option::<Vec<String>>::deserialize(from)?;
-    let named = |pair: &String| pair.find('=').is_some_and(|at| at > 0);
-    if !pairs.iter().flatten().all(named) {
+    let mut names = pairs
+        .iter()
+        .flatten()
+        .map(|pair| pair.split_once('=').map(|(name, _)| name));
+    if names.any(|name| name.is_none_or(str::is_empty)) {
         return Err(D::Error::custom("env: not of the form name=value"));
     }
     Ok(pairs)
@@ -203,10 +206,11 @@ fn net_devices<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<NetDevice>, D::
 
 /// The rules of the kernel's `dev_valid_name`.
 pub(crate) fn is_interface_name(name: &str) -> bool {
-    let of_name = |byte: u8| !byte.is_ascii_whitespace() && !matches!(byte, b'/' | b':' | 0);
     !matches!(name, "" | "." | "..")
         && name.len() <= MAX_INTERFACE_NAME
-        && name.bytes().all(of_name)
+        && name
+            .bytes()
+            .all(|byte| !byte.is_ascii_whitespace() && !matches!(byte, b'/' | b':' | 0))
 }
 
 fn class_name<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {

@@ -165,12 +165,10 @@ pub(crate) fn fuzz(text: &str, yaml: bool) {
     let Ok(file) = format.parse(text) else {
         return;
     };
-    let env = |edits: &Edits| edits.env.iter().map(String::len).sum::<usize>();
-    let all = file
-        .devices
-        .iter()
-        .map(|device| device.name.len() + env(&device.edits));
-    let total = file.kind.len() + env(&file.edits) + all.sum::<usize>();
+    let names = file.devices.iter().map(|device| device.name.len());
+    let edits = file.devices.iter().map(|device| &device.edits);
+    let env = edits.chain([&file.edits]).flat_map(|edits| &edits.env);
+    let total = file.kind.len() + names.sum::<usize>() + env.map(String::len).sum::<usize>();
     // YAML aliases expand the text, up to the limit.
     let most = if yaml { FILE_LIMIT } else { text.len() };
     assert!(total <= most, "{total} bytes of {}", text.len());

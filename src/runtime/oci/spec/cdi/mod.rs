@@ -59,14 +59,16 @@ fn asked(container: &ContainerConfig) -> Result<Vec<&str>, SpecError> {
 
 /// Returns whether a name has the form `vendor/class=device`.
 fn is_qualified(name: &str) -> bool {
-    let parts = name.split_once('=').and_then(|(kind, device)| {
-        let (vendor, class) = kind.split_once('/')?;
-        Some([vendor, class, device])
-    });
-    let of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
-    parts.is_some_and(|parts| {
-        let mut parts = parts.iter();
-        parts.all(|part| !part.is_empty() && part.bytes().all(of_name))
+    let Some((kind, device)) = name.split_once('=') else {
+        return false;
+    };
+    let Some((vendor, class)) = kind.split_once('/') else {
+        return false;
+    };
+    [vendor, class, device].into_iter().all(|part| {
+        let mut bytes = part.bytes();
+        !part.is_empty()
+            && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte))
     })
 }
 

@@ -262,11 +262,10 @@ pub(super) fn check_cgroup(finished: &FinishedSpec<'_>) -> Result<(), Violation>
 /// Returns whether a text names a scope of systemd: `slice:prefix:name`. With a name that ends in `.slice` it would be a slice.
 fn is_scope(text: &str) -> bool {
     let parts: Vec<&str> = text.split(':').collect();
-    let [slice, prefix, name] = parts.as_slice() else {
+    let [slice, _, name] = parts.as_slice() else {
         return false;
     };
-    let is_plain = |part: &str| !part.contains(|c: char| c == '/' || c.is_control());
-    [slice, prefix, name].into_iter().all(|part| is_plain(part))
+    !text.contains(|c: char| c == '/' || c.is_control())
         && slice.ends_with(".slice")
         && !name.is_empty()
         && !name.ends_with(".slice")

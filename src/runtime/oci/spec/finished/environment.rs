@@ -12,17 +12,11 @@ use crate::runtime::oci::spec::sysctl::{Own, dotted};
 
 /// Sysctls belong to a namespace of the container or its pod. Others would change the node.
 pub(super) fn check_sysctls(finished: &FinishedSpec<'_>) -> Result<(), Violation> {
-    let has = |kind| {
-        let now = namespace(finished.linux(), kind);
-        let requested = namespace(finished.requested_linux(), kind);
-        // One that a plugin names by its path may be the node's.
-        now.is_some_and(|namespace| namespace.path().is_none() || Some(namespace) == requested)
-    };
     let own = Own {
-        network: has(LinuxNamespaceType::Network),
-        uts: has(LinuxNamespaceType::Uts),
-        ipc: has(LinuxNamespaceType::Ipc),
-        users: has(LinuxNamespaceType::User),
+        network: has_own_namespace(finished, LinuxNamespaceType::Network),
+        uts: has_own_namespace(finished, LinuxNamespaceType::Uts),
+        ipc: has_own_namespace(finished, LinuxNamespaceType::Ipc),
+        users: has_own_namespace(finished, LinuxNamespaceType::User),
     };
     let sysctls = finished.linux().and_then(|linux| linux.sysctl().as_ref());
     for (name, value) in sysctls.into_iter().flatten() {
@@ -35,6 +29,13 @@ pub(super) fn check_sysctls(finished: &FinishedSpec<'_>) -> Result<(), Violation
         }
     }
     Ok(())
+}
+
+fn has_own_namespace(finished: &FinishedSpec<'_>, kind: LinuxNamespaceType) -> bool {
+    let now = namespace(finished.linux(), kind);
+    let requested = namespace(finished.requested_linux(), kind);
+    // One that a plugin names by its path may be the node's.
+    now.is_some_and(|namespace| namespace.path().is_none() || Some(namespace) == requested)
 }
 
 /// Annotations with which an OCI runtime reaches the node are the ones that the handler allows, no matter who sets them, and the ones that the

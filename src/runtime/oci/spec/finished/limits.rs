@@ -85,11 +85,11 @@ pub(super) fn check_resources(finished: &FinishedSpec<'_>) -> Result<(), Violati
             return violation(field, "access is not a subset of rwm");
         }
         let numbers = [(rule.major(), MAX_MAJOR), (rule.minor(), MAX_MINOR)];
-        let is_wrong = |(number, most): &(Option<i64>, i64)| {
-            // -1 stands for all.
-            number.is_some_and(|number| !(-1..=*most).contains(&number))
-        };
-        if numbers.iter().any(is_wrong) {
+        // -1 stands for all.
+        let are_valid = numbers
+            .iter()
+            .all(|(number, most)| number.is_none_or(|number| (-1..=*most).contains(&number)));
+        if !are_valid {
             return violation(field, "no device has such numbers");
         }
     }

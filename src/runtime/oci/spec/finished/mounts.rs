@@ -77,16 +77,15 @@ pub(super) fn check(finished: &FinishedSpec<'_>) -> Result<(), Violation> {
 fn check_added(field: &str, mount: &Mount) -> Result<(), Violation> {
     let to = mount.destination();
     let at = to.display();
-    let field_of = |name: &str| format!("{field}.{name}");
     if !is_plain_absolute(to) {
         let reason = format!("{to:?} is not an absolute path without `..` and control characters");
-        return violation(field_of("destination"), reason);
+        return violation(format!("{field}.destination"), reason);
     }
     let replaces_proc =
         to.starts_with("/proc") && !REPLACEABLE_IN_PROC.iter().any(|path| to == Path::new(path));
     if to == Path::new("/") || to == Path::new("/sys") || replaces_proc {
         return violation(
-            field_of("destination"),
+            format!("{field}.destination"),
             format!("nothing may be mounted at {at}"),
         );
     }
@@ -109,7 +108,7 @@ fn check_added(field: &str, mount: &Mount) -> Result<(), Violation> {
     match mount.source() {
         Some(source) if is_plain_absolute(source) => Ok(()),
         _ => violation(
-            field_of("source"),
+            format!("{field}.source"),
             format!("that of the mount at {at} is not an absolute path without `..`"),
         ),
     }

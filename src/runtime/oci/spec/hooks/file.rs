@@ -90,21 +90,22 @@ impl TryFrom<String> for Pattern {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        // The error of the parser has several lines, with the expression in one of them.
-        let of_line = |error: regex::Error| {
+        Regex::new(&text).map(Self).map_err(|error| {
+            // The error of the parser has several lines, with the expression in one of them.
             let error = error.to_string();
             let reason = error.lines().next_back().unwrap_or_default();
             format!("regular expression {text:?}: {reason}")
-        };
-        Regex::new(&text).map(Self).map_err(of_line)
+        })
     }
 }
 
 /// An object whose keys are expressions too.
 fn pairs<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(Pattern, Pattern)>, D::Error> {
     let all = BTreeMap::<String, Pattern>::deserialize(from)?;
-    let pair = |(key, value): (String, Pattern)| Ok((Pattern::try_from(key)?, value));
-    let pairs: Result<_, String> = all.into_iter().map(pair).collect();
+    let pairs: Result<_, String> = all
+        .into_iter()
+        .map(|(key, value)| Ok((Pattern::try_from(key)?, value)))
+        .collect();
     pairs.map_err(D::Error::custom)
 }
 
@@ -123,17 +124,13 @@ impl When {
         command: Option<&str>,
         has_bind_mounts: bool,
     ) -> bool {
-        let annotated = |key: &Pattern, value: &Pattern| {
-            let mut all = annotations.iter();
-            all.any(|(one, text)| key.0.is_match(one) && value.0.is_match(text))
-        };
         let command = command.unwrap_or_default();
         self.always != Some(false)
             && self.has_bind_mounts.is_none_or(|on| on && has_bind_mounts)
-            && self
-                .annotations
-                .iter()
-                .all(|(key, value)| annotated(key, value))
+            && self.annotations.iter().all(|(key, value)| {
+                let mut all = annotations.iter();
+                all.any(|(name, text)| key.0.is_match(name) && value.0.is_match(text))
+            })
             && (self.commands.is_empty() || self.commands.iter().any(|one| one.0.is_match(command)))
     }
 }

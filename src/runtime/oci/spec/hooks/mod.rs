@@ -88,8 +88,8 @@ fn names(directory: &Path) -> io::Result<iter::Flatten<std::vec::IntoIter<Option
 
 /// Two names that differ only in case have the order of their bytes.
 fn by_lower_case(one: &OsStr, other: &OsStr) -> Ordering {
-    let lower = |name: &OsStr| name.to_string_lossy().to_lowercase();
-    lower(one).cmp(&lower(other)).then_with(|| one.cmp(other))
+    let [one_lower, other_lower] = [one, other].map(|name| name.to_string_lossy().to_lowercase());
+    one_lower.cmp(&other_lower).then_with(|| one.cmp(other))
 }
 
 /// Adds the hooks whose conditions a container meets. As with CRI-O they are before those of CDI devices and NRI plugins, and

@@ -81,20 +81,24 @@ fn blocked_calls_stay_blocked() {
 
 /// Returns whether a call with this first argument is allowed. Like the kernel's filter, it compares 64 bits.
 fn passes(filter: &LinuxSeccomp, name: &str, value: u64) -> bool {
-    let holds = |arg: &LinuxSeccompArg| {
-        assert_eq!(arg.index(), 0);
-        let masked = value & arg.value();
-        match arg.op() {
-            LinuxSeccompOperator::ScmpCmpMaskedEq => Some(masked) == arg.value_two(),
-            LinuxSeccompOperator::ScmpCmpEq => value == arg.value(),
-            other => panic!("unexpected {other:?}"),
-        }
-    };
     let rules = filter.syscalls().iter().flatten();
     rules
         .filter(|rule| rule.names().iter().any(|one| one == name))
         .filter(|rule| rule.action() == LinuxSeccompAction::ScmpActAllow)
-        .any(|rule| rule.args().iter().flatten().all(holds))
+        .any(|rule| {
+            let mut args = rule.args().iter().flatten();
+            args.all(|arg| holds(arg, value))
+        })
+}
+
+fn holds(arg: &LinuxSeccompArg, value: u64) -> bool {
+    assert_eq!(arg.index(), 0);
+    let masked = value & arg.value();
+    match arg.op() {
+        LinuxSeccompOperator::ScmpCmpMaskedEq => Some(masked) == arg.value_two(),
+        LinuxSeccompOperator::ScmpCmpEq => value == arg.value(),
+        other => panic!("unexpected {other:?}"),
+    }
 }
 
 #[test]

@@ -146,29 +146,16 @@ pub fn default_profile(target: &Target<'_>) -> Result<LinuxSeccomp, SpecError> {
 
 /// Evaluates a profile for a target, keeping the rules whose conditions hold. `name` is used in errors only.
 pub fn evaluate(name: &str, text: &str, target: &Target<'_>) -> Result<LinuxSeccomp, SpecError> {
-    let invalid = |reason: String| SpecError::Profile {
-        name: name.to_owned(),
-        reason,
-    };
     let profile: Profile =
-        serde_json::from_str(text).map_err(|error| invalid(error.to_string()))?;
+        serde_json::from_str(text).map_err(|error| profile_error(name, error.to_string()))?;
     if profile.architectures.is_some() && !profile.arch_map.is_empty() {
-        return Err(invalid(
-            "architectures and archMap exclude each other".to_owned(),
-        ));
+        let reason = "architectures and archMap exclude each other";
+        return Err(profile_error(name, reason.to_owned()));
     }
     let mut rules = Vec::new();
     for rule in profile.syscalls {
-        let matches = |filter: &Filter| filter.holds(target).map_err(&invalid);
-        let included = match &rule.includes {
-            Some(filter) => matches(filter)?.all(),
-            None => true,
-        };
-        let excluded = match &rule.excludes {
-            Some(filter) => matches(filter)?.any(),
-            None => false,
-        };
-        if included && !excluded {
+        let applies = rule.applies(target);
+        if applies.map_err(|reason| profile_error(name, reason))? {
             rules.push(syscall(rule));
         }
     }
@@ -185,6 +172,27 @@ pub fn evaluate(name: &str, text: &str, target: &Target<'_>) -> Result<LinuxSecc
         .set_listener_metadata(profile.listener_metadata)
         .set_syscalls(Some(rules));
     Ok(to)
+}
+
+fn profile_error(name: &str, reason: String) -> SpecError {
+    SpecError::Profile {
+        name: name.to_owned(),
+        reason,
+    }
+}
+
+impl Rule {
+    fn applies(&self, target: &Target<'_>) -> Result<bool, String> {
+        let included = match &self.includes {
+            Some(filter) => filter.holds(target)?.all(),
+            None => true,
+        };
+        let excluded = match &self.excludes {
+            Some(filter) => filter.holds(target)?.any(),
+            None => false,
+        };
+        Ok(included && !excluded)
+    }
 }
 
 fn syscall(rule: Rule) -> LinuxSyscall {
@@ -215,6 +223,15 @@ fn architectures(map: &[ArchMap], target: &Target<'_>) -> Option<Vec<Arch>> {
     Some(all)
 }
 
+impl Target<'_> {
+    /// Returns whether the container has a capability. It never has one that is unknown here.
+    fn has_capability(&self, name: &str) -> bool {
+        let bare = name.strip_prefix("CAP_").unwrap_or(name);
+        let parsed: Result<Capability, _> = bare.parse();
+        parsed.is_ok_and(|capability| self.capabilities.contains(&capability))
+    }
+}
+
 /// Which conditions of a filter hold; `None` for absent ones.
 struct Holds {
     all_caps: Option<bool>,
@@ -239,13 +256,6 @@ impl Holds {
 
 impl Filter {
     fn holds(&self, target: &Target<'_>) -> Result<Holds, String> {
-        // No container has a capability that is unknown here.
-        let has = |name: &String| {
-            let bare = name.strip_prefix("CAP_").unwrap_or(name);
-            let parsed: Result<Capability, _> = bare.parse();
-            parsed.is_ok_and(|capability| target.capabilities.contains(&capability))
-        };
-        let some = |list: &[String], value: bool| (!list.is_empty()).then_some(value);
         let arch = match target.arch {
             "x86_64" => "amd64",
             "aarch64" => "arm64",
@@ -263,10 +273,13 @@ impl Filter {
                 Some(target.kernel >= wanted)
             }
         };
+        let (caps, arches) = (&self.caps, &self.arches);
         Ok(Holds {
-            all_caps: some(&self.caps, self.caps.iter().all(has)),
-            any_cap: some(&self.caps, self.caps.iter().any(has)),
-            arch: some(&self.arches, self.arches.iter().any(|one| one == arch)),
+            all_caps: (!caps.is_empty())
+                .then(|| caps.iter().all(|name| target.has_capability(name))),
+            any_cap: (!caps.is_empty())
+                .then(|| caps.iter().any(|name| target.has_capability(name))),
+            arch: (!arches.is_empty()).then(|| arches.iter().any(|one| one == arch)),
             kernel,
         })
     }
