@@ -218,7 +218,10 @@ async fn connection_errors_have_a_hint() {
     for args in [["pods"].as_slice(), &["explain", "a/b"], &["calls"]] {
         let error = complaint(&proxy, args).await;
         assert!(error.contains("has no /debug/"), "{error}");
-        assert!(error.contains("hint: the configuration may have admin.debug = false"), "{error}");
+        assert!(
+            error.contains("hint: the configuration may have admin.debug = false"),
+            "{error}"
+        );
         let away = [args, &["--admin", "127.0.0.1:1"]].concat();
         let error = complaint(&proxy, &away).await;
         assert!(error.contains("cannot connect to 127.0.0.1:1"), "{error}");

@@ -76,9 +76,7 @@ impl RedirectRule<'_> {
         let [from, to] = [from, target].map(host_and_port);
         let what = format!("a redirect from https://{from} to http://{to}");
         if !self.is_checked {
-            return Err(format!(
-                "{what}, where nothing verifies the answer"
-            ));
+            return Err(format!("{what}, where nothing verifies the answer"));
         }
         if !self.hosts.contain(target) {
             return Err(format!(

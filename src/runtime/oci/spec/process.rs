@@ -159,7 +159,10 @@ fn directory(container: &ContainerConfig, image: &ImageConfig) -> Result<PathBuf
     }
     let rule = "is not an absolute path";
     Err(SpecError::Invalid(match requested.as_str() {
-        "" => format!("working directory {path:?} of image {:?} {rule}", image.name),
+        "" => format!(
+            "working directory {path:?} of image {:?} {rule}",
+            image.name
+        ),
         _ => format!("working directory {path:?} {rule}"),
     }))
 }

@@ -149,7 +149,7 @@ pub(super) fn common() -> Vec<Case> {
             &[
                 "app",
                 "cannot be created",
-                "passwd|no users found|unable to find user",
+                "passwd|no users found|unable to find user|does not have its user",
             ],
             OTHERS,
             |it| {
