@@ -10,7 +10,7 @@ use super::super::{Case, case};
 const OTHERS: &[&str] = &[
     "kubelet:",
     "cni",
-    "registry",
+    "the registry",
     "cannot be pulled",
     "nothing slow",
     "keeps ending",
