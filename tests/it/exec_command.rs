@@ -244,7 +244,12 @@ async fn commands_run_in_containers_of_containerd() {
         a_terminal_works(&socket, "shop/web/app").await;
         // This containerd has version 4 of the protocol, which cannot end the input.
         let websocket = ["--transport", "websocket", &container, "--", "ls"];
-        is_refused(&socket, &websocket, "hint: another --transport").await;
+        is_refused(
+            &socket,
+            &websocket,
+            "hint: the runtime may speak another --transport",
+        )
+        .await;
     }
     unmake(&mut clients, &sandbox, &container).await;
     proxy.stop().await;

@@ -40,10 +40,13 @@ fn hugetlb_is_mounted_or_unused() -> bool {
     })
 }
 
-/// Mounts and unmounts it where no other test sees it, which would make cgroups in it.
+/// Mounts and unmounts it where no other test sees it, which would make cgroups in it. Empty cgroups of a test that was killed keep it
+/// in use, and are removed if they are older than a minute: those of a test that runs may be.
 async fn release_hugetlb() {
     let dir = tempfile::tempdir().expect("a directory");
-    let once = "mount -t cgroup -o hugetlb cgroup \"$1\" && umount \"$1\"";
+    let once = "mount -t cgroup -o hugetlb cgroup \"$1\" || exit
+        find \"$1\" -mindepth 1 -depth -type d -mmin +1 -exec rmdir {} +
+        umount \"$1\"";
     let mut unshared = Command::new("unshare");
     unshared.args(["--mount", "sh", "-c", once, "sh"]);
     let _busy = unshared.arg(dir.path()).output().await;

@@ -324,7 +324,7 @@ impl Kubelet {
         said.out
     }
 
-    /// The lines of a container's log, as stream and text.
+    /// The lines of a container's log, as stream and text. The last may be without its end.
     pub async fn log(&self, id: &str) -> Vec<(String, String)> {
         let path = self.status(id).await.log_path;
         let text = fs::read_to_string(&path).unwrap_or_default();
@@ -333,7 +333,7 @@ impl Kubelet {
             let time = parts.next().expect("a time");
             assert!(time.contains('T') && time.contains('.'), "{line}");
             let stream = parts.next().expect("a stream").to_owned();
-            assert_eq!(parts.next(), Some("F"), "{line}");
+            assert!(matches!(parts.next(), Some("F" | "P")), "{line}");
             (stream, parts.next().unwrap_or_default().to_owned())
         };
         text.lines().map(parse).collect()

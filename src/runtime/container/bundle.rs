@@ -151,7 +151,7 @@ impl Assembly {
         if let Some(filters) = &handler.filters {
             filters.fill(&mut built.spec);
         }
-        check_working_directory(&built.spec, root, record)?;
+        check_working_directory(&mut built.spec, root, record)?;
         for action in &built.actions {
             act(action)?;
         }

@@ -9,12 +9,13 @@ use crate::runtime::error::{Error, Result};
 use crate::runtime::store::ContainerRecord;
 
 /// Checks the working directory of a finished specification in the files that the container will have. OCI runtimes find out when the
-/// container starts, and older ones can be led out of the container by it.
+/// container starts, and older ones can be led out of the container by it. Where links of the image lead to a missing directory, the
+/// specification gets its path without links.
 ///
 /// # Errors
 /// [`Error::Invalid`] with the path, and the image if the path is the image's.
 pub(super) fn check_working_directory(
-    spec: &Spec,
+    spec: &mut Spec,
     root: &Path,
     record: &ContainerRecord,
 ) -> Result<()> {
@@ -35,7 +36,8 @@ pub(super) fn check_working_directory(
             _ => view.mount_unknown(place)?,
         };
     }
-    view.check_working_directory(directory)
+    let created = view
+        .check_working_directory(directory)
         .map_err(|error| match error {
             rootfs::Error::Invalid(reason) if record.config.working_dir.is_empty() => {
                 let image = &record.image_name;
@@ -47,7 +49,11 @@ pub(super) fn check_working_directory(
                 Error::invalid(format!("working directory {directory:?}: {reason}"))
             }
             error => error.into(),
-        })
+        })?;
+    if let Some((created, process)) = created.zip(spec.process_mut().as_mut()) {
+        process.set_cwd(created);
+    }
+    Ok(())
 }
 
 /// Returns whether the source of a mount is a file of the node.

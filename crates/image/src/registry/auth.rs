@@ -41,6 +41,9 @@ pub(super) struct Authorizer {
     timeouts: Timeouts,
     observer: Arc<dyn Observer>,
     state: Mutex<State>,
+    /// Held while a token is requested. A token service that took too long, and when: requests that waited for it meanwhile need not
+    /// wait for it again.
+    silence: Mutex<Option<(Instant, Failure)>>,
 }
 
 #[derive(Default)]
@@ -49,8 +52,6 @@ struct State {
     generation: u64,
     header: Option<HeaderValue>,
     credentials: Option<Option<Credentials>>,
-    /// A token service that took too long, and when: requests that waited for it meanwhile need not wait for it again.
-    silence: Option<(Instant, Failure)>,
 }
 
 impl std::fmt::Debug for State {
@@ -90,6 +91,7 @@ impl Authorizer {
             timeouts: identity.timeouts,
             observer: identity.observer,
             state: Mutex::default(),
+            silence: Mutex::default(),
         }
     }
 
@@ -105,6 +107,7 @@ impl Authorizer {
             timeouts: self.timeouts,
             observer: Arc::clone(&self.observer),
             state: Mutex::default(),
+            silence: Mutex::default(),
         }
     }
 
@@ -137,11 +140,11 @@ impl Authorizer {
         challenge: Option<Challenge>,
     ) -> std::result::Result<(), Failure> {
         let arrived = Instant::now();
-        let mut state = self.state.lock().await;
-        if state.generation != used {
+        let mut silence = self.silence.lock().await;
+        if self.state.lock().await.generation != used {
             return Ok(());
         }
-        if let Some((ended, failure)) = &state.silence
+        if let Some((ended, failure)) = &*silence
             && *ended >= arrived
         {
             return Err(failure.clone());
@@ -149,7 +152,7 @@ impl Authorizer {
         let host = &challenger.host;
         let challenge =
             challenge.ok_or_else(|| unauthenticated(host, "it does not say how to log in"))?;
-        let credentials = self.credentials(&mut state).await?;
+        let credentials = self.credentials().await?;
         let header = match (&challenge, &credentials) {
             (Challenge::Basic, Some(Credentials::Basic { username, password })) => {
                 basic(username, password)
@@ -185,13 +188,14 @@ impl Authorizer {
                 let token = self.token(challenger, &request, credentials.as_ref());
                 let token = token.await.inspect_err(|failure| {
                     if failure.is_silence() {
-                        state.silence = Some((Instant::now(), failure.clone()));
+                        *silence = Some((Instant::now(), failure.clone()));
                     }
                 })?;
                 bearer(&token)
             }
         };
         let header = header.ok_or_else(|| unauthenticated(host, UNUSABLE))?;
+        let mut state = self.state.lock().await;
         if state.header.as_ref() == Some(&header) {
             return Err(unauthenticated(host, "the credentials were refused"));
         }
@@ -200,11 +204,11 @@ impl Authorizer {
         Ok(())
     }
 
-    async fn credentials(&self, state: &mut State) -> Result<Option<Credentials>> {
+    async fn credentials(&self) -> Result<Option<Credentials>> {
         if let Some(given) = &self.given {
             return Ok(Some(given.clone()));
         }
-        if let Some(found) = &state.credentials {
+        if let Some(found) = &self.state.lock().await.credentials {
             return Ok(found.clone());
         }
         let found = match &self.docker_config {
@@ -215,7 +219,7 @@ impl Authorizer {
             }
             None => None,
         };
-        state.credentials = Some(found.clone());
+        self.state.lock().await.credentials = Some(found.clone());
         Ok(found)
     }
 

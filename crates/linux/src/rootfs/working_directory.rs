@@ -8,17 +8,19 @@ use super::view::{ContainerView, Found, MAX_LINKS, reversed_parts};
 
 impl ContainerView {
     /// Checks that a path can be the working directory of the container's first process. Links are followed as the kernel does,
-    /// so `..` leaves the directory that a link leads to. What does not exist is no error: the OCI runtime creates it.
+    /// so `..` leaves the directory that a link leads to. A missing directory is no error: the OCI runtime creates it. Where links lead to
+    /// a missing directory its path without links is returned, because runc does not create a directory through a link.
     ///
     /// A path through the files of a process below `/proc` is refused: it may lead to a file that the OCI runtime has left open,
     /// and so out of the container (CVE-2024-21626).
     ///
     /// # Errors
     /// [`Error::Invalid`] for a path that the OCI runtime or the kernel would not enter, with the reason; or if a system call fails.
-    pub fn check_working_directory(&self, path: &str) -> Result<()> {
+    pub fn check_working_directory(&self, path: &str) -> Result<Option<PathBuf>> {
         let mut place = PathBuf::from("/");
         let mut rest = reversed_parts(Path::new(path));
         let mut links = 0;
+        let mut may_be_missing = false;
         while let Some(part) = rest.pop() {
             if part == ".." {
                 place.pop();
@@ -31,7 +33,9 @@ impl ContainerView {
                     place.display()
                 )));
             }
-            match self.look(&place)? {
+            let found = self.look(&place)?;
+            may_be_missing = matches!(found, Found::Unknown);
+            match found {
                 Found::Directory | Found::Unknown => {}
                 Found::Other => {
                     return Err(Error::Invalid(format!(
@@ -52,7 +56,7 @@ impl ContainerView {
                 }
             }
         }
-        Ok(())
+        Ok((links > 0 && may_be_missing).then_some(place))
     }
 }
 
@@ -136,7 +140,10 @@ mod tests {
             "/dev/fdx",
             "/sys/fs/cgroup",
         ] {
-            view.check_working_directory(good).expect(good);
+            let found = view.check_working_directory(good).expect(good);
+            let made = (good == "/dangling").then_some("/none/of/these");
+            let made = made.or((good == "/own").then_some("/proc/thread-self"));
+            assert_eq!(found.as_deref(), made.map(Path::new), "{good}");
         }
         for (bad, reason) in [
             ("/a/file", "/a/file is not a directory"),

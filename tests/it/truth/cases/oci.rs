@@ -10,7 +10,7 @@ use super::super::{Case, case};
 const OTHERS: &[&str] = &[
     "kubelet:",
     "cni",
-    "registry",
+    "the registry",
     "cannot be pulled",
     "nothing slow",
     "keeps ending",
@@ -149,7 +149,7 @@ pub(super) fn common() -> Vec<Case> {
             &[
                 "app",
                 "cannot be created",
-                "passwd|no users found|unable to find user",
+                "passwd|no users found|unable to find user|does not have its user",
             ],
             OTHERS,
             |it| {
