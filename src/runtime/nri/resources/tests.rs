@@ -1,6 +1,8 @@
 //! Tests of what an update changes.
 
-use criscope_nri::api::{LinuxContainer, LinuxDeviceCgroup, LinuxRdt, OptionalRepeatedString};
+use criscope_nri::api::{
+    LinuxContainer, LinuxDeviceCgroup, LinuxRdt, OptionalRepeatedString, OptionalString,
+};
 
 use super::*;
 
