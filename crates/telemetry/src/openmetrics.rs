@@ -197,7 +197,7 @@ mod tests {
         BACKEND_RECONNECTS = Metric::counter("backend_reconnects_total", &[BACKEND],
             "Connections made to the backend after the first.");
         BACKEND_UP = Metric::gauge("backend_up", Unit::Flag, &[BACKEND],
-            "Whether the backend is connected and answers.");
+            "1 if the backend is connected and answers.");
         BACKEND_RPC_DURATION = Metric::histogram("backend_rpc_duration_seconds", Unit::Seconds,
             &[BACKEND, fixed("method", &["Version", "RunPodSandbox"]), fixed("outcome", &["ok", "error"])], CALL_BUCKETS,
             "Time of a call.").with_exemplars();

@@ -320,7 +320,9 @@ impl FaultClass {
         let code = call.outcome().map(|outcome| outcome.code);
         let telling = code.and_then(|code| server::telling(&answers, code));
         let found = Self::in_text(telling.unwrap_or(&text), call);
-        found.or_else(|| by_code(call))
+        found
+            .or_else(|| telling.and_then(|answer| missing(answer, &text)))
+            .or_else(|| by_code(call))
     }
 
     /// The class that a text in lower case proves. What a server says counts only if nothing else does.

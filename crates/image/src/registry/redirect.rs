@@ -76,7 +76,7 @@ impl RedirectRule<'_> {
         let [from, to] = [from, target].map(host_and_port);
         let what = format!("a redirect from https://{from} to http://{to}");
         if !self.is_checked {
-            return Err(format!("{what}, where nothing verifies the answer"));
+            return Err(format!("{what}, where nothing checks the answer"));
         }
         if !self.hosts.contain(target) {
             return Err(format!(
@@ -152,7 +152,7 @@ mod tests {
             ..rule
         };
         let refused = unchecked.check_tls(&first, &named).expect_err("a tag");
-        assert!(refused.contains("whether the answer is right"), "{refused}");
+        assert!(refused.contains("nothing checks the answer"), "{refused}");
         let insecure = RedirectRule {
             is_insecure: true,
             ..unchecked
