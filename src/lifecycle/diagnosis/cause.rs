@@ -3,6 +3,7 @@
 mod names;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::before::Predecessor;
 use super::crash::CrashLoop;
@@ -14,6 +15,7 @@ use super::syncs::WorkInGap;
 use super::work::LongestWorker;
 use super::{kills::KillReason, kubelet::KubeletCause};
 use crate::call::episode::Kind;
+use crate::call::times::UnixMicros;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{AwaitedContainers, ContainerOomKills, ExitRecord};
 use crate::lifecycle::kubelet::images::MissingImage;
@@ -32,7 +34,10 @@ pub(crate) enum Cause<'a> {
     /// The newest failed call that no later one made good.
     CallFails(CallFailure<'a>),
     /// A start whose sandbox was never made and whose pod was then deleted, `ago` microseconds before now.
-    DeletedWithoutSandbox { ago: u64, failure: CallFailure<'a> },
+    DeletedWithoutSandbox {
+        ago: Duration,
+        failure: CallFailure<'a>,
+    },
     /// Failed calls that a later one made good.
     Recovered {
         failure: CallFailure<'a>,
@@ -54,28 +59,28 @@ pub(crate) enum Cause<'a> {
     WaitsForNode {
         fact: &'a NodeFact,
         waits: EpisodeWait<'a>,
-        now: u64,
+        now: UnixMicros,
     },
     /// Calls failed because their backend was away; a later one succeeded.
     BackendWasAway {
         fact: &'a NodeFact,
         kind: Kind,
         took: f64,
-        now: u64,
+        now: UnixMicros,
     },
     /// Most of the time passed between calls, while this fact held.
     NodeInGap {
         fact: &'a NodeFact,
         took: f64,
         total: f64,
-        now: u64,
+        now: UnixMicros,
     },
     /// Most of the time passed in one call, while this fact held.
     NodeInCall {
         fact: &'a NodeFact,
         call: &'a EpisodeCall,
         total: f64,
-        now: u64,
+        now: UnixMicros,
     },
     /// A cause, with the conditions of the node at that time.
     WithNodeConditions {
@@ -111,14 +116,14 @@ pub(crate) enum Cause<'a> {
     /// container runs on. `then`: the cause that would be shown without these kills.
     OomKills {
         kills: &'a ContainerOomKills,
-        ago: u64,
+        ago: Duration,
         then: Box<Cause<'a>>,
     },
     /// The sandbox of the pod ended without a request to stop it, `ago` microseconds before now. `is_stopped`: it was cleaned up
     /// since, but not replaced.
     SandboxDied {
         death: SandboxDeath<'a>,
-        ago: u64,
+        ago: Duration,
         is_stopped: bool,
     },
     /// The pod was stopped while containers ran.
@@ -127,7 +132,7 @@ pub(crate) enum Cause<'a> {
     /// microseconds after 1970.
     EndedWithNode {
         containers: Vec<&'a str>,
-        booted: u64,
+        booted: UnixMicros,
     },
     /// A container or a sandbox was started again. `before`: how its predecessor ended. `then`: the cause of the episode's
     /// duration.
@@ -160,7 +165,7 @@ pub(crate) struct NodeConditions<'a> {
     pub(super) short_of: Option<PressureShare>,
     /// The disk of the images was nearly full.
     pub(super) full_disk: Option<&'a NodeFact>,
-    pub(super) now: u64,
+    pub(super) now: UnixMicros,
 }
 
 impl NodeConditions<'_> {
@@ -211,7 +216,7 @@ pub(crate) struct CallFailure<'a> {
     pub(super) is_resolved: bool,
     /// True if another try was due and did not come, for a reason that is not known.
     pub(super) is_not_tried_again: bool,
-    pub(super) now: u64,
+    pub(super) now: UnixMicros,
 }
 
 /// How a call failed.

@@ -32,13 +32,14 @@ use self::kubelet::KubeletCause;
 pub(super) use self::pods::Diagnoser;
 pub(super) use self::sandbox::death;
 pub(super) use self::syncs::FailingSync;
-use super::episode_call::{EpisodeCall, millis};
+use super::episode_call::EpisodeCall;
 use super::episode_store::Episode;
 use super::timeline::EpisodePhase;
 use super::usual::NodeContext;
 use super::view::EpisodeState;
 use crate::call::Ending;
 use crate::call::episode::Kind;
+use crate::call::times::{UnixMicros, millis};
 use crate::cri::Method;
 
 /// A call in flight is the headline after this time, in milliseconds.
@@ -51,7 +52,7 @@ fn episode_cause<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
     node: &NodeContext<'_>,
-    now: u64,
+    now: UnixMicros,
 ) -> Cause<'a> {
     let is_slow = node.usual.is_slow(episode.duration_ms()) && episode.kind != Kind::Stop;
     let cause = node::blocking_fact(episode, now)
@@ -67,7 +68,7 @@ fn cause_from_calls<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
     node: &NodeContext<'_>,
-    now: u64,
+    now: UnixMicros,
 ) -> Cause<'a> {
     if let Some(call) = hanging(episode) {
         return match kubelet::hook_in_flight(episode, call) {
@@ -80,7 +81,7 @@ fn cause_from_calls<'a>(
         let failure = failure::call_failure(episode, call, now, false);
         return match episode.deleted {
             Some(at) => {
-                let ago = now.saturating_sub(at);
+                let ago = now.since(at);
                 Cause::DeletedWithoutSandbox { ago, failure }
             }
             None => Cause::CallFails(failure),
@@ -93,7 +94,7 @@ fn cause_from_calls<'a>(
         return silent;
     }
     if let Some(awaited) = episode.awaited(now).filter(|_| episode.is_open()) {
-        let since = millis(now.saturating_sub(awaited.since));
+        let since = millis(now.since(awaited.since));
         return Cause::AwaitsContainer { awaited, since };
     }
     if episode.state == EpisodeState::Failed && episode.kind == Kind::Start {
@@ -217,11 +218,11 @@ fn call_in_flight<'a>(
 }
 
 /// The cause of a start in which the kubelet has not made the next call for long.
-fn silence<'a>(episode: &'a Episode, node: &NodeContext<'_>, now: u64) -> Option<Cause<'a>> {
+fn silence<'a>(episode: &'a Episode, node: &NodeContext<'_>, now: UnixMicros) -> Option<Cause<'a>> {
     let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
     let waits = episode.state == EpisodeState::Open && episode.kind == Kind::Start && !started;
     let after = episode.calls.back().filter(|_| waits)?;
-    let age = millis(now.saturating_sub(episode.began));
+    let age = millis(now.since(episode.began));
     let since = age - episode.duration_ms();
     let image = node
         .awaited_image(episode.number)

@@ -1,6 +1,9 @@
 //! Processes of containers that the kernel killed for lack of memory, from the events of the runtime.
 
+use std::time::Duration;
+
 use super::Episode;
+use crate::call::times::UnixMicros;
 use crate::cri::subject::ContainerIdentity;
 use crate::lifecycle::view;
 
@@ -9,7 +12,7 @@ const MAX_OOM_CONTAINERS: usize = 16;
 
 /// Reports without a count within this time are about one kill, in microseconds: with cgroup v1 the kernel notifies each time that a
 /// limit is hit, until the killed process has gone.
-const SAME_OOM_KILL_WITHIN: u64 = 1_000_000;
+const SAME_OOM_KILL_WITHIN: Duration = Duration::from_secs(1);
 
 /// The OOM kills in a run of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,9 +21,9 @@ pub(crate) struct ContainerOomKills {
     /// Killed processes, if the runtime counts them; else the number of kills that reports can tell apart.
     pub(crate) times: u32,
     /// The first kill, in microseconds since 1970.
-    pub(crate) first: u64,
+    pub(crate) first: UnixMicros,
     /// The last kill, in microseconds since 1970.
-    pub(crate) last: u64,
+    pub(crate) last: UnixMicros,
 }
 
 impl ContainerOomKills {
@@ -42,7 +45,7 @@ impl Episode {
     pub(super) fn note_oom(
         &mut self,
         container: &ContainerIdentity,
-        at: u64,
+        at: UnixMicros,
         total: Option<u32>,
     ) -> u32 {
         let known = self

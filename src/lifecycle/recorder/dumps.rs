@@ -176,10 +176,10 @@ impl DumpWriter {
     }
 
     fn is_due(&self, reason: DumpReason) -> bool {
-        let now = millis(self.began.elapsed()) + 1;
+        let now = whole_millis(self.began.elapsed()) + 1;
         let last = &self.last_ms[reason as usize];
         let change = last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
-            (last == 0 || now - last.min(now) >= millis(reason.pause())).then_some(now)
+            (last == 0 || now - last.min(now) >= whole_millis(reason.pause())).then_some(now)
         });
         change.is_ok()
     }
@@ -263,7 +263,7 @@ impl DumpWriter {
     }
 }
 
-fn millis(time: Duration) -> u64 {
+fn whole_millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 

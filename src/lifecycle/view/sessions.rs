@@ -1,6 +1,8 @@
 //! Views of sessions, in the story of their pod and on the front page. Times of day are microseconds since 1970-01-01 UTC; durations
 //! are milliseconds, with fractions.
 
+use crate::call::times::UnixMicros;
+
 use serde::{Deserialize, Serialize};
 
 /// A session of exec, attach or port-forward, open or ended.
@@ -24,7 +26,7 @@ pub struct SessionView {
     /// Protocol version.
     pub protocol: String,
     /// Begin of the session.
-    pub began_unix_us: u64,
+    pub began_unix_us: UnixMicros,
     /// Duration, so far if it is open.
     pub duration_ms: f64,
     /// Bytes to the container or pod; including protocol overhead if an upstream served it.
