@@ -103,6 +103,11 @@ pub fn millis(time: Duration) -> f64 {
     micros_of(time) as f64 / 1000.0
 }
 
+/// Milliseconds of a duration, without their fraction.
+pub fn whole_millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A duration as microseconds.
 pub(crate) mod micros {
     use super::*;

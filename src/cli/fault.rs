@@ -10,7 +10,7 @@ use super::CommandFailure;
 use super::ask::{AdminEndpointArgs, block_on};
 use super::format::{self, OutputFormat};
 use super::smoke::duration;
-use crate::call::times::{UnixMicros, millis};
+use crate::call::times::{UnixMicros, millis, whole_millis};
 use crate::cri::Method;
 use crate::cri::status::{CODES, Code, code_name};
 use crate::cri::visible::visible;
@@ -114,10 +114,6 @@ impl FaultEffectArgs {
             (None, None) => FaultEffect::Hang,
         }
     }
-}
-
-fn whole_millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 pub(super) fn run(command: &FaultCommand) -> Result<(), CommandFailure> {

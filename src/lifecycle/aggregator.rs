@@ -85,10 +85,9 @@ pub struct Aggregator {
     watch: NodeWatch,
     alive: Option<AliveFile>,
     boot: NodeBoot,
-    /// The newest time in the journal at the start, in microseconds since 1970; 0 without one.
+    /// The newest time in the journal at the start; the epoch without one.
     journal_until: UnixMicros,
-    /// Exits before this, in microseconds since 1970, are not counted: an earlier process counted them, or they are too
-    /// old.
+    /// Exits before this are not counted: an earlier process counted them, or they are too old.
     counts_from: UnixMicros,
     container_events: ContainerEventState,
     pod_dirs: KnownPodDirs,

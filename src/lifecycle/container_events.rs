@@ -28,7 +28,7 @@ pub struct ContainerEvent {
     pub container: Option<Arc<ContainerIdentity>>,
     /// The kind of the event.
     pub kind: ContainerEventKind,
-    /// When, in microseconds since 1970.
+    /// Time of the event.
     pub at: UnixMicros,
 }
 

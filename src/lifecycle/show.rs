@@ -10,7 +10,7 @@ use crate::call::times::{UnixMicros, millis};
 const MAX_EPISODES_READ: usize = 64;
 
 impl EpisodeStore {
-    /// An episode with its calls, as one of the newest of its pod; `now` in microseconds since 1970.
+    /// An episode with its calls, as one of the newest of its pod.
     pub(super) fn view(&self, episode: &Episode, now: UnixMicros) -> view::EpisodeView {
         let others = self.episodes_of(&episode.pod).take(MAX_EPISODES_READ);
         let others = others.filter(|other| other.number != episode.number);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::capture::CapturedState;
 use super::diagnosis::{self, Diagnoser, FailingSync};
@@ -68,10 +68,10 @@ impl Stories {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time, in microseconds since 1970.
+    /// The current time; in a capture the time when it was made.
     pub(super) fn now(&self) -> UnixMicros {
         let captured = self.captured.as_ref().map(|captured| captured.now);
-        captured.unwrap_or_else(|| UnixMicros::from(SystemTime::now()))
+        captured.unwrap_or_else(|| UnixMicros::now())
     }
 
     /// The state of the node at the last check.
@@ -264,7 +264,7 @@ impl Stories {
         })
     }
 
-    /// Age of the oldest open start, in microseconds.
+    /// Age of the oldest open start.
     pub(super) fn oldest_open_start(&self) -> Option<Duration> {
         let now = self.now();
         let store = self.store();

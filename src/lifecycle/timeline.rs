@@ -88,10 +88,10 @@ impl EpisodePhase {
     }
 }
 
-/// Time per phase, in microseconds, indexed by [`EpisodePhase`].
+/// Time per phase, indexed by [`EpisodePhase`].
 pub(super) type PhaseShares = [Duration; EpisodePhase::ALL.len()];
 
-/// Begin and end, in microseconds.
+/// A part of an episode that one phase takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PhaseInterval {
     pub(super) begin: UnixMicros,

@@ -12,8 +12,8 @@ use crate::lifecycle::diagnosis::death;
 use crate::lifecycle::episode_store::{ExitChange, ExitRecord};
 use crate::lifecycle::journal::JournalLine;
 
-/// An exit is counted this long after its event, in microseconds: ContainerStatus may know the reason better, and a sandbox may have
-/// ended by a StopPodSandbox that has not returned yet.
+/// An exit is counted this long after its event: ContainerStatus may know the reason better, and a sandbox may have ended by a
+/// StopPodSandbox that has not returned yet.
 const EXIT_SETTLES_AFTER: Duration = Duration::from_secs(5);
 
 /// Number of exits that may wait to be counted. If there are more, the oldest is counted earlier.
@@ -23,9 +23,9 @@ const MAX_WAITING_EXITS: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct ContainerEventState {
     runs: RunningContainers,
-    /// Exits that are to be counted, and when, in microseconds since 1970.
+    /// Exits that are to be counted, and when.
     uncounted: VecDeque<(UnixMicros, Arc<PodIdentity>, ExitRecord)>,
-    /// Ends of sandboxes that are to be counted, and when, in microseconds since 1970.
+    /// Ends of sandboxes that are to be counted, and when.
     ended_sandboxes: VecDeque<(UnixMicros, Arc<PodIdentity>)>,
 }
 
@@ -84,7 +84,7 @@ impl Aggregator {
         }
     }
 
-    /// Counts the exits and ends of sandboxes that are settled by this time, in microseconds since 1970.
+    /// Counts the exits and ends of sandboxes that are settled by this time.
     pub(super) fn count_settled(&mut self, now: UnixMicros) {
         self.count_exits(now);
         self.count_sandbox_deaths(now);

@@ -12,15 +12,15 @@ use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{Episode, ExitRecord};
 use crate::lifecycle::node::{NodeFact, NodeFactKind};
 
-/// Sandboxes of a pod that were made within this time of each other are one series, in microseconds.
+/// Sandboxes of a pod that were made within this time of each other are one series.
 const MAX_GAP_BETWEEN_SANDBOXES: Duration = Duration::from_secs(10 * 60);
-/// A sandbox that is replaced within this time of the return of its runtime was lost with it, in microseconds.
+/// A sandbox that is replaced within this time of the return of its runtime was lost with it.
 pub(crate) const REPLACED_AFTER_DOWNTIME_WITHIN: Duration = Duration::from_secs(2 * 60);
 
-/// How late a downtime may be noticed, in microseconds: criscope records once a second that it runs, and probes backends as often.
+/// How late a downtime may be noticed: criscope records once a second that it runs, and probes backends as often.
 const DOWNTIME_NOTICED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Why there is another run. Times in microseconds.
+/// Why there is another run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Predecessor<'a> {
     /// The container had ended.
@@ -66,7 +66,7 @@ pub(crate) struct SandboxReplacement<'a> {
     pub(super) downtime: Option<&'a NodeFact>,
 }
 
-/// The predecessor of an episode, among the episodes of its pod. `now` in microseconds since 1970.
+/// The predecessor of an episode, among the episodes of its pod.
 pub(super) fn predecessor<'a>(
     episode: &Episode,
     pod: &[&'a Episode],

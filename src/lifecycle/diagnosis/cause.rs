@@ -25,15 +25,14 @@ use crate::lifecycle::timeline::EpisodePhase;
 use crate::lifecycle::usual::{ComparedDuration, MANY_STARTS};
 use crate::lifecycle::view::ProbeView;
 
-/// Why an episode took long, is incomplete, or failed; its `Display` is the headline. Durations in milliseconds, times of
-/// day in microseconds since 1970.
+/// Why an episode took long, is incomplete, or failed; its `Display` is the headline.
 #[derive(Debug)]
 pub(crate) enum Cause<'a> {
     /// A call has been in flight for long.
     CallInFlight(CallInFlight<'a>),
     /// The newest failed call that no later one made good.
     CallFails(CallFailure<'a>),
-    /// A start whose sandbox was never made and whose pod was then deleted, `ago` microseconds before now.
+    /// A start whose sandbox was never made and whose pod was then deleted, this long `ago`.
     DeletedWithoutSandbox {
         ago: Duration,
         failure: CallFailure<'a>,
@@ -112,15 +111,15 @@ pub(crate) enum Cause<'a> {
         probe: ProbeView,
         then: Box<Cause<'a>>,
     },
-    /// The kernel killed processes of a container for lack of memory, the last one `ago` microseconds before now, and the
-    /// container runs on. `then`: the cause that would be shown without these kills.
+    /// The kernel killed processes of a container for lack of memory, the last one this long `ago`, and the container runs on.
+    /// `then`: the cause that would be shown without these kills.
     OomKills {
         kills: &'a ContainerOomKills,
         ago: Duration,
         then: Box<Cause<'a>>,
     },
-    /// The sandbox of the pod ended without a request to stop it, `ago` microseconds before now. `is_stopped`: it was cleaned up
-    /// since, but not replaced.
+    /// The sandbox of the pod ended without a request to stop it, this long `ago`. `is_stopped`: it was cleaned up since, but not
+    /// replaced.
     SandboxDied {
         death: SandboxDeath<'a>,
         ago: Duration,
@@ -128,8 +127,8 @@ pub(crate) enum Cause<'a> {
     },
     /// The pod was stopped while containers ran.
     PodStopped(PodStop<'a>),
-    /// Containers of the pod ended with the node, and no call came for the pod since the node was started again, `booted`
-    /// microseconds after 1970.
+    /// Containers of the pod ended with the node, and no call came for the pod since the node was started again, at
+    /// `booted`.
     EndedWithNode {
         containers: Vec<&'a str>,
         booted: UnixMicros,

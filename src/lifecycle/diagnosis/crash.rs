@@ -12,11 +12,11 @@ use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{Episode, ExitRecord};
 
-/// How long after its last exit a running container counts as crash looping, in microseconds: twice the kubelet's longest
-/// back-off, and the run after which the kubelet begins its back-off anew.
+/// How long after its last exit a running container counts as crash looping: twice the kubelet's longest back-off, and the run
+/// after which the kubelet begins its back-off anew.
 const CRASH_LOOP_LASTS: Duration = Duration::from_secs(10 * 60);
 
-/// A container that ran for this long, in microseconds, and runs again has done its work.
+/// A container that ran for this long, and runs again has done its work.
 const DONE_AFTER: Duration = Duration::from_secs(60);
 
 /// A crash loop of a container.
@@ -27,14 +27,14 @@ pub(crate) struct CrashLoop<'a> {
     pub(super) last: &'a ExitRecord,
     /// Successful starts that were seen.
     pub(super) starts: usize,
-    /// From the first start to the last event, in microseconds.
+    /// From the first start to the last event.
     pub(super) window: Duration,
     /// True if the pod was stopped since.
     pub(super) is_over: bool,
 }
 
 impl CrashLoop<'_> {
-    /// The last end of the container, in microseconds since 1970.
+    /// The last end of the container.
     pub(super) fn at(&self) -> UnixMicros {
         self.last.at
     }
@@ -43,7 +43,7 @@ impl CrashLoop<'_> {
 /// An exit and the id of its sandbox; empty if unknown.
 type SandboxExit<'a> = (&'a ExitRecord, &'a str);
 
-/// The runs of a container in a pod. Times in microseconds since 1970.
+/// The runs of a container in a pod.
 #[derive(Debug, Default)]
 struct ContainerRuns<'a> {
     /// Exits without a stop request, in order.
@@ -161,7 +161,7 @@ impl<'a> ContainerRuns<'a> {
         (failed >= 2 || here.count() >= 3) && !is_done
     }
 
-    /// The crash loop that these runs are, if any. `now` in microseconds since 1970.
+    /// The crash loop that these runs are, if any.
     fn crash_loop(&self, container: &'a str, now: UnixMicros) -> Option<CrashLoop<'a>> {
         let (last, _) = *self.exits.last()?;
         let is_down = self.starts.last().is_none_or(|(from, _)| *from <= last.at);

@@ -1,5 +1,7 @@
 //! Failed calls, current and past.
 
+use std::time::Duration;
+
 use super::cause::{CallFailure, FailureKind, WorkProgress};
 use super::fault::{self, FaultClass};
 use super::work;
@@ -166,16 +168,15 @@ pub(super) fn is_injected(call: &EpisodeCall) -> bool {
         .is_some_and(|fault| fault.kind() == FaultKind::Fail)
 }
 
-/// A caller's clock starts before ours, and a runtime gives up a little before the deadline that it was sent. In
-/// milliseconds.
-const DEADLINE_TOLERANCE_MS: f64 = 100.0;
+/// A caller's clock starts before ours, and a runtime gives up a little before the deadline that it was sent.
+const DEADLINE_TOLERANCE: Duration = Duration::from_millis(100);
 
 /// Returns whether the caller's deadline had passed at the end.
 fn is_late(call: &EpisodeCall) -> bool {
     call.has_ended(Ending::Deadline)
-        && call.deadline_ms().is_some_and(|deadline| {
-            call.duration_ms() + DEADLINE_TOLERANCE_MS.min(deadline / 10.0) >= deadline
-        })
+        && call
+            .deadline
+            .is_some_and(|deadline| call.took() + DEADLINE_TOLERANCE.min(deadline / 10) >= deadline)
 }
 
 /// Returns whether the runtime refused because it still holds the name for an earlier attempt.

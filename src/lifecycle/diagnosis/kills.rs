@@ -12,13 +12,13 @@ use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::kubelet::execs::ExecResult;
 use crate::lifecycle::kubelet::probes::{FailedProbe, KillEvidence};
 
-/// Kills further apart than this are not one series, in microseconds: six times the longest back-off of the kubelet.
+/// Kills further apart than this are not one series: six times the longest back-off of the kubelet.
 const MAX_GAP_BETWEEN_KILLS: Duration = Duration::from_secs(30 * 60);
-/// How long after the last kill a container that runs again counts as being killed again and again, in microseconds.
+/// How long after the last kill a container that runs again counts as being killed again and again.
 const KILL_LOOP_LASTS: Duration = Duration::from_secs(10 * 60);
-/// The kubelet kills a container this soon after a failed postStart hook, in microseconds.
+/// The kubelet kills a container this soon after a failed postStart hook.
 const KILL_FOLLOWS_HOOK_WITHIN: Duration = Duration::from_secs(2);
-/// How long after its grace period a runtime has killed a container, in microseconds.
+/// How long after its grace period a runtime has killed a container.
 const KILL_OVERDUE_AFTER: Duration = Duration::from_secs(2);
 
 /// Why the kubelet killed a container.
@@ -53,7 +53,7 @@ pub(crate) struct KillLoop<'a> {
     pub(super) reason: KillReason,
     /// True if the pod was stopped since.
     pub(super) is_over: bool,
-    /// The end of the last kill, or now if it goes on, in microseconds since 1970.
+    /// The end of the last kill, or now if it goes on.
     pub(super) at: UnixMicros,
 }
 
@@ -117,7 +117,7 @@ fn starts_with(episodes: &[&Episode], hook: &EpisodeCall) -> bool {
     })
 }
 
-/// The newest series of kills in a pod. `now` in microseconds since 1970.
+/// The newest series of kills in a pod.
 pub(super) fn newest_kill_loop<'a>(
     episodes: &[&'a Episode],
     now: UnixMicros,

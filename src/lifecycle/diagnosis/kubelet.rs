@@ -16,15 +16,15 @@ use crate::lifecycle::kubelet::pulls::PullQueue;
 use crate::lifecycle::node::NodeFact;
 use crate::lifecycle::timeline::EpisodePhase;
 
-/// Work of the kubelet from this duration on is slow, in microseconds.
+/// Work of the kubelet from this duration on is slow.
 const SLOW_KUBELET_WORK: Duration = Duration::from_secs(2);
-/// The kubelet runs a postStart hook this soon after the start, in microseconds, unless the node is very busy. A hook that
-/// begins later may be a preStop hook of a deleted pod.
+/// The kubelet runs a postStart hook this soon after the start, unless the node is very busy. A hook that begins later may be a
+/// preStop hook of a deleted pod.
 const POST_START_FOLLOWS_WITHIN: Duration = Duration::from_millis(300);
-/// A stop may seem shorter than its grace period by this much, in microseconds, because of clocks.
+/// A stop may seem shorter than its grace period by this much, because of clocks.
 const GRACE_PERIOD_TOLERANCE: Duration = Duration::from_millis(50);
 
-/// A cause that lies with the kubelet, or with the work that it was asked to do. Times in microseconds.
+/// A cause that lies with the kubelet, or with the work that it was asked to do.
 #[derive(Clone, Debug)]
 pub(crate) enum KubeletCause<'a> {
     /// Most of a start passed before the first call.

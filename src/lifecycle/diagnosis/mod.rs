@@ -24,6 +24,7 @@ mod words;
 mod work;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::before::Predecessor;
 pub(super) use self::before::REPLACED_AFTER_DOWNTIME_WITHIN;
@@ -42,12 +43,12 @@ use crate::call::episode::Kind;
 use crate::call::times::{UnixMicros, millis};
 use crate::cri::Method;
 
-/// A call in flight is the headline after this time, in milliseconds.
-const LONG_CALL_MS: f64 = 1_000.0;
-/// A pause between calls of an incomplete start is the headline after this time, in milliseconds.
-const LONG_SILENCE_MS: f64 = 5_000.0;
+/// A call in flight is the headline after this time.
+const LONG_CALL: Duration = Duration::from_secs(1);
+/// A pause between calls of an incomplete start is the headline after this time.
+const LONG_SILENCE: Duration = Duration::from_secs(5);
 
-/// The cause of an episode. `pod`: all episodes of its pod. `now` in microseconds since 1970.
+/// The cause of an episode. `pod`: all episodes of its pod.
 fn episode_cause<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
@@ -185,7 +186,7 @@ pub(super) fn failing_phases(episode: &Episode) -> impl Iterator<Item = EpisodeP
 /// A call that has been in flight for long. A retry has no news until it has taken longer than the failed call.
 fn hanging(episode: &Episode) -> Option<&EpisodeCall> {
     let longest = longest_in_flight(episode)?;
-    let is_long = longest.duration_ms() >= LONG_CALL_MS && !failure::is_retry(episode, longest);
+    let is_long = longest.took() >= LONG_CALL && !failure::is_retry(episode, longest);
     is_long.then_some(longest)
 }
 
@@ -222,17 +223,18 @@ fn silence<'a>(episode: &'a Episode, node: &NodeContext<'_>, now: UnixMicros) ->
     let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
     let waits = episode.state == EpisodeState::Open && episode.kind == Kind::Start && !started;
     let after = episode.calls.back().filter(|_| waits)?;
-    let age = millis(now.since(episode.began));
-    let since = age - episode.duration_ms();
+    let age = now.since(episode.began);
+    let since = age.saturating_sub(episode.duration());
     let image = node
         .awaited_image(episode.number)
         .filter(|_| after.is_new_sandbox());
     // A failed lookup is told at once.
     let has_failed = image.is_some_and(|image| image.error.is_some());
-    let is_silent = since >= LONG_SILENCE_MS || has_failed;
+    let is_silent = since >= LONG_SILENCE || has_failed;
     if !is_silent || longest_in_flight(episode).is_some() {
         return None;
     }
+    let since = millis(since);
     // An image that the kubelet looked for twice is not going to be pulled.
     let awaits_pull = match image {
         Some(image) => image.error.is_none() && image.times == 1,

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::cause::{Cause, NodeConditions};
 use super::kubelet::KubeletCause;
-use super::{LONG_CALL_MS, LONG_SILENCE_MS, failure, fault, longest_in_flight, work};
+use super::{LONG_CALL, LONG_SILENCE, failure, fault, longest_in_flight, work};
 use crate::call::Ending;
 use crate::call::episode::Kind;
-use crate::call::times::{UnixMicros, millis};
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::cri::status::Code;
 use crate::lifecycle::episode_call::EpisodeCall;
@@ -17,7 +17,7 @@ use crate::lifecycle::node::{NodeFact, NodeFactKind};
 use crate::lifecycle::usual::{MANY_STARTS, NodeContext};
 use crate::lifecycle::view::EpisodeState;
 
-/// A call may fail this long before or after the known downtime of its backend, in microseconds: calls notice first.
+/// A call may fail this long before or after the known downtime of its backend: calls notice first.
 const BACKEND_DOWN_MARGIN: Duration = Duration::from_secs(2);
 
 /// The event that an episode waits for.
@@ -51,14 +51,14 @@ pub(super) fn blocking_fact(episode: &Episode, now: UnixMicros) -> Option<Cause<
 
 fn episode_wait(episode: &Episode, now: UnixMicros) -> Option<EpisodeWait<'_>> {
     if let Some(call) = longest_in_flight(episode) {
-        return (call.duration_ms() >= LONG_CALL_MS).then_some(EpisodeWait::EndOfCall(call));
+        return (call.took() >= LONG_CALL).then_some(EpisodeWait::EndOfCall(call));
     }
     if let Some(call) = failure::newest_unresolved(episode) {
         return Some(EpisodeWait::Retry(call, failure::tries(episode, call)));
     }
     let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
     let last = episode.calls.back()?;
-    let is_silent = millis(now.since(episode.ended)) >= LONG_SILENCE_MS;
+    let is_silent = now.since(episode.ended) >= LONG_SILENCE;
     let is_open = episode.state == EpisodeState::Open && episode.kind == Kind::Start;
     (is_open && !started && is_silent).then_some(EpisodeWait::NextCall(last))
 }
@@ -128,7 +128,7 @@ pub(super) fn backend_downtime<'a>(
     })
 }
 
-/// The fact that explains a gap between calls: it held for at least half of the gap. Times in microseconds since 1970.
+/// The fact that explains a gap between calls: it held for at least half of the gap.
 pub(super) fn in_gap(episode: &Episode, from: UnixMicros, to: UnixMicros) -> Option<&NodeFact> {
     let facts = episode.node.iter();
     let facts = facts.filter(|fact| !matches!(fact.kind, NodeFactKind::ImageFsFull { .. }));
@@ -140,8 +140,8 @@ pub(super) fn in_gap(episode: &Episode, from: UnixMicros, to: UnixMicros) -> Opt
 pub(super) fn in_call(episode: &Episode) -> Option<(&EpisodeCall, &NodeFact)> {
     let done = episode.calls.iter().filter(|call| !call.is_in_flight());
     let call = done.max_by_key(|call| call.elapsed())?;
-    let ms = call.duration_ms();
-    if ms < LONG_CALL_MS || 2.0 * ms < episode.duration_ms() {
+    let took = call.took();
+    if took < LONG_CALL || 2 * took < episode.duration() {
         return None;
     }
     let fact = in_gap(episode, call.began_at(), call.ended_at())?;

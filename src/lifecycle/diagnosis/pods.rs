@@ -15,13 +15,13 @@ use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::usual::NodeContext;
 use crate::lifecycle::view::{EpisodeState, ProbeView, SandboxDeathView};
 
-/// A probe that has not run for this long says nothing any more, in microseconds.
+/// A probe that has not run for this long says nothing any more.
 const PROBE_RESULT_EXPIRES_AFTER: Duration = Duration::from_secs(5 * 60);
 
-/// How long a slow stop that has ended remains the headline, in microseconds.
+/// How long a slow stop that has ended remains the headline.
 const SLOW_STOP_SHOWN_FOR: Duration = Duration::from_secs(10);
 
-/// Another kill of a container this soon after the last, in microseconds, is one of the same series.
+/// Another kill of a container this soon after the last is one of the same series.
 const NEXT_KILL_WITHIN: Duration = Duration::from_secs(10 * 60);
 
 /// Finds the causes of episodes, and the cause that matters most for a pod.
@@ -34,7 +34,7 @@ pub(crate) struct Diagnoser<'a> {
     /// The exec probes of the pod with the newest episode.
     probes: Vec<ProbeView>,
     node: NodeContext<'a>,
-    /// In microseconds since 1970.
+    /// The time of the diagnosis.
     now: UnixMicros,
 }
 
@@ -138,7 +138,7 @@ impl<'a> PodLifetime<'a> {
 }
 
 impl<'a> Diagnoser<'a> {
-    /// A diagnosis of these episodes of a node. `now` in microseconds since 1970.
+    /// A diagnosis of these episodes of a node.
     pub(crate) fn new(episodes: &[&'a Episode], node: NodeContext<'a>, now: UnixMicros) -> Self {
         let mut pods = HashMap::<_, Vec<_>>::new();
         for episode in episodes {
@@ -214,7 +214,7 @@ impl<'a> Diagnoser<'a> {
         ephemeral::is_ephemeral(episode, pod)
     }
 
-    /// The time of the diagnosis, in microseconds since 1970.
+    /// The time of the diagnosis.
     pub(crate) fn now(&self) -> UnixMicros {
         self.now
     }

@@ -8,7 +8,7 @@ use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_store::{Episode, SandboxEnd};
 use crate::lifecycle::view;
 
-/// Containers that end with their sandbox may be reported to have ended this long before it, in microseconds.
+/// Containers that end with their sandbox may be reported to have ended this long before it.
 const EXITS_WITH_SANDBOX_WITHIN: Duration = Duration::from_secs(1);
 
 /// The end of a sandbox without a request to stop it.

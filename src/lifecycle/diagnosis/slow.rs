@@ -16,11 +16,11 @@ use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::timeline::EpisodePhase;
 use crate::lifecycle::usual::{ComparedDuration, NodeContext};
 
-/// A single container that runs for longer than this, in microseconds, without a further call may be an init container: an init
-/// container that ends at once, and the next call after a container that nothing waits for, take less.
+/// A single container that runs for longer than this without a further call may be an init container: an init container that ends
+/// at once, and the next call after a container that nothing waits for, take less.
 const NEXT_CONTAINER_WITHIN: Duration = Duration::from_secs(2);
 
-/// How far the times of exits may be off, in microseconds.
+/// How far the times of exits may be off.
 const EXIT_CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 
 /// The largest part of an episode's duration.
@@ -303,7 +303,7 @@ fn outside(episode: &Episode) -> SlowDetail<'_> {
     SlowDetail::Outside { longest, work }
 }
 
-/// The longest time without a call, in microseconds, and the call after it.
+/// The longest time without a call, and the call after it.
 fn widest_gap(episode: &Episode) -> Option<(Duration, &EpisodeCall)> {
     let (mut end, mut widest) = (episode.began, None::<(Duration, &EpisodeCall)>);
     for call in &episode.calls {

@@ -14,13 +14,13 @@ use crate::cri::subject::ContainerIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{Episode, ExitRecord};
 
-/// When the kubelet ends a pod, StopPodSandbox follows the last StopContainer within this time, in microseconds. After a probe has ended a
-/// single container it takes longer.
+/// When the kubelet ends a pod, StopPodSandbox follows the last StopContainer within this time. After a probe has ended a single
+/// container it takes longer.
 const SANDBOX_STOP_FOLLOWS_WITHIN: Duration = Duration::from_secs(1);
-/// The kubelet stops the sidecars of a pod that has done its work this soon after its last container, in microseconds.
+/// The kubelet stops the sidecars of a pod that has done its work this soon after its last container.
 const SIDECARS_STOPPED_WITHIN: Duration = Duration::from_secs(10);
 
-/// The stop of a pod. Times in microseconds.
+/// The stop of a pod.
 #[derive(Debug)]
 pub(crate) struct PodStop<'a> {
     /// The clients that stopped containers or the sandbox, in this order.
@@ -83,7 +83,7 @@ impl<'a> PodStop<'a> {
     }
 }
 
-/// The stop of a pod; `None` unless it ended containers, and the pod had not just done its work. `now` in microseconds since 1970.
+/// The stop of a pod; `None` unless it ended containers, and the pod had not just done its work.
 pub(super) fn pod_stop<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::node;
+use super::{LONG_SILENCE, node};
 use crate::call::episode::Kind;
 use crate::call::times::UnixMicros;
 use crate::cri::Method;
@@ -11,9 +11,7 @@ use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::kubelet::syncs::{PodSync, SyncKind};
 use crate::lifecycle::node::NodeFact;
 
-/// A pause of an incomplete start is worth a word after this time, in microseconds.
-const LONG_SILENCE: Duration = Duration::from_secs(5);
-/// A span that ended this long before a gap began, in microseconds, ended with the call before the gap.
+/// A span that ended this long before a gap began ended with the call before the gap.
 const SPAN_END_TOLERANCE: Duration = Duration::from_secs(1);
 
 /// Work of the kubelet between the moment at which it saw a pod and its first call.
@@ -28,9 +26,9 @@ pub(crate) enum WorkBeforeCalls<'a> {
     },
     /// The kubelet tried and failed. `sync` has the last error, `tries` is the number of failures.
     Failed { sync: &'a PodSync, tries: u32 },
-    /// Most of the time passed in syncPod: this duration, in microseconds.
+    /// Most of the time passed in syncPod: this duration.
     InSync(Duration),
-    /// Most of the time passed before syncPod: this duration, in microseconds.
+    /// Most of the time passed before syncPod: this duration.
     Before(Duration),
 }
 
@@ -43,7 +41,7 @@ pub(crate) enum WorkInGap<'a> {
     Between(Option<&'a PodSync>),
 }
 
-/// The kubelet cannot sync a pod. Times in microseconds since 1970.
+/// The kubelet cannot sync a pod.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FailingSync<'a> {
     pub(crate) sync: &'a PodSync,
@@ -82,7 +80,7 @@ pub(super) fn failing_sync(episode: &Episode, now: UnixMicros) -> Option<Failing
     (is_news && !is_resolved && !in_flight).then_some(FailingSync { sync, now })
 }
 
-/// The kubelet's work in the `waited` microseconds before the first call of a start.
+/// The kubelet's work in the `waited` time before the first call of a start.
 pub(super) fn work_before_calls(episode: &Episode, waited: Duration) -> WorkBeforeCalls<'_> {
     let (from, to) = (episode.began - waited, episode.began);
     if let Some(fact) = node::in_gap(episode, from, to) {
@@ -113,7 +111,7 @@ pub(super) fn work_before_calls(episode: &Episode, waited: Duration) -> WorkBefo
     }
 }
 
-/// How long before its first call the kubelet had begun a stop, in microseconds.
+/// How long before its first call the kubelet had begun a stop.
 pub(super) fn before_stop(episode: &Episode) -> Option<Duration> {
     let mut syncs = episode.syncs.iter();
     let terminating = syncs.find(|sync| {

@@ -57,7 +57,7 @@ pub(super) fn longest<'a>(
     workers.max_by(|a, b| a.alone.total_cmp(&b.alone))
 }
 
-/// The part of a span without the spans within it, in microseconds. Other work has no spans within it.
+/// The part of a span without the spans within it. Other work has no spans within it.
 fn alone(call: &EpisodeCall, span: &ObservedWork) -> Duration {
     let within = call.work.iter().filter(|work| {
         let is_below = work.kind == span.kind && work.depth > span.depth;
@@ -66,7 +66,7 @@ fn alone(call: &EpisodeCall, span: &ObservedWork) -> Duration {
     span.took().saturating_sub(covered(within))
 }
 
-/// Total time that this work covers, in microseconds.
+/// Total time that this work covers.
 fn covered<'a>(work: impl Iterator<Item = &'a ObservedWork>) -> Duration {
     let mut spans: Vec<_> = work.map(|work| (work.began, work.ended)).collect();
     spans.sort_unstable();
@@ -92,10 +92,10 @@ pub(super) fn longest_of_all_kinds<'a>(
     })
 }
 
-/// Work observed last within this time counts as current, in microseconds: scans are periodic.
+/// Work observed last within this time counts as current: scans are periodic.
 const SCANNED_WORK_CURRENT_FOR: Duration = Duration::from_secs(2);
 
-/// Steps of the built-in runtime that ended within this time count as current, in microseconds: their times are exact.
+/// Steps of the built-in runtime that ended within this time count as current: their times are exact.
 const STEP_CURRENT_FOR: Duration = Duration::from_millis(5);
 
 /// The current work for a call in flight.

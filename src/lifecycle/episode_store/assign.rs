@@ -8,8 +8,8 @@ use crate::cri::Method;
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::episode_call::EpisodeCall;
 
-/// A stop or removal shorter than this, in microseconds, opens no episode: the kubelet's garbage collector repeats the stop
-/// of stopped sandboxes, and removes them a minute later.
+/// A stop or removal shorter than this opens no episode: the kubelet's garbage collector repeats the stop of stopped sandboxes, and
+/// removes them a minute later.
 const TRIVIAL_STOP: Duration = Duration::from_secs(1);
 
 /// The episode of a call.

@@ -16,13 +16,13 @@ use crate::lifecycle::node::{NodeFact, NodeFactKind, note};
 /// Most pods that are remembered; a node has some hundred.
 const MAX_PODS_BEFORE_BOOT: usize = 1024;
 
-/// Clocks are set while a node boots; in microseconds.
+/// Clocks are set while a node boots, by up to this much.
 const BOOT_CLOCK_TOLERANCE: Duration = Duration::from_secs(2);
 
 /// The boot of the node, and the begin of the newest run of each pod that has no calls.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RunsBeforeBoot {
-    /// The boot in microseconds since 1970; 0 if it is not known.
+    /// The boot; the epoch if it is not known.
     at: UnixMicros,
     /// Begin of the newest run, by pod uid.
     runs: VecDeque<(Box<str>, UnixMicros)>,
@@ -40,7 +40,7 @@ impl RunsBeforeBoot {
 }
 
 impl EpisodeStore {
-    /// Notes when the node booted, in microseconds since 1970.
+    /// Notes when the node booted.
     pub(crate) fn set_boot(&mut self, at: UnixMicros) {
         self.booted.at = at;
     }

@@ -10,7 +10,7 @@ use crate::call::times::UnixMicros;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::view::EpisodeState;
 
-/// The kubelet repeats a failed RunPodSandbox after 10 to 15 seconds, in microseconds; twice that is late.
+/// The kubelet repeats a failed RunPodSandbox after 10 to 15 seconds; twice that is late.
 const SANDBOX_RETRY_OVERDUE: Duration = Duration::from_secs(30);
 
 impl Episode {
@@ -36,7 +36,7 @@ impl EpisodeStore {
         waiting.map(|start| Arc::clone(&start.pod)).collect()
     }
 
-    /// Notes that a pod without a sandbox was found to be deleted at `at`, in microseconds since 1970. Returns whether this is new.
+    /// Notes that a pod without a sandbox was found to be deleted at `at`. Returns whether this is new.
     pub(crate) fn note_deleted(&mut self, pod: &PodIdentity, at: UnixMicros) -> bool {
         let number = self
             .episodes_of(pod)

@@ -73,14 +73,13 @@ pub(crate) struct Episode {
     pub(crate) closings: u32,
     /// How often the episode was reported as failing.
     pub(super) failure_reports: u32,
-    /// The root span if it was exported before the end of the episode, and the time up to which other spans were exported, in
-    /// microseconds since 1970.
+    /// The root span if it was exported before the end of the episode, and the time up to which other spans were exported.
     pub(super) exported: Option<(SpanId, UnixMicros)>,
     /// Begin of the time after which the episode is given up: its own begin, or the begin of the call that continued it.
     pub(super) give_up_from: UnixMicros,
     /// The end of the last call that stopped or removed what an attempt without a sandbox had left behind.
     pub(super) last_cleanup_end: Option<UnixMicros>,
-    /// The time at which its pod was found to be deleted without a sandbox, in microseconds since 1970.
+    /// The time at which its pod was found to be deleted without a sandbox.
     pub(crate) deleted: Option<UnixMicros>,
     /// True if a call of another episode ended it; then it cannot be continued.
     pub(super) ended_by_other: bool,
@@ -142,7 +141,7 @@ impl Episode {
         }
     }
 
-    /// From the begin of the first call to the end of the last, in microseconds.
+    /// From the begin of the first call to the end of the last.
     pub(crate) fn duration(&self) -> Duration {
         self.ended.since(self.began)
     }

@@ -15,8 +15,7 @@ use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::node::NodeFact;
 use crate::lifecycle::view;
 
-/// The times of an exit in an event and in ContainerStatus differ by less than this, in microseconds. They are equal unless the shim
-/// died.
+/// The times of an exit in an event and in ContainerStatus differ by less than this. They are equal unless the shim died.
 const SAME_EXIT_WITHIN: Duration = Duration::from_secs(1);
 
 /// The exit code of a process that SIGKILL ended.
@@ -25,12 +24,12 @@ pub(crate) const SIGKILL_EXIT_CODE: i32 = 137;
 /// The exit code of a process that SIGTERM ended.
 const SIGTERM_EXIT_CODE: i32 = 143;
 
-/// How long before criscope's own end an exit counts as part of the node's shutdown, in microseconds.
+/// How long before criscope's own end an exit counts as part of the node's shutdown.
 const SHUTDOWN_EXIT_BEFORE: Duration = Duration::from_secs(2);
-/// How long after criscope's own end an exit counts as part of the node's shutdown, in microseconds.
+/// How long after criscope's own end an exit counts as part of the node's shutdown.
 const SHUTDOWN_EXIT_AFTER: Duration = Duration::from_secs(120);
-/// Longest time from the end of a container to the boot of a restarted node, in microseconds. If a node was off for longer, or its
-/// criscope ended long before, the restart need not have ended its containers.
+/// Longest time from the end of a container to the boot of a restarted node. If a node was off for longer, or its criscope ended
+/// long before, the restart need not have ended its containers.
 const MAX_REBOOT_TIME: Duration = Duration::from_secs(600);
 
 /// The exit code in ContainerStatus of a container whose exit the runtime, containerd or the built-in one, did not see.
@@ -46,10 +45,10 @@ pub(crate) struct ExitRecord {
     pub(crate) attempt: u32,
     pub(crate) code: i32,
     pub(crate) reason: ExitReason,
-    /// Duration of the run, in microseconds; 0 if it is not known.
+    /// Duration of the run; zero if it is not known.
     #[serde(with = "times::micros")]
     pub(crate) ran: Duration,
-    /// The end of the run, in microseconds since 1970.
+    /// The end of the run.
     pub(crate) at: UnixMicros,
     /// True if a StopContainer, or a StopPodSandbox of its sandbox, was received during the run: then the exit code, mostly 137 or
     /// 143, shows no fault.
@@ -62,13 +61,13 @@ pub(crate) struct ExitRecord {
     /// Number of processes of this node that the kernel killed for lack of memory in the seconds before a failed exit.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) oom_kills: u32,
-    /// The last OOM kill in the container that the runtime reported by an event, in microseconds since 1970.
+    /// The last OOM kill in the container that the runtime reported by an event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) oom_at: Option<UnixMicros>,
     /// Who evicted it and why, if the runtime's event says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) evicted: Option<Box<str>>,
-    /// The boot of the node, if its restart ended the container, in microseconds since 1970.
+    /// The boot of the node, if its restart ended the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) node_restarted: Option<UnixMicros>,
     /// True if the exit is known only from an event of the runtime so far, and from no ContainerStatus.
@@ -87,8 +86,8 @@ pub(crate) enum ExitChange {
     Nothing,
 }
 
-/// An exit follows an OOM kill if it comes within this time, in microseconds: the kill ended the first process of the container, or a
-/// process of the shell that is it.
+/// An exit follows an OOM kill if it comes within this time: the kill ended the first process of the container, or a process of the
+/// shell that is it.
 pub(crate) const EXIT_FOLLOWS_OOM_WITHIN: Duration = Duration::from_secs(10);
 
 fn is_zero(count: &u32) -> bool {
@@ -325,8 +324,8 @@ impl EpisodeStore {
         self.get_mut(number)
     }
 
-    /// Notes that the kernel killed a process of a container for lack of memory at this time, in microseconds since 1970. `kills`: the
-    /// number of kills so far, if it is known. Returns the number of new kills.
+    /// Notes that the kernel killed a process of a container for lack of memory at this time. `kills`: the number of kills so far,
+    /// if it is known. Returns the number of new kills.
     pub(crate) fn note_oom(
         &mut self,
         pod: &PodIdentity,
@@ -343,8 +342,8 @@ impl EpisodeStore {
         episode.map_or(0, |episode| episode.note_oom(container, at, kills))
     }
 
-    /// The end of the container's successful StartContainer, in microseconds since 1970. By the clock of the runtime a container that
-    /// ends at once may begin and end at the same time.
+    /// The end of the container's successful StartContainer. By the clock of the runtime a container that ends at once may begin
+    /// and end at the same time.
     fn started(&self, pod: &PodIdentity, exit: &ExitRecord) -> Option<UnixMicros> {
         let mut calls = self.episodes_of(pod).flat_map(|episode| &episode.calls);
         let start = calls.find(|call| {

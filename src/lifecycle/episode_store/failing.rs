@@ -7,7 +7,7 @@ use opentelemetry::trace::SpanId;
 use super::{Episode, EpisodeStore};
 use crate::call::times::UnixMicros;
 
-/// The interval between the first two reports, in microseconds. Each next one is twice as long.
+/// The interval between the first two reports. Each next one is twice as long.
 const FIRST_REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A report that is due.
@@ -40,8 +40,8 @@ impl Episode {
         Some(DueReport { number, root })
     }
 
-    /// The time from which its spans have to be exported, in microseconds since 1970; `None` if all spans have to be, including the
-    /// root span with the id `root`.
+    /// The time from which its spans have to be exported; `None` if all spans have to be, including the root span with the id
+    /// `root`.
     pub(crate) fn exported(&self, root: SpanId) -> Option<UnixMicros> {
         let (known, until) = self.exported?;
         (known == root).then_some(until)

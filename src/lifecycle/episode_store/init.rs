@@ -14,10 +14,10 @@ use crate::cri::subject::PodIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::view::EpisodeState;
 
-/// Longest time from the exit of an init container to the kubelet's next call for its pod, in microseconds. It notices an
-/// exit within a second or two.
+/// Longest time from the exit of an init container to the kubelet's next call for its pod. It notices an exit within a second or
+/// two.
 const NEXT_CALL_AFTER_INIT_WITHIN: Duration = Duration::from_secs(60);
-/// A container that was an init container in other pods is taken for one for this long, in microseconds.
+/// A container that was an init container in other pods is taken for one for this long.
 const EXPECTED_AFTER_INIT_FOR: Duration = Duration::from_secs(300);
 /// Containers that are remembered as init containers.
 const MAX_KNOWN_INIT_CONTAINERS: usize = 256;
@@ -29,8 +29,7 @@ pub(super) struct ExpectedContainers {
     pub(super) containers: Option<Arc<[Box<str>]>>,
     /// True once the kubelet's file was read for them.
     is_read: bool,
-    /// Another container is expected until this time, because the last one is taken for an init container, in microseconds since
-    /// 1970.
+    /// Another container is expected until this time, because the last one is taken for an init container.
     until: Option<UnixMicros>,
 }
 
@@ -122,7 +121,7 @@ impl Episode {
 pub(crate) struct AwaitedContainers<'a> {
     /// The container that was started last.
     pub(crate) last: &'a str,
-    /// The end of its StartContainer, in microseconds since 1970.
+    /// The end of its StartContainer.
     pub(crate) since: UnixMicros,
     /// True if that container is known to be an init container.
     pub(crate) is_init: bool,

@@ -19,8 +19,7 @@ use crate::lifecycle::view;
 
 /// Most hooks that wait for the stop they precede.
 const MAX_WAITING_HOOKS: usize = 64;
-/// The kubelet runs a postStart hook this soon after StartContainer, and calls StopContainer this soon after a preStop hook, in
-/// microseconds.
+/// The kubelet runs a postStart hook this soon after StartContainer, and calls StopContainer this soon after a preStop hook.
 const HOOK_ADJOINS_WITHIN: Duration = Duration::from_secs(2);
 
 /// The kubelet's own work: the parts that later calls need.

@@ -54,7 +54,7 @@ use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 
-/// Capacity of the store, and the times after which an episode is over, in microseconds.
+/// Capacity of the store, and the times after which an episode is over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StoreLimits {
     pub(super) episodes: usize,
@@ -75,7 +75,7 @@ pub(super) struct EpisodeStore {
     forgotten: u64,
     exits: KnownExits,
     work: KubeletWork,
-    /// Calls before this time may have been missed, in microseconds since 1970.
+    /// Calls before this time may have been missed.
     watches_since: UnixMicros,
     stop_requests: StopRequestLog,
     init_containers: KnownInitContainers,

@@ -12,8 +12,7 @@ use crate::lifecycle::diagnosis::REPLACED_AFTER_DOWNTIME_WITHIN;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::node::{NodeFact, PressureSample, is_same, note};
 
-/// The first container of a pod that is created this long after a downtime, in microseconds, was perhaps preceded by calls
-/// that criscope did not see.
+/// The first container of a pod that is created this long after a downtime was perhaps preceded by calls that criscope did not see.
 const CREATED_AFTER_DOWNTIME_WITHIN: Duration = Duration::from_secs(300);
 
 impl EpisodeStore {

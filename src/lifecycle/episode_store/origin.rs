@@ -10,7 +10,7 @@ use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::view::EpisodeState;
 
 impl EpisodeStore {
-    /// Sets the time before which calls may have been missed, in microseconds since 1970.
+    /// Sets the time before which calls may have been missed.
     pub(crate) fn watch_since(&mut self, time: UnixMicros) {
         self.watches_since = time;
     }
@@ -56,9 +56,9 @@ impl EpisodeStore {
         }
     }
 
-    /// Returns whether the pod of the call was stopped when the kubelet saw it, at this time in microseconds since 1970: a
-    /// static pod keeps its uid when its manifest is taken away and put back, and its attempt goes on until the stopped
-    /// sandbox is removed. A kubelet that replaces a sandbox stops it after it saw the pod, but may have cleaned up an older one before.
+    /// Returns whether the pod of the call was stopped when the kubelet saw it, at this time: a static pod keeps its uid when its
+    /// manifest is taken away and put back, and its attempt goes on until the stopped sandbox is removed. A kubelet that replaces a
+    /// sandbox stops it after it saw the pod, but may have cleaned up an older one before.
     fn was_stopped_by(&self, seen: UnixMicros, call: &EpisodeCall) -> bool {
         let Some(pod) = call.pod.as_deref() else {
             return false;

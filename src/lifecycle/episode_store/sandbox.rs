@@ -19,7 +19,7 @@ pub enum ReachedLimit {
 /// The end of the first process of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SandboxEnd {
-    /// The end of the first process, in microseconds since 1970.
+    /// The end of the first process.
     pub(crate) at: UnixMicros,
     /// Exit code of pause; 128 plus the number of the signal that killed it. A sandbox of the built-in runtime has no pause: it
     /// ends with the init of its shared PID namespace, which has none.

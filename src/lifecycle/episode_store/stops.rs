@@ -19,7 +19,7 @@ const MAX_STOP_REQUESTS: usize = 1024;
 struct StopRequest {
     pod: Arc<PodIdentity>,
     container: Option<Arc<ContainerIdentity>>,
-    /// The time at which it was received, in microseconds since 1970.
+    /// The time at which it was received.
     at: UnixMicros,
 }
 

@@ -12,7 +12,7 @@ use crate::lifecycle::kubelet::syncs::{KubeletSpan, MAX_SYNCS_PER_POD, PodSync, 
 
 /// Episodes of a pod that a span may belong to, from the newest.
 const MAX_EPISODES_PER_SPAN: usize = 8;
-/// A span that begins this long after an episode, in microseconds, belongs to the newest of its pod only.
+/// A span that begins this long after an episode belongs to the newest of its pod only.
 const SPAN_FOLLOWS_EPISODE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Returns whether the kubelet's work of this kind belongs to these episodes.
@@ -100,7 +100,7 @@ impl EpisodeStore {
     }
 }
 
-/// How long before this first call of a pod the kubelet saw the pod, in microseconds.
+/// How long before this first call of a pod the kubelet saw the pod.
 pub(super) fn seen_before(first: Option<&EpisodeCall>) -> Duration {
     match first.map(|call| &call.facts) {
         Some(CallFacts::Seen { before_ms, .. }) => Duration::from_millis((*before_ms).into()),

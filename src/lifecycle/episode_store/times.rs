@@ -59,7 +59,7 @@ impl Episode {
         self.shares_to(self.ended)
     }
 
-    /// Time per phase, up to this time, in microseconds since 1970.
+    /// Time per phase, up to this time.
     pub(crate) fn shares_to(&self, end: UnixMicros) -> PhaseShares {
         let mut intervals = Vec::with_capacity(self.calls.len());
         for call in &self.calls {
@@ -122,9 +122,9 @@ impl Episode {
 pub(crate) struct InitContainerWait<'a> {
     /// The index of the call in the episode.
     pub(crate) before: usize,
-    /// Begin of the wait, in microseconds since 1970.
+    /// Begin of the wait.
     pub(crate) began: UnixMicros,
-    /// Length of the wait, in microseconds.
+    /// Length of the wait.
     pub(crate) took: Duration,
     pub(crate) container: &'a str,
 }

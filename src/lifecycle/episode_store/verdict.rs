@@ -13,17 +13,17 @@ use crate::lifecycle::view::EpisodeState;
 
 /// Most unresolved failures.
 const MAX_UNRESOLVED_FAILURES: usize = 16;
-/// The next RunPodSandbox is awaited this long after one that its caller broke off, in microseconds. The kubelet breaks a call off when
-/// its pod is deleted, and when it stops itself.
+/// The next RunPodSandbox is awaited this long after one that its caller broke off. The kubelet breaks a call off when its pod is
+/// deleted, and when it stops itself.
 const RETRY_AFTER_CANCEL: Duration = Duration::from_secs(30);
-/// The next RunPodSandbox is awaited this long after a failed one, in microseconds. The kubelet repeats it after 10 to 15 seconds until
-/// the pod is deleted. Another try continues the episode.
+/// The next RunPodSandbox is awaited this long after a failed one. The kubelet repeats it after 10 to 15 seconds until the pod is
+/// deleted. Another try continues the episode.
 const RETRY_AFTER_FAILURE: Duration = Duration::from_secs(60);
 
-/// Calls from this duration on are worth a warning, in microseconds, if nothing in their request makes them long.
+/// Calls from this duration on are worth a warning, if nothing in their request makes them long.
 const LONG_CALL: Duration = Duration::from_secs(30);
-/// PullImage and StopContainer from this duration on are worth a warning, in microseconds: they depend on the size of the image and on
-/// the grace period.
+/// PullImage and StopContainer from this duration on are worth a warning: they depend on the size of the image and on the grace
+/// period.
 const LONG_PULL_OR_STOP: Duration = Duration::from_secs(300);
 
 /// A failure that no later call has made good.
@@ -66,8 +66,8 @@ impl Episode {
         }
     }
 
-    /// The duration that people see, in microseconds: up to `now` while the episode is incomplete. The silence after which a complete
-    /// start counts as over is not included.
+    /// The duration that people see: up to `now` while the episode is incomplete. The silence after which a complete start counts
+    /// as over is not included.
     pub(crate) fn shown_duration(&self, now: UnixMicros) -> Duration {
         let is_done = self.is_resolved() && self.is_complete() && self.awaited(now).is_none();
         let is_missing = self.is_open() && !is_done;

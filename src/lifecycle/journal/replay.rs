@@ -23,7 +23,7 @@ pub(crate) struct ReplayResult {
     pub(crate) lines: usize,
     /// Damaged lines.
     pub(crate) damaged: usize,
-    /// The newest time in a line; 0 if there is none.
+    /// The newest time in a line; the epoch if there is none.
     pub(crate) last: UnixMicros,
 }
 

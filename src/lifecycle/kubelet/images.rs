@@ -14,12 +14,12 @@ use crate::cri::status::code_name;
 
 /// Number of images that are remembered.
 const MAX_MISSING_IMAGES: usize = 64;
-/// The kubelet looks for the image this soon after the last call for the pod, in microseconds.
+/// The kubelet looks for the image this soon after the last call for the pod.
 pub(crate) const LOOKUP_FOLLOWS_SANDBOX_WITHIN: Duration = Duration::from_millis(500);
 /// Size of a response without an image, in bytes: the header of its gRPC frame.
 const EMPTY_RESPONSE_BYTES: u64 = 5;
 
-/// An image that the kubelet did not find and has not pulled. Times in microseconds since 1970.
+/// An image that the kubelet did not find and has not pulled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MissingImage {
     pub(crate) image: Arc<str>,
@@ -37,7 +37,7 @@ pub(crate) struct MissingImage {
 #[derive(Clone, Debug)]
 pub struct FailedImageLookup {
     image: Arc<str>,
-    /// The end of the lookup, in microseconds since 1970.
+    /// End of the lookup.
     pub(crate) at: UnixMicros,
     error: Option<Arc<str>>,
 }

@@ -21,11 +21,11 @@ const MAX_PROBED_CONTAINERS: usize = 1024;
 const MAX_PROBES_PER_CONTAINER: usize = 4;
 /// Most results per probe.
 const MAX_RESULTS_PER_PROBE: usize = 8;
-/// The kubelet stops a container, or begins its preStop hook, this soon after the probe that failed once too often, in microseconds.
+/// The kubelet stops a container, or begins its preStop hook, this soon after the probe that failed once too often.
 const STOP_FOLLOWS_PROBE_WITHIN: Duration = Duration::from_secs(2);
-/// A preStop hook other than exec takes up to this time, in microseconds: the grace period by default.
+/// A preStop hook other than exec takes up to this time: the grace period by default.
 const MAX_PRE_STOP_HOOK: Duration = Duration::from_secs(30);
-/// How late the kubelet may run a probe, in microseconds.
+/// How late the kubelet may run a probe.
 const MAX_PROBE_DELAY: Duration = Duration::from_secs(1);
 
 /// An exec probe that had failed before its container was stopped.
@@ -38,7 +38,7 @@ pub(crate) struct FailedProbe {
     /// Evidence that it was the reason for the stop.
     #[serde(default, skip_serializing_if = "KillEvidence::is_at_once")]
     pub(crate) evidence: KillEvidence,
-    /// From the last failure to the stop, or to the preStop hook before the stop, in microseconds.
+    /// From the last failure to the stop, or to the preStop hook before the stop.
     #[serde(default, with = "times::micros", skip_serializing_if = "is_zero")]
     pub(crate) before: Duration,
 }
@@ -67,7 +67,7 @@ fn is_zero(time: &Duration) -> bool {
     time.is_zero()
 }
 
-/// A run of a probe. Times in microseconds since 1970.
+/// A run of a probe.
 #[derive(Clone, Copy, Debug)]
 struct ProbeRun {
     began: UnixMicros,
@@ -96,7 +96,7 @@ impl ProbeRun {
 struct ExecProbe {
     /// The size of its request and its timeout in seconds.
     key: (u64, u32),
-    /// Period in microseconds; set only when it is needed to tell two probes with the same key apart.
+    /// Period; set only when it is needed to tell two probes with the same key apart.
     period: Option<Duration>,
     runs: u64,
     failed: u64,
@@ -186,7 +186,7 @@ impl ExecProbe {
             .drain(..self.last.len().saturating_sub(MAX_RESULTS_PER_PROBE));
     }
 
-    /// How far a run that began at this time is from the rhythm of the probe, in microseconds.
+    /// How far a run that began at this time is from the rhythm of the probe.
     fn distance(&self, began: UnixMicros) -> Duration {
         let (Some(period), Some(last)) = (self.period, self.last.back()) else {
             return Duration::ZERO;
@@ -334,8 +334,8 @@ impl ContainerProbes {
         }
     }
 
-    /// The probe that failed before the container was stopped, with the best evidence. `at`: the begin of the stop, or of the preStop hook
-    /// before it. `until`: the container is known to have been up until then. Both in microseconds since 1970.
+    /// The probe that failed before the container was stopped, with the best evidence. `at`: the begin of the stop, or of the
+    /// preStop hook before it. `until`: the container is known to have been up until then.
     pub(crate) fn failed_before(
         &self,
         container_id: &str,

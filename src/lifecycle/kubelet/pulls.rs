@@ -15,15 +15,15 @@ use crate::lifecycle::episode_call::EpisodeCall;
 
 /// Pulls that are remembered.
 const MAX_RECENT_PULLS: usize = 64;
-/// Shorter waits are ignored, in microseconds.
+/// Shorter waits are ignored.
 const MIN_QUEUE_WAIT: Duration = Duration::from_millis(500);
-/// The next pull begins this soon after the one before, in microseconds.
+/// The next pull begins this soon after the one before.
 const NEXT_PULL_WITHIN: Duration = Duration::from_millis(500);
 
 /// The wait of a pull for others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PullQueue {
-    /// Length of the wait, in microseconds.
+    /// Length of the wait.
     #[serde(with = "times::micros")]
     pub(crate) waited: Duration,
     /// The image whose pull took most of the wait.
@@ -56,7 +56,7 @@ impl PullInFlight {
     }
 }
 
-/// A pull that has ended. Times in microseconds since 1970.
+/// A pull that has ended.
 #[derive(Clone, Debug)]
 struct EndedPull {
     began: UnixMicros,
@@ -123,7 +123,7 @@ impl RecentPulls {
     }
 }
 
-/// The time of a pull between these, in microseconds.
+/// The time of a pull between these.
 fn within(pull: &EndedPull, from: UnixMicros, to: UnixMicros) -> Duration {
     pull.ended.min(to).since(pull.began.max(from))
 }

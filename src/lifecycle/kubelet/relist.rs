@@ -21,24 +21,24 @@ use crate::cri::Method;
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::units;
 
-/// Pause between two relists, in microseconds.
+/// Pause between two relists.
 const RELIST_PERIOD: Duration = Duration::from_secs(1);
-/// The kubelet is not ready when its last relist began longer ago, in microseconds.
+/// The kubelet is not ready when its last relist began longer ago.
 pub(crate) const RELIST_LIMIT: Duration = Duration::from_secs(180);
-/// A relist that takes longer is reported, in microseconds.
+/// A relist that takes longer is reported.
 const SLOW_RELIST: Duration = Duration::from_secs(60);
-/// A relist within this time needs no second look, in microseconds.
+/// A relist within this time needs no second look.
 const USUAL_RELIST: Duration = Duration::from_secs(3);
-/// Two pairs of lists within this time belong to relists, in microseconds: garbage collection makes one pair in some minutes.
+/// Two pairs of lists within this time belong to relists: garbage collection makes one pair in some minutes.
 const NEXT_LISTS_WITHIN: Duration = Duration::from_secs(15);
-/// A kubelet that has made no call for this long is not judged, in microseconds: it may be stopped.
+/// A kubelet that has made no call for this long is not judged: it may be stopped.
 const KUBELET_GONE_AFTER: Duration = Duration::from_secs(30);
 /// Size of a request without a field, in bytes, with the header of its gRPC frame.
 const EMPTY_REQUEST_BYTES: u64 = 5;
 /// Size of a request with an empty filter, in bytes, with the header of its gRPC frame.
 const EMPTY_FILTER_BYTES: u64 = 7;
 
-/// A call of the kubelet that may be part of a relist. Times in microseconds since 1970.
+/// A call of the kubelet that may be part of a relist.
 #[derive(Clone, Debug)]
 pub struct KubeletPoll {
     method: Method,
@@ -135,7 +135,7 @@ pub(crate) struct RelistTracker {
     reported: u8,
 }
 
-/// The state of the relist. Durations in microseconds.
+/// The state of the relist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelistState {
     /// Time since the begin of the last relist whose lists succeeded; after three minutes the kubelet is not ready.
@@ -174,7 +174,7 @@ impl fmt::Display for RelistState {
 }
 
 impl RelistTracker {
-    /// Notes a call that has ended. Returns the duration of the relist that this call shows to have ended, in microseconds.
+    /// Notes a call that has ended. Returns the duration of the relist that this call shows to have ended.
     pub(crate) fn note(&mut self, poll: KubeletPoll) -> Option<Duration> {
         self.last_call = self.last_call.max(poll.ended);
         if poll.method == Method::GetContainerEvents {
@@ -260,7 +260,7 @@ impl RelistTracker {
         self.current = Some(CurrentRelist { lists, slowest });
     }
 
-    /// Notes the calls in flight at `now`, in microseconds since 1970. Returns the state if it is to be reported.
+    /// Notes the calls in flight at `now`. Returns the state if it is to be reported.
     pub(crate) fn tick(
         &mut self,
         now: UnixMicros,

@@ -12,7 +12,7 @@ use crate::cri::Method;
 use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::timeline::EpisodePhase;
 
-/// The parts of a pod's start. Times in microseconds.
+/// The parts of a pod's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PodStartTimes {
     /// From the moment at which the kubelet saw the pod to its first call.
@@ -23,7 +23,7 @@ pub(crate) struct PodStartTimes {
     pub(crate) sli: Duration,
 }
 
-/// Time from the moment at which the kubelet saw a pod to its first call, in microseconds.
+/// Time from the moment at which the kubelet saw a pod to its first call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KubeletDelay {
     pub(crate) before: Duration,
@@ -32,8 +32,8 @@ pub(crate) struct KubeletDelay {
 }
 
 impl Episode {
-    /// Time from the moment at which the kubelet saw the pod to its first call, in microseconds. `None` if it is not the pod's first
-    /// sandbox, or if criscope was not running all that time: then there may have been calls before.
+    /// Time from the moment at which the kubelet saw the pod to its first call. `None` if it is not the pod's first sandbox, or if
+    /// criscope was not running all that time: then there may have been calls before.
     pub(crate) fn before_cri(&self) -> Option<Duration> {
         let seen = self.seen_before()?;
         (seen.unwatched.is_zero()).then_some(seen.before)
@@ -61,7 +61,7 @@ impl Episode {
         self.pod.attempt > 0 && self.seen_before().is_some()
     }
 
-    /// Time for which its pulls waited for those of other pods, in microseconds. The kubelet counts it as part of the pull.
+    /// Time for which its pulls waited for those of other pods. The kubelet counts it as part of the pull.
     fn queued(&self) -> Duration {
         let queues = self.calls.iter().filter_map(|call| call.queue.as_deref());
         queues.map(|queue| queue.waited).sum()

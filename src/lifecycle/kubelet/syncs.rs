@@ -17,7 +17,7 @@ use crate::lifecycle::view;
 const MAX_PODS_WITH_SPANS: NonZeroUsize = NonZeroUsize::new(128).expect("not 0");
 /// Number of spans remembered per pod. Equal failures in a row count once.
 pub(crate) const MAX_SYNCS_PER_POD: usize = 16;
-/// Shorter spans without an error are routine, in microseconds: the kubelet syncs every pod once a minute.
+/// Shorter spans without an error are routine: the kubelet syncs every pod once a minute.
 const MIN_SYNC_DURATION: Duration = Duration::from_millis(100);
 
 /// The kind of the kubelet's work on a pod.
@@ -49,7 +49,7 @@ impl SyncKind {
     }
 }
 
-/// A span of the kubelet's work on a pod. Times in microseconds since 1970.
+/// A span of the kubelet's work on a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeletSpan {
     /// The pod; the attempt of its sandbox is not known.
@@ -64,7 +64,7 @@ pub struct KubeletSpan {
     pub error: Option<SyncError>,
 }
 
-/// A span, or several that failed in the same way one after the other. Times in microseconds since 1970.
+/// A span, or several that failed in the same way one after the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PodSync {
     pub(crate) kind: SyncKind,
@@ -100,7 +100,7 @@ impl PodSync {
         self.error.is_some() && self.error == other.error
     }
 
-    /// The part of the last span between these times, in microseconds.
+    /// The part of the last span between these times.
     pub(crate) fn within(&self, from: UnixMicros, to: UnixMicros) -> Duration {
         self.ended.min(to).since(self.began.max(from))
     }

@@ -1,14 +1,14 @@
 //! The file that tells until when criscope was running: a Unix time and the boot of the node, written every few seconds and at
 //! the end. From it the next process learns how long criscope was down, and whether the node was restarted.
 
-use crate::call::times::UnixMicros;
-
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
+
+use crate::call::times::UnixMicros;
 
 /// The file with the time at which criscope was last running.
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@ const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
 pub(crate) struct NodeBoot {
     /// The kernel's id of the boot; empty if it cannot be read.
     pub(crate) id: String,
-    /// Time of the boot; 0 if it is unknown.
+    /// Time of the boot; the epoch if it is unknown.
     pub(crate) at: UnixMicros,
 }
 

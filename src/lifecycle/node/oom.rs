@@ -1,12 +1,12 @@
 //! The number of processes that the kernel killed for lack of memory on the whole node (`oom_kill` of `/proc/vmstat`). A
 //! runtime does not always report such a kill: the exit code is then 137, and nothing else is known.
 
-use crate::call::times::UnixMicros;
-
 use std::collections::VecDeque;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
+
+use crate::call::times::UnixMicros;
 
 /// Upper bound of samples that are kept. There is one per second.
 const MAX_SAMPLES: usize = 64;

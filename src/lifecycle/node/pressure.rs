@@ -1,11 +1,11 @@
 //! Pressure stall information (`/proc/pressure`, kernel documentation `accounting/psi`): the time during which some task
 //! waited for CPU, memory or I/O. A kernel may lack it, or have it off.
 
-use crate::call::times::{UnixMicros, micros_of};
-
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
+
+use crate::call::times::{UnixMicros, micros_of};
 
 /// The resources, in the order of [`PressureSample::some`].
 const RESOURCES: [&str; 3] = ["cpu", "memory", "io"];

@@ -22,7 +22,7 @@ pub struct DumpHeader {
     pub version: String,
     /// Commit it was built from.
     pub commit: String,
-    /// When it was made, in microseconds since 1970.
+    /// Time of the dump.
     pub time_unix_us: UnixMicros,
     /// Reason of the dump: `sigusr2`, `panic`, `stuck` or `http`.
     pub reason: String,

@@ -13,6 +13,7 @@ use super::FlightRecorder;
 use super::dump::{DumpFilter, DumpHeader, RecorderDump};
 use super::files::{self, DUMP_FILE_ENDINGS, DumpFileError};
 use super::when::stamp;
+use crate::call::times::whole_millis;
 use crate::call::{Call, CallRecord};
 use crate::lifecycle::activity;
 use crate::lifecycle::process_scanner::Observations;
@@ -261,10 +262,6 @@ impl DumpWriter {
         files::prune(&self.dir, self.parts.keep)?;
         written.map(|()| json)
     }
-}
-
-fn whole_millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Adds a dump to the panic hook, after the hook that was set before. The hook takes no lock of the recorder, and there is

@@ -31,7 +31,7 @@ const MIN_SAMPLES: u32 = 5;
 /// Most pods that start at the same time in a sample, including its own.
 pub(super) const MAX_STARTS_IN_SAMPLE: usize = 2;
 
-/// The usual durations, by kind of work. Times of day in microseconds since 1970.
+/// The usual durations, by kind of work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct UsualDurations {
     keys: HashMap<WorkKey, UsualEntry>,

@@ -19,7 +19,7 @@ pub(crate) const MANY_STARTS: usize = 5;
 #[derive(Debug)]
 pub(crate) struct NodeContext<'a> {
     pub(crate) usual: &'a UsualDurations,
-    /// Begin and end of each start, in microseconds since 1970.
+    /// Begin and end of each start.
     starts: Vec<(UnixMicros, UnixMicros)>,
     /// Images that the kubelet did not find and has not pulled.
     missing_images: Vec<MissingImage>,
@@ -144,7 +144,7 @@ impl NodeContext<'_> {
         starts.filter(move |(began, ended)| *began < to && *ended > from)
     }
 
-    /// The largest number of concurrent starts between these times, in microseconds since 1970.
+    /// The largest number of concurrent starts between these times.
     pub(crate) fn most_starts(&self, from: UnixMicros, to: UnixMicros) -> usize {
         let mut changes: Vec<_> = self
             .starts_between(from, to)

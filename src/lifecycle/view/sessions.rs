@@ -1,9 +1,9 @@
 //! Views of sessions, in the story of their pod and on the front page. Times of day are microseconds since 1970-01-01 UTC; durations
 //! are milliseconds, with fractions.
 
-use crate::call::times::UnixMicros;
-
 use serde::{Deserialize, Serialize};
+
+use crate::call::times::UnixMicros;
 
 /// A session of exec, attach or port-forward, open or ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -7,9 +7,9 @@ use crate::cri::subject::ExitReason;
 use crate::lifecycle::diagnosis::sandbox::SandboxDeath;
 use crate::lifecycle::episode_store::{ContainerOomKills, ExitRecord, ReachedLimit};
 use crate::lifecycle::node::restarted;
-use crate::units::duration;
+use crate::units::{duration, since};
 
-/// A program that ended before this time has most likely not begun its work, in microseconds.
+/// A program that ended before this time has most likely not begun its work.
 const EARLY_EXIT: Duration = Duration::from_secs(1);
 
 /// How a container ended.
@@ -163,4 +163,12 @@ pub(super) fn sandbox_death(death: SandboxDeath<'_>) -> String {
         return "the init of its shared PID namespace ended, and no call had stopped it".to_owned();
     };
     format!("its first process (pause) ended with exit code {code}, and no call had stopped it")
+}
+
+/// An age in words: `12 s ago`.
+pub(super) fn ago_of(time: Duration) -> String {
+    match time.as_secs() {
+        0 => "just now".to_owned(),
+        _ => since(time),
+    }
 }

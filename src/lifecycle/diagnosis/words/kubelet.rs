@@ -15,7 +15,7 @@ use crate::lifecycle::kubelet::probes::{FailedProbe, KillEvidence};
 use crate::lifecycle::kubelet::pulls::PullInFlight;
 use crate::units;
 
-/// A container that ends this long after its grace period was not ended by SIGKILL alone, in microseconds.
+/// A container that ends this long after its grace period was not ended by SIGKILL alone.
 const LATE_KILL: Duration = Duration::from_secs(2);
 
 pub(super) fn duration(time: Duration) -> String {

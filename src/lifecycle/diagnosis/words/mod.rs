@@ -12,7 +12,7 @@ mod syncs;
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
-use self::exit::{after, code, ended, ended_by, hint, oom_kills, sandbox_death};
+use self::exit::{after, ago_of, code, ended, ended_by, hint, oom_kills, sandbox_death};
 use super::before::{Predecessor, SandboxReplacement};
 use super::cause::{CallInFlight, Cause, EpisodeOutcome, NotSlow, WorkProgress};
 use super::crash::CrashLoop;
@@ -417,14 +417,6 @@ impl Display for SandboxReplacement<'_> {
                 }
             }
         }
-    }
-}
-
-/// An age in words: `12 s ago`.
-fn ago_of(time: Duration) -> String {
-    match time.as_secs() {
-        0 => "just now".to_owned(),
-        _ => since(time),
     }
 }
 

@@ -11,14 +11,14 @@ use std::time::Duration;
 use super::{ExecResult, ProbeRun};
 use crate::call::times::UnixMicros;
 
-/// A run may be early or late by this much, in microseconds.
+/// A run may be early or late by this much.
 const RHYTHM_TOLERANCE: Duration = Duration::from_millis(150);
-/// A run that had to wait for the one before begins this soon after its end, in microseconds.
+/// A run that had to wait for the one before begins this soon after its end.
 const WAITING_RUN_FOLLOWS_WITHIN: Duration = Duration::from_millis(20);
 /// Fewest runs that show a series.
 const MIN_RUNS_IN_SERIES: usize = 3;
 
-/// The runs of two probes, each with its period in microseconds.
+/// The runs of two probes, each with its period.
 pub(super) struct TwoProbeSeries {
     pub(super) runs: [Vec<ProbeRun>; 2],
     pub(super) periods: [Duration; 2],
