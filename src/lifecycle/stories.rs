@@ -71,7 +71,7 @@ impl Stories {
     /// The current time; in a capture the time when it was made.
     pub(super) fn now(&self) -> UnixMicros {
         let captured = self.captured.as_ref().map(|captured| captured.now);
-        captured.unwrap_or_else(|| UnixMicros::now())
+        captured.unwrap_or_else(UnixMicros::now)
     }
 
     /// The state of the node at the last check.
