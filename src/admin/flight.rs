@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
@@ -15,9 +14,9 @@ use super::PageSources;
 use super::page::page_at;
 use super::table::{number, table, text};
 use super::tracez::{self, NO_SUCH_METHOD, method_of};
+use crate::call::times::UnixMicros;
 use crate::lifecycle::recorder::dump::{DumpFilter, RecorderDump};
 use crate::lifecycle::view;
-use crate::units;
 
 /// Most calls on the page.
 const MAX_CALLS_SHOWN: usize = 100;
@@ -164,7 +163,7 @@ fn download_link(format: &str, filters: &[(&str, &str)]) -> String {
 }
 
 fn recorded(dump: &RecorderDump) -> Markup {
-    let now = units::unix_us(SystemTime::now());
+    let now = UnixMicros::now();
     let calls = &dump.memory().calls;
     let recent = calls.iter().rev().take(MAX_CALLS_SHOWN);
     let recent: Vec<_> = recent

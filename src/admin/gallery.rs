@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::live::{self, FrontPageState};
 use super::methods::tests::row;
@@ -106,7 +107,7 @@ fn busy() -> FrontPageState {
             image: Some("registry.example.com/ml/model-server:2026-01".to_owned()),
             namespace: Some("shop".to_owned()),
             pod: Some("model-0".to_owned()),
-            began_unix_us: NOW - 41_000_000,
+            began_unix_us: NOW - Duration::from_secs(41),
             duration_ms: 41_000.0,
             outcome: "in_flight".to_owned(),
             client: "kubelet".to_owned(),
@@ -136,7 +137,7 @@ fn many() -> FrontPageState {
         EpisodeView {
             name: format!("web-7d4b9c6f5-{:05x}", n * 104_729 % 1_048_576),
             duration_ms: base.duration_ms * factor,
-            began_unix_us: NOW - n * 11_000_000,
+            began_unix_us: NOW - Duration::from_secs(n * 11),
             phases: phases.collect(),
             ..base
         }

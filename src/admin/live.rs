@@ -1,7 +1,5 @@
 //! The live page: the current state of the node at a glance.
 
-use std::time::SystemTime;
-
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
@@ -14,6 +12,7 @@ use super::page::{HtmlPage, framed, lone};
 use super::runtimes::{self, BackendView};
 use super::table::{card, fact};
 use super::{PageSources, faults, methods, nav, pulls, sessions, starts};
+use crate::call::times::UnixMicros;
 use crate::lifecycle::kubelet::relist::RelistState;
 use crate::lifecycle::tables::{RpcTable, rpc_table};
 use crate::lifecycle::view::{
@@ -29,7 +28,7 @@ const MAX_STARTS_SHOWN: usize = 40;
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct FrontPageState {
     /// The time of this response.
-    pub(super) now_unix_us: u64,
+    pub(super) now_unix_us: UnixMicros,
     /// The version of criscope.
     pub(super) version: &'static str,
     /// The host name of the node.
@@ -101,7 +100,7 @@ fn live(sources: &PageSources) -> FrontPageState {
     let crash_loops = crash_loops.count();
     pods.pods.truncate(MAX_STARTS_SHOWN);
     FrontPageState {
-        now_unix_us: units::unix_us(SystemTime::now()),
+        now_unix_us: UnixMicros::now(),
         version: version::with_commit(),
         host: host(),
         uptime_ms: sources.started.elapsed().as_secs_f64() * 1e3,

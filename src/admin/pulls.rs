@@ -1,7 +1,7 @@
 //! Image pulls: in progress and finished.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -13,6 +13,7 @@ use super::page::page_at;
 use super::table::{card, number, text, wide_flowing};
 use super::{PageSources, links};
 use crate::call::CallRecord;
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::lifecycle::view::{CallView, ImagePullList, ImagePullView, PullProgressView};
 use crate::units;
@@ -30,11 +31,11 @@ pub struct PullProgressReader {
     ended: Arc<dyn Fn() -> Vec<EndedPull> + Send + Sync>,
 }
 
-/// When a pull ended, in microseconds since 1970, and what it fetched.
-type EndedPull = (u64, PullProgressView);
+/// The end of a pull, and what it fetched.
+type EndedPull = (UnixMicros, PullProgressView);
 
-/// The end of a call is this long after that of its pull at most, in microseconds.
-const SAME_PULL: u64 = 2_000_000;
+/// A call ends at most this long after its pull.
+const CALL_ENDS_AFTER_PULL_WITHIN: Duration = Duration::from_secs(2);
 
 impl PullProgressReader {
     /// Calls `read` for each page.
@@ -82,7 +83,7 @@ pub(super) fn pulls(sources: &PageSources) -> ImagePullList {
     recent.sort_by_key(|record| std::cmp::Reverse(record.began));
     recent.truncate(MAX_FINISHED_PULLS_SHOWN);
     ImagePullList {
-        now_unix_us: units::unix_us(SystemTime::now()),
+        now_unix_us: UnixMicros::now(),
         in_flight: with_progress(
             calls
                 .iter()
@@ -146,11 +147,10 @@ fn is_of(progress: &PullProgressView, call: &CallView) -> bool {
 fn with_sizes(mut pulls: Vec<ImagePullView>, mut ended: Vec<EndedPull>) -> Vec<ImagePullView> {
     for pull in &mut pulls {
         let call = &pull.call;
-        let end = call
-            .began_unix_us
-            .saturating_add((call.duration_ms * 1e3) as u64);
-        let is_same =
-            |(at, progress): &EndedPull| end.abs_diff(*at) < SAME_PULL && is_of(progress, call);
+        let end = call.began_unix_us + Duration::from_micros((call.duration_ms * 1e3) as u64);
+        let is_same = |(at, progress): &EndedPull| {
+            end.abs_diff(*at) < CALL_ENDS_AFTER_PULL_WITHIN && is_of(progress, call)
+        };
         if let Some(at) = ended.iter().position(is_same) {
             pull.progress = Some(ended.swap_remove(at).1);
         }
@@ -219,7 +219,7 @@ fn part_done(done: u64, all: u64) -> String {
     }
 }
 
-fn finished(pulls: &[ImagePullView], now: u64) -> Markup {
+fn finished(pulls: &[ImagePullView], now: UnixMicros) -> Markup {
     if pulls.is_empty() {
         return html! { p.none { "No pull has finished yet." } };
     }
@@ -230,7 +230,7 @@ fn finished(pulls: &[ImagePullView], now: u64) -> Markup {
                 (subject(pull, false))
                 td.n { (fetched(pull)) }
                 td.msg { (result(&pull.call)) }
-                td.nw { (units::since(now, pull.call.began_unix_us)) }
+                td.nw { (units::since(now.since(pull.call.began_unix_us))) }
             }
         }
     };
@@ -326,7 +326,7 @@ mod tests {
             ("NOT_FOUND", 1500.0)
         );
         let html = html(&ImagePullList {
-            now_unix_us: done.began_unix_us + 5_000_000,
+            now_unix_us: done.began_unix_us + Duration::from_secs(5),
             in_flight: vec![running.into()],
             recent: vec![done.into()],
         })
@@ -391,7 +391,7 @@ mod tests {
             ImagePullView::from(CallView {
                 image: Some("web:1".to_owned()),
                 outcome: "ok".to_owned(),
-                began_unix_us: at,
+                began_unix_us: UnixMicros::new(at),
                 duration_ms: 2_000.0,
                 ..CallView::default()
             })
@@ -404,14 +404,14 @@ mod tests {
                 of_bytes: 4 << 20,
                 ..PullProgressView::default()
             };
-            (at, progress)
+            (UnixMicros::new(at), progress)
         };
         // The same image twice: the second time all was there.
         let pulls = with_sizes(
             vec![call(60_000_000), call(0)],
             vec![ended(2_000_100, 4 << 20), ended(62_000_100, 0)],
         );
-        let html = finished(&pulls, 70_000_000).into_string();
+        let html = finished(&pulls, UnixMicros::new(70_000_000)).into_string();
         assert!(
             html.contains("4.0 MiB<br><span class=\"sub\">2.0 MiB/s"),
             "{html}"

@@ -1,5 +1,7 @@
 //! The backends as their probes see them: `/debug/backends`.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
@@ -136,7 +138,7 @@ fn row(state: &BackendView) -> Markup {
                     (condition.kind) ": " (if condition.status { "yes" } else { "no" }) " " (condition.reason) " " (condition.message) br;
                 }
             }
-            td.n { @if let Some(ms) = state.last_status_ms { (units::since((ms * 1e3) as u64, 0)) } }
+            td.n { @if let Some(ms) = state.last_status_ms { (units::since(Duration::from_micros((ms * 1e3) as u64))) } }
             td.n { (count(state.reconnects)) }
             td.n { (state.in_flight) }
         }

@@ -4,6 +4,7 @@ use maud::{Markup, html};
 
 use super::table::{card, number, text, wide, wide_flowing};
 use super::{calls, links};
+use crate::call::times::UnixMicros;
 use crate::lifecycle::view::{OpenSessionView, SessionView};
 use crate::units;
 
@@ -11,7 +12,7 @@ use crate::units;
 const MAX_SESSIONS_SHOWN: usize = 40;
 
 /// A card with a row for each session, the open ones first, then the newest; nothing without sessions.
-pub(super) fn pod_sessions(sessions: &[SessionView], now: u64) -> Markup {
+pub(super) fn pod_sessions(sessions: &[SessionView], now: UnixMicros) -> Markup {
     if sessions.is_empty() {
         return html! {};
     }
@@ -29,7 +30,7 @@ pub(super) fn pod_sessions(sessions: &[SessionView], now: u64) -> Markup {
     )
 }
 
-fn row(session: &SessionView, now: u64) -> Markup {
+fn row(session: &SessionView, now: UnixMicros) -> Markup {
     let class = match (session.outcome.as_str(), session.exit_code) {
         ("done", None | Some(0)) => "good",
         ("failed" | "no_streams" | "protocol", _) | (_, Some(1..)) => "bad",
@@ -52,7 +53,7 @@ fn row(session: &SessionView, now: u64) -> Markup {
             td.n { (took) }
             td.n { (session.bytes_in) }
             td.n { (session.bytes_out) }
-            td.n { (units::ago(now, session.began_unix_us)) }
+            td.n { (units::ago(now.since(session.began_unix_us))) }
         }
     }
 }
@@ -114,13 +115,17 @@ mod tests {
             exit_code: code,
             ..SessionView::default()
         };
-        let html = pod_sessions(&[session("a<b", None), session("sh", Some(137))], 0).into_string();
+        let html = pod_sessions(
+            &[session("a<b", None), session("sh", Some(137))],
+            UnixMicros::EPOCH,
+        )
+        .into_string();
         assert!(html.find("exec sh") < html.find("exec a&lt;b"), "{html}");
         assert!(
             html.contains("<td class=\"bad\">client gone</td><td class=\"n\">137</td>"),
             "{html}"
         );
-        assert_eq!(pod_sessions(&[], 0).into_string(), "");
+        assert_eq!(pod_sessions(&[], UnixMicros::EPOCH).into_string(), "");
     }
 
     #[test]
@@ -131,7 +136,7 @@ mod tests {
             duration_ms: 120_000.0,
             ..SessionView::default()
         };
-        let html = pod_sessions(&[session], 0).into_string();
+        let html = pod_sessions(&[session], UnixMicros::EPOCH).into_string();
         assert!(
             html.contains("<td class=\"\">open, 2m 00s so far</td>"),
             "{html}"

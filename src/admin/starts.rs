@@ -4,11 +4,12 @@ use maud::{Markup, html};
 
 use super::links;
 use super::waterfall::{self, WaterfallScale};
+use crate::call::times::UnixMicros;
 use crate::lifecycle::view::{EpisodeView, PodState, PodSummary};
 use crate::units;
 
 /// The rows under a legend and an axis.
-pub(super) fn rows(pods: &[&PodSummary], now: u64) -> Markup {
+pub(super) fn rows(pods: &[&PodSummary], now: UnixMicros) -> Markup {
     let scale = WaterfallScale::fitting(pods.iter().map(|pod| pod.episode.duration_ms));
     html! {
         (legend(pods))
@@ -32,7 +33,7 @@ fn legend(pods: &[&PodSummary]) -> Markup {
     waterfall::legend(phases)
 }
 
-fn row(pod: &PodSummary, scale: WaterfallScale, now: u64) -> Markup {
+fn row(pod: &PodSummary, scale: WaterfallScale, now: UnixMicros) -> Markup {
     let class = match pod.state {
         PodState::Failing | PodState::Failed => Some("failed"),
         PodState::CrashLoop => Some("loops"),
@@ -50,7 +51,7 @@ fn row(pod: &PodSummary, scale: WaterfallScale, now: u64) -> Markup {
                 @if pod.state == PodState::CrashLoop { span.warn { (pod.reason) } } @else { (pod.reason) }
                 @if pod.restarts > 0 { " · " span.nw { (pod.restarts) @if pod.restarts == 1 { " restart" } @else { " restarts" } } }
                 " " time.nw datetime=(units::rfc3339(since)) {
-                    "· " @if pod.state == PodState::Gone { "gone " } (units::since(now, since))
+                    "· " @if pod.state == PodState::Gone { "gone " } (units::since(now.since(since)))
                 }
             }
         }

@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use super::table::{fact, number, text, wide};
 use super::waterfall::{self, WaterfallScale};
 use super::{calls, links, sessions, starts};
+use crate::call::times::UnixMicros;
 use crate::lifecycle::view::{
     CallDetail, CallView, EpisodeView, ExitView, InitContainerWaitView, PodStory, PodSyncView,
     RepeatedTries, WaterfallItem, crash_loops, details, waterfall_items,
@@ -42,7 +43,7 @@ fn episode(
                 h2 id=(id) { (title(episode)) " " (starts::state(episode.pod_state())) }
                 p {
                     time datetime=(began) { (began) }
-                    " (" (units::since(story.now_unix_us, episode.began_unix_us)) ")"
+                    " (" (units::since(story.now_unix_us.since(episode.began_unix_us))) ")"
                 }
             }
             @for text in sentences.into_iter().flatten().filter(|text| *text != story.headline) {
@@ -67,7 +68,7 @@ fn title(episode: &EpisodeView) -> String {
     }
 }
 
-fn facts(episode: &EpisodeView, now: u64, trace_url: Option<&str>) -> Markup {
+fn facts(episode: &EpisodeView, now: UnixMicros, trace_url: Option<&str>) -> Markup {
     html! {
         dl.facts {
             (fact("Took", units::duration(episode.lasting_ms(now))))
@@ -292,7 +293,7 @@ fn colour(exit: &ExitView) -> &'static str {
     }
 }
 
-fn exits(exits: &[ExitView], now: u64) -> Markup {
+fn exits(exits: &[ExitView], now: UnixMicros) -> Markup {
     let columns = html! {
         (text("Container")) (number("Restarts")) (text("Reason")) (number("Exit code")) (number("Ran for"))
         (number("Ago"))
@@ -307,7 +308,7 @@ fn exits(exits: &[ExitView], now: u64) -> Markup {
                 }
                 td.n { (exit.code) }
                 td.n { (units::duration(exit.ran_ms)) }
-                td.n { (units::ago(now, exit.at_unix_us)) }
+                td.n { (units::ago(now.since(exit.at_unix_us))) }
             }
         }
     };

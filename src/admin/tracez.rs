@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::table::{self, count, number, text};
 use super::{PageSources, flight};
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::lifecycle::tables::{BUCKETS_US, CallSamples, samples};
 use crate::lifecycle::view;
@@ -93,7 +94,10 @@ fn html(samples: &CallSamples) -> Markup {
 }
 
 /// A table of calls.
-pub(super) fn calls<'a>(rows: impl IntoIterator<Item = &'a view::CallView>, now: u64) -> Markup {
+pub(super) fn calls<'a>(
+    rows: impl IntoIterator<Item = &'a view::CallView>,
+    now: UnixMicros,
+) -> Markup {
     let columns = html! {
         (number("call")) (text("method")) (text("pod")) (text("container")) (number("took")) (number("in backend"))
         (text("outcome")) (text("began")) (text("error"))
@@ -101,7 +105,7 @@ pub(super) fn calls<'a>(rows: impl IntoIterator<Item = &'a view::CallView>, now:
     table::flowing(&columns, &html! { @for row in rows { (call(row, now)) } })
 }
 
-fn call(row: &view::CallView, now: u64) -> Markup {
+fn call(row: &view::CallView, now: UnixMicros) -> Markup {
     let whom = row.pod_path().or_else(|| row.image.clone());
     // A code as gRPC spells it, an outcome in words.
     let outcome = if row.code.is_empty() {
@@ -120,7 +124,7 @@ fn call(row: &view::CallView, now: u64) -> Markup {
             td class=[(row.outcome != "ok").then_some("late")] {
                 (outcome) @if let Some(n) = row.stuck { " (stuck: " (n) "\u{a0}%)" }
             }
-            td.nw { (units::since(now, row.began_unix_us)) }
+            td.nw { (units::since(now.since(row.began_unix_us))) }
             td.msg { (row.error.as_deref().unwrap_or_default()) }
         }
     }
@@ -139,7 +143,7 @@ mod tests {
             outcome: "in_flight".to_owned(),
             ..view::CallView::default()
         };
-        let html = calls([&row], 0).into_string();
+        let html = calls([&row], UnixMicros::EPOCH).into_string();
         assert!(html.contains("<table class=\"flow\">"), "{html}");
         assert!(
             html.contains("<td class=\"msg\">no &lt;network&gt;</td>"),

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin;
-use crate::call::times::unix_micros;
+use crate::call::times::UnixMicros;
 use crate::config::{self, StreamingSettings};
 use crate::grpc::CriService;
 use crate::lifecycle::view::{LayerProgress, PullProgressView};
@@ -340,15 +340,15 @@ fn policy(config: &config::Images) -> Option<PolicyFiles> {
     (files.default.is_some() || files.namespaces.is_some()).then_some(files)
 }
 
-/// An ended pull: its end, in microseconds since 1970, and what it fetched.
-fn ended(pull: &EndedPull) -> (u64, PullProgressView) {
+/// The end of a pull, and what it fetched.
+fn ended(pull: &EndedPull) -> (UnixMicros, PullProgressView) {
     let progress = PullProgressView {
         image: pull.reference.clone(),
         bytes: pull.bytes_fetched,
         of_bytes: pull.bytes_total,
         ..PullProgressView::default()
     };
-    (unix_micros(pull.ended), progress)
+    (UnixMicros::from(pull.ended), progress)
 }
 
 /// A pull as shown on pages.

@@ -7,6 +7,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::Sender;
 
+use crate::call::times::UnixMicros;
 use crate::cri::subject::Subject;
 use crate::lifecycle::AggregatorEvent;
 use crate::lifecycle::container_events::{ContainerEvent, ContainerEventKind, ReachedLimit};
@@ -55,7 +56,7 @@ fn container_event(event: &ProcessEvent, subject: Subject) -> Option<ContainerEv
             evicted,
         } => ContainerEventKind::Ended {
             code: *code,
-            started: Some(micros(*started_at)),
+            started: Some(time(*started_at)),
             evicted: evicted.clone(),
         },
         ProcessChange::InitExited => ContainerEventKind::Ended {
@@ -77,13 +78,13 @@ fn container_event(event: &ProcessEvent, subject: Subject) -> Option<ContainerEv
         pod: subject.pod?,
         container: subject.container,
         kind,
-        at: micros(event.at),
+        at: time(event.at),
     })
 }
 
 /// From nanoseconds.
-fn micros(at: i64) -> u64 {
-    u64::try_from(at / 1000).unwrap_or_default()
+fn time(at: i64) -> UnixMicros {
+    UnixMicros::new(u64::try_from(at / 1000).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -152,7 +153,7 @@ mod tests {
         pass_on(events, index(), feed, Arc::clone(&drops)).await;
         let mut seen = Vec::new();
         while let Some(AggregatorEvent::Container(event)) = fed.recv().await {
-            assert_eq!((&*event.pod.name, event.at), ("web", 7000));
+            assert_eq!((&*event.pod.name, event.at), ("web", UnixMicros::new(7000)));
             let container = event
                 .container
                 .as_ref()
@@ -171,7 +172,11 @@ mod tests {
                 (app(), ContainerEventKind::OutOfMemory { kills: Some(2) }),
                 (
                     app(),
-                    ended(Some(137), Some(2000), Some("evicted by NRI plugin 10-a"))
+                    ended(
+                        Some(137),
+                        Some(UnixMicros::new(2000)),
+                        Some("evicted by NRI plugin 10-a")
+                    )
                 ),
                 (None, ended(None, None, None)),
                 (

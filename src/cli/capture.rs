@@ -7,7 +7,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use self::requests::MAX_RECORDING_LEN;
 use super::CommandFailure;
@@ -16,6 +16,7 @@ use super::http::AdminRequestError;
 use super::output;
 use super::smoke::duration;
 use crate::app::captured::PAGES;
+use crate::call::times::UnixMicros;
 use crate::lifecycle::capture::{
     self, CAPTURE_FORMAT, CaptureBundle, CaptureManifest, CaptureOrigin, ProcessSnapshot,
 };
@@ -103,8 +104,7 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
         ));
     }
     if let Some(time) = args.since {
-        let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        bundle.keep_since(bundle.snapshot.now_unix_us.saturating_sub(time));
+        bundle.keep_since(bundle.snapshot.now_unix_us - time);
     }
     if let Some((namespace, name)) = &args.pod {
         bundle.keep_pod(namespace, name);
@@ -165,7 +165,7 @@ fn bundle(
         criscope: version::with_commit().to_owned(),
         kernel: kernel_setting("osrelease"),
         host: kernel_setting("hostname"),
-        made_unix_us: units::unix_us(SystemTime::now()),
+        made_unix_us: UnixMicros::now(),
         origin,
         pod: None,
         requests: None,
@@ -226,7 +226,7 @@ mod tests {
             criscope: String::new(),
             kernel: String::new(),
             host: "node-1".to_owned(),
-            made_unix_us: 1_750_000_000_000_000,
+            made_unix_us: UnixMicros::new(1_750_000_000_000_000),
             origin: CaptureOrigin::Daemon,
             pod: None,
             requests: None,

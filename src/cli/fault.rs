@@ -1,7 +1,7 @@
 //! `criscope fault`: faults that are injected on purpose.
 
 use std::io::{self, Write};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use http::Method as Verb;
@@ -10,6 +10,7 @@ use super::CommandFailure;
 use super::ask::{AdminEndpointArgs, block_on};
 use super::format::{self, OutputFormat};
 use super::smoke::duration;
+use crate::call::times::{UnixMicros, millis, whole_millis};
 use crate::cri::Method;
 use crate::cri::status::{CODES, Code, code_name};
 use crate::cri::visible::visible;
@@ -106,15 +107,13 @@ impl FaultEffectArgs {
         let name = self.fail.as_deref();
         let code = name.and_then(|name| CODES.into_iter().find(|code| code_name(*code) == name));
         match (self.delay, code) {
-            (Some(delay), _) => FaultEffect::Delay { ms: millis(delay) },
+            (Some(delay), _) => FaultEffect::Delay {
+                ms: whole_millis(delay),
+            },
             (None, Some(code)) => FaultEffect::Fail { code },
             (None, None) => FaultEffect::Hang,
         }
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 pub(super) fn run(command: &FaultCommand) -> Result<(), CommandFailure> {
@@ -131,7 +130,7 @@ fn add(args: &AddFaultArgs) -> Result<(), CommandFailure> {
         namespace: args.namespace.clone(),
         pod: args.pod.clone(),
         effect: args.effect.effect(),
-        for_ms: millis(args.lasts),
+        for_ms: whole_millis(args.lasts),
     };
     let body = serde_json::to_vec(&rule).map_err(io::Error::from)?;
     let endpoint = args.admin.endpoint()?;
@@ -165,7 +164,7 @@ fn clear(args: &ClearFaultsArgs) -> Result<(), CommandFailure> {
 }
 
 fn print(faults: &[FaultView], none: &str) -> Result<(), CommandFailure> {
-    let now = units::unix_us(SystemTime::now());
+    let now = UnixMicros::now();
     let mut out = io::stdout().lock();
     if faults.is_empty() {
         writeln!(out, "{none}")?;
@@ -177,12 +176,12 @@ fn print(faults: &[FaultView], none: &str) -> Result<(), CommandFailure> {
 }
 
 /// `3  RunPodSandbox of shop/web is delayed by 3000 ms; 2 calls, ends in 58.0 s`
-fn line(fault: &FaultView, now: u64) -> String {
+fn line(fault: &FaultView, now: UnixMicros) -> String {
     let calls = match fault.calls {
         1 => "1 call".to_owned(),
         n => format!("{n} calls"),
     };
-    let left = fault.until_unix_us.saturating_sub(now) as f64 / 1000.0;
+    let left = millis(fault.until_unix_us.since(now));
     let rule = fault.rule.to_string();
     let (rule, left) = (visible(&rule), units::duration(left));
     format!("{}  {rule}; {calls}, ends in {left}", fault.number)
@@ -236,7 +235,7 @@ mod tests {
         )
         .expect("a view");
         assert_eq!(
-            line(&view, 0),
+            line(&view, UnixMicros::EPOCH),
             "3  RunPodSandbox of shop/web is delayed by 3000 ms; 1 call, ends in 58.0 s"
         );
     }

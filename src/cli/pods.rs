@@ -10,6 +10,7 @@ use super::http::AdminRequestError;
 use super::output;
 use super::render::pods::{PodColumns, summary, table};
 use super::screen::{self, DEFAULT_REFRESH_INTERVAL};
+use crate::call::times::UnixMicros;
 use crate::cri::visible::visible;
 use crate::lifecycle::view::{PodList, PodState, PodSummary};
 
@@ -151,7 +152,7 @@ async fn watch(args: &Args, endpoint: &AdminEndpoint, path: &str) -> Result<(), 
 }
 
 /// Returns whether a pod is new or in another state than when it was printed.
-fn news(seen: &mut HashMap<[String; 3], (PodState, u32, u64)>, pod: &PodSummary) -> bool {
+fn news(seen: &mut HashMap<[String; 3], (PodState, u32, UnixMicros)>, pod: &PodSummary) -> bool {
     let key = [&pod.namespace, &pod.name, &pod.uid].map(String::clone);
     let now = (pod.state, pod.restarts, pod.since_unix_us);
     seen.insert(key, now) != Some(now)

@@ -17,7 +17,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use self::container_events::ContainerEventState;
-use super::episode_call::{EpisodeCall, millis};
+use super::episode_call::EpisodeCall;
 use super::episode_store::{CallEffect, DueReport, ExitChange, ExitRecord};
 use super::journal::{self, JournalFiles, JournalLine, JournalWriter, ReplayResult};
 use super::kubelet::execs;
@@ -31,7 +31,7 @@ use crate::call::Call;
 use crate::call::CallRecord;
 use crate::call::episode::is_episodic;
 use crate::call::steps::RuntimeSteps;
-use crate::call::times::unix_micros;
+use crate::call::times::{UnixMicros, millis};
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 use crate::telemetry::registry::{Registry, RegistryError};
@@ -85,11 +85,10 @@ pub struct Aggregator {
     watch: NodeWatch,
     alive: Option<AliveFile>,
     boot: NodeBoot,
-    /// The newest time in the journal at the start, in microseconds since 1970; 0 without one.
-    journal_until: u64,
-    /// Exits before this, in microseconds since 1970, are not counted: an earlier process counted them, or they are too
-    /// old.
-    counts_from: u64,
+    /// The newest time in the journal at the start; the epoch without one.
+    journal_until: UnixMicros,
+    /// Exits before this are not counted: an earlier process counted them, or they are too old.
+    counts_from: UnixMicros,
     container_events: ContainerEventState,
     pod_dirs: KnownPodDirs,
 }
@@ -109,10 +108,10 @@ impl Aggregator {
             alive,
             boot,
             parts,
-            journal_until: 0,
+            journal_until: UnixMicros::EPOCH,
             journal: None,
             usual: None,
-            counts_from: 0,
+            counts_from: UnixMicros::EPOCH,
             container_events: ContainerEventState::default(),
             pod_dirs: KnownPodDirs::default(),
         })
@@ -141,7 +140,7 @@ impl Aggregator {
             self.handle_guarded(event).await;
         }
         self.guarded(Self::end_node).await;
-        self.count_settled(u64::MAX);
+        self.count_settled(UnixMicros::MAX);
         if let Some(journal) = self.journal.take() {
             // Joining fails only if the journal's thread panicked.
             let _ = spawn_blocking(move || journal.close()).await;
@@ -171,8 +170,8 @@ impl Aggregator {
         tracing::error!(target: "criscope::lifecycle", event = "story.panic", "{message}");
     }
 
-    fn now(&self) -> u64 {
-        unix_micros((self.parts.clock)())
+    fn now(&self) -> UnixMicros {
+        UnixMicros::from((self.parts.clock)())
     }
 
     /// Replays the journal and opens it for writing.
@@ -198,7 +197,7 @@ impl Aggregator {
         });
         self.journal_until = replayed.last;
         let began = self.counts_from;
-        if replayed.last > 0 {
+        if replayed.last > UnixMicros::EPOCH {
             self.counts_from = self.counts_from.min(replayed.last);
         }
         {
@@ -270,7 +269,7 @@ impl Aggregator {
             }
         }
         if call.is_bad() {
-            self.report_failing(call.end_us());
+            self.report_failing(call.ended_at());
         }
         self.report_closed();
     }
@@ -299,7 +298,7 @@ impl Aggregator {
     }
 
     /// Reports the kubelet's relist when it takes unusually long.
-    fn watch_relist(&self, calls: &[Arc<Call>], now: u64) {
+    fn watch_relist(&self, calls: &[Arc<Call>], now: UnixMicros) {
         let polls = calls.iter().filter(|call| relist::is_poll(call.method));
         let polls = polls.filter_map(|call| KubeletPoll::from_record(&CallRecord::in_flight(call)));
         let slow = self.parts.stories.relists().tick(now, polls.collect());
@@ -307,7 +306,7 @@ impl Aggregator {
             tracing::warn!(
                 target: "criscope::lifecycle",
                 event = "kubelet.relist.slow",
-                since_ms = state.since as f64 / 1000.0,
+                since_ms = millis(state.since),
                 "{state}"
             );
         }
@@ -333,7 +332,7 @@ impl Aggregator {
     }
 
     /// Reports the episodes that keep failing, if a report is due.
-    fn report_failing(&self, now: u64) {
+    fn report_failing(&self, now: UnixMicros) {
         let due = self.parts.stories.store().take_due(now);
         for DueReport { number, root } in due {
             let mut store = self.parts.stories.store();
@@ -387,7 +386,7 @@ impl Aggregator {
         self.parts.stories.store().learn(number);
         match (&self.parts.subscriber, before) {
             (Some(subscriber), Some(until)) => {
-                let from = millis(until.saturating_sub(shown.began_unix_us));
+                let from = millis(until.since(shown.began_unix_us));
                 subscriber.continued(&shown, &ids, from);
             }
             (Some(subscriber), None) => subscriber.closed(&shown, &ids),

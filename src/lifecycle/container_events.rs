@@ -2,9 +2,11 @@
 //! has its events service for that ([`super::containerd::events`]); the built-in runtime reports them directly.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lru::LruCache;
 
+use crate::call::times::UnixMicros;
 use crate::cri::subject::{ContainerIdentity, ExitReason, PodIdentity};
 use crate::lifecycle::episode_store::{
     EXIT_FOLLOWS_OOM_WITHIN, ExitRecord, SandboxEnd, UNSEEN_EXIT_CODE,
@@ -26,8 +28,8 @@ pub struct ContainerEvent {
     pub container: Option<Arc<ContainerIdentity>>,
     /// The kind of the event.
     pub kind: ContainerEventKind,
-    /// When, in microseconds since 1970.
-    pub at: u64,
+    /// Time of the event.
+    pub at: UnixMicros,
 }
 
 /// Kinds of events of a container or sandbox.
@@ -46,7 +48,7 @@ pub enum ContainerEventKind {
         /// the init of a shared PID namespace: the built-in runtime knows only that it has ended.
         code: Option<i32>,
         /// Start time, if the event has it.
-        started: Option<u64>,
+        started: Option<UnixMicros>,
         /// The evictor and its reason, if the container was evicted. The built-in runtime evicts for NRI plugins.
         evicted: Option<Box<str>>,
     },
@@ -71,9 +73,9 @@ pub(crate) enum ContainerFact {
 /// A container or sandbox that runs.
 #[derive(Clone, Copy, Debug, Default)]
 struct RunningContainer {
-    started: Option<u64>,
+    started: Option<UnixMicros>,
     /// The last time that the kernel killed a process of the container.
-    oom_at: Option<u64>,
+    oom_at: Option<UnixMicros>,
 }
 
 /// The containers and sandboxes that run according to events, by id.
@@ -132,13 +134,13 @@ impl RunningContainers {
 
 fn exit(
     container: &ContainerIdentity,
-    at: u64,
+    at: UnixMicros,
     code: Option<i32>,
     run: RunningContainer,
 ) -> ExitRecord {
     let is_oom = run
         .oom_at
-        .is_some_and(|oom_at| at.saturating_sub(oom_at) <= EXIT_FOLLOWS_OOM_WITHIN);
+        .is_some_and(|oom_at| at.since(oom_at) <= EXIT_FOLLOWS_OOM_WITHIN);
     ExitRecord {
         container: container.name.clone(),
         attempt: container.attempt,
@@ -150,9 +152,9 @@ fn exit(
             None => ExitReason::Unknown,
         },
         // The start of a container that ends at once may be reported with a time after its end.
-        ran: run
-            .started
-            .map_or(0, |started| at.saturating_sub(started).max(1)),
+        ran: run.started.map_or(Duration::ZERO, |started| {
+            at.since(started).max(Duration::from_micros(1))
+        }),
         at,
         stop_requested: false,
         oom_kills: 0,
@@ -188,7 +190,7 @@ mod tests {
             pod: Arc::default(),
             container: container.map(Arc::new),
             kind,
-            at,
+            at: UnixMicros::new(at),
         }
     }
 
@@ -208,11 +210,15 @@ mod tests {
         let exit = ended(&mut runs, "c1", 137, 2_100_000);
         assert_eq!(
             (exit.ran, exit.reason, exit.oom_at),
-            (1_100_000, ExitReason::OomKilled, Some(2_000_000))
+            (
+                Duration::from_millis(1100),
+                ExitReason::OomKilled,
+                Some(UnixMicros::new(2_000_000))
+            )
         );
         // A later task with this id has nothing of it.
         let exit = ended(&mut runs, "c1", 137, 3_000_000);
-        assert_eq!((exit.ran, exit.reason), (0, ExitReason::Error));
+        assert_eq!((exit.ran, exit.reason), (Duration::ZERO, ExitReason::Error));
         // Its child was killed long before, or it ended by itself.
         for (code, at, reason) in [
             (137, 60_000_000, ExitReason::Error),
@@ -223,7 +229,7 @@ mod tests {
             assert_eq!(ended(&mut runs, "c2", code, at).reason, reason, "{code}");
         }
         let ended = runs.handle_event(&event("s", end(137), 5));
-        let died = SandboxEnd::new(5, Some(137));
+        let died = SandboxEnd::new(UnixMicros::new(5), Some(137));
         assert_eq!(ended, Some(ContainerFact::SandboxEnded(died)));
         assert_eq!(runs.0.len(), 0);
         for n in 0..2 * MAX_RUNNING {
@@ -238,7 +244,7 @@ mod tests {
         let mut runs = RunningContainers::default();
         let ended = ContainerEventKind::Ended {
             code: None,
-            started: Some(1_000_000),
+            started: Some(UnixMicros::new(1_000_000)),
             evicted: None,
         };
         let Some(ContainerFact::Ended(exit)) = runs.handle_event(&event("c1", ended, 3_000_000))
@@ -247,7 +253,7 @@ mod tests {
         };
         assert_eq!(
             (exit.code, exit.reason, exit.ran),
-            (255, ExitReason::Unknown, 2_000_000)
+            (255, ExitReason::Unknown, Duration::from_secs(2))
         );
     }
 }

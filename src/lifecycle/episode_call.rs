@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::time::Duration;
 
 use opentelemetry::trace::SpanId;
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ use super::process_scanner::{Observation, WorkKind};
 use super::texts::SharedTexts;
 use super::view;
 use crate::call::steps::{RuntimeSteps, StepRecord, Worker};
-use crate::call::times::{micros_of, unix_micros};
+use crate::call::times::{UnixMicros, millis, whole_micros};
 use crate::call::{Call, CallRecord, FaultKind};
 use crate::cri::Method;
 
@@ -60,8 +61,8 @@ pub(super) struct ObservedWork {
     pub(super) command: Option<Arc<str>>,
     #[serde(rename = "doing", default, skip_serializing_if = "Option::is_none")]
     pub(super) activity: Option<Arc<str>>,
-    pub(super) began: u64,
-    pub(super) ended: u64,
+    pub(super) began: UnixMicros,
+    pub(super) ended: UnixMicros,
     /// Set for a step of the built-in runtime, which has exact times.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) own: bool,
@@ -72,11 +73,6 @@ pub(super) struct ObservedWork {
 
 fn is_zero(depth: &u16) -> bool {
     *depth == 0
-}
-
-/// Milliseconds, with fractions.
-pub(super) fn millis(micros: u64) -> f64 {
-    micros as f64 / 1000.0
 }
 
 impl Deref for EpisodeCall {
@@ -137,12 +133,12 @@ impl EpisodeCall {
 
     /// Duration so far, for pages.
     pub(super) fn duration_ms(&self) -> f64 {
-        millis(self.elapsed_us())
+        millis(self.took())
     }
 
     /// The time from the begin to the caller's deadline, for pages.
     pub(super) fn deadline_ms(&self) -> Option<f64> {
-        self.deadline.map(|deadline| millis(micros_of(deadline)))
+        self.deadline.map(millis)
     }
 
     /// The CLIENT span of the call, the parent of the runtime's spans.
@@ -184,9 +180,9 @@ impl EpisodeCall {
     }
 
     /// The view of the call in an episode that began at `from`.
-    pub(super) fn view(&self, from: u64) -> view::CallView {
+    pub(super) fn view(&self, from: UnixMicros) -> view::CallView {
         view::CallView {
-            offset_ms: millis(self.began_us().saturating_sub(from)),
+            offset_ms: millis(self.began_at().since(from)),
             retry: self.retry,
             details: self.work.iter().map(|work| work.view(from)).collect(),
             remarks: self
@@ -207,8 +203,8 @@ impl ObservedWork {
             name: Arc::clone(&span.name),
             command: None,
             activity: None,
-            began: unix_micros(span.began),
-            ended: unix_micros(span.ended),
+            began: UnixMicros::from(span.began),
+            ended: UnixMicros::from(span.ended),
             own: false,
             depth: span.depth,
         }
@@ -231,14 +227,14 @@ impl ObservedWork {
                 (WorkKind::Runtime, whole.trim_end().into(), None)
             }
         };
-        let began = unix_micros(record.began);
+        let began = UnixMicros::from(record.began);
         Some(Self {
             kind,
             name,
             command: record.step.cni_command().map(Arc::from),
             activity,
             began,
-            ended: began.saturating_add(micros_of(record.took())),
+            ended: began + whole_micros(record.took()),
             own: true,
             depth: 0,
         })
@@ -249,14 +245,14 @@ impl ObservedWork {
         let fault = record
             .fault
             .filter(|fault| fault.kind() != FaultKind::Fail)?;
-        let began = record.began_us();
+        let began = record.began_at();
         Some(Self {
             kind: WorkKind::Injected,
             name: fault.kind().name().into(),
             command: None,
             activity: None,
             began,
-            ended: began.saturating_add(micros_of(fault.held())),
+            ended: began + whole_micros(fault.held()),
             own: true,
             depth: 0,
         })
@@ -269,8 +265,8 @@ impl ObservedWork {
             name: observation.name,
             command: observation.command,
             activity: observation.activity,
-            began: unix_micros(observation.began),
-            ended: unix_micros(observation.last_seen),
+            began: UnixMicros::from(observation.began),
+            ended: UnixMicros::from(observation.last_seen),
             own: false,
             depth: 0,
         }
@@ -285,8 +281,8 @@ impl ObservedWork {
     }
 
     /// The duration. A process may have worked for longer than it was observed.
-    pub(super) fn took(&self) -> u64 {
-        self.ended.saturating_sub(self.began)
+    pub(super) fn took(&self) -> Duration {
+        self.ended.since(self.began)
     }
 
     /// Returns whether the time counts as network.
@@ -299,7 +295,7 @@ impl ObservedWork {
         !self.own && self.kind != WorkKind::Runtime
     }
 
-    fn view(&self, from: u64) -> view::CallDetail {
+    fn view(&self, from: UnixMicros) -> view::CallDetail {
         let source = if self.own {
             "runtime"
         } else if self.is_process() {
@@ -312,7 +308,7 @@ impl ObservedWork {
             name: (*self.name).to_owned(),
             command: self.command.as_deref().map(str::to_owned),
             doing: self.activity.as_deref().map(str::to_owned),
-            offset_ms: millis(self.began.saturating_sub(from)),
+            offset_ms: millis(self.began.since(from)),
             duration_ms: millis(self.took()),
             source: source.to_owned(),
         }

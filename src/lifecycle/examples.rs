@@ -3,12 +3,15 @@
 mod lists;
 
 pub(crate) use self::lists::{all, pods, recent, story};
+use std::time::Duration;
+
 use super::view::{
     CallDetail, CallView, EpisodeState, EpisodeView, ExitView, InitContainerWaitView, PhaseDuration,
 };
+use crate::call::times::UnixMicros;
 
 /// The time of day in all of them.
-pub(crate) const NOW: u64 = 1_769_850_487_123_456;
+pub(crate) const NOW: UnixMicros = UnixMicros::new(1_769_850_487_123_456);
 
 fn phases(parts: &[(&str, f64)]) -> Vec<PhaseDuration> {
     let phases = parts.iter().map(|(phase, ms)| PhaseDuration {
@@ -76,7 +79,7 @@ fn start(name: &str, ago_s: u64, duration_ms: f64, headline: &str) -> EpisodeVie
         sandbox_id: Some("8d1c0b6f5e2a4f0e9c7b".repeat(3)),
         trace_id: "4bf92f3577b34da6a3ce929d0e0e4736".to_owned(),
         state: EpisodeState::Ok,
-        began_unix_us: NOW - ago_s * 1_000_000,
+        began_unix_us: NOW - Duration::from_secs(ago_s),
         duration_ms,
         headline: headline.to_owned(),
         ..EpisodeView::default()
@@ -147,7 +150,7 @@ pub(crate) fn slow_init() -> EpisodeView {
             code: 0,
             reason: "completed".to_owned(),
             ran_ms: 6520.0,
-            at_unix_us: start.began_unix_us + 6_860_000,
+            at_unix_us: start.began_unix_us + Duration::from_millis(6860),
             evicted: None,
             ordered: false,
         }],
@@ -236,14 +239,14 @@ pub(crate) fn failed_image() -> EpisodeView {
 
 /// An image that has been pulled in vain seven times, and will be tried again.
 pub(crate) fn many_tries() -> EpisodeView {
-    let began = NOW - 490_000_000;
+    let began = NOW - Duration::from_secs(490);
     let mut calls = failed_image().calls;
     let pull = calls.swap_remove(1);
     calls.truncate(1);
     calls.extend((0..7_u32).map(|n| CallView {
         seq: 40 + u64::from(n),
         offset_ms: 600.0 + f64::from(n) * 80_000.0,
-        began_unix_us: began + 600_000 + u64::from(n) * 80_000_000,
+        began_unix_us: began + Duration::from_millis(600 + u64::from(n) * 80_000),
         retry: n > 0,
         ..pull.clone()
     }));
@@ -278,7 +281,7 @@ pub(crate) fn crash_loop() -> EpisodeView {
             code: 137,
             reason: "oom_killed".to_owned(),
             ran_ms: 2100.0,
-            at_unix_us: NOW - 8_000_000,
+            at_unix_us: NOW - Duration::from_secs(8),
             evicted: None,
             ordered: false,
         }],

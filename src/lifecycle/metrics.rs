@@ -1,6 +1,7 @@
 //! Episodes as metrics.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use opentelemetry::trace::TraceId;
 
@@ -12,6 +13,7 @@ use super::timeline::EpisodePhase;
 use super::view::EpisodeState;
 use crate::call::Ending;
 use crate::call::episode::Kind;
+use crate::call::times::millis;
 use crate::cri::Method;
 use crate::cri::subject::ExitReason;
 use crate::telemetry::family::{Counters, Histograms};
@@ -153,8 +155,8 @@ pub(super) struct StoryMetrics {
     registry: Registry,
 }
 
-fn seconds(micros: u64) -> f64 {
-    micros as f64 / 1e6
+fn seconds(time: Duration) -> f64 {
+    millis(time) / 1e3
 }
 
 fn index(state: EpisodeState) -> usize {
@@ -227,7 +229,7 @@ impl StoryMetrics {
     }
 
     /// Counts a relist of the kubelet and its duration.
-    pub(super) fn relist(&self, took: u64) {
+    pub(super) fn relist(&self, took: Duration) {
         if let Some(relists) = self.relists.at([]) {
             relists.observe(seconds(took));
         }
@@ -256,7 +258,7 @@ impl StoryMetrics {
 
     /// Counts an episode that was closed. `trace` is its trace, if the trace is exported.
     pub(super) fn closed(&self, episode: &Episode, trace: Option<TraceId>) {
-        let time = seconds(episode.ended.saturating_sub(episode.began));
+        let time = seconds(episode.ended.since(episode.began));
         // The start was counted when it was given up, and the kubelet still tries.
         let is_repeated = episode.closings > 1 && episode.state != EpisodeState::Ok;
         match episode.kind {
@@ -281,7 +283,7 @@ impl StoryMetrics {
         let shares = episode.shares();
         for (i, phase) in START_PHASES.into_iter().enumerate() {
             let share = shares[phase as usize];
-            if share > 0
+            if !share.is_zero()
                 && let Some(phases) = self.phases.at([i])
             {
                 phases.observe(seconds(share));
@@ -356,7 +358,7 @@ pub(crate) fn populate(registry: &Registry) {
         node.kubelet = Some(true);
         node.disks = vec![("upstream".into(), super::node::ImageFilesystem::default())];
     }
-    metrics.relist(20_000);
+    metrics.relist(Duration::from_millis(20));
     stories.relists().listed_now();
     let (up, open) = (pod("up"), pod("open"));
     let mut store = stories.store();
@@ -367,7 +369,7 @@ pub(crate) fn populate(registry: &Registry) {
         up.stop(60_000, 2000),
         open.run(80_000, 10),
     ] {
-        store.tick(call.began_us(), &[]);
+        store.tick(call.began_at(), &[]);
         store.apply(call);
     }
     store.tick(at(79_000), &[]);

@@ -9,6 +9,7 @@ use super::stories::Stories;
 use super::usual::NodeContext;
 use super::view::{self, PodList};
 use crate::call::Call;
+use crate::call::times::UnixMicros;
 
 impl Stories {
     /// The pods in memory, those in trouble first. Calls in flight are included.
@@ -55,7 +56,11 @@ fn by_pod<'a>(episodes: &[&'a Episode]) -> BTreeMap<[&'a str; 3], Vec<&'a Episod
 }
 
 /// The entry of one pod. Its reason is the headline of its own page.
-fn summary_of_pod(own: &[&Episode], node: NodeContext<'_>, now: u64) -> Option<view::PodSummary> {
+fn summary_of_pod(
+    own: &[&Episode],
+    node: NodeContext<'_>,
+    now: UnixMicros,
+) -> Option<view::PodSummary> {
     let causes = diagnosis::Diagnoser::new(own, node, now);
     let shown = own.iter().map(|episode| episode.summary(&causes));
     let reason = causes.newest_cause()?;

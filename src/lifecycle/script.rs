@@ -1,13 +1,14 @@
 //! Calls for tests, as a kubelet would make them. Times are milliseconds from an arbitrary day.
 
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use super::episode_call::{EpisodeCall, ObservedWork};
 use super::episode_store::ExitRecord;
 use super::kubelet::sync_error::SyncError;
 use super::kubelet::syncs::{KubeletSpan, SyncKind};
 use super::process_scanner::WorkKind;
+use crate::call::times::UnixMicros;
 use crate::call::{
     Call, CallFacts, CallRecord, CallStage, CallState, Client, Ending, Outcome, Peer, Route,
     RouteReason, Source,
@@ -18,12 +19,12 @@ use crate::cri::method::ApiVersion;
 use crate::cri::status::Code;
 use crate::cri::subject::{ContainerIdentity, ExitReason, PodIdentity, Subject};
 
-/// That day, in microseconds since 1970.
-pub(super) const DAY: u64 = 1_750_000_000_000_000;
+/// The begin of the day on which the scripts play.
+const DAY: UnixMicros = UnixMicros::new(1_750_000_000_000_000);
 
-/// A moment of that day.
-pub(super) const fn at(ms: u64) -> u64 {
-    DAY + ms * 1000
+/// The moment of that day after this number of milliseconds.
+pub(super) const fn at(ms: u64) -> UnixMicros {
+    UnixMicros::new(DAY.as_micros() + ms * 1000)
 }
 
 /// A pod; its sandbox is named after uid and attempt.
@@ -56,7 +57,7 @@ impl ScriptedPod {
             comm: None,
         };
         let mut call = Call::new(began, method, ApiVersion::V1, None, Arc::new(peer), None);
-        call.started_at = UNIX_EPOCH + Duration::from_micros(at(began));
+        call.started_at = at(began).into();
         let subject = Subject {
             pod: Some(Arc::clone(&self.0)),
             sandbox_id: Some(self.sandbox()),
@@ -147,7 +148,7 @@ impl ScriptedPod {
                 0 => ExitReason::Completed,
                 _ => ExitReason::Error,
             },
-            ran: (to - from) * 1000,
+            ran: Duration::from_millis(to - from),
             at: at(to),
             stop_requested: false,
             oom_kills: 0,
@@ -295,15 +296,15 @@ impl EpisodeCall {
         from: u64,
         to: u64,
     ) -> Self {
-        let began = self.began_us();
+        let began = self.began_at();
         self.work.push(ObservedWork {
             own: false,
             kind: work,
             name: name.into(),
             command: None,
             activity: (!activity.is_empty()).then(|| activity.into()),
-            began: began + from * 1000,
-            ended: began + to * 1000,
+            began: began + Duration::from_millis(from),
+            ended: began + Duration::from_millis(to),
             depth: 0,
         });
         self

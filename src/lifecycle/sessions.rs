@@ -8,10 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::episode_call::millis;
 use super::view::{self, OpenSessionView};
 use crate::call::Client;
-use crate::call::times::{micros_of, unix_micros};
+use crate::call::times::{UnixMicros, millis};
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 
 /// Upper bound of ended sessions that are kept, of all pods together.
@@ -95,7 +94,7 @@ impl SessionRequest {
             client: self.client.map(|client| client.name().to_owned()),
             transport: self.carrier.0.to_owned(),
             protocol: self.carrier.1.to_owned(),
-            began_unix_us: unix_micros(self.began),
+            began_unix_us: UnixMicros::from(self.began),
             ..view::SessionView::default()
         }
     }
@@ -104,7 +103,7 @@ impl SessionRequest {
 impl EndedSession {
     fn view(&self) -> view::SessionView {
         view::SessionView {
-            duration_ms: millis(micros_of(self.elapsed)),
+            duration_ms: millis(self.elapsed),
             bytes_in: self.bytes.0,
             bytes_out: self.bytes.1,
             outcome: self.outcome.to_owned(),
@@ -119,7 +118,7 @@ impl ActiveSession {
     fn view(&self) -> Option<view::SessionView> {
         let (bytes_in, bytes_out) = (self.bytes.0)()?;
         Some(view::SessionView {
-            duration_ms: millis(micros_of(self.since.elapsed())),
+            duration_ms: millis(self.since.elapsed()),
             bytes_in,
             bytes_out,
             outcome: view::SessionView::OPEN.to_owned(),
@@ -252,7 +251,7 @@ mod tests {
         }
         let of_web = sessions.select(|pod| &*pod.name == "web");
         let began: Vec<_> = of_web.iter().map(|s| s.began_unix_us).collect();
-        assert_eq!(began, [3_000_000, 7_000_000]);
+        assert_eq!(began, [3_000_000, 7_000_000].map(UnixMicros::new));
         assert_eq!(of_web[0].duration_ms, 1500.0);
         assert_eq!(of_web[0].client.as_deref(), Some("kubelet"));
     }
@@ -265,7 +264,7 @@ mod tests {
         }
         let views = sessions.select(|_| true);
         assert_eq!(views.len(), MAX_ENDED_SESSIONS);
-        assert_eq!(views[0].began_unix_us, 3_000_000);
+        assert_eq!(views[0].began_unix_us, UnixMicros::new(3_000_000));
     }
 
     #[test]
@@ -286,7 +285,7 @@ mod tests {
         sessions.end(1, Some(session("web", 1)));
         let views = sessions.select(is_web);
         assert_eq!(outcomes(&views), ["done", "done", "open"]);
-        assert_eq!(views[2].began_unix_us, 2_000_000);
+        assert_eq!(views[2].began_unix_us, UnixMicros::new(2_000_000));
         assert_eq!(sessions.open().len(), 2);
     }
 

@@ -1,17 +1,17 @@
 //! Views of episodes.
 
 use super::diagnosis::Diagnoser;
-use super::episode_call::millis;
 use super::episode_store::{Episode, EpisodeStore};
 use super::timeline::EpisodePhase;
 use super::view;
+use crate::call::times::{UnixMicros, millis};
 
 /// Number of episodes of a pod that are read when one of them is closed. It bounds the cost for a pod that restarts all the time.
 const MAX_EPISODES_READ: usize = 64;
 
 impl EpisodeStore {
-    /// An episode with its calls, as one of the newest of its pod; `now` in microseconds since 1970.
-    pub(super) fn view(&self, episode: &Episode, now: u64) -> view::EpisodeView {
+    /// An episode with its calls, as one of the newest of its pod.
+    pub(super) fn view(&self, episode: &Episode, now: UnixMicros) -> view::EpisodeView {
         let others = self.episodes_of(&episode.pod).take(MAX_EPISODES_READ);
         let others = others.filter(|other| other.number != episode.number);
         let all: Vec<_> = [episode].into_iter().chain(others).collect();
@@ -27,7 +27,7 @@ impl Episode {
             .into_iter()
             .map(|wait| view::InitContainerWaitView {
                 before: wait.before,
-                offset_ms: millis(wait.began.saturating_sub(self.began)),
+                offset_ms: millis(wait.began.since(self.began)),
                 duration_ms: millis(wait.took),
                 container: wait.container.to_owned(),
             });
@@ -48,7 +48,7 @@ impl Episode {
         let shares = self.shares_to(self.began + self.shown_duration(pods.now()));
         let phases = EpisodePhase::ALL.into_iter().filter_map(|phase| {
             let time = shares[phase as usize];
-            (time > 0).then(|| view::PhaseDuration {
+            (!time.is_zero()).then(|| view::PhaseDuration {
                 phase: phase.name().to_owned(),
                 ms: millis(time),
             })

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::Duration;
 
 use super::capture::CapturedState;
 use super::diagnosis::{self, Diagnoser, FailingSync};
@@ -20,7 +20,7 @@ use super::usual::UsualDurations;
 use super::view::{self, OpenSessionView, PodStory, RecentEpisodes};
 use crate::call::Call;
 use crate::call::episode::{Kind, is_episodic};
-use crate::call::times::{micros_of, unix_micros};
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 
@@ -44,8 +44,8 @@ impl Stories {
     pub fn new(settings: &settings::StorySettings, observations: Arc<Observations>) -> Self {
         let limits = StoreLimits {
             episodes: settings.episodes,
-            quiet: micros_of(settings.quiet),
-            give_up: micros_of(settings.give_up),
+            quiet: settings.quiet,
+            give_up: settings.give_up,
         };
         Self {
             store: Mutex::new(EpisodeStore::new(
@@ -68,10 +68,10 @@ impl Stories {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time, in microseconds since 1970.
-    pub(super) fn now(&self) -> u64 {
+    /// The current time; in a capture the time when it was made.
+    pub(super) fn now(&self) -> UnixMicros {
         let captured = self.captured.as_ref().map(|captured| captured.now);
-        captured.unwrap_or_else(|| unix_micros(SystemTime::now()))
+        captured.unwrap_or_else(UnixMicros::now)
     }
 
     /// The state of the node at the last check.
@@ -170,7 +170,7 @@ impl Stories {
         &self,
         wanted: WantedPod<'_>,
         episodes: &[view::EpisodeView],
-        now: u64,
+        now: UnixMicros,
     ) -> Option<(String, &'static str)> {
         let store = self.store();
         let syncs = store.syncs_of_pods(|pod| {
@@ -264,16 +264,14 @@ impl Stories {
         })
     }
 
-    /// Age of the oldest open start, in microseconds.
-    pub(super) fn oldest_open_start(&self) -> Option<u64> {
+    /// Age of the oldest open start.
+    pub(super) fn oldest_open_start(&self) -> Option<Duration> {
         let now = self.now();
         let store = self.store();
         let starts = store
             .open_episodes()
             .filter(|episode| episode.kind == Kind::Start);
-        starts
-            .map(|episode| now.saturating_sub(episode.began))
-            .max()
+        starts.map(|episode| now.since(episode.began)).max()
     }
 }
 

@@ -5,26 +5,25 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
 use super::rates::{CallRates, WindowRates};
 use super::recorder::FlightRecorder;
 use super::view;
-use super::view::call::millis;
+use super::view::call::exact_millis;
 use crate::call::Call;
+use crate::call::times::UnixMicros;
 use crate::call::{CallRecord, Ending};
 use crate::cri::Method;
-use crate::units::unix_us;
 
 /// `/debug/rpcz?format=json`: rates of every method that was called.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RpcTable {
     /// The time of this response.
-    pub now_unix_us: u64,
+    pub now_unix_us: UnixMicros,
     /// When counting began.
-    pub since_unix_us: u64,
+    pub since_unix_us: UnixMicros,
     /// The methods, in the order of the protocol.
     pub methods: Vec<RpcMethodRow>,
 }
@@ -88,7 +87,7 @@ impl RateWindow {
 
 impl From<WindowRates> for RateWindow {
     fn from(within: WindowRates) -> Self {
-        let [p50_ms, p95_ms, p99_ms] = within.quantiles.map(|q| q.map(millis));
+        let [p50_ms, p95_ms, p99_ms] = within.quantiles.map(|q| q.map(exact_millis));
         Self {
             seconds: within.time.as_secs_f64(),
             calls: within.calls,
@@ -119,15 +118,15 @@ pub fn rpc_table(rates: &CallRates, in_flight: &[Arc<Call>]) -> RpcTable {
             method: method.name().to_owned(),
             in_flight: flying.len() as u64,
             stuck: flying.iter().filter(|c| c.share_used() > 0).count() as u64,
-            oldest_ms: flying.iter().map(|c| c.age()).max().map(millis),
+            oldest_ms: flying.iter().map(|c| c.age()).max().map(exact_millis),
             minute: rate_window(of_method.map(|f| f.minute)),
             hour: rate_window(of_method.map(|f| f.hour)),
             all: rate_window(of_method.map(|f| f.all)),
         })
     });
     RpcTable {
-        now_unix_us: unix_us(SystemTime::now()),
-        since_unix_us: unix_us(rates.started_at()),
+        now_unix_us: UnixMicros::now(),
+        since_unix_us: rates.started_at().into(),
         methods: rows.collect(),
     }
 }
@@ -155,7 +154,7 @@ const MAX_FAILED_SAMPLES: usize = 10;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CallSamples {
     /// The time of this response.
-    pub now_unix_us: u64,
+    pub now_unix_us: UnixMicros,
     /// The methods, in the order of the protocol.
     pub methods: Vec<MethodSamples>,
 }
@@ -210,7 +209,7 @@ pub fn samples(
         of_method.in_flight += 1;
     }
     CallSamples {
-        now_unix_us: unix_us(SystemTime::now()),
+        now_unix_us: UnixMicros::now(),
         methods: Method::ALL
             .iter()
             .filter_map(|method| methods.remove(method))

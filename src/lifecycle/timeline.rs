@@ -1,7 +1,9 @@
 //! Divides the time of an episode into phases. Each instant is in exactly one phase, so the phases add up to the duration.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 
 /// A part of an episode. A metric label.
@@ -86,27 +88,27 @@ impl EpisodePhase {
     }
 }
 
-/// Time per phase, in microseconds, indexed by [`EpisodePhase`].
-pub(super) type PhaseShares = [u64; EpisodePhase::ALL.len()];
+/// Time per phase, indexed by [`EpisodePhase`].
+pub(super) type PhaseShares = [Duration; EpisodePhase::ALL.len()];
 
-/// Begin and end, in microseconds.
+/// A part of an episode that one phase takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PhaseInterval {
-    pub(super) begin: u64,
-    pub(super) end: u64,
+    pub(super) begin: UnixMicros,
+    pub(super) end: UnixMicros,
     pub(super) phase: EpisodePhase,
 }
 
 /// Divides the time from `from` to `to` among phases. At each instant the network precedes its call, and a call precedes a
 /// running container; among several calls the first to begin counts.
-pub(super) fn divide(from: u64, to: u64, intervals: &[PhaseInterval]) -> PhaseShares {
+pub(super) fn divide(from: UnixMicros, to: UnixMicros, intervals: &[PhaseInterval]) -> PhaseShares {
     let mut shares = PhaseShares::default();
     let mut edges = edges(from, to, intervals);
     edges.sort_unstable();
     let mut active = BTreeSet::new();
     let mut at = from;
     for (time, begins, rank) in edges {
-        shares[current(&active) as usize] += time - at;
+        shares[current(&active) as usize] += time.since(at);
         at = time;
         if begins {
             active.insert(rank);
@@ -114,12 +116,12 @@ pub(super) fn divide(from: u64, to: u64, intervals: &[PhaseInterval]) -> PhaseSh
             active.remove(&rank);
         }
     }
-    shares[current(&active) as usize] += to.saturating_sub(at);
+    shares[current(&active) as usize] += to.since(at);
     shares
 }
 
 /// Order of the intervals at one instant: the smallest counts.
-type IntervalRank = (u8, u64, usize, EpisodePhase);
+type IntervalRank = (u8, UnixMicros, usize, EpisodePhase);
 
 fn current(active: &BTreeSet<IntervalRank>) -> EpisodePhase {
     active
@@ -127,7 +129,11 @@ fn current(active: &BTreeSet<IntervalRank>) -> EpisodePhase {
         .map_or(EpisodePhase::OutsideCri, |(.., phase)| *phase)
 }
 
-fn edges(from: u64, to: u64, intervals: &[PhaseInterval]) -> Vec<(u64, bool, IntervalRank)> {
+fn edges(
+    from: UnixMicros,
+    to: UnixMicros,
+    intervals: &[PhaseInterval],
+) -> Vec<(UnixMicros, bool, IntervalRank)> {
     let mut edges = Vec::with_capacity(2 * intervals.len());
     for (i, interval) in intervals.iter().enumerate() {
         let (begin, end) = (interval.begin.max(from), interval.end.min(to));
@@ -160,20 +166,26 @@ mod tests {
     use rand::{Rng, SeedableRng, rngs::StdRng};
 
     use super::*;
+    use crate::call::times::{micros_of, millis};
+
+    const fn at(micros: u64) -> UnixMicros {
+        UnixMicros::new(micros)
+    }
 
     fn interval(begin: u64, end: u64, phase: EpisodePhase) -> PhaseInterval {
+        let (begin, end) = (at(begin), at(end));
         PhaseInterval { begin, end, phase }
     }
 
     fn share(shares: &PhaseShares, phase: EpisodePhase) -> u64 {
-        shares[phase as usize]
+        micros_of(shares[phase as usize])
     }
 
     #[test]
     fn one_after_the_other() {
         let shares = divide(
-            100,
-            1000,
+            at(100),
+            at(1000),
             &[
                 interval(100, 400, EpisodePhase::Sandbox),
                 interval(150, 350, EpisodePhase::Network),
@@ -191,8 +203,8 @@ mod tests {
     #[test]
     fn of_calls_at_the_same_time_the_first_counts() {
         let shares = divide(
-            0,
-            100,
+            at(0),
+            at(100),
             &[
                 interval(20, 60, EpisodePhase::ContainerStop),
                 interval(0, 40, EpisodePhase::ImagePull),
@@ -206,7 +218,10 @@ mod tests {
     #[test]
     fn the_same_interval_twice_is_no_trouble() {
         let same = [interval(0, 10, EpisodePhase::Network); 3];
-        assert_eq!(share(&divide(0, 10, &same), EpisodePhase::Network), 10);
+        assert_eq!(
+            share(&divide(at(0), at(10), &same), EpisodePhase::Network),
+            10
+        );
     }
 
     #[test]
@@ -223,14 +238,19 @@ mod tests {
                     interval(begin, end, phase)
                 })
                 .collect();
-            let mut shares = divide(from, to, &intervals);
-            assert_eq!(shares.iter().sum::<u64>(), to - from, "{intervals:?}");
+            let mut shares = divide(at(from), at(to), &intervals);
+            assert_eq!(
+                shares.iter().sum::<Duration>(),
+                at(to).since(at(from)),
+                "{intervals:?}"
+            );
             let mut forgotten = PhaseShares::default();
-            forgotten[random.random_range(0..9)] = random.random_range(0..3_000_000);
+            forgotten[random.random_range(0..9)] =
+                Duration::from_micros(random.random_range(0..3_000_000));
             add_forgotten(&mut shares, &forgotten);
-            assert_eq!(shares.iter().sum::<u64>(), to - from);
-            // In milliseconds, as in the view.
-            let ms: f64 = shares.iter().map(|s| *s as f64 / 1000.0).sum();
+            assert_eq!(shares.iter().sum::<Duration>(), at(to).since(at(from)));
+            // As in the view.
+            let ms: f64 = shares.iter().map(|share| millis(*share)).sum();
             assert!((ms - (to - from) as f64 / 1000.0).abs() < 1e-6);
         }
     }

@@ -19,7 +19,7 @@
 //! root as their parent long before it is exported, when the episode is closed.
 
 use std::collections::{BTreeMap, HashSet};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use opentelemetry::trace::{
     Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,
@@ -106,7 +106,7 @@ impl EpisodeTracer {
             episode,
             ids,
             scope: &self.scope,
-            began: UNIX_EPOCH + Duration::from_micros(episode.began_unix_us),
+            began: episode.began_unix_us.into(),
         }
     }
 
@@ -302,7 +302,7 @@ impl EpisodeSpans<'_> {
         name: impl Into<std::borrow::Cow<'static, str>>,
         (begin_ms, took_ms): (f64, f64),
     ) -> SpanData {
-        let start_time = self.began + millis(begin_ms);
+        let start_time = self.began + time_from_ms(begin_ms);
         SpanData {
             span_context: context(trace_id, RandomIdGenerator::default().new_span_id()),
             parent_span_id: parent,
@@ -310,7 +310,7 @@ impl EpisodeSpans<'_> {
             span_kind: SpanKind::Internal,
             name: name.into(),
             start_time,
-            end_time: start_time + millis(took_ms),
+            end_time: start_time + time_from_ms(took_ms),
             attributes: Vec::new(),
             dropped_attributes_count: 0,
             events: SpanEvents::default(),
@@ -354,7 +354,7 @@ fn context(trace_id: TraceId, span: SpanId) -> SpanContext {
     SpanContext::new(trace_id, span, TraceFlags::SAMPLED, false, TraceState::NONE)
 }
 
-fn millis(ms: f64) -> Duration {
+fn time_from_ms(ms: f64) -> Duration {
     Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default()
 }
 

@@ -3,6 +3,8 @@
 //!
 //! Times of day are microseconds since 1970-01-01 UTC; durations and offsets are milliseconds, with fractions.
 
+use crate::call::times::UnixMicros;
+
 pub mod call;
 mod loops;
 mod pods;
@@ -21,7 +23,7 @@ pub(crate) use self::tries::{RepeatedTries, WaterfallItem, details, waterfall_it
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecentEpisodes {
     /// The time of this response.
-    pub now_unix_us: u64,
+    pub now_unix_us: UnixMicros,
     /// The episodes.
     pub episodes: Vec<EpisodeView>,
     /// Episodes evicted since the start of the process.
@@ -32,7 +34,7 @@ pub struct RecentEpisodes {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PodStory {
     /// The time of this response.
-    pub now_unix_us: u64,
+    pub now_unix_us: UnixMicros,
     /// Kubernetes namespace.
     pub namespace: String,
     /// Pod name.
@@ -117,7 +119,7 @@ pub struct EpisodeView {
     /// The state.
     pub state: EpisodeState,
     /// The time at which its first call was received.
-    pub began_unix_us: u64,
+    pub began_unix_us: UnixMicros,
     /// From the begin to the end of its last call; up to now if a call is in flight, or if the episode is open and not complete.
     pub duration_ms: f64,
     /// Time from the moment at which the kubelet saw the pod to its first call; only for the pod's first sandbox.
@@ -133,7 +135,7 @@ pub struct EpisodeView {
     pub crash_loop: Option<String>,
     /// The time at which its pod was found to be deleted without a sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deleted_unix_us: Option<u64>,
+    pub deleted_unix_us: Option<UnixMicros>,
     /// Parts of the duration, which add up to the whole.
     pub phases: Vec<PhaseDuration>,
     /// Calls repeated after a failure.
@@ -199,7 +201,7 @@ pub struct ProbeView {
     /// `exit code N`, `timed out` or `could not be run`.
     pub last_result: String,
     /// End of the last run.
-    pub last_unix_us: u64,
+    pub last_unix_us: UnixMicros,
     /// Duration of the last run.
     pub last_ms: f64,
 }
@@ -264,7 +266,7 @@ pub struct ExitView {
     /// Duration of the run.
     pub ran_ms: f64,
     /// End of the run.
-    pub at_unix_us: u64,
+    pub at_unix_us: UnixMicros,
     /// True if a stop was requested during the run; then the code shows no fault.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ordered: bool,
@@ -283,16 +285,16 @@ pub struct OomKillsView {
     /// Killed processes, if the runtime counts them; else the number of kills that its events can tell apart.
     pub kills: u32,
     /// The first kill.
-    pub first_unix_us: u64,
+    pub first_unix_us: UnixMicros,
     /// The last kill.
-    pub last_unix_us: u64,
+    pub last_unix_us: UnixMicros,
 }
 
 /// The end of a sandbox that no call has stopped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SandboxDeathView {
     /// The end of the sandbox.
-    pub at_unix_us: u64,
+    pub at_unix_us: UnixMicros,
     /// Exit code of its first process, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<i32>,
@@ -304,7 +306,7 @@ pub struct SandboxDeathView {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ImagePullList {
     /// The time of this response.
-    pub now_unix_us: u64,
+    pub now_unix_us: UnixMicros,
     /// Pulls in flight.
     pub in_flight: Vec<ImagePullView>,
     /// Ended pulls that the recorder still holds, with the bytes that the built-in runtime fetched.

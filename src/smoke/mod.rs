@@ -39,7 +39,8 @@ use self::cri::CanaryClient;
 use self::flow::CreatedObjects;
 use self::hint::StepContext;
 use self::timeline::{
-    FailureDetail, FinishedStep, RunStopReason, StepFailed, StepProgress, StepTimeline, millis,
+    FailureDetail, FinishedStep, RunStopReason, StepFailed, StepProgress, StepTimeline,
+    rounded_millis,
 };
 
 /// Timeout of the connection.
@@ -249,7 +250,7 @@ fn finish(
             name: pod::POD_NAME,
             uid: options.run.clone(),
         },
-        total_ms: millis(total.unwrap_or_default()),
+        total_ms: rounded_millis(total.unwrap_or_default()),
         steps,
         kept: options.keep,
         left: made.left(options),

@@ -105,8 +105,8 @@ impl Serialize for FinishedStep {
         };
         StepJson {
             name: self.name,
-            start_ms: millis(self.start),
-            took_ms: millis(self.took),
+            start_ms: rounded_millis(self.start),
+            took_ms: rounded_millis(self.took),
             ok: self.ok(),
             detail,
             error: failure.map(|failure| failure.error.as_str()),
@@ -117,7 +117,7 @@ impl Serialize for FinishedStep {
 }
 
 /// Milliseconds with three decimals.
-pub(super) fn millis(duration: Duration) -> f64 {
+pub(super) fn rounded_millis(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::timeline::{FinishedStep, StepOutcome, millis};
+use super::timeline::{FinishedStep, StepOutcome, rounded_millis};
 use crate::cri::visible::visible;
 use crate::units;
 
@@ -86,7 +86,7 @@ fn line(text: &mut String, look: WaterfallStyle, colour: &str, content: &str) {
 
 /// Formats a duration.
 fn time(length: Duration) -> String {
-    units::duration(millis(length))
+    units::duration(rounded_millis(length))
 }
 
 /// A bar with this start and length, in `room` columns that represent `total`: full cells where it covers at least one,

@@ -1,8 +1,8 @@
 //! The audit log: one line for each session, at its end.
 
-use std::time::Duration;
-
 use cri_streaming::{SessionEnd, SessionKind, SessionObserver};
+
+use crate::call::times::whole_millis;
 
 /// Writes the line. Commands are reduced to the name of their program and the number of arguments, since arguments may
 /// contain secrets.
@@ -27,7 +27,7 @@ impl SessionObserver for SessionAuditLog {
             cri.sandbox.id = is_pod.then_some(end.id),
             stream.transport = end.transport.name(),
             stream.protocol = end.protocol,
-            duration_ms = millis(end.duration),
+            duration_ms = whole_millis(end.duration),
             stream.bytes.in = end.bytes_in,
             stream.bytes.out = end.bytes_out,
             stream.outcome = end.outcome.name(),
@@ -40,15 +40,11 @@ impl SessionObserver for SessionAuditLog {
             cri.client.comm = call.and_then(|call| call.peer.comm.as_deref()),
             k8s.namespace.name = pod.map(|pod| &*pod.namespace),
             k8s.pod.name = pod.map(|pod| &*pod.name),
-            upgrade_ms = end.proxied.and_then(|proxied| proxied.upgrade).map(millis),
+            upgrade_ms = end.proxied.and_then(|proxied| proxied.upgrade).map(whole_millis),
             first_to_close = end.proxied.map(|proxied| proxied.first_to_close()),
             "session ended"
         );
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A command as a list, so that arguments are delimited.
@@ -60,6 +56,7 @@ fn shown(argv: &[String]) -> String {
 mod tests {
     use std::io::{self, Write};
     use std::sync::{Arc, Mutex};
+    use std::time::Duration;
 
     use super::*;
     use cri_streaming::{SessionOutcome, Transport};

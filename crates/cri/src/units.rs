@@ -2,11 +2,13 @@
 //! output (JSON, metrics, numeric fields of log lines and spans) has numbers, with the unit in the name.
 
 use std::num::NonZeroU8;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use time::UtcDateTime;
 use time::format_description::well_known::Iso8601;
 use time::format_description::well_known::iso8601::{Config, EncodedConfig, TimePrecision};
+
+use crate::call::times::UnixMicros;
 
 /// A duration in at most eight characters: `0.42 ms`, `38.1 ms`, `183 ms`, `9.53 s`, `14.2 s`, `2m 05s`, `3h 12m`,
 /// `5d 03h`.
@@ -48,15 +50,9 @@ pub fn bytes(bytes: u64) -> String {
     text
 }
 
-/// Microseconds since 1970; zero before.
-pub fn unix_us(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    since.as_micros().try_into().unwrap_or(u64::MAX)
-}
-
 /// Age in whole units: `now`, `12 s`, `5 min`, `3 h`, `2 d`.
-pub fn ago(now_us: u64, then_us: u64) -> String {
-    let s = now_us.saturating_sub(then_us) / 1_000_000;
+pub fn ago(age: Duration) -> String {
+    let s = age.as_secs();
     match s {
         0 => "now".to_owned(),
         1..60 => format!("{s} s"),
@@ -67,8 +63,8 @@ pub fn ago(now_us: u64, then_us: u64) -> String {
 }
 
 /// Age as a part of a sentence: `now`, `12 s ago`.
-pub fn since(now_us: u64, then_us: u64) -> String {
-    match ago(now_us, then_us).as_str() {
+pub fn since(age: Duration) -> String {
+    match ago(age).as_str() {
         "now" => "now".to_owned(),
         ago => format!("{ago} ago"),
     }
@@ -83,23 +79,23 @@ fn long(s: u64) -> String {
 }
 
 /// A time of day as RFC 3339 in UTC, to the millisecond: `2026-01-31T09:08:07.123Z`.
-pub fn rfc3339(unix_us: u64) -> String {
-    date::<{ MILLIS.encode() }>(Duration::from_micros(unix_us))
+pub fn rfc3339(time: UnixMicros) -> String {
+    date::<{ MILLIS.encode() }>(time.since(UnixMicros::EPOCH))
 }
 
 /// A time of day in UTC, to the second: `09:08:07`.
-pub fn clock(unix_us: u64) -> String {
-    let s = unix_us / 1_000_000 % 86_400;
+pub fn clock(time: UnixMicros) -> String {
+    let s = time.since(UnixMicros::EPOCH).as_secs() % 86_400;
     format!("{:02}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
 }
 
 /// Two times of day in UTC: `12:01 to 12:09`, with seconds if they are less than five minutes apart.
-pub fn from_to(from_us: u64, to_us: u64) -> String {
-    let length = match to_us.saturating_sub(from_us) {
-        ..300_000_000 => "hh:mm:ss".len(),
+pub fn from_to(from: UnixMicros, to: UnixMicros) -> String {
+    let length = match to.since(from).as_secs() {
+        ..300 => "hh:mm:ss".len(),
         _ => "hh:mm".len(),
     };
-    let (mut from, mut to) = (clock(from_us), clock(to_us));
+    let (mut from, mut to) = (clock(from), clock(to));
     from.truncate(length);
     to.truncate(length);
     format!("{from} to {to}")
@@ -160,7 +156,6 @@ mod tests {
 
     #[test]
     fn ages_are_whole() {
-        let now = 1_000_000_000_000;
         let shown = [
             0,
             999_999,
@@ -169,16 +164,17 @@ mod tests {
             7_200_000_000,
             200_000_000_000,
         ]
-        .map(|age| ago(now, now - age));
+        .map(|age| ago(Duration::from_micros(age)));
         assert_eq!(shown, ["now", "now", "59 s", "1 min", "2 h", "2 d"]);
-        assert_eq!(ago(0, now), "now", "a clock that was set back");
-        assert_eq!(since(now, now), "now");
-        assert_eq!(since(now, now - 5_000_000), "5 s ago");
+        let (early, late) = (UnixMicros::EPOCH, UnixMicros::new(7_000_000));
+        assert_eq!(ago(early.since(late)), "now", "a clock that was set back");
+        assert_eq!(since(Duration::ZERO), "now");
+        assert_eq!(since(Duration::from_secs(5)), "5 s ago");
     }
 
     #[test]
     fn a_span_of_the_day_has_seconds_if_it_is_short() {
-        let at = |s: u64| 1_769_850_487_123_456 + s * 1_000_000;
+        let at = |s: u64| UnixMicros::new(1_769_850_487_123_456 + s * 1_000_000);
         assert_eq!(from_to(at(0), at(480)), "09:08 to 09:16");
         assert_eq!(from_to(at(0), at(30)), "09:08:07 to 09:08:37");
     }
@@ -192,7 +188,7 @@ mod tests {
             1_769_850_487_123_456,
             4_107_542_400_000_000,
         ]
-        .map(rfc3339);
+        .map(|micros| rfc3339(UnixMicros::new(micros)));
         assert_eq!(
             shown,
             [
@@ -203,6 +199,6 @@ mod tests {
                 "2100-03-01T00:00:00.000Z",
             ]
         );
-        assert!(!rfc3339(u64::MAX).is_empty());
+        assert!(!rfc3339(UnixMicros::MAX).is_empty());
     }
 }

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use criscope::call::times::UnixMicros;
 use criscope::cri::status::Code;
 use criscope::cri::v1;
-use criscope::units::{rfc3339, unix_us};
+use criscope::units::rfc3339;
 use prost::Message;
 use tokio_util::sync::CancellationToken;
 
@@ -238,7 +239,7 @@ impl Kubelet {
     pub async fn sandbox_again(&self, name: &str, attempt: u32) -> Option<Pod> {
         let mut config = config(name);
         config.metadata.as_mut()?.attempt = attempt;
-        let seen = rfc3339(unix_us(SystemTime::now()));
+        let seen = rfc3339(UnixMicros::now());
         let key = "kubernetes.io/config.seen".to_owned();
         config.annotations.insert(key, seen);
         let request = v1::RunPodSandboxRequest {

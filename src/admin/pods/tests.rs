@@ -1,5 +1,7 @@
 //! Which episodes a list shows, in which order, and what it says of them.
 
+use std::time::Duration;
+
 use super::*;
 use crate::lifecycle::examples;
 
@@ -117,7 +119,7 @@ fn a_crash_loop_is_one_row() {
         examples::crash_loop(),
         EpisodeView {
             attempt: 2,
-            began_unix_us: examples::NOW - 60_000_000,
+            began_unix_us: examples::NOW - Duration::from_secs(60),
             ..examples::crash_loop()
         },
     ];

@@ -1,6 +1,6 @@
 //! `criscope capture --requests`: fetches requests while the running criscope records them.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use http::Method as Verb;
 use tokio::signal::unix::{SignalKind, signal};
@@ -12,6 +12,7 @@ use super::super::CommandFailure;
 use super::super::ask::AdminEndpoint;
 use super::super::http::AdminRequestError;
 use super::super::output;
+use crate::call::times::UnixMicros;
 use crate::lifecycle::capture::RequestsHead;
 use crate::lifecycle::capture::requests::{RecordedBatch, RecordedCall, RecordingRequest};
 use crate::units;
@@ -32,7 +33,7 @@ pub(super) async fn record(
 ) -> Result<(RequestsHead, Vec<RecordedCall>), CommandFailure> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let from = units::unix_us(SystemTime::now());
+    let from = UnixMicros::now();
     let wish = RecordingRequest {
         for_ms: u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX),
         max_bytes,
@@ -72,7 +73,7 @@ pub(super) async fn record(
     let head = RequestsHead {
         warning: RequestsHead::WARNING.to_owned(),
         from_unix_us: from,
-        until_unix_us: units::unix_us(SystemTime::now()),
+        until_unix_us: UnixMicros::now(),
         calls: calls.len() as u64,
         dropped: last.dropped,
         unread: last.unread,

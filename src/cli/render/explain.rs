@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use self::rows::{WaterfallRow, kubelet, lines, tries, wait};
 
 use super::{TerminalOutput, TextStyle, pad, pod, sessions};
+use crate::call::times::UnixMicros;
 use crate::lifecycle::view::{
     EpisodeState, EpisodeView, PodState, PodStory, WaterfallItem, crash_loops, waterfall_items,
 };
@@ -96,7 +97,7 @@ fn about(text: &mut String, story: &PodStory, episode: &EpisodeView, paper: Term
         let _ = writeln!(text, "{head}{}", paper.ink(ink, &line));
     }
     let mut when = units::rfc3339(episode.began_unix_us);
-    let since = units::since(story.now_unix_us, episode.began_unix_us);
+    let since = units::since(story.now_unix_us.since(episode.began_unix_us));
     let _ = write!(when, ", {since}");
     let mut facts = vec![
         format!("began   {when}"),
@@ -252,7 +253,7 @@ fn waterfall(text: &mut String, episode: &EpisodeView, paper: TerminalOutput) {
     }
 }
 
-fn exits(text: &mut String, now: u64, episode: &EpisodeView, paper: TerminalOutput) {
+fn exits(text: &mut String, now: UnixMicros, episode: &EpisodeView, paper: TerminalOutput) {
     if !episode.exits.is_empty() {
         text.push('\n');
     }
@@ -262,7 +263,7 @@ fn exits(text: &mut String, now: u64, episode: &EpisodeView, paper: TerminalOutp
             "container {} (restart {}) ended {} after {ran}: {}, exit code {}{}",
             exit.container,
             exit.attempt,
-            units::since(now, exit.at_unix_us),
+            units::since(now.since(exit.at_unix_us)),
             exit.reason.replace('_', " "),
             exit.code,
             if exit.ordered { ", as asked" } else { "" }
@@ -291,7 +292,7 @@ fn others(text: &mut String, story: &PodStory, shown: &[&EpisodeView], paper: Te
         .filter(|episode| !shown.iter().any(|shown| std::ptr::eq(*episode, *shown)))
         .take(MAX_EPISODES_NAMED)
         .map(|episode| {
-            let since = units::since(story.now_unix_us, episode.began_unix_us);
+            let since = units::since(story.now_unix_us.since(episode.began_unix_us));
             format!("{} ({}, {since})", what(episode), word(episode).1)
         })
         .collect();

@@ -168,8 +168,8 @@ impl TerminalOutput {
     /// A bar, positioned in `room` columns that represent `total` milliseconds.
     fn bar(self, (at, took): (f64, f64), total: f64, room: usize) -> String {
         waterfall::bar(
-            (millis(at), millis(took)),
-            millis(total),
+            (duration_from_ms(at), duration_from_ms(took)),
+            duration_from_ms(total),
             room,
             self.look.unicode,
         )
@@ -186,7 +186,7 @@ fn pieces(word: &str, columns: usize) -> Vec<String> {
 }
 
 /// A duration in milliseconds; zero for anything but a number.
-fn millis(ms: f64) -> Duration {
+fn duration_from_ms(ms: f64) -> Duration {
     Duration::try_from_secs_f64((ms / 1e3).max(0.0)).unwrap_or_default()
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{TerminalOutput, TextStyle, pad, pod};
+use crate::call::times::UnixMicros;
 use crate::lifecycle::view::{EpisodeView, PodList, PodState, PodSummary};
 use crate::smoke::waterfall::WaterfallStyle;
 use crate::units;
@@ -181,7 +182,7 @@ impl ColumnWidths {
         format!("{}\n", self.paper.ink(TextStyle::Dim, line.trim_end()))
     }
 
-    fn row(self, text: &mut String, pod: &PodSummary, now: u64) {
+    fn row(self, text: &mut String, pod: &PodSummary, now: UnixMicros) {
         let paper = self.paper;
         let state = paper.ink(ink(pod.state), &pad(pod.state.word(), self.state));
         let mut rest = String::new();
@@ -194,7 +195,7 @@ impl ColumnWidths {
             let _ = write!(rest, "  {:>8}", pod.restarts);
         }
         let took = units::duration(pod.duration_ms);
-        let age = units::ago(now, pod.aged_from());
+        let age = units::ago(now.since(pod.aged_from()));
         let _ = write!(rest, "  {took:>8}  {}", pad(&age, AGE_WIDTH - 2));
         if self.columns == PodColumns::Wide {
             let _ = write!(rest, "  {}", pad(&paper.text(&pod.uid), 36));

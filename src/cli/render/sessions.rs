@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{TerminalOutput, TextStyle};
+use crate::call::times::UnixMicros;
 use crate::lifecycle::view::{PodStory, SessionView};
 use crate::units;
 
@@ -28,7 +29,7 @@ pub(super) fn write(text: &mut String, story: &PodStory, all: bool, paper: Termi
     }
 }
 
-fn line(session: &SessionView, now: u64) -> String {
+fn line(session: &SessionView, now: UnixMicros) -> String {
     let mut line = session.kind.clone();
     if let Some(program) = &session.program {
         let _ = write!(line, " {program}");
@@ -39,7 +40,7 @@ fn line(session: &SessionView, now: u64) -> String {
     if let Some(client) = &session.client {
         let _ = write!(line, " for {client}");
     }
-    let begun = units::since(now, session.began_unix_us);
+    let begun = units::since(now.since(session.began_unix_us));
     let took = units::duration(session.duration_ms);
     let _ = if session.is_open() {
         write!(line, ", begun {begun}, open, {took} so far")
@@ -77,10 +78,10 @@ mod tests {
             bytes_out: 9,
             outcome: "client_gone".into(),
             exit_code: Some(3),
-            began_unix_us: 1_000_000,
+            began_unix_us: UnixMicros::new(1_000_000),
             ..SessionView::default()
         };
-        let said = line(&session, 11_000_000);
+        let said = line(&session, UnixMicros::new(11_000_000));
         assert!(
             said.starts_with("exec sh in container app for kubelet, begun "),
             "{said}"
@@ -95,7 +96,7 @@ mod tests {
             duration_ms: 120_000.0,
             ..session
         };
-        let said = line(&open, 121_000_000);
+        let said = line(&open, UnixMicros::new(121_000_000));
         assert!(
             said.ends_with(", begun 2 min ago, open, 2m 00s so far, 7 bytes in, 9 out"),
             "{said}"

@@ -5,6 +5,7 @@ use std::path::Path;
 use super::calls::CallsScreen;
 use super::pods::PodColumns;
 use super::{calls, explain, pods};
+use crate::call::times::UnixMicros;
 use crate::lifecycle::examples;
 use crate::lifecycle::tables::{RateWindow, RpcMethodRow, RpcTable};
 use crate::lifecycle::view::{
@@ -387,7 +388,7 @@ fn times_that_are_no_numbers_are_drawn_all_the_same() {
     let text = explain::story(&examples::story(episode.clone()), false, look(80, true));
     assert!(text.contains("RunPodSandbox"));
     let pods = [episode, EpisodeView::default()]
-        .map(|it| PodSummary::from_episodes(vec![it], String::new(), 0));
+        .map(|it| PodSummary::from_episodes(vec![it], String::new(), UnixMicros::EPOCH));
     let list = PodList {
         pods: pods.into_iter().flatten().collect(),
         ..PodList::default()

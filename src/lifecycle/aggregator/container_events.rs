@@ -2,17 +2,19 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Aggregator;
+use crate::call::times::UnixMicros;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::container_events::{ContainerEvent, ContainerFact, RunningContainers};
 use crate::lifecycle::diagnosis::death;
 use crate::lifecycle::episode_store::{ExitChange, ExitRecord};
 use crate::lifecycle::journal::JournalLine;
 
-/// An exit is counted this long after its event, in microseconds: ContainerStatus may know the reason better, and a sandbox may have
-/// ended by a StopPodSandbox that has not returned yet.
-const EXIT_SETTLES_AFTER: u64 = 5_000_000;
+/// An exit is counted this long after its event: ContainerStatus may know the reason better, and a sandbox may have ended by a
+/// StopPodSandbox that has not returned yet.
+const EXIT_SETTLES_AFTER: Duration = Duration::from_secs(5);
 
 /// Number of exits that may wait to be counted. If there are more, the oldest is counted earlier.
 const MAX_WAITING_EXITS: usize = 1024;
@@ -21,10 +23,10 @@ const MAX_WAITING_EXITS: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct ContainerEventState {
     runs: RunningContainers,
-    /// Exits that are to be counted, and when, in microseconds since 1970.
-    uncounted: VecDeque<(u64, Arc<PodIdentity>, ExitRecord)>,
-    /// Ends of sandboxes that are to be counted, and when, in microseconds since 1970.
-    ended_sandboxes: VecDeque<(u64, Arc<PodIdentity>)>,
+    /// Exits that are to be counted, and when.
+    uncounted: VecDeque<(UnixMicros, Arc<PodIdentity>, ExitRecord)>,
+    /// Ends of sandboxes that are to be counted, and when.
+    ended_sandboxes: VecDeque<(UnixMicros, Arc<PodIdentity>)>,
 }
 
 impl Aggregator {
@@ -45,7 +47,7 @@ impl Aggregator {
             Some(ContainerFact::SandboxEnded(end)) => {
                 self.write(Some(JournalLine::sandbox_end(pod, &end)));
                 self.parts.stories.store().note_sandbox_end(pod, end);
-                let due = self.now().saturating_add(EXIT_SETTLES_AFTER);
+                let due = self.now() + EXIT_SETTLES_AFTER;
                 let waiting = &mut self.container_events.ended_sandboxes;
                 waiting.push_back((due, Arc::clone(pod)));
                 if waiting.len() > MAX_WAITING_EXITS
@@ -73,11 +75,7 @@ impl Aggregator {
         self.write(Some(JournalLine::exit(pod, Some(id), &exit)));
         if exit.at >= self.counts_from {
             let waiting = &mut self.container_events.uncounted;
-            waiting.push_back((
-                now.saturating_add(EXIT_SETTLES_AFTER),
-                Arc::clone(pod),
-                exit,
-            ));
+            waiting.push_back((now + EXIT_SETTLES_AFTER, Arc::clone(pod), exit));
             if waiting.len() > MAX_WAITING_EXITS
                 && let Some(&(due, ..)) = waiting.front()
             {
@@ -86,14 +84,14 @@ impl Aggregator {
         }
     }
 
-    /// Counts the exits and ends of sandboxes that are settled by this time, in microseconds since 1970.
-    pub(super) fn count_settled(&mut self, now: u64) {
+    /// Counts the exits and ends of sandboxes that are settled by this time.
+    pub(super) fn count_settled(&mut self, now: UnixMicros) {
         self.count_exits(now);
         self.count_sandbox_deaths(now);
     }
 
     /// Counts the sandboxes that had ended by this time without a request to stop them.
-    fn count_sandbox_deaths(&mut self, now: u64) {
+    fn count_sandbox_deaths(&mut self, now: UnixMicros) {
         let waiting = &mut self.container_events.ended_sandboxes;
         while waiting.front().is_some_and(|(due, _)| *due <= now) {
             let Some((_, pod)) = waiting.pop_front() else {
@@ -108,7 +106,7 @@ impl Aggregator {
     }
 
     /// Counts the exits whose reason is settled by this time.
-    fn count_exits(&mut self, now: u64) {
+    fn count_exits(&mut self, now: UnixMicros) {
         let waiting = &mut self.container_events.uncounted;
         while waiting.front().is_some_and(|(due, ..)| *due <= now) {
             let Some((_, pod, exit)) = waiting.pop_front() else {

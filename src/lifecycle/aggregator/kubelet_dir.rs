@@ -7,6 +7,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::Aggregator;
+use crate::call::times::UnixMicros;
 use crate::lifecycle::journal::JournalLine;
 use crate::lifecycle::kubelet::syncs::KubeletSpan;
 use crate::lifecycle::{allocated_pods, pod_dirs};
@@ -49,7 +50,7 @@ impl Aggregator {
     }
 
     /// Looks for the directories of the pods whose sandbox could not be made. No call shows that such a pod is deleted.
-    pub(super) async fn look_for_deleted(&mut self, now: u64) {
+    pub(super) async fn look_for_deleted(&mut self, now: UnixMicros) {
         let Some(dir) = self.parts.kubelet_dir.clone() else {
             return;
         };

@@ -3,6 +3,7 @@
 use tokio::task::spawn_blocking;
 
 use super::Aggregator;
+use crate::call::times::UnixMicros;
 use crate::lifecycle::journal::JournalLine;
 use crate::lifecycle::node::{NodeFact, NodeFactKind, NodeWatch, unanswered};
 use crate::units::rfc3339;
@@ -74,7 +75,7 @@ impl Aggregator {
 }
 
 /// Backends and their conditions are logged by their probes.
-fn report(fact: &NodeFact, now: u64) {
+fn report(fact: &NodeFact, now: UnixMicros) {
     match (&fact.kind, fact.holds()) {
         (NodeFactKind::NoKubelet, true) => tracing::warn!(
             target: "criscope::lifecycle",

@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, advance, sleep};
 
 use super::*;
 use crate::call::episode::Ids;
+use crate::call::times::UnixMicros;
 use crate::call::{Ending, Outcome, Source};
 use crate::cri::Method;
 use crate::cri::status::Code;
@@ -299,7 +301,7 @@ async fn what_is_in_flight_is_shown_and_waited_for() {
 
 fn status(name: &str, attempt: u32, at: SystemTime, reason: ExitReason) -> Call {
     let call = call(Method::ContainerStatus, name, attempt);
-    let at = i64::try_from(unix_micros(at)).expect("fits") * 1000;
+    let at = i64::try_from(UnixMicros::from(at).as_micros()).expect("fits") * 1000;
     let exit = ContainerExit {
         at,
         code: 1,

@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read, Write};
+use std::time::Duration;
 
 use flate2::Compression;
 use flate2::read::GzDecoder;
@@ -19,6 +20,7 @@ use serde_json::Value;
 
 use super::requests::RecordedCall;
 use super::{ProcessSnapshot, pages};
+use crate::call::times::UnixMicros;
 
 /// Number of the layout. Entries may be added without a new number.
 pub const CAPTURE_FORMAT: u32 = 1;
@@ -57,7 +59,7 @@ pub struct CaptureManifest {
     /// Host name of the node.
     pub host: String,
     /// Time at which the capture was made.
-    pub made_unix_us: u64,
+    pub made_unix_us: UnixMicros,
     /// The source of the capture.
     pub origin: CaptureOrigin,
     /// The only pod in the capture, as `NAMESPACE/NAME`; absent if it has all.
@@ -74,9 +76,9 @@ pub struct RequestsHead {
     /// A warning that the requests hold secrets.
     pub warning: String,
     /// Begin of the recording.
-    pub from_unix_us: u64,
+    pub from_unix_us: UnixMicros,
     /// End of the recording.
-    pub until_unix_us: u64,
+    pub until_unix_us: UnixMicros,
     /// Calls recorded.
     pub calls: u64,
     /// Calls left out because the recording was full.
@@ -165,7 +167,12 @@ impl CaptureBundle {
         let mut header = tar::Header::new_gnu();
         header.set_size(bytes.len() as u64);
         header.set_mode(0o600);
-        header.set_mtime(self.manifest.made_unix_us / 1_000_000);
+        header.set_mtime(
+            self.manifest
+                .made_unix_us
+                .since(UnixMicros::EPOCH)
+                .as_secs(),
+        );
         archive.append_data(&mut header, format!("{ARCHIVE_DIR}/{name}"), bytes)
     }
 
@@ -243,7 +250,7 @@ impl CaptureBundle {
     }
 
     /// Leaves out pods without a line since this time. Blocks.
-    pub fn keep_since(&mut self, since: u64) {
+    pub fn keep_since(&mut self, since: UnixMicros) {
         let mut recent = HashSet::new();
         let mut names = HashSet::new();
         let lines = self.journal.iter();
@@ -252,11 +259,11 @@ impl CaptureBundle {
             let times = ["began", "at"]
                 .into_iter()
                 .filter_map(|key| body[key].as_u64());
-            let took = body["elapsed"].as_u64().unwrap_or_default();
+            let took = Duration::from_micros(body["elapsed"].as_u64().unwrap_or_default());
             if let Some(uid) = body["pod"]["uid"].as_str()
                 && times
                     .max()
-                    .is_some_and(|at| at.saturating_add(took) >= since)
+                    .is_some_and(|at| UnixMicros::new(at) + took >= since)
             {
                 recent.insert(uid.to_owned());
                 let [namespace, name] = ["namespace", "name"]

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::call::times::{micros_of, unix_micros};
+use crate::call::times::{UnixMicros, micros_of};
 use crate::call::{Call, Ending, Outcome, Sealed};
 use crate::cri::Method;
 use crate::cri::status::Code;
@@ -76,7 +76,7 @@ impl RecordedCall {
         Some(Self {
             seq: call.seq,
             method: call.method,
-            began: unix_micros(call.started_at),
+            began: UnixMicros::from(call.started_at).as_micros(),
             elapsed: micros_of(outcome.elapsed),
             deadline: call.deadline.map(micros_of),
             ending: outcome.ending,

@@ -3,12 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::CaptureBundle;
-use crate::call::times::{micros_of, unix_micros};
+use crate::call::times::{self, UnixMicros};
 use crate::call::{Call, CallStage, CallState, Ending, Outcome, Source};
 use crate::cri::status::Code;
 use crate::lifecycle::Stories;
@@ -19,21 +19,24 @@ use crate::lifecycle::settings;
 use crate::lifecycle::usual::{self, UsualDurations};
 use crate::version;
 
-/// State of the process that its journal lacks. Fields that end in `_us` are microseconds.
+/// State of the process that its journal lacks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProcessSnapshot {
     /// Time of the snapshot. Without a running process it is the time of the journal's last line.
-    pub now_unix_us: u64,
+    pub now_unix_us: UnixMicros,
     /// The directory of the journal.
     pub state_dir: PathBuf,
     /// `story.episodes`
     episodes: usize,
     /// `story.quiet`
-    quiet_us: u64,
+    #[serde(rename = "quiet_us", with = "times::micros")]
+    quiet: Duration,
     /// `story.slow`
-    slow_us: u64,
+    #[serde(rename = "slow_us", with = "times::micros")]
+    slow: Duration,
     /// `story.give_up`
-    give_up_us: u64,
+    #[serde(rename = "give_up_us", with = "times::micros")]
+    give_up: Duration,
     /// Calls in flight that belong to episodes.
     in_flight: Vec<InFlightCall>,
     /// Calls with spans of the runtime, which may have arrived after the journal's line.
@@ -118,7 +121,7 @@ impl PodHeadline {
 /// The state at the time of a capture.
 #[derive(Clone, Debug)]
 pub(crate) struct CapturedState {
-    pub(crate) now: u64,
+    pub(crate) now: UnixMicros,
     pub(crate) in_flight: Vec<EpisodeCall>,
     pub(crate) notes: Vec<String>,
     headlines: Vec<PodHeadline>,
@@ -148,12 +151,12 @@ impl ProcessSnapshot {
         let usual = store.usual.clone();
         drop(store);
         Self {
-            now_unix_us: unix_micros(SystemTime::now()),
+            now_unix_us: UnixMicros::now(),
             state_dir: state_dir.to_owned(),
             episodes: limits.episodes,
-            quiet_us: limits.quiet,
-            slow_us: micros_of(slow),
-            give_up_us: limits.give_up,
+            quiet: limits.quiet,
+            slow,
+            give_up: limits.give_up,
             in_flight: in_flight.filter_map(InFlightCall::new).collect(),
             with_spans,
             usual,
@@ -169,7 +172,7 @@ impl ProcessSnapshot {
         let mut snapshot = Self::new(&stories, &[], &settings.state_dir);
         let replayed = journal::replay_lines(journal, &stories.store, |call| call);
         snapshot.now_unix_us = match replayed.last {
-            0 => snapshot.now_unix_us,
+            UnixMicros::EPOCH => snapshot.now_unix_us,
             last => last,
         };
         // Without this file no duration is usual.
@@ -198,9 +201,9 @@ impl ProcessSnapshot {
         settings::StorySettings {
             state_dir: self.state_dir.clone(),
             episodes: self.episodes,
-            quiet: Duration::from_micros(self.quiet_us),
-            slow: Duration::from_micros(self.slow_us),
-            give_up: Duration::from_micros(self.give_up_us),
+            quiet: self.quiet,
+            slow: self.slow,
+            give_up: self.give_up,
             // The kubelet's directory belongs to another machine.
             kubelet_dir: PathBuf::new(),
         }
@@ -214,11 +217,11 @@ impl CaptureBundle {
         let mut stories = Stories::new(&snapshot.settings(), Arc::default());
         stories.store().usual.restore(snapshot.usual.clone());
         let with_spans = snapshot.with_spans.iter();
-        let with_spans = with_spans.map(|call| ((call.seq, call.began_us()), call));
+        let with_spans = with_spans.map(|call| ((call.seq, call.began_at()), call));
         let with_spans: HashMap<_, _> = with_spans.collect();
         let [older, newer] = &self.journal;
         journal::replay_lines([older, newer], &stories.store, |call| {
-            let known = with_spans.get(&(call.seq, call.began_us()));
+            let known = with_spans.get(&(call.seq, call.began_at()));
             known.map_or(call, |known| (*known).clone())
         });
         let now = snapshot.now_unix_us;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::*;
 use crate::call::CallState;
+use crate::call::times::UnixMicros;
 use crate::cri::status::Code;
 use crate::lifecycle::Stories;
 use crate::lifecycle::episode_call::EpisodeCall;
@@ -22,7 +23,7 @@ fn bundle(stories: &Stories, calls: &[EpisodeCall]) -> CaptureBundle {
             criscope: "criscope 1".to_owned(),
             kernel: "6.1".to_owned(),
             host: "node".to_owned(),
-            made_unix_us: 1,
+            made_unix_us: UnixMicros::new(1),
             origin: CaptureOrigin::Daemon,
             pod: None,
             requests: None,
@@ -74,7 +75,7 @@ fn a_call_in_flight_is_in_it() {
     let run = pod("web").run(0, 5000).under_way(Some(240_000));
     let mut bundle = bundle(&stories([]), &[]);
     bundle.snapshot.put_in_flight(run.clone());
-    bundle.snapshot.now_unix_us = run.end_us();
+    bundle.snapshot.now_unix_us = run.ended_at();
     let there = reread(&bundle).stories();
     let story = there.pod_story("shop", "web", None, &[]).expect("known");
     assert!(

@@ -19,6 +19,7 @@ use tonic::Code;
 use super::client::{ContainerdClient, ContainerdError};
 use super::messages::{EventEnvelope, ProtoTimestamp, TaskExit, TaskReference};
 use super::metrics::{EventMetrics, EventResult};
+use crate::call::times::UnixMicros;
 use crate::cri::subject::Subject;
 use crate::lifecycle::call_sink::AggregatorEvent;
 use crate::lifecycle::container_events::{ContainerEvent, ContainerEventKind};
@@ -162,13 +163,13 @@ struct TaskEvent {
     /// The id of the container or sandbox.
     id: String,
     kind: ContainerEventKind,
-    at: u64,
+    at: UnixMicros,
 }
 
 /// Reads an event. An event without a task is only counted. `None` if it cannot be read.
 fn read(event: &EventEnvelope) -> Option<(EventResult, Option<TaskEvent>)> {
     let value = &*event.event.as_ref()?.value;
-    let sent = micros(event.timestamp?);
+    let sent = time(event.timestamp?);
     match &*event.topic {
         START_TOPIC => {
             let task = TaskEvent {
@@ -200,7 +201,7 @@ fn read(event: &EventEnvelope) -> Option<(EventResult, Option<TaskEvent>)> {
                     started: None,
                     evicted: None,
                 },
-                at: exit.exited_at.map_or(sent, micros),
+                at: exit.exited_at.map_or(sent, time),
             };
             Some((EventResult::Exit, Some(task)))
         }
@@ -208,10 +209,10 @@ fn read(event: &EventEnvelope) -> Option<(EventResult, Option<TaskEvent>)> {
     }
 }
 
-fn micros(at: ProtoTimestamp) -> u64 {
+fn time(at: ProtoTimestamp) -> UnixMicros {
     let seconds = u64::try_from(at.seconds).unwrap_or_default();
     let nanos = u64::try_from(at.nanos).unwrap_or_default();
-    seconds.saturating_mul(1_000_000) + nanos / 1000
+    UnixMicros::new(seconds.saturating_mul(1_000_000) + nanos / 1000)
 }
 
 #[cfg(test)]
@@ -250,7 +251,7 @@ mod tests {
             Some(TaskEvent {
                 id: "c".to_owned(),
                 kind,
-                at,
+                at: UnixMicros::new(at),
             })
         };
         let started = task(ContainerEventKind::Started, 9_000_001);

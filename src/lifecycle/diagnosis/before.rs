@@ -1,23 +1,26 @@
 //! The predecessor of a start or restart: the end of the container that runs again, or the sandbox that was replaced.
 
+use std::time::Duration;
+
 use super::sandbox::{self, SandboxDeath};
 use crate::call::Client;
 use crate::call::episode::Kind;
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{Episode, ExitRecord};
 use crate::lifecycle::node::{NodeFact, NodeFactKind};
 
-/// Sandboxes of a pod that were made within this time of each other are one series, in microseconds.
-const MAX_GAP_BETWEEN_SANDBOXES: u64 = 10 * 60 * 1_000_000;
-/// A sandbox that is replaced within this time of the return of its runtime was lost with it, in microseconds.
-pub(crate) const REPLACED_AFTER_DOWNTIME_WITHIN: u64 = 2 * 60 * 1_000_000;
+/// Sandboxes of a pod that were made within this time of each other are one series.
+const MAX_GAP_BETWEEN_SANDBOXES: Duration = Duration::from_secs(10 * 60);
+/// A sandbox that is replaced within this time of the return of its runtime was lost with it.
+pub(crate) const REPLACED_AFTER_DOWNTIME_WITHIN: Duration = Duration::from_secs(2 * 60);
 
-/// How late a downtime may be noticed, in microseconds: criscope records once a second that it runs, and probes backends as often.
-const DOWNTIME_NOTICED_WITHIN: u64 = 2_000_000;
+/// How late a downtime may be noticed: criscope records once a second that it runs, and probes backends as often.
+const DOWNTIME_NOTICED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Why there is another run. Times in microseconds.
+/// Why there is another run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Predecessor<'a> {
     /// The container had ended.
@@ -38,9 +41,9 @@ impl Predecessor<'_> {
 pub(crate) struct PreviousRun<'a> {
     pub(super) exit: &'a ExitRecord,
     /// From the end of the run to the end of the next StartContainer.
-    pub(super) again_after: u64,
+    pub(super) again_after: Duration,
     /// How long ago the run ended.
-    pub(super) ago: u64,
+    pub(super) ago: Duration,
     /// True if the next run goes on.
     pub(super) is_up: bool,
 }
@@ -52,7 +55,7 @@ pub(crate) struct SandboxReplacement<'a> {
     /// Number of replacements in the series, up to this one.
     pub(super) times: usize,
     /// From the first replacement of the series to this one.
-    pub(super) window: u64,
+    pub(super) window: Duration,
     /// True if the new sandbox has lasted, so that the series is over.
     pub(super) is_over: bool,
     /// True if crictl stopped the earlier sandbox.
@@ -63,11 +66,11 @@ pub(crate) struct SandboxReplacement<'a> {
     pub(super) downtime: Option<&'a NodeFact>,
 }
 
-/// The predecessor of an episode, among the episodes of its pod. `now` in microseconds since 1970.
+/// The predecessor of an episode, among the episodes of its pod.
 pub(super) fn predecessor<'a>(
     episode: &Episode,
     pod: &[&'a Episode],
-    now: u64,
+    now: UnixMicros,
 ) -> Option<Predecessor<'a>> {
     match episode.kind {
         Kind::Start => sandbox_replacement(episode, pod, now).map(Predecessor::Sandbox),
@@ -87,7 +90,11 @@ fn has_started(call: &EpisodeCall, container: &str) -> bool {
 }
 
 /// The exit after which the container of a restart was started, if it still runs.
-fn run_before<'a>(episode: &Episode, pod: &[&'a Episode], now: u64) -> Option<PreviousRun<'a>> {
+fn run_before<'a>(
+    episode: &Episode,
+    pod: &[&'a Episode],
+    now: UnixMicros,
+) -> Option<PreviousRun<'a>> {
     let name = &*episode.container.as_deref()?.name;
     let mut newest_first = episode.calls.iter().rev();
     let start = newest_first.find(|call| has_started(call, name))?;
@@ -100,10 +107,10 @@ fn run_before<'a>(episode: &Episode, pod: &[&'a Episode], now: u64) -> Option<Pr
     let exit = exits
         .by_ref()
         .max_by_key(|exit| (exit.attempt, exit.at))
-        .filter(|exit| exit.at <= start.end_us())?;
+        .filter(|exit| exit.at <= start.ended_at())?;
     // A run in between would have an exit of its own, which is not known.
     let mut others = calls(pod).filter(|call| call.began < start.began);
-    let is_newest = !others.any(|call| has_started(call, name) && call.began_us() > exit.at);
+    let is_newest = !others.any(|call| has_started(call, name) && call.began_at() > exit.at);
     let is_shown_as_kill = exit.stop_requested && episode.calls.iter().any(is_kill);
     (is_newest && !is_shown_as_kill).then(|| previous_run(exit, start, pod, now))
 }
@@ -112,15 +119,15 @@ fn previous_run<'a>(
     exit: &'a ExitRecord,
     start: &EpisodeCall,
     pod: &[&Episode],
-    now: u64,
+    now: UnixMicros,
 ) -> PreviousRun<'a> {
     let mut exits = pod.iter().flat_map(|episode| &episode.exits);
     PreviousRun {
         is_up: !exits
             .any(|later| later.container == exit.container && later.attempt > exit.attempt),
         exit,
-        again_after: start.end_us().saturating_sub(exit.at),
-        ago: now.saturating_sub(exit.at),
+        again_after: start.ended_at().since(exit.at),
+        ago: now.since(exit.at),
     }
 }
 
@@ -128,10 +135,10 @@ fn previous_run<'a>(
 pub(super) fn run_before_restart<'a>(
     exit: &'a ExitRecord,
     pod: &[&'a Episode],
-    now: u64,
+    now: UnixMicros,
 ) -> Option<PreviousRun<'a>> {
     let starts = calls(pod).filter(|call| has_started(call, &exit.container));
-    let later = starts.filter(|call| call.began_us() > exit.at);
+    let later = starts.filter(|call| call.began_at() > exit.at);
     let next = later.min_by_key(|call| call.began)?;
     Some(previous_run(exit, next, pod, now))
 }
@@ -155,7 +162,7 @@ fn has_sandbox(episode: &Episode) -> bool {
 fn sandbox_replacement<'a>(
     start: &Episode,
     pod: &[&'a Episode],
-    now: u64,
+    now: UnixMicros,
 ) -> Option<SandboxReplacement<'a>> {
     let attempt = start.pod.attempt;
     let before = pod.iter().filter(|other| other.pod.attempt < attempt);
@@ -177,7 +184,7 @@ fn sandbox_replacement<'a>(
     made.dedup_by_key(|other| other.pod.attempt);
     // A sandbox that was lost with its runtime begins a new series.
     let last_break = made.windows(2).rposition(|pair| {
-        pair[1].began - pair[0].began > MAX_GAP_BETWEEN_SANDBOXES
+        pair[1].began.since(pair[0].began) > MAX_GAP_BETWEEN_SANDBOXES
             || downtime_before(pair[1], Some(pair[0])).is_some()
     });
     let series = made[last_break.map_or(0, |at| at + 1)..].iter();
@@ -195,8 +202,8 @@ fn sandbox_replacement<'a>(
     Some(SandboxReplacement {
         attempt,
         times: times.max(1),
-        window: start.began - first.unwrap_or(start.began),
-        is_over: now.saturating_sub(start.began) > MAX_GAP_BETWEEN_SANDBOXES,
+        window: start.began.since(first.unwrap_or(start.began)),
+        is_over: now.since(start.began) > MAX_GAP_BETWEEN_SANDBOXES,
         by_crictl,
         death: last.and_then(|last| sandbox::death(pod, last)),
         downtime: made.split_last().and_then(|(newest, older)| {
@@ -216,11 +223,11 @@ pub(super) fn is_exit_lost(exit: &ExitRecord, pod: &[&Episode]) -> bool {
 }
 
 fn is_exit_in_downtime(exit: &ExitRecord, fact: &NodeFact) -> bool {
-    let from = fact.from.saturating_sub(DOWNTIME_NOTICED_WITHIN);
-    let to = fact.to.map_or(u64::MAX, |to| {
-        to.saturating_add(REPLACED_AFTER_DOWNTIME_WITHIN)
-    });
-    let ran_before = exit.at.saturating_sub(exit.ran) <= fact.from;
+    let from = fact.from - DOWNTIME_NOTICED_WITHIN;
+    let to = fact
+        .to
+        .map_or(UnixMicros::MAX, |to| to + REPLACED_AFTER_DOWNTIME_WITHIN);
+    let ran_before = exit.at - exit.ran <= fact.from;
     is_down(fact) && ran_before && (from..=to).contains(&exit.at)
 }
 
@@ -238,7 +245,7 @@ fn downtime_before<'a>(start: &'a Episode, before: Option<&Episode>) -> Option<&
         let ends_sandboxes = fact.booted().is_some() && (before.is_some() || is_shown_by_run);
         let is_before_start = fact.to.is_some_and(|to| {
             to <= start.began
-                && (ends_sandboxes || start.began - to <= REPLACED_AFTER_DOWNTIME_WITHIN)
+                && (ends_sandboxes || start.began.since(to) <= REPLACED_AFTER_DOWNTIME_WITHIN)
         });
         is_down(fact) && is_after_earlier_start && is_before_start
     });

@@ -3,6 +3,7 @@
 mod names;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::before::Predecessor;
 use super::crash::CrashLoop;
@@ -14,6 +15,7 @@ use super::syncs::WorkInGap;
 use super::work::LongestWorker;
 use super::{kills::KillReason, kubelet::KubeletCause};
 use crate::call::episode::Kind;
+use crate::call::times::UnixMicros;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{AwaitedContainers, ContainerOomKills, ExitRecord};
 use crate::lifecycle::kubelet::images::MissingImage;
@@ -23,16 +25,18 @@ use crate::lifecycle::timeline::EpisodePhase;
 use crate::lifecycle::usual::{ComparedDuration, MANY_STARTS};
 use crate::lifecycle::view::ProbeView;
 
-/// Why an episode took long, is incomplete, or failed; its `Display` is the headline. Durations in milliseconds, times of
-/// day in microseconds since 1970.
+/// Why an episode took long, is incomplete, or failed; its `Display` is the headline.
 #[derive(Debug)]
 pub(crate) enum Cause<'a> {
     /// A call has been in flight for long.
     CallInFlight(CallInFlight<'a>),
     /// The newest failed call that no later one made good.
     CallFails(CallFailure<'a>),
-    /// A start whose sandbox was never made and whose pod was then deleted, `ago` microseconds before now.
-    DeletedWithoutSandbox { ago: u64, failure: CallFailure<'a> },
+    /// A start whose sandbox was never made and whose pod was then deleted, this long `ago`.
+    DeletedWithoutSandbox {
+        ago: Duration,
+        failure: CallFailure<'a>,
+    },
     /// Failed calls that a later one made good.
     Recovered {
         failure: CallFailure<'a>,
@@ -54,28 +58,28 @@ pub(crate) enum Cause<'a> {
     WaitsForNode {
         fact: &'a NodeFact,
         waits: EpisodeWait<'a>,
-        now: u64,
+        now: UnixMicros,
     },
     /// Calls failed because their backend was away; a later one succeeded.
     BackendWasAway {
         fact: &'a NodeFact,
         kind: Kind,
         took: f64,
-        now: u64,
+        now: UnixMicros,
     },
     /// Most of the time passed between calls, while this fact held.
     NodeInGap {
         fact: &'a NodeFact,
         took: f64,
         total: f64,
-        now: u64,
+        now: UnixMicros,
     },
     /// Most of the time passed in one call, while this fact held.
     NodeInCall {
         fact: &'a NodeFact,
         call: &'a EpisodeCall,
         total: f64,
-        now: u64,
+        now: UnixMicros,
     },
     /// A cause, with the conditions of the node at that time.
     WithNodeConditions {
@@ -107,27 +111,27 @@ pub(crate) enum Cause<'a> {
         probe: ProbeView,
         then: Box<Cause<'a>>,
     },
-    /// The kernel killed processes of a container for lack of memory, the last one `ago` microseconds before now, and the
-    /// container runs on. `then`: the cause that would be shown without these kills.
+    /// The kernel killed processes of a container for lack of memory, the last one this long `ago`, and the container runs on.
+    /// `then`: the cause that would be shown without these kills.
     OomKills {
         kills: &'a ContainerOomKills,
-        ago: u64,
+        ago: Duration,
         then: Box<Cause<'a>>,
     },
-    /// The sandbox of the pod ended without a request to stop it, `ago` microseconds before now. `is_stopped`: it was cleaned up
-    /// since, but not replaced.
+    /// The sandbox of the pod ended without a request to stop it, this long `ago`. `is_stopped`: it was cleaned up since, but not
+    /// replaced.
     SandboxDied {
         death: SandboxDeath<'a>,
-        ago: u64,
+        ago: Duration,
         is_stopped: bool,
     },
     /// The pod was stopped while containers ran.
     PodStopped(PodStop<'a>),
-    /// Containers of the pod ended with the node, and no call came for the pod since the node was started again, `booted`
-    /// microseconds after 1970.
+    /// Containers of the pod ended with the node, and no call came for the pod since the node was started again, at
+    /// `booted`.
     EndedWithNode {
         containers: Vec<&'a str>,
-        booted: u64,
+        booted: UnixMicros,
     },
     /// A container or a sandbox was started again. `before`: how its predecessor ended. `then`: the cause of the episode's
     /// duration.
@@ -160,7 +164,7 @@ pub(crate) struct NodeConditions<'a> {
     pub(super) short_of: Option<PressureShare>,
     /// The disk of the images was nearly full.
     pub(super) full_disk: Option<&'a NodeFact>,
-    pub(super) now: u64,
+    pub(super) now: UnixMicros,
 }
 
 impl NodeConditions<'_> {
@@ -211,7 +215,7 @@ pub(crate) struct CallFailure<'a> {
     pub(super) is_resolved: bool,
     /// True if another try was due and did not come, for a reason that is not known.
     pub(super) is_not_tried_again: bool,
-    pub(super) now: u64,
+    pub(super) now: UnixMicros,
 }
 
 /// How a call failed.

@@ -1,21 +1,23 @@
 //! Crash loops.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::before;
 use crate::call::Ending;
 use crate::call::episode::Kind;
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{Episode, ExitRecord};
 
-/// How long after its last exit a running container counts as crash looping, in microseconds: twice the kubelet's longest
-/// back-off, and the run after which the kubelet begins its back-off anew.
-const CRASH_LOOP_LASTS: u64 = 10 * 60 * 1_000_000;
+/// How long after its last exit a running container counts as crash looping: twice the kubelet's longest back-off, and the run
+/// after which the kubelet begins its back-off anew.
+const CRASH_LOOP_LASTS: Duration = Duration::from_secs(10 * 60);
 
-/// A container that ran for this long, in microseconds, and runs again has done its work.
-const DONE_AFTER: u64 = 60_000_000;
+/// A container that ran for this long, and runs again has done its work.
+const DONE_AFTER: Duration = Duration::from_secs(60);
 
 /// A crash loop of a container.
 #[derive(Clone, Debug)]
@@ -25,15 +27,15 @@ pub(crate) struct CrashLoop<'a> {
     pub(super) last: &'a ExitRecord,
     /// Successful starts that were seen.
     pub(super) starts: usize,
-    /// From the first start to the last event, in microseconds.
-    pub(super) window: u64,
+    /// From the first start to the last event.
+    pub(super) window: Duration,
     /// True if the pod was stopped since.
     pub(super) is_over: bool,
 }
 
 impl CrashLoop<'_> {
-    /// The last end of the container, in microseconds since 1970.
-    pub(super) fn at(&self) -> u64 {
+    /// The last end of the container.
+    pub(super) fn at(&self) -> UnixMicros {
         self.last.at
     }
 }
@@ -41,13 +43,13 @@ impl CrashLoop<'_> {
 /// An exit and the id of its sandbox; empty if unknown.
 type SandboxExit<'a> = (&'a ExitRecord, &'a str);
 
-/// The runs of a container in a pod. Times in microseconds since 1970.
+/// The runs of a container in a pod.
 #[derive(Debug, Default)]
 struct ContainerRuns<'a> {
     /// Exits without a stop request, in order.
     exits: Vec<SandboxExit<'a>>,
     /// Successful starts, begin and end, in order. A start may end after the exit of its own run.
-    starts: Vec<(u64, u64)>,
+    starts: Vec<(UnixMicros, UnixMicros)>,
     /// True if the sandbox of the last exit was stopped after it.
     is_sandbox_stopped: bool,
 }
@@ -55,13 +57,13 @@ struct ContainerRuns<'a> {
 /// Stop requests: by container name, and by sandbox id.
 #[derive(Debug, Default)]
 struct StopRequests<'a> {
-    containers: BTreeSet<(&'a str, u64)>,
-    sandboxes: BTreeSet<(&'a str, u64)>,
+    containers: BTreeSet<(&'a str, UnixMicros)>,
+    sandboxes: BTreeSet<(&'a str, UnixMicros)>,
 }
 
 impl<'a> StopRequests<'a> {
     fn note(&mut self, episode: &'a Episode, call: &'a EpisodeCall) {
-        let at = call.began_us();
+        let at = call.began_at();
         match (call.method, call.container_name(), &episode.sandbox_id) {
             (Method::StopContainer, Some(name), _) => self.containers.insert((name, at)),
             (Method::StopPodSandbox, _, Some(id)) => self.sandboxes.insert((id, at)),
@@ -71,7 +73,7 @@ impl<'a> StopRequests<'a> {
 
     /// Returns whether a stop was requested while the container ran. Then its exit code does not matter.
     fn include(&self, &(exit, sandbox): &SandboxExit<'_>) -> bool {
-        let (began, ended) = (exit.at.saturating_sub(exit.ran), exit.at);
+        let (began, ended) = (exit.at - exit.ran, exit.at);
         let name = &*exit.container;
         let mut of_container = self.containers.range((name, began)..=(name, ended));
         let mut of_sandbox = self.sandboxes.range((sandbox, began)..=(sandbox, ended));
@@ -80,7 +82,7 @@ impl<'a> StopRequests<'a> {
 
     /// Returns whether the sandbox was stopped after this exit.
     fn follow(&self, &(exit, sandbox): &SandboxExit<'_>) -> bool {
-        let later = (sandbox, exit.at)..=(sandbox, u64::MAX);
+        let later = (sandbox, exit.at)..=(sandbox, UnixMicros::MAX);
         self.sandboxes.range(later).next().is_some()
     }
 }
@@ -104,7 +106,7 @@ fn runs<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, ContainerRuns<'a>> {
         let started = call.method == Method::StartContainer && call.has_ended(Ending::Ok);
         let name = call.container_name().filter(|_| started);
         if let Some(run) = name.and_then(|name| runs.get_mut(name)) {
-            run.starts.push((call.began_us(), call.end_us()));
+            run.starts.push((call.began_at(), call.ended_at()));
         }
     }
     for run in runs.values_mut() {
@@ -133,7 +135,7 @@ impl<'a> ContainerRuns<'a> {
         };
         self.exits.drain(..first);
         if let Some((exit, _)) = self.exits.first() {
-            let began = exit.at.saturating_sub(exit.ran);
+            let began = exit.at - exit.ran;
             self.starts.retain(|(_, to)| *to >= began);
         }
     }
@@ -159,11 +161,11 @@ impl<'a> ContainerRuns<'a> {
         (failed >= 2 || here.count() >= 3) && !is_done
     }
 
-    /// The crash loop that these runs are, if any. `now` in microseconds since 1970.
-    fn crash_loop(&self, container: &'a str, now: u64) -> Option<CrashLoop<'a>> {
+    /// The crash loop that these runs are, if any.
+    fn crash_loop(&self, container: &'a str, now: UnixMicros) -> Option<CrashLoop<'a>> {
         let (last, _) = *self.exits.last()?;
         let is_down = self.starts.last().is_none_or(|(from, _)| *from <= last.at);
-        let is_recent = now.saturating_sub(last.at) < CRASH_LOOP_LASTS;
+        let is_recent = now.since(last.at) < CRASH_LOOP_LASTS;
         if !self.keeps_ending(is_down) || !(is_down || is_recent) {
             return None;
         }
@@ -173,14 +175,17 @@ impl<'a> ContainerRuns<'a> {
             container,
             last,
             starts: self.starts.len(),
-            window: ended.max(last.at).saturating_sub(began),
+            window: ended.max(last.at).since(began),
             is_over: is_down && self.is_sandbox_stopped,
         })
     }
 }
 
 /// The crash loops of a pod, by container name.
-pub(super) fn loops<'a>(episodes: &[&'a Episode], now: u64) -> BTreeMap<&'a str, CrashLoop<'a>> {
+pub(super) fn loops<'a>(
+    episodes: &[&'a Episode],
+    now: UnixMicros,
+) -> BTreeMap<&'a str, CrashLoop<'a>> {
     let runs = runs(episodes).into_iter();
     runs.filter_map(|(name, run)| Some((name, run.crash_loop(name, now)?)))
         .collect()
@@ -190,7 +195,7 @@ pub(super) fn loops<'a>(episodes: &[&'a Episode], now: u64) -> BTreeMap<&'a str,
 /// be started.
 fn has_run(exit: &ExitRecord, pod: &[&Episode]) -> bool {
     let mut calls = pod.iter().flat_map(|episode| &episode.calls);
-    exit.ran > 0
+    !exit.ran.is_zero()
         || calls.any(|call| {
             let container = call.container.as_deref();
             call.method == Method::StartContainer
@@ -222,7 +227,7 @@ pub(super) fn faulty_exit<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Opti
         call.method == Method::StartContainer
             && call.has_ended(Ending::Ok)
             && call.container_name() == Some(&*failed.container)
-            && call.began_us() > failed.at
+            && call.began_at() > failed.at
     });
     (is_own && (soon || !again)).then_some(failed)
 }

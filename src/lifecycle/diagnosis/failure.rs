@@ -1,11 +1,14 @@
 //! Failed calls, current and past.
 
+use std::time::Duration;
+
 use super::cause::{CallFailure, FailureKind, WorkProgress};
 use super::fault::{self, FaultClass};
 use super::work;
+use crate::call::times::{UnixMicros, millis};
 use crate::call::{Ending, FaultKind};
 use crate::cri::Method;
-use crate::lifecycle::episode_call::{EpisodeCall, millis};
+use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::node::NodeFactKind;
 use crate::lifecycle::process_scanner::WorkKind;
@@ -67,7 +70,7 @@ pub(super) fn tries(episode: &Episode, call: &EpisodeCall) -> usize {
 pub(super) fn call_failure<'a>(
     episode: &'a Episode,
     call: &'a EpisodeCall,
-    now: u64,
+    now: UnixMicros,
     is_resolved: bool,
 ) -> CallFailure<'a> {
     let calls = episode.calls.iter();
@@ -92,11 +95,11 @@ pub(super) fn call_failure<'a>(
 }
 
 /// Returns whether the kubelet has not tried again although it was running.
-fn is_not_tried_again(episode: &Episode, now: u64) -> bool {
+fn is_not_tried_again(episode: &Episode, now: UnixMicros) -> bool {
     let mut facts = episode.node.iter();
     let is_away = facts.any(|fact| {
         let no_caller = fact.is_of_criscope() || fact.kind == NodeFactKind::NoKubelet;
-        no_caller && fact.within(episode.ended, now) > 0
+        no_caller && !fact.within(episode.ended, now).is_zero()
     });
     episode.is_not_tried_again(now) && !is_away
 }
@@ -135,7 +138,7 @@ fn failure_kind(last: &EpisodeCall, failed: &[&EpisodeCall]) -> FailureKind {
         // A status with this code is the runtime's; a caller that cancels gets none.
         Some(Ending::Cancelled) if !has_error => FailureKind::CallerCancelled {
             times: alike.clone().count(),
-            longest: millis(alike.map(|c| c.elapsed_us()).max().unwrap_or_default()),
+            longest: millis(alike.map(|c| c.took()).max().unwrap_or_default()),
         },
         _ => error_kind(last),
     }
@@ -165,16 +168,15 @@ pub(super) fn is_injected(call: &EpisodeCall) -> bool {
         .is_some_and(|fault| fault.kind() == FaultKind::Fail)
 }
 
-/// A caller's clock starts before ours, and a runtime gives up a little before the deadline that it was sent. In
-/// milliseconds.
-const DEADLINE_TOLERANCE_MS: f64 = 100.0;
+/// A caller's clock starts before ours, and a runtime gives up a little before the deadline that it was sent.
+const DEADLINE_TOLERANCE: Duration = Duration::from_millis(100);
 
 /// Returns whether the caller's deadline had passed at the end.
 fn is_late(call: &EpisodeCall) -> bool {
     call.has_ended(Ending::Deadline)
-        && call.deadline_ms().is_some_and(|deadline| {
-            call.duration_ms() + DEADLINE_TOLERANCE_MS.min(deadline / 10.0) >= deadline
-        })
+        && call
+            .deadline
+            .is_some_and(|deadline| call.took() + DEADLINE_TOLERANCE.min(deadline / 10) >= deadline)
 }
 
 /// Returns whether the runtime refused because it still holds the name for an earlier attempt.

@@ -1,8 +1,10 @@
 //! Rules on containers that the kubelet kills, and on the reasons. `words::kubelet` makes the sentences.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::kubelet::{is_hook, is_same_container};
+use crate::call::times::UnixMicros;
 use crate::call::{CallFacts, Client};
 use crate::cri::Method;
 use crate::lifecycle::episode_call::EpisodeCall;
@@ -10,14 +12,14 @@ use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::kubelet::execs::ExecResult;
 use crate::lifecycle::kubelet::probes::{FailedProbe, KillEvidence};
 
-/// Kills further apart than this are not one series, in microseconds: six times the longest back-off of the kubelet.
-const MAX_GAP_BETWEEN_KILLS: u64 = 30 * 60 * 1_000_000;
-/// How long after the last kill a container that runs again counts as being killed again and again, in microseconds.
-const KILL_LOOP_LASTS: u64 = 10 * 60 * 1_000_000;
-/// The kubelet kills a container this soon after a failed postStart hook, in microseconds.
-const KILL_FOLLOWS_HOOK_WITHIN: u64 = 2_000_000;
-/// How long after its grace period a runtime has killed a container, in microseconds.
-const KILL_OVERDUE_AFTER: u64 = 2_000_000;
+/// Kills further apart than this are not one series: six times the longest back-off of the kubelet.
+const MAX_GAP_BETWEEN_KILLS: Duration = Duration::from_secs(30 * 60);
+/// How long after the last kill a container that runs again counts as being killed again and again.
+const KILL_LOOP_LASTS: Duration = Duration::from_secs(10 * 60);
+/// The kubelet kills a container this soon after a failed postStart hook.
+const KILL_FOLLOWS_HOOK_WITHIN: Duration = Duration::from_secs(2);
+/// How long after its grace period a runtime has killed a container.
+const KILL_OVERDUE_AFTER: Duration = Duration::from_secs(2);
 
 /// Why the kubelet killed a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,12 +49,12 @@ pub(crate) struct KillLoop<'a> {
     pub(super) container: &'a str,
     pub(super) kills: usize,
     /// From the first kill to the last.
-    pub(super) window: u64,
+    pub(super) window: Duration,
     pub(super) reason: KillReason,
     /// True if the pod was stopped since.
     pub(super) is_over: bool,
-    /// The end of the last kill, or now if it goes on, in microseconds since 1970.
-    pub(super) at: u64,
+    /// The end of the last kill, or now if it goes on.
+    pub(super) at: UnixMicros,
 }
 
 /// Returns whether the kubelet stopped a container.
@@ -72,7 +74,7 @@ pub(super) fn is_overdue(call: &EpisodeCall) -> bool {
     let CallFacts::Stop { grace } = call.facts else {
         return false;
     };
-    call.elapsed_us() > u64::from(grace) * 1_000_000 + KILL_OVERDUE_AFTER
+    call.took() > Duration::from_secs(grace.into()) + KILL_OVERDUE_AFTER
 }
 
 /// The reason for which the kubelet is stopping a container, if the calls of the pod show it. The stop may be part of the pod's stop, so
@@ -96,8 +98,8 @@ pub(super) fn kill_reason(episodes: &[&Episode], kill: &EpisodeCall) -> KillReas
     let mut hooks = calls.filter(|call| is_hook(call) && is_same_container(call, kill));
     let failed = hooks.find_map(|call| {
         let result = ExecResult::from_record(call);
-        let (end, began) = (call.end_us(), kill.began_us());
-        let is_just_before = end <= began && began - end <= KILL_FOLLOWS_HOOK_WITHIN;
+        let (end, began) = (call.ended_at(), kill.began_at());
+        let is_just_before = end <= began && began.since(end) <= KILL_FOLLOWS_HOOK_WITHIN;
         (is_just_before && !result.is_good() && starts_with(episodes, call)).then_some(result)
     });
     let failed = failed.map(KillReason::PostStart);
@@ -108,18 +110,21 @@ pub(super) fn kill_reason(episodes: &[&Episode], kill: &EpisodeCall) -> KillReas
 fn starts_with(episodes: &[&Episode], hook: &EpisodeCall) -> bool {
     let mut calls = episodes.iter().flat_map(|episode| &episode.calls);
     calls.any(|call| {
-        let end = call.end_us();
+        let end = call.ended_at();
         call.method == Method::StartContainer
             && is_same_container(call, hook)
-            && (end..=end + KILL_FOLLOWS_HOOK_WITHIN).contains(&hook.began_us())
+            && (end..=end + KILL_FOLLOWS_HOOK_WITHIN).contains(&hook.began_at())
     })
 }
 
-/// The newest series of kills in a pod. `now` in microseconds since 1970.
-pub(super) fn newest_kill_loop<'a>(episodes: &[&'a Episode], now: u64) -> Option<KillLoop<'a>> {
+/// The newest series of kills in a pod.
+pub(super) fn newest_kill_loop<'a>(
+    episodes: &[&'a Episode],
+    now: UnixMicros,
+) -> Option<KillLoop<'a>> {
     let mut names = BTreeMap::<&str, Vec<&EpisodeCall>>::new();
     let mut creates = BTreeMap::<&str, Vec<&EpisodeCall>>::new();
-    let mut stopped = 0;
+    let mut stopped = UnixMicros::EPOCH;
     for call in episodes.iter().flat_map(|episode| &episode.calls) {
         let container = call.container.as_deref();
         match (call.method, container) {
@@ -131,7 +136,7 @@ pub(super) fn newest_kill_loop<'a>(episodes: &[&'a Episode], now: u64) -> Option
             (Method::CreateContainer, Some(container)) => {
                 creates.entry(&container.name).or_default().push(call);
             }
-            (Method::StopPodSandbox, _) => stopped = call.began_us().max(stopped),
+            (Method::StopPodSandbox, _) => stopped = call.began_at().max(stopped),
             _ => {}
         }
     }
@@ -147,8 +152,8 @@ fn kill_loop<'a>(
     container: &'a str,
     mut kills: Vec<&EpisodeCall>,
     creates: &[&EpisodeCall],
-    stopped: u64,
-    now: u64,
+    stopped: UnixMicros,
+    now: UnixMicros,
 ) -> Option<KillLoop<'a>> {
     let attempts = creates.iter().filter_map(|call| call.container.as_ref());
     let newest = attempts.map(|container| container.attempt).max()?;
@@ -157,17 +162,17 @@ fn kill_loop<'a>(
     kills.dedup_by(|later, earlier| is_same_container(later, earlier));
     kills.retain(|call| {
         // After a kill the container is started again. The stop of its last run may be part of the pod's stop.
-        let is_of_pod = is_of_attempt_from(newest, call) && stopped >= call.began_us();
+        let is_of_pod = is_of_attempt_from(newest, call) && stopped >= call.began_at();
         !is_of_pod && !is_of_replaced_sandbox(creates, call)
     });
     let last = kills.last()?;
-    let at = last.end_us();
-    let last_break = kills.windows(2).rposition(|pair| {
-        pair[1].began_us().saturating_sub(pair[0].end_us()) > MAX_GAP_BETWEEN_KILLS
-    });
+    let at = last.ended_at();
+    let last_break = kills
+        .windows(2)
+        .rposition(|pair| pair[1].began_at().since(pair[0].ended_at()) > MAX_GAP_BETWEEN_KILLS);
     let kills = &kills[last_break.map_or(0, |at| at + 1)..];
     let is_down = is_of_attempt_from(newest, last);
-    if kills.len() < 2 || !(is_down || now.saturating_sub(at) < KILL_LOOP_LASTS) {
+    if kills.len() < 2 || !(is_down || now.since(at) < KILL_LOOP_LASTS) {
         return None;
     }
     let reasons: Vec<_> = kills
@@ -177,7 +182,7 @@ fn kill_loop<'a>(
     Some(KillLoop {
         container,
         kills: kills.len(),
-        window: last.began_us().saturating_sub(kills[0].began_us()),
+        window: last.began_at().since(kills[0].began_at()),
         reason: majority_reason(&reasons),
         is_over: stopped >= at,
         at,

@@ -1,9 +1,12 @@
 //! Rules on the kubelet's own work and waits. `words::kubelet` makes the sentences.
 
+use std::time::Duration;
+
 use super::kills::{self, KillLoop, KillReason};
 use super::syncs::{self, FailingSync, WorkBeforeCalls};
 use crate::call::CallFacts;
 use crate::call::episode::Kind;
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::Episode;
@@ -13,25 +16,25 @@ use crate::lifecycle::kubelet::pulls::PullQueue;
 use crate::lifecycle::node::NodeFact;
 use crate::lifecycle::timeline::EpisodePhase;
 
-/// Work of the kubelet from this duration on is slow, in microseconds.
-const SLOW_KUBELET_WORK: u64 = 2_000_000;
-/// The kubelet runs a postStart hook this soon after the start, in microseconds, unless the node is very busy. A hook that
-/// begins later may be a preStop hook of a deleted pod.
-const POST_START_FOLLOWS_WITHIN: u64 = 300_000;
-/// A stop may seem shorter than its grace period by this much, in microseconds, because of clocks.
-const GRACE_PERIOD_TOLERANCE: u64 = 50_000;
+/// Work of the kubelet from this duration on is slow.
+const SLOW_KUBELET_WORK: Duration = Duration::from_secs(2);
+/// The kubelet runs a postStart hook this soon after the start, unless the node is very busy. A hook that begins later may be a
+/// preStop hook of a deleted pod.
+const POST_START_FOLLOWS_WITHIN: Duration = Duration::from_millis(300);
+/// A stop may seem shorter than its grace period by this much, because of clocks.
+const GRACE_PERIOD_TOLERANCE: Duration = Duration::from_millis(50);
 
-/// A cause that lies with the kubelet, or with the work that it was asked to do. Times in microseconds.
+/// A cause that lies with the kubelet, or with the work that it was asked to do.
 #[derive(Clone, Debug)]
 pub(crate) enum KubeletCause<'a> {
     /// Most of a start passed before the first call.
     BeforeFirstCall {
         /// From the moment at which the kubelet saw the pod to its first call.
-        waited: u64,
+        waited: Duration,
         /// The last part of the wait, if the calls before were not observed.
-        watched: Option<u64>,
+        watched: Option<Duration>,
         /// From the first call to the end of the last call.
-        then: u64,
+        then: Duration,
         /// True if a container was started.
         up: bool,
         /// The kubelet's work in this time, if its spans show it.
@@ -40,29 +43,38 @@ pub(crate) enum KubeletCause<'a> {
     /// Most of a stop passed before its first call.
     BeforeStop {
         /// Since the begin of the stop, if a span of the kubelet shows it.
-        waited: Option<u64>,
+        waited: Option<Duration>,
         /// The downtime of criscope that explains the wait, and when the wait ended.
-        fact: Option<(&'a NodeFact, u64)>,
-        then: u64,
+        fact: Option<(&'a NodeFact, UnixMicros)>,
+        then: Duration,
     },
     /// The kubelet cannot sync the pod, for a reason that no call shows.
     FailingSync(FailingSync<'a>),
     /// Most of a start passed while other images were pulled.
-    PullQueue { queue: &'a PullQueue, total: u64 },
+    PullQueue {
+        queue: &'a PullQueue,
+        total: Duration,
+    },
     /// A hook runs. `failed_probe`: the exec probe for which the kubelet kills the container.
     HookInFlight {
         hook: ContainerHook<'a>,
         failed_probe: Option<FailedProbe>,
     },
     /// A postStart hook took most of a start.
-    PostStart { hook: ContainerHook<'a>, total: u64 },
+    PostStart {
+        hook: ContainerHook<'a>,
+        total: Duration,
+    },
     /// A container was stopped, with all that is known about it.
-    ContainerStopped { stop: ContainerStop<'a>, total: u64 },
+    ContainerStopped {
+        stop: ContainerStop<'a>,
+        total: Duration,
+    },
     /// A container was killed and started again.
     ContainerKilled {
         reason: KillReason,
         stop: ContainerStop<'a>,
-        total: u64,
+        total: Duration,
     },
     /// A container is killed again and again.
     KillLoop(KillLoop<'a>),
@@ -73,7 +85,7 @@ pub(crate) enum KubeletCause<'a> {
 pub(crate) struct ContainerHook<'a> {
     pub(super) container: &'a str,
     pub(super) kind: HookKind,
-    pub(super) took: u64,
+    pub(super) took: Duration,
     /// `None` while it runs.
     pub(super) result: Option<ExecResult>,
 }
@@ -95,7 +107,7 @@ pub(crate) struct ContainerStop<'a> {
     pub(super) container: &'a str,
     pub(super) pre_stop: Option<ContainerHook<'a>>,
     /// Duration of StopContainer.
-    pub(super) took: u64,
+    pub(super) took: Duration,
     /// The grace period in seconds after which the container was killed; `None` if it ended before.
     pub(super) killed_after: Option<u32>,
 }
@@ -176,7 +188,7 @@ fn container_hook<'a>(episode: &Episode, call: &'a EpisodeCall) -> ContainerHook
     ContainerHook {
         container: call.container_name().unwrap_or("a container"),
         kind: hook_kind(episode, call),
-        took: call.elapsed_us(),
+        took: call.took(),
         result: (!call.is_in_flight()).then(|| ExecResult::from_record(call)),
     }
 }
@@ -185,13 +197,13 @@ fn container_hook<'a>(episode: &Episode, call: &'a EpisodeCall) -> ContainerHook
 fn hook_kind(episode: &Episode, call: &EpisodeCall) -> HookKind {
     let calls = episode.calls.iter();
     let mut same = calls.filter(|other| is_same_container(other, call));
-    let start = same
-        .clone()
-        .rfind(|other| other.method == Method::StartContainer && other.end_us() <= call.began_us());
+    let start = same.clone().rfind(|other| {
+        other.method == Method::StartContainer && other.ended_at() <= call.began_at()
+    });
     let Some(start) = start.filter(|_| call.probe.is_none()) else {
         return HookKind::PreStop;
     };
-    let is_soon = call.began_us() - start.end_us() <= POST_START_FOLLOWS_WITHIN;
+    let is_soon = call.began_at().since(start.ended_at()) <= POST_START_FOLLOWS_WITHIN;
     if same.any(|other| other.method == Method::StopContainer && other.end() <= call.end()) {
         HookKind::PreStop
     } else if is_soon || !call.is_in_flight() {
@@ -209,7 +221,7 @@ fn before_first_call(episode: &Episode) -> Option<KubeletCause<'_>> {
     let longest = episode.shares().into_iter().max().unwrap_or_default();
     (watched >= SLOW_KUBELET_WORK && watched >= longest).then(|| KubeletCause::BeforeFirstCall {
         waited: seen.before,
-        watched: (seen.unwatched > 0).then_some(watched),
+        watched: (!seen.unwatched.is_zero()).then_some(watched),
         then: episode.duration(),
         up: episode.started > 0,
         work: syncs::work_before_calls(episode, seen.before),
@@ -233,7 +245,7 @@ fn before_stop(episode: &Episode) -> Option<KubeletCause<'_>> {
         return Some(KubeletCause::BeforeStop { waited, fact, then });
     }
     let mut facts = episode.node.iter();
-    let stalled = facts.find(|fact| fact.held_up(began) && began - fact.from >= shortest)?;
+    let stalled = facts.find(|fact| fact.held_up(began) && began.since(fact.from) >= shortest)?;
     Some(KubeletCause::BeforeStop {
         waited: None,
         fact: Some((stalled, began)),
@@ -247,7 +259,7 @@ pub(super) fn container_stop<'a>(episode: &'a Episode, call: &'a EpisodeCall) ->
     let hook = newest_first.find(|other| {
         is_hook(other) && is_same_container(other, call) && other.began <= call.began
     });
-    let took = call.elapsed_us();
+    let took = call.took();
     let grace = match call.facts {
         CallFacts::Stop { grace } => Some(grace),
         _ => None,
@@ -258,16 +270,14 @@ pub(super) fn container_stop<'a>(episode: &'a Episode, call: &'a EpisodeCall) ->
         pre_stop: hook.map(|hook| ContainerHook {
             container: hook.container_name().unwrap_or("a container"),
             kind: HookKind::PreStop,
-            took: call
-                .began_us()
-                .min(hook.end_us())
-                .saturating_sub(hook.began_us()),
-            result: (hook.end_us() <= call.began_us()).then(|| ExecResult::from_record(hook)),
+            took: call.began_at().min(hook.ended_at()).since(hook.began_at()),
+            result: (hook.ended_at() <= call.began_at()).then(|| ExecResult::from_record(hook)),
         }),
         took,
         killed_after: grace.filter(|grace| {
             call.is_good()
-                && took.saturating_add(GRACE_PERIOD_TOLERANCE) >= u64::from(*grace) * 1_000_000
+                && took.saturating_add(GRACE_PERIOD_TOLERANCE)
+                    >= Duration::from_secs((*grace).into())
         }),
     }
 }
@@ -277,7 +287,7 @@ fn slowest_stop(episode: &Episode) -> Option<ContainerStop<'_>> {
     let calls = episode.calls.iter();
     let stops = calls.filter(|c| c.method == Method::StopContainer && !c.is_in_flight());
     let stops = stops.map(|call| container_stop(episode, call));
-    stops.max_by_key(|stop| stop.took + stop.pre_stop.map_or(0, |hook| hook.took))
+    stops.max_by_key(|stop| stop.took + stop.pre_stop.map_or(Duration::ZERO, |hook| hook.took))
 }
 
 /// The kill in a restart. A slow kill without a known reason is left to the rules on its parts.

@@ -24,6 +24,7 @@ mod words;
 mod work;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::before::Predecessor;
 pub(super) use self::before::REPLACED_AFTER_DOWNTIME_WITHIN;
@@ -32,26 +33,27 @@ use self::kubelet::KubeletCause;
 pub(super) use self::pods::Diagnoser;
 pub(super) use self::sandbox::death;
 pub(super) use self::syncs::FailingSync;
-use super::episode_call::{EpisodeCall, millis};
+use super::episode_call::EpisodeCall;
 use super::episode_store::Episode;
 use super::timeline::EpisodePhase;
 use super::usual::NodeContext;
 use super::view::EpisodeState;
 use crate::call::Ending;
 use crate::call::episode::Kind;
+use crate::call::times::{UnixMicros, millis};
 use crate::cri::Method;
 
-/// A call in flight is the headline after this time, in milliseconds.
-const LONG_CALL_MS: f64 = 1_000.0;
-/// A pause between calls of an incomplete start is the headline after this time, in milliseconds.
-const LONG_SILENCE_MS: f64 = 5_000.0;
+/// A call in flight is the headline after this time.
+const LONG_CALL: Duration = Duration::from_secs(1);
+/// A pause between calls of an incomplete start is the headline after this time.
+const LONG_SILENCE: Duration = Duration::from_secs(5);
 
-/// The cause of an episode. `pod`: all episodes of its pod. `now` in microseconds since 1970.
+/// The cause of an episode. `pod`: all episodes of its pod.
 fn episode_cause<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
     node: &NodeContext<'_>,
-    now: u64,
+    now: UnixMicros,
 ) -> Cause<'a> {
     let is_slow = node.usual.is_slow(episode.duration_ms()) && episode.kind != Kind::Stop;
     let cause = node::blocking_fact(episode, now)
@@ -67,7 +69,7 @@ fn cause_from_calls<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
     node: &NodeContext<'_>,
-    now: u64,
+    now: UnixMicros,
 ) -> Cause<'a> {
     if let Some(call) = hanging(episode) {
         return match kubelet::hook_in_flight(episode, call) {
@@ -80,7 +82,7 @@ fn cause_from_calls<'a>(
         let failure = failure::call_failure(episode, call, now, false);
         return match episode.deleted {
             Some(at) => {
-                let ago = now.saturating_sub(at);
+                let ago = now.since(at);
                 Cause::DeletedWithoutSandbox { ago, failure }
             }
             None => Cause::CallFails(failure),
@@ -93,7 +95,7 @@ fn cause_from_calls<'a>(
         return silent;
     }
     if let Some(awaited) = episode.awaited(now).filter(|_| episode.is_open()) {
-        let since = millis(now.saturating_sub(awaited.since));
+        let since = millis(now.since(awaited.since));
         return Cause::AwaitsContainer { awaited, since };
     }
     if episode.state == EpisodeState::Failed && episode.kind == Kind::Start {
@@ -184,7 +186,7 @@ pub(super) fn failing_phases(episode: &Episode) -> impl Iterator<Item = EpisodeP
 /// A call that has been in flight for long. A retry has no news until it has taken longer than the failed call.
 fn hanging(episode: &Episode) -> Option<&EpisodeCall> {
     let longest = longest_in_flight(episode)?;
-    let is_long = longest.duration_ms() >= LONG_CALL_MS && !failure::is_retry(episode, longest);
+    let is_long = longest.took() >= LONG_CALL && !failure::is_retry(episode, longest);
     is_long.then_some(longest)
 }
 
@@ -217,21 +219,22 @@ fn call_in_flight<'a>(
 }
 
 /// The cause of a start in which the kubelet has not made the next call for long.
-fn silence<'a>(episode: &'a Episode, node: &NodeContext<'_>, now: u64) -> Option<Cause<'a>> {
+fn silence<'a>(episode: &'a Episode, node: &NodeContext<'_>, now: UnixMicros) -> Option<Cause<'a>> {
     let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
     let waits = episode.state == EpisodeState::Open && episode.kind == Kind::Start && !started;
     let after = episode.calls.back().filter(|_| waits)?;
-    let age = millis(now.saturating_sub(episode.began));
-    let since = age - episode.duration_ms();
+    let age = now.since(episode.began);
+    let since = age.saturating_sub(episode.duration());
     let image = node
         .awaited_image(episode.number)
         .filter(|_| after.is_new_sandbox());
     // A failed lookup is told at once.
     let has_failed = image.is_some_and(|image| image.error.is_some());
-    let is_silent = since >= LONG_SILENCE_MS || has_failed;
+    let is_silent = since >= LONG_SILENCE || has_failed;
     if !is_silent || longest_in_flight(episode).is_some() {
         return None;
     }
+    let since = millis(since);
     // An image that the kubelet looked for twice is not going to be pulled.
     let awaits_pull = match image {
         Some(image) => image.error.is_none() && image.times == 1,

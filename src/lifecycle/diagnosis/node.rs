@@ -1,21 +1,24 @@
 //! Rules on the node: a backend that does not answer or is not ready, a kubelet that is gone, times in which criscope was down,
 //! and pressure.
 
+use std::time::Duration;
+
 use super::cause::{Cause, NodeConditions};
 use super::kubelet::KubeletCause;
-use super::{LONG_CALL_MS, LONG_SILENCE_MS, failure, fault, longest_in_flight, work};
+use super::{LONG_CALL, LONG_SILENCE, failure, fault, longest_in_flight, work};
 use crate::call::Ending;
 use crate::call::episode::Kind;
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::cri::status::Code;
-use crate::lifecycle::episode_call::{EpisodeCall, millis};
+use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::node::{NodeFact, NodeFactKind};
 use crate::lifecycle::usual::{MANY_STARTS, NodeContext};
 use crate::lifecycle::view::EpisodeState;
 
-/// A call may fail this long before or after the known downtime of its backend, in microseconds: calls notice first.
-const BACKEND_DOWN_MARGIN: u64 = 2_000_000;
+/// A call may fail this long before or after the known downtime of its backend: calls notice first.
+const BACKEND_DOWN_MARGIN: Duration = Duration::from_secs(2);
 
 /// The event that an episode waits for.
 #[derive(Debug)]
@@ -29,7 +32,7 @@ pub(crate) enum EpisodeWait<'a> {
 }
 
 /// The fact that an unfinished episode waits for.
-pub(super) fn blocking_fact(episode: &Episode, now: u64) -> Option<Cause<'_>> {
+pub(super) fn blocking_fact(episode: &Episode, now: UnixMicros) -> Option<Cause<'_>> {
     if episode.state == EpisodeState::Ok {
         return None;
     }
@@ -46,16 +49,16 @@ pub(super) fn blocking_fact(episode: &Episode, now: u64) -> Option<Cause<'_>> {
     Some(Cause::WaitsForNode { fact, waits, now })
 }
 
-fn episode_wait(episode: &Episode, now: u64) -> Option<EpisodeWait<'_>> {
+fn episode_wait(episode: &Episode, now: UnixMicros) -> Option<EpisodeWait<'_>> {
     if let Some(call) = longest_in_flight(episode) {
-        return (call.duration_ms() >= LONG_CALL_MS).then_some(EpisodeWait::EndOfCall(call));
+        return (call.took() >= LONG_CALL).then_some(EpisodeWait::EndOfCall(call));
     }
     if let Some(call) = failure::newest_unresolved(episode) {
         return Some(EpisodeWait::Retry(call, failure::tries(episode, call)));
     }
     let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
     let last = episode.calls.back()?;
-    let is_silent = millis(now.saturating_sub(episode.ended)) >= LONG_SILENCE_MS;
+    let is_silent = now.since(episode.ended) >= LONG_SILENCE;
     let is_open = episode.state == EpisodeState::Open && episode.kind == Kind::Start;
     (is_open && !started && is_silent).then_some(EpisodeWait::NextCall(last))
 }
@@ -114,34 +117,34 @@ pub(super) fn backend_downtime<'a>(
     call: &EpisodeCall,
 ) -> Option<&'a NodeFact> {
     let (from, to) = (
-        call.began_us().saturating_sub(BACKEND_DOWN_MARGIN),
-        call.end_us().saturating_add(BACKEND_DOWN_MARGIN),
+        call.began_at() - BACKEND_DOWN_MARGIN,
+        call.ended_at() + BACKEND_DOWN_MARGIN,
     );
     let mut facts = episode.node.iter().filter(|_| is_unavailable(call));
     facts.find(|fact| {
         let is_down =
             matches!(&fact.kind, NodeFactKind::BackendDown { backend } if is_on(call, backend));
-        is_down && fact.within(from, to) > 0
+        is_down && !fact.within(from, to).is_zero()
     })
 }
 
-/// The fact that explains a gap between calls: it held for at least half of the gap. Times in microseconds since 1970.
-pub(super) fn in_gap(episode: &Episode, from: u64, to: u64) -> Option<&NodeFact> {
+/// The fact that explains a gap between calls: it held for at least half of the gap.
+pub(super) fn in_gap(episode: &Episode, from: UnixMicros, to: UnixMicros) -> Option<&NodeFact> {
     let facts = episode.node.iter();
     let facts = facts.filter(|fact| !matches!(fact.kind, NodeFactKind::ImageFsFull { .. }));
     let longest = facts.max_by_key(|fact| fact.within(from, to))?;
-    (2 * longest.within(from, to) >= to.saturating_sub(from)).then_some(longest)
+    (2 * longest.within(from, to) >= to.since(from)).then_some(longest)
 }
 
 /// The call in which most of an episode passed while its runtime did not answer, and the fact that shows it.
 pub(super) fn in_call(episode: &Episode) -> Option<(&EpisodeCall, &NodeFact)> {
     let done = episode.calls.iter().filter(|call| !call.is_in_flight());
     let call = done.max_by_key(|call| call.elapsed())?;
-    let ms = call.duration_ms();
-    if ms < LONG_CALL_MS || 2.0 * ms < episode.duration_ms() {
+    let took = call.took();
+    if took < LONG_CALL || 2 * took < episode.duration() {
         return None;
     }
-    let fact = in_gap(episode, call.began_us(), call.end_us())?;
+    let fact = in_gap(episode, call.began_at(), call.ended_at())?;
     let is_of_call = match &fact.kind {
         NodeFactKind::BackendDown { backend } | NodeFactKind::BackendHangs { backend } => {
             is_on(call, backend)
@@ -170,7 +173,7 @@ pub(super) fn with_node_conditions<'a>(
     episode: &'a Episode,
     node: &NodeContext<'_>,
     is_slow: bool,
-    now: u64,
+    now: UnixMicros,
 ) -> Cause<'a> {
     let mut facts = episode.node.iter();
     // Nothing precedes a RunPodSandbox.

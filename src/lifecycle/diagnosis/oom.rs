@@ -23,8 +23,8 @@ fn runs_on(kills: &ContainerOomKills, pod: &[&Episode]) -> bool {
     !calls.any(|(episode, call)| {
         let is_of_container = call.container_name() == Some(name);
         match call.method {
-            Method::StopPodSandbox | Method::RunPodSandbox => call.began_us() > kills.last,
-            Method::StopContainer => is_of_container && call.began_us() > kills.last,
+            Method::StopPodSandbox | Method::RunPodSandbox => call.began_at() > kills.last,
+            Method::StopContainer => is_of_container && call.began_at() > kills.last,
             Method::StartContainer => {
                 let container = call.container.as_deref();
                 let is_later = container.is_some_and(|container| container.attempt > attempt);

@@ -1,6 +1,7 @@
 //! Diagnosis of pods: episodes grouped by pod, since one episode of a pod can explain another.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
 use super::cause::Cause;
 use super::crash::{self, CrashLoop};
@@ -8,19 +9,20 @@ use super::kills::{self, KillLoop};
 use super::kubelet::KubeletCause;
 use super::{ephemeral, episode_cause, failure, hanging, oom, reboot, sandbox, stopped, syncs};
 use crate::call::episode::Kind;
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::usual::NodeContext;
 use crate::lifecycle::view::{EpisodeState, ProbeView, SandboxDeathView};
 
-/// A probe that has not run for this long says nothing any more, in microseconds.
-const PROBE_RESULT_EXPIRES_AFTER: u64 = 5 * 60 * 1_000_000;
+/// A probe that has not run for this long says nothing any more.
+const PROBE_RESULT_EXPIRES_AFTER: Duration = Duration::from_secs(5 * 60);
 
-/// How long a slow stop that has ended remains the headline, in microseconds.
-const SLOW_STOP_SHOWN_FOR: u64 = 10_000_000;
+/// How long a slow stop that has ended remains the headline.
+const SLOW_STOP_SHOWN_FOR: Duration = Duration::from_secs(10);
 
-/// Another kill of a container this soon after the last, in microseconds, is one of the same series.
-const NEXT_KILL_WITHIN: u64 = 10 * 60 * 1_000_000;
+/// Another kill of a container this soon after the last is one of the same series.
+const NEXT_KILL_WITHIN: Duration = Duration::from_secs(10 * 60);
 
 /// Finds the causes of episodes, and the cause that matters most for a pod.
 #[derive(Debug)]
@@ -32,8 +34,8 @@ pub(crate) struct Diagnoser<'a> {
     /// The exec probes of the pod with the newest episode.
     probes: Vec<ProbeView>,
     node: NodeContext<'a>,
-    /// In microseconds since 1970.
-    now: u64,
+    /// The time of the diagnosis.
+    now: UnixMicros,
 }
 
 /// Uid, namespace and name.
@@ -53,11 +55,14 @@ fn key(episode: &Episode) -> PodKey<'_> {
 }
 
 /// Splits the episodes of pods with the same key: a pod begins with a first sandbox after the pod before was stopped.
-fn split<'a>(episodes: &[&'a Episode], now: u64) -> Vec<PodLifetime<'a>> {
+fn split<'a>(episodes: &[&'a Episode], now: UnixMicros) -> Vec<PodLifetime<'a>> {
     let stops = episodes
         .iter()
         .filter(|e| e.kind == Kind::Stop && e.state == EpisodeState::Ok);
-    let first_stop = stops.map(|stop| stop.ended).min().unwrap_or(u64::MAX);
+    let first_stop = stops
+        .map(|stop| stop.ended)
+        .min()
+        .unwrap_or(UnixMicros::MAX);
     let starts = episodes.iter().filter(|e| e.kind == Kind::Start);
     let begins = starts.filter(|start| {
         let makes = start.calls.iter().any(|call| call.is_new_sandbox());
@@ -65,8 +70,8 @@ fn split<'a>(episodes: &[&'a Episode], now: u64) -> Vec<PodLifetime<'a>> {
         makes && is_first && first_stop <= start.began
     });
     let begins = begins.map(|start| start.began);
-    let begins = BTreeSet::from_iter(begins.chain([0]));
-    let ends = begins.iter().copied().skip(1).chain([u64::MAX]);
+    let begins = BTreeSet::from_iter(begins.chain([UnixMicros::EPOCH]));
+    let ends = begins.iter().copied().skip(1).chain([UnixMicros::MAX]);
     let lifetimes = begins.iter().copied().zip(ends).map(|(begin, end)| {
         let own = episodes.iter().copied();
         let own = own.filter(|episode| (begin..end).contains(&episode.began));
@@ -76,7 +81,7 @@ fn split<'a>(episodes: &[&'a Episode], now: u64) -> Vec<PodLifetime<'a>> {
 }
 
 impl<'a> PodLifetime<'a> {
-    fn new(episodes: Vec<&'a Episode>, now: u64) -> Self {
+    fn new(episodes: Vec<&'a Episode>, now: UnixMicros) -> Self {
         Self {
             loops: crash::loops(&episodes, now),
             kills: kills::newest_kill_loop(&episodes, now),
@@ -108,7 +113,7 @@ impl<'a> PodLifetime<'a> {
     fn loop_cause(&self, failing: Option<&Episode>) -> Option<Cause<'a>> {
         let failed = failing.map(|episode| episode.ended);
         let crash_loop = self.loops.values().max_by_key(|crash_loop| crash_loop.at());
-        let crashed = crash_loop.map_or(0, CrashLoop::at);
+        let crashed = crash_loop.map_or(UnixMicros::EPOCH, CrashLoop::at);
         let kills = self.kills.as_ref();
         let kills = kills
             .filter(|kills| kills.at > crashed && failed.is_none_or(|failed| kills.at > failed));
@@ -133,8 +138,8 @@ impl<'a> PodLifetime<'a> {
 }
 
 impl<'a> Diagnoser<'a> {
-    /// A diagnosis of these episodes of a node. `now` in microseconds since 1970.
-    pub(crate) fn new(episodes: &[&'a Episode], node: NodeContext<'a>, now: u64) -> Self {
+    /// A diagnosis of these episodes of a node.
+    pub(crate) fn new(episodes: &[&'a Episode], node: NodeContext<'a>, now: UnixMicros) -> Self {
         let mut pods = HashMap::<_, Vec<_>>::new();
         for episode in episodes {
             pods.entry(key(episode)).or_default().push(*episode);
@@ -209,8 +214,8 @@ impl<'a> Diagnoser<'a> {
         ephemeral::is_ephemeral(episode, pod)
     }
 
-    /// The time of the diagnosis, in microseconds since 1970.
-    pub(crate) fn now(&self) -> u64 {
+    /// The time of the diagnosis.
+    pub(crate) fn now(&self) -> UnixMicros {
         self.now
     }
 
@@ -236,7 +241,7 @@ impl<'a> Diagnoser<'a> {
             return Some(cause);
         }
         if let Some((death, is_stopped)) = sandbox::newest_death(&pod.episodes) {
-            let ago = self.now.saturating_sub(death.end.at);
+            let ago = self.now.since(death.end.at);
             return Some(Cause::SandboxDied {
                 death,
                 ago,
@@ -258,7 +263,7 @@ impl<'a> Diagnoser<'a> {
         let cause = match oom::newest_oom_kills(&pod.episodes).filter(|_| failing.is_none()) {
             Some(kills) => Cause::OomKills {
                 kills,
-                ago: self.now.saturating_sub(kills.last),
+                ago: self.now.since(kills.last),
                 then: Box::new(cause),
             },
             None => cause,
@@ -292,7 +297,7 @@ impl<'a> Diagnoser<'a> {
             (is_stop || call.method == Method::ExecSync && call.probe.is_some())
                 && call.container_name() == Some(kills.container)
                 && !kills.is_over
-                && self.now.saturating_sub(kills.at) < NEXT_KILL_WITHIN
+                && self.now.since(kills.at) < NEXT_KILL_WITHIN
         });
         Some(match kills {
             Some(kills) => Cause::Kubelet(KubeletCause::KillLoop(kills.clone())),
@@ -322,7 +327,7 @@ impl<'a> Diagnoser<'a> {
         let is_slow = self.node.usual.is_slow(episode.duration_ms());
         match episode.kind {
             Kind::Stop if episode.state == EpisodeState::Ok => {
-                let has_just_ended = self.now.saturating_sub(episode.ended) < SLOW_STOP_SHOWN_FOR;
+                let has_just_ended = self.now.since(episode.ended) < SLOW_STOP_SHOWN_FOR;
                 has_just_ended && is_slow && !episode.only_cleans
             }
             Kind::Stop => episode.state == EpisodeState::Open && is_slow && !episode.only_cleans,
@@ -336,7 +341,7 @@ impl<'a> Diagnoser<'a> {
             pod.newest(|e| e.kind != Kind::Stop && e.attempt() > 0 && e.state == EpisodeState::Ok)?;
         // An init container that had to run again is done once others follow.
         let calls = pod.episodes.iter().flat_map(|e| &e.calls);
-        let mut later = calls.filter(|call| call.began_us() >= restart.ended);
+        let mut later = calls.filter(|call| call.began_at() >= restart.ended);
         let is_followed = later.any(|call| call.method == Method::StartContainer && call.is_good());
         let matters = !is_followed && self.cause(restart).says_how_a_run_ended();
         matters.then_some(restart)
@@ -348,10 +353,10 @@ impl<'a> Diagnoser<'a> {
         let calls = pod.episodes.iter().flat_map(|episode| &episode.calls);
         let stops = calls
             .filter(|call| matches!(call.method, Method::StopContainer | Method::StopPodSandbox));
-        let stopped = stops.map(|call| call.began_us()).max().unwrap_or(0);
+        let stopped = stops.map(|call| call.began_at()).max().unwrap_or_default();
         let failing = self.probes.iter().filter(|probe| {
             let last = probe.last_unix_us;
-            let is_recent = self.now.saturating_sub(last) < PROBE_RESULT_EXPIRES_AFTER;
+            let is_recent = self.now.since(last) < PROBE_RESULT_EXPIRES_AFTER;
             probe.failed_in_a_row >= 2
                 && is_recent
                 && last > stopped

@@ -17,7 +17,7 @@ pub(super) fn ended_with_node<'a>(pod: &[&'a Episode]) -> Option<Cause<'a>> {
             call.method,
             Method::RunPodSandbox | Method::PullImage | Method::CreateContainer
         );
-        makes && call.began_us() >= booted
+        makes && call.began_at() >= booted
     });
     let ended = exits.filter(|exit| exit.node_restarted == Some(booted));
     let names: BTreeSet<_> = ended.map(|exit| &*exit.container).collect();

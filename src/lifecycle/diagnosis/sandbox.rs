@@ -1,13 +1,15 @@
 //! Sandboxes that ended without a request to stop them, and have not been replaced.
 
+use std::time::Duration;
+
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_store::{Episode, SandboxEnd};
 use crate::lifecycle::view;
 
-/// Containers that end with their sandbox may be reported to have ended this long before it, in microseconds.
-const EXITS_WITH_SANDBOX_WITHIN: u64 = 1_000_000;
+/// Containers that end with their sandbox may be reported to have ended this long before it.
+const EXITS_WITH_SANDBOX_WITHIN: Duration = Duration::from_secs(1);
 
 /// The end of a sandbox without a request to stop it.
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +56,7 @@ pub(super) fn newest_death<'a>(pod: &[&'a Episode]) -> Option<(SandboxDeath<'a>,
         .iter()
         .filter(|episode| episode.pod.attempt == newest.pod.attempt);
     let exits = own.clone().flat_map(|episode| &episode.exits);
-    let earlier_exits =
-        exits.filter(|exit| exit.at.saturating_add(EXITS_WITH_SANDBOX_WITHIN) < end.at);
+    let earlier_exits = exits.filter(|exit| exit.at + EXITS_WITH_SANDBOX_WITHIN < end.at);
     let ran = own.clone().flat_map(|episode| &episode.calls).any(|call| {
         let container = call.container.as_deref();
         call.method == Method::StartContainer

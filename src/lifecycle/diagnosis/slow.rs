@@ -1,31 +1,34 @@
 //! Rules on the time of an episode without failures.
 
+use std::time::Duration;
+
 use super::cause::{Cause, EpisodeOutcome, NotSlow, SlowDetail, SlowPhase};
 use super::syncs;
 use super::work;
 use super::{before, node};
 use crate::call::Ending;
 use crate::call::episode::Kind;
+use crate::call::times::{UnixMicros, millis};
 use crate::cri::Method;
-use crate::lifecycle::episode_call::{EpisodeCall, ObservedWork, millis};
+use crate::lifecycle::episode_call::{EpisodeCall, ObservedWork};
 use crate::lifecycle::episode_store::{Episode, ExitRecord};
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::timeline::EpisodePhase;
 use crate::lifecycle::usual::{ComparedDuration, NodeContext};
 
-/// A single container that runs for longer than this, in microseconds, without a further call may be an init container: an init
-/// container that ends at once, and the next call after a container that nothing waits for, take less.
-const NEXT_CONTAINER_WITHIN: u64 = 2_000_000;
+/// A single container that runs for longer than this without a further call may be an init container: an init container that ends
+/// at once, and the next call after a container that nothing waits for, take less.
+const NEXT_CONTAINER_WITHIN: Duration = Duration::from_secs(2);
 
-/// How far the times of exits may be off, in microseconds.
-const EXIT_CLOCK_TOLERANCE: u64 = 1_000_000;
+/// How far the times of exits may be off.
+const EXIT_CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 
 /// The largest part of an episode's duration.
 pub(super) fn duration_cause<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
     node: &NodeContext<'_>,
-    now: u64,
+    now: UnixMicros,
 ) -> Cause<'a> {
     let shares = episode.shares();
     let phases = EpisodePhase::ALL.into_iter();
@@ -41,7 +44,7 @@ pub(super) fn duration_cause<'a>(
     let took = millis(shares[phase as usize]);
     if phase == EpisodePhase::OutsideCri
         && let Some((gap, call)) = widest_gap(episode)
-        && let Some(fact) = node::in_gap(episode, call.began_us() - gap, call.began_us())
+        && let Some(fact) = node::in_gap(episode, call.began_at() - gap, call.began_at())
     {
         let total = episode.duration_ms();
         return Cause::NodeInGap {
@@ -116,7 +119,7 @@ fn slow_detail<'a>(
 }
 
 /// An episode that was not slow.
-fn not_slow<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> NotSlow<'a> {
+fn not_slow<'a>(episode: &'a Episode, pod: &[&'a Episode], now: UnixMicros) -> NotSlow<'a> {
     let container = episode.container.as_deref().map(|c| &*c.name);
     let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
     let end = match episode.kind {
@@ -168,7 +171,11 @@ fn exit_of<'a>(call: &EpisodeCall, episode: &'a Episode) -> Option<&'a ExitRecor
 }
 
 /// Outcome of a start: the containers that are up, or the last one if all have done their work.
-fn outcome_of_start<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> EpisodeOutcome<'a> {
+fn outcome_of_start<'a>(
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+    now: UnixMicros,
+) -> EpisodeOutcome<'a> {
     let calls = work::calls_of(episode, Method::StartContainer);
     let starts = calls.filter(|call| call.has_ended(Ending::Ok));
     let up = starts
@@ -180,14 +187,14 @@ fn outcome_of_start<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> 
     let done = last_exit.filter(|exit| {
         let mut calls = pod.iter().flat_map(|episode| &episode.calls);
         let is_followed = calls.any(|call| {
-            call.method == Method::StartContainer && call.is_good() && call.end_us() > exit.at
+            call.method == Method::StartContainer && call.is_good() && call.ended_at() > exit.at
         });
         exit.code == 0 && !exit.stop_requested && up.is_empty() && !is_followed
     });
     if let Some(exit) = done {
         return EpisodeOutcome::ContainerDone(exit);
     }
-    let since = now.saturating_sub(episode.ended);
+    let since = now.since(episode.ended);
     match &up[..] {
         [name] if episode.is_open() && since >= NEXT_CONTAINER_WITHIN => {
             EpisodeOutcome::OneContainerUp {
@@ -266,7 +273,7 @@ fn stop<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> SlowDetail<'a> {
 /// The exit that a StopContainer waited for. Runtimes report the time of an exit by another clock.
 fn exit_within<'a>(call: &EpisodeCall, pod: &[&'a Episode]) -> Option<&'a ExitRecord> {
     let container = call.container.as_deref()?;
-    let window = call.began_us()..=call.end_us().saturating_add(EXIT_CLOCK_TOLERANCE);
+    let window = call.began_at()..=call.ended_at() + EXIT_CLOCK_TOLERANCE;
     let mut exits = pod.iter().flat_map(|episode| &episode.exits);
     exits.find(|exit| {
         *exit.container == *container.name
@@ -289,22 +296,22 @@ fn init(episode: &Episode) -> SlowDetail<'_> {
 fn outside(episode: &Episode) -> SlowDetail<'_> {
     let widest = widest_gap(episode);
     let work = widest.and_then(|(gap, call)| {
-        let to = call.began_us();
+        let to = call.began_at();
         syncs::work_in_gap(episode, to - gap, to)
     });
     let longest = widest.map(|(gap, call)| (millis(gap), call));
     SlowDetail::Outside { longest, work }
 }
 
-/// The longest time without a call, in microseconds, and the call after it.
-fn widest_gap(episode: &Episode) -> Option<(u64, &EpisodeCall)> {
-    let (mut end, mut widest) = (episode.began, None::<(u64, &EpisodeCall)>);
+/// The longest time without a call, and the call after it.
+fn widest_gap(episode: &Episode) -> Option<(Duration, &EpisodeCall)> {
+    let (mut end, mut widest) = (episode.began, None::<(Duration, &EpisodeCall)>);
     for call in &episode.calls {
-        let gap = call.began_us().saturating_sub(end);
-        if gap > widest.map_or(0, |(most, _)| most) {
+        let gap = call.began_at().since(end);
+        if gap > widest.map_or(Duration::ZERO, |(most, _)| most) {
             widest = Some((gap, call));
         }
-        end = end.max(call.end_us());
+        end = end.max(call.ended_at());
     }
     widest
 }

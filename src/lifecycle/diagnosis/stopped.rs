@@ -1,30 +1,33 @@
 //! Pods that were stopped while containers ran. The CRI carries no reason for a stop; its calls show who asked for it, with which
 //! grace period, and how the containers ended. `words::stopped` makes the sentence.
 
+use std::time::Duration;
+
 use super::cause::{Cause, EpisodeOutcome, SlowDetail};
 use super::kills::{self, KillReason};
 use super::kubelet::{self, ContainerStop, KubeletCause};
 use super::syncs;
+use crate::call::times::UnixMicros;
 use crate::call::{CallFacts, Client};
 use crate::cri::Method;
 use crate::cri::subject::ContainerIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{Episode, ExitRecord};
 
-/// When the kubelet ends a pod, StopPodSandbox follows the last StopContainer within this time, in microseconds. After a probe has ended a
-/// single container it takes longer.
-const SANDBOX_STOP_FOLLOWS_WITHIN: u64 = 1_000_000;
-/// The kubelet stops the sidecars of a pod that has done its work this soon after its last container, in microseconds.
-const SIDECARS_STOPPED_WITHIN: u64 = 10_000_000;
+/// When the kubelet ends a pod, StopPodSandbox follows the last StopContainer within this time. After a probe has ended a single
+/// container it takes longer.
+const SANDBOX_STOP_FOLLOWS_WITHIN: Duration = Duration::from_secs(1);
+/// The kubelet stops the sidecars of a pod that has done its work this soon after its last container.
+const SIDECARS_STOPPED_WITHIN: Duration = Duration::from_secs(10);
 
-/// The stop of a pod. Times in microseconds.
+/// The stop of a pod.
 #[derive(Debug)]
 pub(crate) struct PodStop<'a> {
     /// The clients that stopped containers or the sandbox, in this order.
     pub(super) by: Vec<Client>,
-    pub(super) ago: u64,
+    pub(super) ago: Duration,
     /// From the first call of the stop to the last.
-    pub(super) took: u64,
+    pub(super) took: Duration,
     /// Why the kubelet stopped a container, if an event just before shows it.
     pub(super) reason: Option<KillReason>,
     pub(super) shortened: Option<ShortenedGracePeriod>,
@@ -80,11 +83,11 @@ impl<'a> PodStop<'a> {
     }
 }
 
-/// The stop of a pod; `None` unless it ended containers, and the pod had not just done its work. `now` in microseconds since 1970.
+/// The stop of a pod; `None` unless it ended containers, and the pod had not just done its work.
 pub(super) fn pod_stop<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
-    now: u64,
+    now: UnixMicros,
 ) -> Option<PodStop<'a>> {
     let mut calls = episode.calls.iter();
     let sandbox = calls.find(|call| call.is_good() && is_of_sandbox(call))?;
@@ -97,7 +100,7 @@ pub(super) fn pod_stop<'a>(
     let before = ended_before(&stopped, episode, pod);
     let shortened = shortened_grace_period(&stopped, sandbox, episode, pod);
     let is_done = before.is_some_and(|exit| {
-        exit.code == 0 && episode.began.saturating_sub(exit.at) <= SIDECARS_STOPPED_WITHIN
+        exit.code == 0 && episode.began.since(exit.at) <= SIDECARS_STOPPED_WITHIN
     });
     if is_done && shortened.is_none() {
         return None;
@@ -115,7 +118,7 @@ pub(super) fn pod_stop<'a>(
     ends.sort_by_key(|end| std::cmp::Reverse(end.stop.map(|stop| stop.took)));
     Some(PodStop {
         by,
-        ago: now.saturating_sub(sandbox.end_us()),
+        ago: now.since(sandbox.ended_at()),
         took: episode.duration(),
         reason: stopped
             .iter()
@@ -148,7 +151,7 @@ fn stopped_alone<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Vec<StoppedCo
             continue;
         };
         let exit = exit_of(container, pod);
-        let is_late = exit.is_some_and(|exit| !exit.stop_requested && exit.at <= call.began_us());
+        let is_late = exit.is_some_and(|exit| !exit.stop_requested && exit.at <= call.began_at());
         if !is_late && !stopped.iter().any(|other| other.container == container) {
             let by = call;
             stopped.push(StoppedContainer {
@@ -192,7 +195,7 @@ fn ended_with<'a>(
         .filter(|(container, _)| !alone.iter().any(|other| other.container == *container));
     let ended = others.filter_map(|(container, _)| {
         let exit = exit_of(container, pod)?;
-        let is_with_sandbox = exit.stop_requested && exit.at >= sandbox.began_us();
+        let is_with_sandbox = exit.stop_requested && exit.at >= sandbox.began_at();
         is_with_sandbox.then_some(StoppedContainer {
             container,
             by: sandbox,
@@ -222,7 +225,7 @@ fn ended_before<'a>(
         let mut others = stopped.iter();
         others.any(|other| other.container == *container)
     });
-    let since = stopped_runs.map(|(_, start)| start.end_us()).max()?;
+    let since = stopped_runs.map(|(_, start)| start.ended_at()).max()?;
     let exits = last_runs(episode, pod).filter_map(|(container, _)| exit_of(container, pod));
     let own =
         exits.filter(|exit| !exit.stop_requested && (since..=episode.ended).contains(&exit.at));
@@ -252,11 +255,11 @@ fn shortened_grace_period(
     let stops = stopped.iter().filter_map(StoppedContainer::stop_container);
     let given = stops.clone().filter_map(grace_period).max()?;
     let has_whole = stops.clone().any(|call| {
-        let used = call.began_us().saturating_sub(began) / 1_000_000;
+        let used = call.began_at().since(began).as_secs();
         grace_period(call).is_none_or(|grace| u64::from(grace) + used >= u64::from(own))
     });
-    let last = stops.clone().map(|call| call.end_us()).max()?;
-    let is_of_pod = sandbox.began_us().saturating_sub(last) <= SANDBOX_STOP_FOLLOWS_WITHIN;
+    let last = stops.clone().map(|call| call.ended_at()).max()?;
+    let is_of_pod = sandbox.began_at().since(last) <= SANDBOX_STOP_FOLLOWS_WITHIN;
     (is_of_pod && !has_whole).then_some(ShortenedGracePeriod {
         given,
         own,

@@ -26,6 +26,8 @@ mod syncs;
 mod texts;
 mod usual;
 
+use std::time::Duration;
+
 use super::*;
 use crate::cri::status::Code;
 use crate::lifecycle::episode_call::EpisodeCall;
@@ -37,12 +39,12 @@ use crate::lifecycle::usual::UsualDurations;
 fn store(calls: impl IntoIterator<Item = EpisodeCall>) -> EpisodeStore {
     let limits = StoreLimits {
         episodes: 100,
-        quiet: 10_000_000,
-        give_up: 1_800_000_000,
+        quiet: Duration::from_secs(10),
+        give_up: Duration::from_secs(1800),
     };
     let mut store = EpisodeStore::new(limits, UsualDurations::default());
     for call in calls {
-        let now = call.end_us();
+        let now = call.ended_at();
         store.tick(now, &[]);
         store.apply(call);
     }
@@ -53,20 +55,20 @@ fn episodes(store: &EpisodeStore) -> Vec<&Episode> {
     store.episodes().collect()
 }
 
-fn headline(episode: &Episode, now: u64) -> String {
+fn headline(episode: &Episode, now: UnixMicros) -> String {
     let store = store([]);
     let node = store.node();
     super::episode_cause(episode, &[episode], &node, now).to_string()
 }
 
-fn pod_headline(episodes: &[&Episode], now: u64) -> String {
+fn pod_headline(episodes: &[&Episode], now: UnixMicros) -> String {
     let store = store([]);
     let node = store.node();
     let cause = Diagnoser::new(episodes, node, now).newest_cause();
     cause.expect("episodes").to_string()
 }
 
-fn crash_loops(episodes: &[&Episode], now: u64) -> Vec<Option<String>> {
+fn crash_loops(episodes: &[&Episode], now: UnixMicros) -> Vec<Option<String>> {
     let store = store([]);
     let node = store.node();
     let pods = Diagnoser::new(episodes, node, now);

@@ -1,7 +1,10 @@
 //! Observed work of CNI plugins, the OCI runtime and the runtime itself within calls.
 
+use std::time::Duration;
+
+use crate::call::times::{UnixMicros, millis};
 use crate::cri::Method;
-use crate::lifecycle::episode_call::{EpisodeCall, ObservedWork, millis};
+use crate::lifecycle::episode_call::{EpisodeCall, ObservedWork};
 use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::process_scanner::WorkKind;
 
@@ -54,8 +57,8 @@ pub(super) fn longest<'a>(
     workers.max_by(|a, b| a.alone.total_cmp(&b.alone))
 }
 
-/// The part of a span without the spans within it, in microseconds. Other work has no spans within it.
-fn alone(call: &EpisodeCall, span: &ObservedWork) -> u64 {
+/// The part of a span without the spans within it. Other work has no spans within it.
+fn alone(call: &EpisodeCall, span: &ObservedWork) -> Duration {
     let within = call.work.iter().filter(|work| {
         let is_below = work.kind == span.kind && work.depth > span.depth;
         is_below && work.began >= span.began && work.ended <= span.ended
@@ -63,13 +66,13 @@ fn alone(call: &EpisodeCall, span: &ObservedWork) -> u64 {
     span.took().saturating_sub(covered(within))
 }
 
-/// Total time that this work covers, in microseconds.
-fn covered<'a>(work: impl Iterator<Item = &'a ObservedWork>) -> u64 {
+/// Total time that this work covers.
+fn covered<'a>(work: impl Iterator<Item = &'a ObservedWork>) -> Duration {
     let mut spans: Vec<_> = work.map(|work| (work.began, work.ended)).collect();
     spans.sort_unstable();
-    let (mut sum, mut end) = (0, 0);
+    let (mut sum, mut end) = (Duration::ZERO, UnixMicros::EPOCH);
     for (from, to) in spans {
-        sum += to.saturating_sub(from.max(end));
+        sum += to.since(from.max(end));
         end = end.max(to);
     }
     sum
@@ -89,15 +92,15 @@ pub(super) fn longest_of_all_kinds<'a>(
     })
 }
 
-/// Work observed last within this time counts as current, in microseconds: scans are periodic.
-const SCANNED_WORK_CURRENT_FOR: u64 = 2_000_000;
+/// Work observed last within this time counts as current: scans are periodic.
+const SCANNED_WORK_CURRENT_FOR: Duration = Duration::from_secs(2);
 
-/// Steps of the built-in runtime that ended within this time count as current, in microseconds: their times are exact.
-const STEP_CURRENT_FOR: u64 = 5_000;
+/// Steps of the built-in runtime that ended within this time count as current: their times are exact.
+const STEP_CURRENT_FOR: Duration = Duration::from_millis(5);
 
 /// The current work for a call in flight.
 pub(super) fn at_work(call: &EpisodeCall) -> Option<LongestWorker<'_>> {
-    let now = call.end_us();
+    let now = call.ended_at();
     WorkKind::ALL.into_iter().find_map(|kind| {
         let mut newest_first = call.work.iter().rev();
         let work = newest_first.find(|work| work.kind == kind && is_current(work, now))?;
@@ -110,8 +113,8 @@ pub(super) fn at_work(call: &EpisodeCall) -> Option<LongestWorker<'_>> {
     })
 }
 
-fn is_current(work: &ObservedWork, now: u64) -> bool {
-    let since = now.saturating_sub(work.ended);
+fn is_current(work: &ObservedWork, now: UnixMicros) -> bool {
+    let since = now.since(work.ended);
     if work.own {
         since <= STEP_CURRENT_FOR
     } else {

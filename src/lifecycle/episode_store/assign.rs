@@ -1,14 +1,16 @@
 //! Assigns calls to episodes. Only reads the store, so that it can be used for calls in flight too.
 
+use std::time::Duration;
+
 use super::{Episode, EpisodeStore};
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::episode_call::EpisodeCall;
 
-/// A stop or removal shorter than this, in microseconds, opens no episode: the kubelet's garbage collector repeats the stop
-/// of stopped sandboxes, and removes them a minute later.
-const TRIVIAL_STOP: u64 = 1_000_000;
+/// A stop or removal shorter than this opens no episode: the kubelet's garbage collector repeats the stop of stopped sandboxes, and
+/// removes them a minute later.
+const TRIVIAL_STOP: Duration = Duration::from_secs(1);
 
 /// The episode of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +139,7 @@ impl EpisodeStore {
             };
         }
         let stopped = self.is_stopped(pod, call);
-        let trivial = call.elapsed_us() < TRIVIAL_STOP && !call.is_bad();
+        let trivial = call.took() < TRIVIAL_STOP && !call.is_bad();
         match call.method {
             Method::RemoveContainer if !stopped || trivial => Assignment::Nowhere,
             Method::RemovePodSandbox if trivial => Assignment::Nowhere,

@@ -2,10 +2,12 @@
 //! asks for the containers of before, and their times are older than the boot.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::exits::ExitRecord;
 use super::{Episode, EpisodeStore};
 use crate::call::episode::Kind;
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
@@ -14,16 +16,16 @@ use crate::lifecycle::node::{NodeFact, NodeFactKind, note};
 /// Most pods that are remembered; a node has some hundred.
 const MAX_PODS_BEFORE_BOOT: usize = 1024;
 
-/// Clocks are set while a node boots; in microseconds.
-const BOOT_CLOCK_TOLERANCE: u64 = 2_000_000;
+/// Clocks are set while a node boots, by up to this much.
+const BOOT_CLOCK_TOLERANCE: Duration = Duration::from_secs(2);
 
 /// The boot of the node, and the begin of the newest run of each pod that has no calls.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RunsBeforeBoot {
-    /// The boot in microseconds since 1970; 0 if it is not known.
-    at: u64,
+    /// The boot; the epoch if it is not known.
+    at: UnixMicros,
     /// Begin of the newest run, by pod uid.
-    runs: VecDeque<(Box<str>, u64)>,
+    runs: VecDeque<(Box<str>, UnixMicros)>,
 }
 
 impl RunsBeforeBoot {
@@ -38,16 +40,16 @@ impl RunsBeforeBoot {
 }
 
 impl EpisodeStore {
-    /// Notes when the node booted, in microseconds since 1970.
-    pub(crate) fn set_boot(&mut self, at: u64) {
+    /// Notes when the node booted.
+    pub(crate) fn set_boot(&mut self, at: UnixMicros) {
         self.booted.at = at;
     }
 
     /// Remembers the exit of a container whose pod has no known call.
     pub(super) fn note_early_run(&mut self, pod: &PodIdentity, exit: &ExitRecord) {
-        let began = exit.at.saturating_sub(exit.ran);
+        let began = exit.at - exit.ran;
         let is_known = self.has_started(pod);
-        if self.booted.at == 0 || exit.ran == 0 || is_known {
+        if self.booted.at == UnixMicros::EPOCH || exit.ran.is_zero() || is_known {
             return;
         }
         let runs = &mut self.booted.runs;
@@ -78,7 +80,7 @@ impl EpisodeStore {
             return;
         }
         let mut runs = runs.iter().filter(|(uid, _)| *uid == episode.pod.uid);
-        if runs.any(|(_, began)| began.saturating_add(BOOT_CLOCK_TOLERANCE) < *at) {
+        if runs.any(|(_, began)| *began + BOOT_CLOCK_TOLERANCE < *at) {
             let kind = NodeFactKind::NodeRestarted { booted: *at };
             let fact = NodeFact {
                 to: Some(*at),

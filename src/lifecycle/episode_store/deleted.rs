@@ -2,14 +2,16 @@
 //! of its spans shows that it ended the pod.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Episode, EpisodeStore};
 use crate::call::episode::Kind;
+use crate::call::times::UnixMicros;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::view::EpisodeState;
 
-/// The kubelet repeats a failed RunPodSandbox after 10 to 15 seconds, in microseconds; twice that is late.
-const SANDBOX_RETRY_OVERDUE: u64 = 30_000_000;
+/// The kubelet repeats a failed RunPodSandbox after 10 to 15 seconds; twice that is late.
+const SANDBOX_RETRY_OVERDUE: Duration = Duration::from_secs(30);
 
 impl Episode {
     /// Returns whether it waits for another try of RunPodSandbox, or waited for it in vain.
@@ -22,8 +24,8 @@ impl Episode {
 
     /// Returns whether the kubelet should have tried again to make the sandbox by `now`, and has not. It tries until the pod is
     /// deleted.
-    pub(crate) fn is_not_tried_again(&self, now: u64) -> bool {
-        self.awaits_sandbox() && now >= self.ended.saturating_add(SANDBOX_RETRY_OVERDUE)
+    pub(crate) fn is_not_tried_again(&self, now: UnixMicros) -> bool {
+        self.awaits_sandbox() && now >= self.ended + SANDBOX_RETRY_OVERDUE
     }
 }
 
@@ -34,8 +36,8 @@ impl EpisodeStore {
         waiting.map(|start| Arc::clone(&start.pod)).collect()
     }
 
-    /// Notes that a pod without a sandbox was found to be deleted at `at`, in microseconds since 1970. Returns whether this is new.
-    pub(crate) fn note_deleted(&mut self, pod: &PodIdentity, at: u64) -> bool {
+    /// Notes that a pod without a sandbox was found to be deleted at `at`. Returns whether this is new.
+    pub(crate) fn note_deleted(&mut self, pod: &PodIdentity, at: UnixMicros) -> bool {
         let number = self
             .episodes_of(pod)
             .find(|episode| episode.kind == Kind::Start && episode.awaits_sandbox())

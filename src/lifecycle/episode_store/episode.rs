@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use opentelemetry::trace::SpanId;
 
@@ -12,10 +13,11 @@ use super::sandbox::SandboxEnd;
 use super::verdict::UnresolvedFailure;
 use crate::call::CallState;
 use crate::call::episode::{Ids, Kind};
+use crate::call::times::{UnixMicros, millis};
 use crate::cri::Method;
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::diagnosis;
-use crate::lifecycle::episode_call::{EpisodeCall, millis};
+use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::kubelet::syncs::PodSync;
 use crate::lifecycle::node::{NodeFact, PressureSpan};
 use crate::lifecycle::timeline::PhaseShares;
@@ -42,8 +44,8 @@ pub(crate) struct Episode {
     pub(crate) sandbox_id: Option<Arc<str>>,
     pub(crate) handler: Option<Arc<str>>,
     pub(crate) state: EpisodeState,
-    pub(crate) began: u64,
-    pub(crate) ended: u64,
+    pub(crate) began: UnixMicros,
+    pub(crate) ended: UnixMicros,
     pub(crate) calls: VecDeque<EpisodeCall>,
     pub(crate) calls_forgotten: u32,
     pub(super) forgotten: PhaseShares,
@@ -58,7 +60,7 @@ pub(crate) struct Episode {
     /// Failures that no later call has made good.
     pub(super) unresolved: Vec<UnresolvedFailure>,
     /// When the oldest of them became known.
-    pub(super) failing_since: Option<u64>,
+    pub(super) failing_since: Option<UnixMicros>,
     pub(crate) exits: Vec<ExitRecord>,
     /// OOM kills in its containers.
     pub(crate) oom_kills: Vec<ContainerOomKills>,
@@ -71,15 +73,14 @@ pub(crate) struct Episode {
     pub(crate) closings: u32,
     /// How often the episode was reported as failing.
     pub(super) failure_reports: u32,
-    /// The root span if it was exported before the end of the episode, and the time up to which other spans were exported, in
-    /// microseconds since 1970.
-    pub(super) exported: Option<(SpanId, u64)>,
+    /// The root span if it was exported before the end of the episode, and the time up to which other spans were exported.
+    pub(super) exported: Option<(SpanId, UnixMicros)>,
     /// Begin of the time after which the episode is given up: its own begin, or the begin of the call that continued it.
-    pub(super) give_up_from: u64,
+    pub(super) give_up_from: UnixMicros,
     /// The end of the last call that stopped or removed what an attempt without a sandbox had left behind.
-    pub(super) last_cleanup_end: Option<u64>,
-    /// The time at which its pod was found to be deleted without a sandbox, in microseconds since 1970.
-    pub(crate) deleted: Option<u64>,
+    pub(super) last_cleanup_end: Option<UnixMicros>,
+    /// The time at which its pod was found to be deleted without a sandbox.
+    pub(crate) deleted: Option<UnixMicros>,
     /// True if a call of another episode ended it; then it cannot be continued.
     pub(super) ended_by_other: bool,
     /// True if more containers are expected.
@@ -109,8 +110,8 @@ impl Episode {
             sandbox_id: None,
             handler: None,
             state: EpisodeState::Open,
-            began: first.began_us(),
-            ended: first.began_us(),
+            began: first.began_at(),
+            ended: first.began_at(),
             calls: VecDeque::new(),
             calls_forgotten: 0,
             forgotten: PhaseShares::default(),
@@ -129,7 +130,7 @@ impl Episode {
             closings: 0,
             failure_reports: 0,
             exported: None,
-            give_up_from: first.began_us(),
+            give_up_from: first.began_at(),
             last_cleanup_end: None,
             deleted: None,
             ended_by_other: false,
@@ -140,9 +141,9 @@ impl Episode {
         }
     }
 
-    /// From the begin of the first call to the end of the last, in microseconds.
-    pub(crate) fn duration(&self) -> u64 {
-        self.ended.saturating_sub(self.began)
+    /// From the begin of the first call to the end of the last.
+    pub(crate) fn duration(&self) -> Duration {
+        self.ended.since(self.began)
     }
 
     /// From the begin of the first call to the end of the last, in milliseconds.
@@ -222,8 +223,8 @@ impl Episode {
     /// Adds a call.
     pub(super) fn add(&mut self, mut call: EpisodeCall) {
         self.share_texts(&mut call);
-        self.began = self.began.min(call.began_us());
-        self.ended = self.ended.max(call.end_us());
+        self.began = self.began.min(call.began_at());
+        self.ended = self.ended.max(call.ended_at());
         call.retry = self
             .calls
             .iter()
@@ -254,7 +255,7 @@ impl Episode {
         self.failing_since = None;
         self.pulled = false;
         if let Some(first) = kept.first() {
-            (self.began, self.ended) = (first.began_us(), first.began_us());
+            (self.began, self.ended) = (first.began_at(), first.began_at());
         }
         for call in kept {
             self.add(call);
@@ -318,7 +319,7 @@ impl Episode {
         while self.calls.len() > MAX_CALLS {
             if let Some(call) = self.calls.remove(KEPT_FIRST_CALLS) {
                 self.calls_forgotten += 1;
-                self.forgotten[diagnosis::phase(&call) as usize] += call.elapsed_us();
+                self.forgotten[diagnosis::phase(&call) as usize] += call.took();
             }
         }
     }

@@ -2,20 +2,21 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Episode, EpisodeStore};
 use crate::call::episode::Kind;
+use crate::call::times::{self, UnixMicros, millis};
 use crate::cri::Method;
 use crate::cri::subject::{ContainerExit, ContainerIdentity, ExitReason, PodIdentity};
-use crate::lifecycle::episode_call::{EpisodeCall, millis};
+use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::node::NodeFact;
 use crate::lifecycle::view;
 
-/// The times of an exit in an event and in ContainerStatus differ by less than this, in microseconds. They are equal unless the shim
-/// died.
-const SAME_EXIT_WITHIN: u64 = 1_000_000;
+/// The times of an exit in an event and in ContainerStatus differ by less than this. They are equal unless the shim died.
+const SAME_EXIT_WITHIN: Duration = Duration::from_secs(1);
 
 /// The exit code of a process that SIGKILL ended.
 pub(crate) const SIGKILL_EXIT_CODE: i32 = 137;
@@ -23,13 +24,13 @@ pub(crate) const SIGKILL_EXIT_CODE: i32 = 137;
 /// The exit code of a process that SIGTERM ended.
 const SIGTERM_EXIT_CODE: i32 = 143;
 
-/// How long before criscope's own end an exit counts as part of the node's shutdown, in microseconds.
-const SHUTDOWN_EXIT_BEFORE: u64 = 2_000_000;
-/// How long after criscope's own end an exit counts as part of the node's shutdown, in microseconds.
-const SHUTDOWN_EXIT_AFTER: u64 = 120_000_000;
-/// Longest time from the end of a container to the boot of a restarted node, in microseconds. If a node was off for longer, or its
-/// criscope ended long before, the restart need not have ended its containers.
-const MAX_REBOOT_TIME: u64 = 600_000_000;
+/// How long before criscope's own end an exit counts as part of the node's shutdown.
+const SHUTDOWN_EXIT_BEFORE: Duration = Duration::from_secs(2);
+/// How long after criscope's own end an exit counts as part of the node's shutdown.
+const SHUTDOWN_EXIT_AFTER: Duration = Duration::from_secs(120);
+/// Longest time from the end of a container to the boot of a restarted node. If a node was off for longer, or its criscope ended
+/// long before, the restart need not have ended its containers.
+const MAX_REBOOT_TIME: Duration = Duration::from_secs(600);
 
 /// The exit code in ContainerStatus of a container whose exit the runtime, containerd or the built-in one, did not see.
 pub(crate) const UNSEEN_EXIT_CODE: i32 = 255;
@@ -44,10 +45,11 @@ pub(crate) struct ExitRecord {
     pub(crate) attempt: u32,
     pub(crate) code: i32,
     pub(crate) reason: ExitReason,
-    /// Duration of the run, in microseconds; 0 if it is not known.
-    pub(crate) ran: u64,
-    /// The end of the run, in microseconds since 1970.
-    pub(crate) at: u64,
+    /// Duration of the run; zero if it is not known.
+    #[serde(with = "times::micros")]
+    pub(crate) ran: Duration,
+    /// The end of the run.
+    pub(crate) at: UnixMicros,
     /// True if a StopContainer, or a StopPodSandbox of its sandbox, was received during the run: then the exit code, mostly 137 or
     /// 143, shows no fault.
     #[serde(
@@ -59,15 +61,15 @@ pub(crate) struct ExitRecord {
     /// Number of processes of this node that the kernel killed for lack of memory in the seconds before a failed exit.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) oom_kills: u32,
-    /// The last OOM kill in the container that the runtime reported by an event, in microseconds since 1970.
+    /// The last OOM kill in the container that the runtime reported by an event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) oom_at: Option<u64>,
+    pub(crate) oom_at: Option<UnixMicros>,
     /// Who evicted it and why, if the runtime's event says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) evicted: Option<Box<str>>,
-    /// The boot of the node, if its restart ended the container, in microseconds since 1970.
+    /// The boot of the node, if its restart ended the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) node_restarted: Option<u64>,
+    pub(crate) node_restarted: Option<UnixMicros>,
     /// True if the exit is known only from an event of the runtime so far, and from no ContainerStatus.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) by_event: bool,
@@ -84,9 +86,9 @@ pub(crate) enum ExitChange {
     Nothing,
 }
 
-/// An exit follows an OOM kill if it comes within this time, in microseconds: the kill ended the first process of the container, or a
-/// process of the shell that is it.
-pub(crate) const EXIT_FOLLOWS_OOM_WITHIN: u64 = 10_000_000;
+/// An exit follows an OOM kill if it comes within this time: the kill ended the first process of the container, or a process of the
+/// shell that is it.
+pub(crate) const EXIT_FOLLOWS_OOM_WITHIN: Duration = Duration::from_secs(10);
 
 fn is_zero(count: &u32) -> bool {
     *count == 0
@@ -99,18 +101,18 @@ impl ExitRecord {
         started_at: i64,
         exit: &ContainerExit,
     ) -> Self {
-        let began = u64::try_from(started_at / 1000).unwrap_or(0);
-        let at = u64::try_from(exit.at / 1000).unwrap_or(0);
+        let time = |nanos: i64| UnixMicros::new(u64::try_from(nanos / 1000).unwrap_or(0));
+        let (began, at) = (time(started_at), time(exit.at));
         Self {
             container: container.name.clone(),
             attempt: container.attempt,
             code: exit.code,
             reason: exit.reason,
             ran: match began {
-                0 => 0,
+                UnixMicros::EPOCH => Duration::ZERO,
                 // The start of a container that ends at once may be recorded after its end.
-                _ if began > at => 1,
-                _ => at - began,
+                _ if began > at => Duration::from_micros(1),
+                _ => at.since(began),
             },
             at,
             stop_requested: false,
@@ -127,7 +129,7 @@ impl ExitRecord {
     pub(crate) fn is_out_of_memory(&self) -> bool {
         let follows_kill = self
             .oom_at
-            .is_none_or(|oom_at| self.at.saturating_sub(oom_at) <= EXIT_FOLLOWS_OOM_WITHIN);
+            .is_none_or(|oom_at| self.at.since(oom_at) <= EXIT_FOLLOWS_OOM_WITHIN);
         self.reason == ExitReason::OomKilled && self.code == SIGKILL_EXIT_CODE && follows_kill
     }
 
@@ -146,7 +148,7 @@ impl ExitRecord {
     /// Keeps the values that only the event has.
     fn complete(&mut self, event: &Self) {
         self.stop_requested |= event.stop_requested;
-        if self.ran == 0 {
+        if self.ran.is_zero() {
             self.ran = event.ran;
         }
         self.evicted.clone_from(&event.evicted);
@@ -157,7 +159,7 @@ impl ExitRecord {
     }
 
     /// Notes that the kernel killed a process of the container just before.
-    fn note_oom(&mut self, oom_at: u64) {
+    fn note_oom(&mut self, oom_at: UnixMicros) {
         if self.at.abs_diff(oom_at) <= EXIT_FOLLOWS_OOM_WITHIN && self.code == SIGKILL_EXIT_CODE {
             self.oom_at = self.oom_at.max(Some(oom_at));
             if self.reason == ExitReason::Error {
@@ -168,28 +170,26 @@ impl ExitRecord {
 
     /// The boot of the node, if this restart ended the container: either the runtime did not see the exit and reports it after the boot,
     /// or the container ended by a signal that no call had asked for while the node went down.
-    fn ended_by(&self, restart: &NodeFact) -> Option<u64> {
+    fn ended_by(&self, restart: &NodeFact) -> Option<UnixMicros> {
         let booted = restart.booted()?;
-        let began = self.at.saturating_sub(self.ran);
+        let began = self.at - self.ran;
         let is_lost = self.reason == ExitReason::Unknown;
         let is_killed = self.reason == ExitReason::Error
             && matches!(self.code, SIGKILL_EXIT_CODE | SIGTERM_EXIT_CODE);
-        let down = restart.from.saturating_sub(SHUTDOWN_EXIT_BEFORE)
-            ..=restart.from.saturating_add(SHUTDOWN_EXIT_AFTER);
+        let down = restart.from - SHUTDOWN_EXIT_BEFORE..=restart.from + SHUTDOWN_EXIT_AFTER;
         let is_of_shutdown = (is_lost || is_killed && !self.stop_requested)
             && began < restart.from
             && down.contains(&self.at)
             && self.at <= booted
-            && booted - self.at <= MAX_REBOOT_TIME;
-        let is_unseen =
-            is_lost && began < booted && self.at.saturating_add(SHUTDOWN_EXIT_BEFORE) >= booted;
-        (self.ran > 0 && (is_unseen || is_of_shutdown)).then_some(booted)
+            && booted.since(self.at) <= MAX_REBOOT_TIME;
+        let is_unseen = is_lost && began < booted && self.at + SHUTDOWN_EXIT_BEFORE >= booted;
+        (!self.ran.is_zero() && (is_unseen || is_of_shutdown)).then_some(booted)
     }
 
     /// Returns whether the times show that the container ran. After a failed StartContainer, containerd reports an exit with code
     /// 128 of a container without a begin, and CRI-O one that began and ended when the container was created.
     pub(super) fn has_run(&self) -> bool {
-        self.ran > 0
+        !self.ran.is_zero()
     }
 
     /// Returns whether this run of a container ended with this exit.
@@ -241,10 +241,12 @@ impl EpisodeStore {
         container_id: Option<&str>,
         mut exit: ExitRecord,
     ) -> ExitChange {
-        if exit.by_event && exit.ran == 0 {
+        if exit.by_event && exit.ran.is_zero() {
             // The container was started before the subscription to events.
             let started = self.started(pod, &exit);
-            exit.ran = started.map_or(0, |at| exit.at.saturating_sub(at).max(1));
+            exit.ran = started.map_or(Duration::ZERO, |at| {
+                exit.at.since(at).max(Duration::from_micros(1))
+            });
         }
         let has_run = exit.has_run() || self.started(pod, &exit).is_some();
         if !has_run {
@@ -322,13 +324,13 @@ impl EpisodeStore {
         self.get_mut(number)
     }
 
-    /// Notes that the kernel killed a process of a container for lack of memory at this time, in microseconds since 1970. `kills`: the
-    /// number of kills so far, if it is known. Returns the number of new kills.
+    /// Notes that the kernel killed a process of a container for lack of memory at this time. `kills`: the number of kills so far,
+    /// if it is known. Returns the number of new kills.
     pub(crate) fn note_oom(
         &mut self,
         pod: &PodIdentity,
         container: &ContainerIdentity,
-        at: u64,
+        at: UnixMicros,
         kills: Option<u32>,
     ) -> u32 {
         let ContainerIdentity { name, attempt } = container;
@@ -340,9 +342,9 @@ impl EpisodeStore {
         episode.map_or(0, |episode| episode.note_oom(container, at, kills))
     }
 
-    /// The end of the container's successful StartContainer, in microseconds since 1970. By the clock of the runtime a container that
-    /// ends at once may begin and end at the same time.
-    fn started(&self, pod: &PodIdentity, exit: &ExitRecord) -> Option<u64> {
+    /// The end of the container's successful StartContainer. By the clock of the runtime a container that ends at once may begin
+    /// and end at the same time.
+    fn started(&self, pod: &PodIdentity, exit: &ExitRecord) -> Option<UnixMicros> {
         let mut calls = self.episodes_of(pod).flat_map(|episode| &episode.calls);
         let start = calls.find(|call| {
             let container = call.container.as_deref();
@@ -350,7 +352,7 @@ impl EpisodeStore {
                 && call.is_good()
                 && container.is_some_and(|c| c.name == exit.container && c.attempt == exit.attempt)
         });
-        start.map(|call| call.end_us())
+        start.map(|call| call.ended_at())
     }
 }
 

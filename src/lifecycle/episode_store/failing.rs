@@ -1,11 +1,14 @@
 //! Reports of episodes that keep failing: at the first failure, and after 1, 3, 7, 15... minutes.
 
+use std::time::Duration;
+
 use opentelemetry::trace::SpanId;
 
 use super::{Episode, EpisodeStore};
+use crate::call::times::UnixMicros;
 
-/// The interval between the first two reports, in microseconds. Each next one is twice as long.
-const FIRST_REPORT_INTERVAL: u64 = 60_000_000;
+/// The interval between the first two reports. Each next one is twice as long.
+const FIRST_REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A report that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,15 +21,15 @@ pub(crate) struct DueReport {
 
 impl Episode {
     /// Number of reports due by `now`, including the first.
-    fn reports_due(&self, now: u64) -> u32 {
+    fn reports_due(&self, now: UnixMicros) -> u32 {
         let since = self.failing_since.filter(|_| self.is_failing());
         since.map_or(0, |since| {
-            1 + (1 + now.saturating_sub(since) / FIRST_REPORT_INTERVAL).ilog2()
+            1 + (1 + now.since(since).as_secs() / FIRST_REPORT_INTERVAL.as_secs()).ilog2()
         })
     }
 
     /// Counts the reports that are due by `now`; `None` if none is.
-    fn take_due(&mut self, now: u64) -> Option<DueReport> {
+    fn take_due(&mut self, now: UnixMicros) -> Option<DueReport> {
         let due = self.reports_due(now);
         if due <= self.failure_reports {
             return None;
@@ -37,9 +40,9 @@ impl Episode {
         Some(DueReport { number, root })
     }
 
-    /// The time from which its spans have to be exported, in microseconds since 1970; `None` if all spans have to be, including the
-    /// root span with the id `root`.
-    pub(crate) fn exported(&self, root: SpanId) -> Option<u64> {
+    /// The time from which its spans have to be exported; `None` if all spans have to be, including the root span with the id
+    /// `root`.
+    pub(crate) fn exported(&self, root: SpanId) -> Option<UnixMicros> {
         let (known, until) = self.exported?;
         (known == root).then_some(until)
     }
@@ -47,14 +50,14 @@ impl Episode {
 
 impl EpisodeStore {
     /// The reports of failing episodes that are due by `now`.
-    pub(crate) fn take_due(&mut self, now: u64) -> Vec<DueReport> {
+    pub(crate) fn take_due(&mut self, now: UnixMicros) -> Vec<DueReport> {
         let open = self.open.iter();
         open.filter_map(|number| self.episodes.get_mut(number)?.take_due(now))
             .collect()
     }
 
     /// Remembers that the root span of an episode was exported, and its other spans up to this time.
-    pub(crate) fn note_exported(&mut self, number: u64, root: SpanId, until: u64) {
+    pub(crate) fn note_exported(&mut self, number: u64, root: SpanId, until: UnixMicros) {
         if let Some(episode) = self.episodes.get_mut(&number) {
             episode.exported = Some((root, until));
         }

@@ -4,19 +4,21 @@
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Episode, EpisodeStore};
 use crate::call::episode::Kind;
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::view::EpisodeState;
 
-/// Longest time from the exit of an init container to the kubelet's next call for its pod, in microseconds. It notices an
-/// exit within a second or two.
-const NEXT_CALL_AFTER_INIT_WITHIN: u64 = 60_000_000;
-/// A container that was an init container in other pods is taken for one for this long, in microseconds.
-const EXPECTED_AFTER_INIT_FOR: u64 = 300_000_000;
+/// Longest time from the exit of an init container to the kubelet's next call for its pod. It notices an exit within a second or
+/// two.
+const NEXT_CALL_AFTER_INIT_WITHIN: Duration = Duration::from_secs(60);
+/// A container that was an init container in other pods is taken for one for this long.
+const EXPECTED_AFTER_INIT_FOR: Duration = Duration::from_secs(300);
 /// Containers that are remembered as init containers.
 const MAX_KNOWN_INIT_CONTAINERS: usize = 256;
 
@@ -27,9 +29,8 @@ pub(super) struct ExpectedContainers {
     pub(super) containers: Option<Arc<[Box<str>]>>,
     /// True once the kubelet's file was read for them.
     is_read: bool,
-    /// Another container is expected until this time, because the last one is taken for an init container, in microseconds since
-    /// 1970.
-    until: Option<u64>,
+    /// Another container is expected until this time, because the last one is taken for an init container.
+    until: Option<UnixMicros>,
 }
 
 /// Init containers of other pods, by a hash of namespace and name.
@@ -75,7 +76,7 @@ impl Episode {
 
     /// The time at which the container of this StartContainer exited successfully and without a stop request, if it was not after
     /// `by`.
-    fn done_at(&self, start: &EpisodeCall, by: u64) -> Option<u64> {
+    fn done_at(&self, start: &EpisodeCall, by: UnixMicros) -> Option<UnixMicros> {
         let attempt = start.container.as_ref().map(|c| c.attempt);
         let mut exits = self.exits.iter().rev();
         let exit = exits.find(|exit| {
@@ -87,14 +88,14 @@ impl Episode {
 
     /// The container of this start that runs, or ran last, and the containers that have yet to be started after it; `None` if
     /// none is known to be missing at `now`.
-    pub(crate) fn awaited(&self, now: u64) -> Option<AwaitedContainers<'_>> {
+    pub(crate) fn awaited(&self, now: UnixMicros) -> Option<AwaitedContainers<'_>> {
         let last = self.last_start().filter(|_| self.kind == Kind::Start)?;
         let name = last.container_name()?;
         let Some(containers) = &self.expected.containers else {
             let until = self.expected.until.filter(|until| now < *until);
             return until.map(|_| AwaitedContainers {
                 last: name,
-                since: last.end_us(),
+                since: last.ended_at(),
                 is_init: false,
                 missing: Vec::new(),
             });
@@ -108,7 +109,7 @@ impl Episode {
         let waits = is_init || self.pod.attempt == 0;
         (waits && !missing.is_empty()).then(|| AwaitedContainers {
             last: name,
-            since: last.end_us(),
+            since: last.ended_at(),
             is_init,
             missing: missing.into_iter().map(|name| &**name).collect(),
         })
@@ -120,8 +121,8 @@ impl Episode {
 pub(crate) struct AwaitedContainers<'a> {
     /// The container that was started last.
     pub(crate) last: &'a str,
-    /// The end of its StartContainer, in microseconds since 1970.
-    pub(crate) since: u64,
+    /// The end of its StartContainer.
+    pub(crate) since: UnixMicros,
     /// True if that container is known to be an init container.
     pub(crate) is_init: bool,
     /// The known containers that were not started yet.
@@ -145,11 +146,11 @@ impl EpisodeStore {
             .clone()
             .find(|t| t.is_open() && t.kind == Kind::Restart && t.container.is_none())
             .map(|pull| pull.began);
-        let began = pull.unwrap_or(call.began_us()).min(call.began_us());
+        let began = pull.unwrap_or(call.began_at()).min(call.began_at());
         let last = own.clone().filter_map(Episode::last_start);
         let last = last.max_by_key(|c| c.began)?;
         let done = start.done_at(last, began)?;
-        (began - done <= NEXT_CALL_AFTER_INIT_WITHIN).then_some(start.number)
+        (began.since(done) <= NEXT_CALL_AFTER_INIT_WITHIN).then_some(start.number)
     }
 
     /// Returns whether the container, or the image, of this call was not seen in its sandbox before.
@@ -219,14 +220,14 @@ impl EpisodeStore {
                     return;
                 };
                 let before = last.container_name().unwrap_or_default();
-                match start.done_at(last, call.began_us()) {
+                match start.done_at(last, call.began_at()) {
                     Some(_) => self.init_containers.learn(pod, before),
                     None => self.init_containers.unlearn(pod, before),
                 }
                 start.expected.until = None;
             }
             Method::StartContainer if self.init_containers.has(pod, name) => {
-                start.expected.until = Some(call.end_us().saturating_add(EXPECTED_AFTER_INIT_FOR));
+                start.expected.until = Some(call.ended_at() + EXPECTED_AFTER_INIT_FOR);
             }
             Method::StartContainer => start.expected.until = None,
             _ => {}

@@ -1,11 +1,13 @@
 //! Work of the kubelet other than starting and stopping: hooks and probes in containers, and pulls that wait for their turn.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::assign::Assignment;
 use super::{CallEffect, Episode, EpisodeStore};
 use crate::call::CallRecord;
 use crate::call::episode::Kind;
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::episode_call::EpisodeCall;
@@ -17,9 +19,8 @@ use crate::lifecycle::view;
 
 /// Most hooks that wait for the stop they precede.
 const MAX_WAITING_HOOKS: usize = 64;
-/// The kubelet runs a postStart hook this soon after StartContainer, and calls StopContainer this soon after a preStop hook, in
-/// microseconds.
-const HOOK_ADJOINS_WITHIN: u64 = 2_000_000;
+/// The kubelet runs a postStart hook this soon after StartContainer, and calls StopContainer this soon after a preStop hook.
+const HOOK_ADJOINS_WITHIN: Duration = Duration::from_secs(2);
 
 /// The kubelet's own work: the parts that later calls need.
 #[derive(Clone, Debug, Default)]
@@ -44,12 +45,12 @@ impl EpisodeStore {
         match (call.method, call.container_id.as_deref()) {
             (Method::StopContainer, Some(id)) => {
                 let hook = self.hook_before(excerpt, call);
-                let at = hook.unwrap_or(call.began_us());
-                call.probe = self.work.probes.failed_before(id, at, call.end_us());
+                let at = hook.unwrap_or(call.began_at());
+                call.probe = self.work.probes.failed_before(id, at, call.ended_at());
             }
             // No probe has failed before a postStart hook.
             (Method::ExecSync, Some(id)) => {
-                let at = call.began_us();
+                let at = call.began_at();
                 let failed = self.work.probes.failed_before(id, at, at);
                 call.probe = failed.filter(|probe| probe.evidence == KillEvidence::AtOnce);
             }
@@ -64,22 +65,22 @@ impl EpisodeStore {
 
     /// The begin of the hook before this stop, which may be in flight. A hook soon after the start of its container was taken for a
     /// postStart hook.
-    fn hook_before(&self, excerpt: &Self, stop: &EpisodeCall) -> Option<u64> {
+    fn hook_before(&self, excerpt: &Self, stop: &EpisodeCall) -> Option<UnixMicros> {
         let episodes_of = excerpt.episodes_of(stop.pod.as_deref()?);
         let episodes_of = episodes_of.flat_map(|episode| &episode.calls);
         let hooks = episodes_of.filter(|call| call.method == Method::ExecSync);
         let hooks = hooks.chain(&self.work.hooks);
         let before = hooks.filter(|hook| precedes(hook, stop));
-        before.map(|hook| hook.began_us()).max()
+        before.map(|hook| hook.began_at()).max()
     }
 
     /// The end of the pod's call before this one.
-    fn end_before(&self, call: &EpisodeCall) -> Option<u64> {
-        let began = call.began_us();
+    fn end_before(&self, call: &EpisodeCall) -> Option<UnixMicros> {
+        let began = call.began_at();
         let open = self
             .episodes_of(call.pod.as_deref()?)
             .find(|episode| episode.is_open())?;
-        let ends = open.calls.iter().map(|call| call.end_us());
+        let ends = open.calls.iter().map(|call| call.ended_at());
         ends.filter(|end| *end <= began).max()
     }
 
@@ -88,7 +89,7 @@ impl EpisodeStore {
         let waiting = self.open_episodes().filter(|episode| {
             let last = episode.calls.back();
             let from = episode.ended;
-            let to = from.saturating_add(images::LOOKUP_FOLLOWS_SANDBOX_WITHIN);
+            let to = from + images::LOOKUP_FOLLOWS_SANDBOX_WITHIN;
             episode.kind == Kind::Start
                 && last.is_some_and(|call| call.is_new_sandbox())
                 && (from..=to).contains(&found.at)
@@ -155,7 +156,7 @@ impl EpisodeStore {
                     .as_deref()
                     .filter(|_| precedes(&call, stop))
                 {
-                    let (at, until) = (call.began_us(), stop.end_us());
+                    let (at, until) = (call.began_at(), stop.ended_at());
                     stop.probe = self.work.probes.failed_before(id, at, until);
                 }
             }
@@ -166,7 +167,7 @@ impl EpisodeStore {
 
     /// The episode of a hook: the one that started its container just before, or that stops it.
     pub(super) fn assign_hook(&self, pod: &PodIdentity, call: &EpisodeCall) -> Assignment {
-        let began = call.began_us();
+        let began = call.began_at();
         let episode = self.episodes_of(pod).find(|episode| {
             let calls = episode.calls.iter();
             let mut same = calls.filter(|other| {
@@ -174,10 +175,10 @@ impl EpisodeStore {
             });
             same.any(|other| match other.method {
                 Method::StartContainer => {
-                    let end = other.end_us();
+                    let end = other.ended_at();
                     other.is_good() && (end..=end + HOOK_ADJOINS_WITHIN).contains(&began)
                 }
-                Method::StopContainer => other.began_us() >= began,
+                Method::StopContainer => other.began_at() >= began,
                 _ => false,
             })
         });
@@ -254,9 +255,9 @@ fn is_good_hook_before(call: &EpisodeCall, stop: &EpisodeCall) -> bool {
 /// Returns whether the kubelet waited for the hook before it stopped the container. A hook that takes longer than the grace period
 /// goes on during the stop.
 fn precedes(hook: &EpisodeCall, stop: &EpisodeCall) -> bool {
-    let (began, end) = (hook.began_us(), hook.end_us());
+    let (began, end) = (hook.began_at(), hook.ended_at());
     hook.container_id.is_some()
         && hook.container_id == stop.container_id
-        && began <= stop.began_us()
-        && end.saturating_add(HOOK_ADJOINS_WITHIN) >= stop.began_us()
+        && began <= stop.began_at()
+        && end + HOOK_ADJOINS_WITHIN >= stop.began_at()
 }

@@ -50,15 +50,16 @@ use super::texts::SharedTexts;
 use super::usual::UsualDurations;
 use super::view::EpisodeState;
 use crate::call::episode::Kind;
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 
-/// Capacity of the store, and the times after which an episode is over, in microseconds.
+/// Capacity of the store, and the times after which an episode is over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StoreLimits {
     pub(super) episodes: usize,
-    pub(super) quiet: u64,
-    pub(super) give_up: u64,
+    pub(super) quiet: Duration,
+    pub(super) give_up: Duration,
 }
 
 /// The episodes in memory, and the state from which calls are assigned to them.
@@ -74,8 +75,8 @@ pub(super) struct EpisodeStore {
     forgotten: u64,
     exits: KnownExits,
     work: KubeletWork,
-    /// Calls before this time may have been missed, in microseconds since 1970.
-    watches_since: u64,
+    /// Calls before this time may have been missed.
+    watches_since: UnixMicros,
     stop_requests: StopRequestLog,
     init_containers: KnownInitContainers,
     pending: PendingSpans,
@@ -119,7 +120,7 @@ impl EpisodeStore {
             forgotten: 0,
             exits: KnownExits::default(),
             work: KubeletWork::default(),
-            watches_since: 0,
+            watches_since: UnixMicros::EPOCH,
             stop_requests: StopRequestLog::default(),
             init_containers: KnownInitContainers::default(),
             pending: PendingSpans::default(),
@@ -222,7 +223,7 @@ impl EpisodeStore {
             let episode = self.episodes.get_mut(&number);
             if let Some(start) = episode.filter(|t| t.lacks_sandbox() && t.failures > 0) {
                 // The kubelet also stops what a failed try left behind, before the next one.
-                start.last_cleanup_end = Some(call.end_us());
+                start.last_cleanup_end = Some(call.ended_at());
                 continue;
             }
             self.close(number, state);
@@ -264,7 +265,7 @@ impl EpisodeStore {
         {
             episode.state = EpisodeState::Open;
             episode.deleted = None;
-            episode.give_up_from = call.began_us();
+            episode.give_up_from = call.began_at();
             self.open.insert(number);
         }
         // A start whose sandbox is made with a later attempt is that sandbox's.
@@ -278,7 +279,7 @@ impl EpisodeStore {
     }
 
     /// Closes the episodes that a quiet period or their age has ended. `in_flight`: calls that have not ended.
-    pub(super) fn tick(&mut self, now: u64, in_flight: &[EpisodeCall]) {
+    pub(super) fn tick(&mut self, now: UnixMicros, in_flight: &[EpisodeCall]) {
         let busy: HashSet<_> = in_flight
             .iter()
             .filter_map(|call| {

@@ -1,17 +1,19 @@
 //! Facts about the node in episodes.
 
+use std::time::Duration;
+
 use super::syncs::seen_before;
 use super::{Episode, EpisodeStore};
 use crate::call::Client;
 use crate::call::episode::Kind;
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::lifecycle::diagnosis::REPLACED_AFTER_DOWNTIME_WITHIN;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::node::{NodeFact, PressureSample, is_same, note};
 
-/// The first container of a pod that is created this long after a downtime, in microseconds, was perhaps preceded by calls
-/// that criscope did not see.
-const CREATED_AFTER_DOWNTIME_WITHIN: u64 = 300_000_000;
+/// The first container of a pod that is created this long after a downtime was perhaps preceded by calls that criscope did not see.
+const CREATED_AFTER_DOWNTIME_WITHIN: Duration = Duration::from_secs(300);
 
 impl EpisodeStore {
     /// Notes a fact that began or ended. Open episodes of its time get it. Closed episodes get it if they have its begin, or if their
@@ -48,7 +50,7 @@ impl EpisodeStore {
     }
 
     /// The facts that held at some time since then.
-    pub(crate) fn node_since(&self, from: u64) -> Vec<NodeFact> {
+    pub(crate) fn node_since(&self, from: UnixMicros) -> Vec<NodeFact> {
         self.node.since(from).cloned().collect()
     }
 
@@ -60,18 +62,16 @@ impl EpisodeStore {
 
     /// Adds to a new episode the facts since its begin, or since the kubelet saw its pod.
     pub(super) fn add_node_facts(&self, episode: &mut Episode, first: &EpisodeCall) {
-        let seen = episode.began.saturating_sub(seen_before(Some(first)));
+        let seen = episode.began - seen_before(Some(first));
         for fact in self.node.since(seen) {
             note(&mut episode.node, fact);
         }
-        let mut known = self.node.since(0);
+        let mut known = self.node.since(UnixMicros::EPOCH);
         if let Some(fact) = known.find(|fact| fact.held_up(episode.began)) {
             note(&mut episode.node, fact);
         }
         if first.method == Method::RunPodSandbox && episode.pod.attempt > 0 {
-            let before = self
-                .node
-                .since(seen.saturating_sub(REPLACED_AFTER_DOWNTIME_WITHIN));
+            let before = self.node.since(seen - REPLACED_AFTER_DOWNTIME_WITHIN);
             for fact in before.filter(|fact| fact.to.is_some_and(|to| to <= seen)) {
                 note(&mut episode.node, fact);
             }

@@ -1,15 +1,18 @@
 //! Processes of containers that the kernel killed for lack of memory, from the events of the runtime.
 
+use std::time::Duration;
+
 use super::Episode;
+use crate::call::times::UnixMicros;
 use crate::cri::subject::ContainerIdentity;
 use crate::lifecycle::view;
 
 /// Number of containers of an episode whose OOM kills are kept.
 const MAX_OOM_CONTAINERS: usize = 16;
 
-/// Reports without a count within this time are about one kill, in microseconds: with cgroup v1 the kernel notifies each time that a
-/// limit is hit, until the killed process has gone.
-const SAME_OOM_KILL_WITHIN: u64 = 1_000_000;
+/// Reports without a count within this time are about one kill: with cgroup v1 the kernel notifies each time that a limit is hit,
+/// until the killed process has gone.
+const SAME_OOM_KILL_WITHIN: Duration = Duration::from_secs(1);
 
 /// The OOM kills in a run of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,10 +20,10 @@ pub(crate) struct ContainerOomKills {
     pub(crate) container: ContainerIdentity,
     /// Killed processes, if the runtime counts them; else the number of kills that reports can tell apart.
     pub(crate) times: u32,
-    /// The first kill, in microseconds since 1970.
-    pub(crate) first: u64,
-    /// The last kill, in microseconds since 1970.
-    pub(crate) last: u64,
+    /// The first kill.
+    pub(crate) first: UnixMicros,
+    /// The last kill.
+    pub(crate) last: UnixMicros,
 }
 
 impl ContainerOomKills {
@@ -37,12 +40,12 @@ impl ContainerOomKills {
 }
 
 impl Episode {
-    /// Counts an OOM kill in a container at this time, in microseconds since 1970. `total`: the number of kills in its run so far, if
-    /// the runtime counts them. Returns the number of new kills.
+    /// Counts an OOM kill in a container at this time. `total`: the number of kills in its run so far, if the runtime counts them.
+    /// Returns the number of new kills.
     pub(super) fn note_oom(
         &mut self,
         container: &ContainerIdentity,
-        at: u64,
+        at: UnixMicros,
         total: Option<u32>,
     ) -> u32 {
         let known = self

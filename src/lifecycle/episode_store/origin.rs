@@ -1,14 +1,17 @@
 //! The time at which the kubelet saw a pod, kept only where it shows how long the kubelet waited before its first call.
 
+use std::time::Duration;
+
 use super::EpisodeStore;
 use crate::call::CallFacts;
 use crate::call::episode::Kind;
+use crate::call::times::UnixMicros;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::view::EpisodeState;
 
 impl EpisodeStore {
-    /// Sets the time before which calls may have been missed, in microseconds since 1970.
-    pub(crate) fn watch_since(&mut self, time: u64) {
+    /// Sets the time before which calls may have been missed.
+    pub(crate) fn watch_since(&mut self, time: UnixMicros) {
         self.watches_since = time;
     }
 
@@ -19,14 +22,14 @@ impl EpisodeStore {
         if !matches!(call.facts, CallFacts::Seen { .. }) {
             return;
         }
-        let began = call.began_us();
+        let began = call.began_at();
         let is_first = call.pod.as_deref().is_some_and(|pod| {
             pod.attempt == 0 && self.episodes_of(pod).all(|episode| episode.has(call))
         });
         // An evicted episode may have been the pod's first.
         let oldest = self.episodes.values().next().filter(|_| self.forgotten > 0);
         let since = oldest
-            .map_or(0, |oldest| oldest.began)
+            .map_or(UnixMicros::EPOCH, |oldest| oldest.began)
             .max(self.watches_since);
         let CallFacts::Seen {
             before_ms,
@@ -36,12 +39,12 @@ impl EpisodeStore {
         else {
             return;
         };
-        let seen = began.checked_sub(u64::from(before_ms) * 1000);
+        let seen = began.checked_sub(Duration::from_millis(before_ms.into()));
         let Some(seen) = seen.filter(|seen| is_first || self.was_stopped_by(*seen, call)) else {
             call.facts = CallFacts::None;
             return;
         };
-        let missed = since.min(began).saturating_sub(seen) / 1000;
+        let missed = since.min(began).since(seen).as_millis();
         let missed = u32::try_from(missed).unwrap_or(u32::MAX);
         // After a replay of the journal more is watched than was then.
         if missed > unwatched_ms {
@@ -53,10 +56,10 @@ impl EpisodeStore {
         }
     }
 
-    /// Returns whether the pod of the call was stopped when the kubelet saw it, at this time in microseconds since 1970: a
-    /// static pod keeps its uid when its manifest is taken away and put back, and its attempt goes on until the stopped
-    /// sandbox is removed. A kubelet that replaces a sandbox stops it after it saw the pod, but may have cleaned up an older one before.
-    fn was_stopped_by(&self, seen: u64, call: &EpisodeCall) -> bool {
+    /// Returns whether the pod of the call was stopped when the kubelet saw it, at this time: a static pod keeps its uid when its
+    /// manifest is taken away and put back, and its attempt goes on until the stopped sandbox is removed. A kubelet that replaces a
+    /// sandbox stops it after it saw the pod, but may have cleaned up an older one before.
+    fn was_stopped_by(&self, seen: UnixMicros, call: &EpisodeCall) -> bool {
         let Some(pod) = call.pod.as_deref() else {
             return false;
         };

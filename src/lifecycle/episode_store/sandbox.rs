@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::EpisodeStore;
+use crate::call::times::UnixMicros;
 use crate::cri::subject::PodIdentity;
 
 /// A limit of a cgroup that was reached before a sandbox ended.
@@ -18,8 +19,8 @@ pub enum ReachedLimit {
 /// The end of the first process of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SandboxEnd {
-    /// The end of the first process, in microseconds since 1970.
-    pub(crate) at: u64,
+    /// The end of the first process.
+    pub(crate) at: UnixMicros,
     /// Exit code of pause; 128 plus the number of the signal that killed it. A sandbox of the built-in runtime has no pause: it
     /// ends with the init of its shared PID namespace, which has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,7 +42,7 @@ pub(crate) struct SandboxEnd {
 }
 
 impl SandboxEnd {
-    pub(crate) fn new(at: u64, code: Option<i32>) -> Self {
+    pub(crate) fn new(at: UnixMicros, code: Option<i32>) -> Self {
         Self {
             at,
             code,
@@ -51,7 +52,7 @@ impl SandboxEnd {
         }
     }
 
-    pub(crate) fn from_container(at: u64, limit: Option<ReachedLimit>) -> Self {
+    pub(crate) fn from_container(at: UnixMicros, limit: Option<ReachedLimit>) -> Self {
         Self {
             is_container: true,
             limit,

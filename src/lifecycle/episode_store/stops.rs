@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::EpisodeStore;
 use super::exits::ExitRecord;
 use super::sandbox::SandboxEnd;
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::episode_call::EpisodeCall;
@@ -18,14 +19,14 @@ const MAX_STOP_REQUESTS: usize = 1024;
 struct StopRequest {
     pod: Arc<PodIdentity>,
     container: Option<Arc<ContainerIdentity>>,
-    /// The time at which it was received, in microseconds since 1970.
-    at: u64,
+    /// The time at which it was received.
+    at: UnixMicros,
 }
 
 impl StopRequest {
     /// Returns whether the request was received during this run of a container of that pod.
     fn has_ended(&self, pod: &PodIdentity, exit: &ExitRecord) -> bool {
-        let run = exit.at.saturating_sub(exit.ran)..=exit.at;
+        let run = (exit.at - exit.ran)..=exit.at;
         let is_of_run = self.container.as_deref().map_or_else(
             || self.pod.attempt == pod.attempt,
             |container| exit.is_of_run(container),
@@ -37,7 +38,7 @@ impl StopRequest {
 impl StopRequest {
     /// Returns whether the request was received between the start and the end of that sandbox. A static pod that comes back has the
     /// uid and the attempt of its life before.
-    fn has_ended_sandbox(&self, pod: &PodIdentity, began: u64, end: &SandboxEnd) -> bool {
+    fn has_ended_sandbox(&self, pod: &PodIdentity, began: UnixMicros, end: &SandboxEnd) -> bool {
         let is_of_sandbox = self.container.is_none() && self.pod.attempt == pod.attempt;
         is_of_sandbox && (began..=end.at).contains(&self.at) && is_same(&self.pod, pod)
     }
@@ -63,7 +64,7 @@ impl StopRequestLog {
     pub(super) fn have_ended_sandbox(
         &self,
         pod: &PodIdentity,
-        began: u64,
+        began: UnixMicros,
         end: &SandboxEnd,
     ) -> bool {
         let mut newest = self.0.iter().rev();
@@ -90,7 +91,7 @@ impl EpisodeStore {
         let stop_request = StopRequest {
             pod: Arc::clone(pod),
             container: call.container.clone(),
-            at: call.began_us(),
+            at: call.began_at(),
         };
         for number in self.pods.get(&pod.uid).into_iter().flatten() {
             let Some(episode) = self.episodes.get_mut(number) else {

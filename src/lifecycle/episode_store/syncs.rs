@@ -1,6 +1,7 @@
 //! The kubelet's own spans in episodes. Spans arrive some seconds after they ended, and a pod may have spans before its first call.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Episode, EpisodeStore};
 use crate::call::CallFacts;
@@ -11,8 +12,8 @@ use crate::lifecycle::kubelet::syncs::{KubeletSpan, MAX_SYNCS_PER_POD, PodSync, 
 
 /// Episodes of a pod that a span may belong to, from the newest.
 const MAX_EPISODES_PER_SPAN: usize = 8;
-/// A span that begins this long after an episode, in microseconds, belongs to the newest of its pod only.
-const SPAN_FOLLOWS_EPISODE_WITHIN: u64 = 10_000_000;
+/// A span that begins this long after an episode belongs to the newest of its pod only.
+const SPAN_FOLLOWS_EPISODE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Returns whether the kubelet's work of this kind belongs to these episodes.
 fn fits(sync: &PodSync, kind: Kind) -> bool {
@@ -59,9 +60,7 @@ impl EpisodeStore {
             .enumerate()
             .filter(|(n, episode)| {
                 let is_newest = *n == 0;
-                let began = episode
-                    .began
-                    .saturating_sub(seen_before(episode.calls.front()));
+                let began = episode.began - seen_before(episode.calls.front());
                 let is_near = sync.began <= episode.ended + SPAN_FOLLOWS_EPISODE_WITHIN;
                 sync.ended >= began && (is_newest || is_near || has_failed_last(episode))
             });
@@ -84,7 +83,7 @@ impl EpisodeStore {
 
     /// Adds to a new episode the kubelet's spans from before its first call.
     pub(super) fn add_syncs(&self, episode: &mut Episode, first: &EpisodeCall) {
-        let from = first.began_us().saturating_sub(seen_before(Some(first)));
+        let from = first.began_at() - seen_before(Some(first));
         let syncs = self.syncs.syncs_of(&episode.pod.uid).iter();
         let fit = syncs.filter(|sync| fits(sync, episode.kind) && sync.ended >= from);
         episode.syncs = fit.cloned().collect();
@@ -101,11 +100,11 @@ impl EpisodeStore {
     }
 }
 
-/// How long before this first call of a pod the kubelet saw the pod, in microseconds.
-pub(super) fn seen_before(first: Option<&EpisodeCall>) -> u64 {
+/// How long before this first call of a pod the kubelet saw the pod.
+pub(super) fn seen_before(first: Option<&EpisodeCall>) -> Duration {
     match first.map(|call| &call.facts) {
-        Some(CallFacts::Seen { before_ms, .. }) => u64::from(*before_ms) * 1000,
-        _ => 0,
+        Some(CallFacts::Seen { before_ms, .. }) => Duration::from_millis((*before_ms).into()),
+        _ => Duration::ZERO,
     }
 }
 

@@ -7,6 +7,8 @@ mod many;
 mod stops;
 mod tries;
 
+use std::time::Duration;
+
 use super::*;
 use crate::cri::status::Code;
 use crate::lifecycle::script::{ScriptedPod, at, pod};
@@ -14,8 +16,8 @@ use crate::lifecycle::timeline::EpisodePhase;
 
 const LIMITS: StoreLimits = StoreLimits {
     episodes: 512,
-    quiet: 10_000_000,
-    give_up: 1_800_000_000,
+    quiet: Duration::from_secs(10),
+    give_up: Duration::from_secs(1800),
 };
 
 fn store() -> EpisodeStore {
@@ -76,12 +78,15 @@ fn a_start_is_over_after_silence_that_does_not_count() {
     store.tick(at(10_900), &[]);
     let episode = store.episodes().next().expect("an episode");
     assert_eq!(
-        (episode.state, episode.ended - episode.began),
-        (EpisodeState::Ok, 900_000)
+        (episode.state, episode.duration()),
+        (EpisodeState::Ok, Duration::from_millis(900))
     );
     let shares = episode.shares();
-    assert_eq!(shares[EpisodePhase::OutsideCri as usize], 100_000);
-    assert_eq!(shares.iter().sum::<u64>(), 900_000);
+    assert_eq!(
+        shares[EpisodePhase::OutsideCri as usize],
+        Duration::from_millis(100)
+    );
+    assert_eq!(shares.iter().sum::<Duration>(), Duration::from_millis(900));
     assert_eq!(store.take_closed(), [0]);
     assert_eq!(store.take_closed(), [0; 0]);
 }
@@ -192,11 +197,11 @@ fn an_episode_keeps_its_first_and_its_newest_calls() {
     // The time of dropped calls is counted too.
     assert_eq!(
         episode.shares()[EpisodePhase::Sandbox as usize],
-        400_000 * 1000
+        Duration::from_secs(400)
     );
     assert_eq!(
-        episode.shares().iter().sum::<u64>(),
-        episode.ended - episode.began
+        episode.shares().iter().sum::<Duration>(),
+        episode.duration()
     );
 }
 

@@ -1,8 +1,11 @@
 //! Times of an episode: its phases, and the init containers that calls waited for.
 
+use std::time::Duration;
+
 use super::Episode;
 use super::exits::ExitRecord;
 use crate::call::episode::Kind;
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::lifecycle::diagnosis;
 use crate::lifecycle::episode_call::EpisodeCall;
@@ -16,7 +19,7 @@ impl Episode {
             let mut calls = self.calls.iter();
             let is_followed = calls.any(|call| {
                 call.method == Method::CreateContainer
-                    && call.began_us() >= exit.at
+                    && call.began_at() >= exit.at
                     && !exit.is_of(call)
                     && self.is_first(call, exit.at)
             });
@@ -25,19 +28,19 @@ impl Episode {
     }
 
     /// Returns whether the call creates a container that had not run in this sandbox before that time.
-    fn is_first(&self, call: &EpisodeCall, by: u64) -> bool {
+    fn is_first(&self, call: &EpisodeCall, by: UnixMicros) -> bool {
         if self.kind != Kind::Start {
             return call.container.as_ref().is_some_and(|c| c.attempt == 0);
         }
         let mut calls = self.calls.iter();
         !calls.any(|earlier| {
             let starts = earlier.method == Method::StartContainer && earlier.is_good();
-            starts && earlier.end_us() <= by && earlier.container_name() == call.container_name()
+            starts && earlier.ended_at() <= by && earlier.container_name() == call.container_name()
         })
     }
 
     /// The exit of the last started container, if it had succeeded by then.
-    pub(super) fn last_done(&self, by: u64) -> Option<&ExitRecord> {
+    pub(super) fn last_done(&self, by: UnixMicros) -> Option<&ExitRecord> {
         let mut starts = self.calls.iter().rev();
         let last = starts.find(|c| c.method == Method::StartContainer)?;
         let name = last.container_name()?;
@@ -46,7 +49,7 @@ impl Episode {
     }
 
     /// Counts the time since then as waiting for this container.
-    pub(super) fn wait_for(&mut self, exit: ExitRecord, since: u64) {
+    pub(super) fn wait_for(&mut self, exit: ExitRecord, since: UnixMicros) {
         self.began = self.began.min(since);
         self.note_exit(exit);
     }
@@ -56,11 +59,11 @@ impl Episode {
         self.shares_to(self.ended)
     }
 
-    /// Time per phase, up to this time, in microseconds since 1970.
-    pub(crate) fn shares_to(&self, end: u64) -> PhaseShares {
+    /// Time per phase, up to this time.
+    pub(crate) fn shares_to(&self, end: UnixMicros) -> PhaseShares {
         let mut intervals = Vec::with_capacity(self.calls.len());
         for call in &self.calls {
-            let (begin, end) = (call.began_us(), call.end_us());
+            let (begin, end) = (call.began_at(), call.ended_at());
             let phase = diagnosis::phase(call);
             intervals.push(PhaseInterval { begin, end, phase });
             let network = call.work.iter().filter(|s| s.is_network());
@@ -71,7 +74,7 @@ impl Episode {
             }));
         }
         intervals.extend(self.waited_for().map(|exit| PhaseInterval {
-            begin: exit.at.saturating_sub(exit.ran),
+            begin: exit.at - exit.ran,
             end: exit.at,
             phase: EpisodePhase::InitContainer,
         }));
@@ -86,32 +89,30 @@ impl Episode {
         let mut waits = Vec::new();
         for (before, call) in self.calls.iter().enumerate() {
             if let Some(exit) = self.waited_in_gap(end, call) {
-                let began = end.max(exit.at.saturating_sub(exit.ran));
+                let began = end.max(exit.at - exit.ran);
                 waits.push(InitContainerWait {
                     before,
                     began,
-                    took: exit.at - began,
+                    took: exit.at.since(began),
                     container: &exit.container,
                 });
             }
-            end = end.max(call.end_us());
+            end = end.max(call.ended_at());
         }
         waits
     }
 
     /// The init container that the call waited for, in a gap that begins at `from`: one that ran for at least half of the gap
     /// and exited successfully in it.
-    fn waited_in_gap(&self, from: u64, call: &EpisodeCall) -> Option<&ExitRecord> {
-        let to = call.began_us();
+    fn waited_in_gap(&self, from: UnixMicros, call: &EpisodeCall) -> Option<&ExitRecord> {
+        let to = call.began_at();
         self.exits
             .iter()
             .filter(|exit| exit.is_good())
             .find(|exit| {
                 let is_within = exit.at > from && exit.at <= to;
-                let ran = exit
-                    .at
-                    .saturating_sub(from.max(exit.at.saturating_sub(exit.ran)));
-                is_within && !exit.is_of(call) && 2 * ran >= to - from
+                let ran = exit.at.since(from.max(exit.at - exit.ran));
+                is_within && !exit.is_of(call) && 2 * ran >= to.since(from)
             })
     }
 }
@@ -121,9 +122,9 @@ impl Episode {
 pub(crate) struct InitContainerWait<'a> {
     /// The index of the call in the episode.
     pub(crate) before: usize,
-    /// Begin of the wait, in microseconds since 1970.
-    pub(crate) began: u64,
-    /// Length of the wait, in microseconds.
-    pub(crate) took: u64,
+    /// Begin of the wait.
+    pub(crate) began: UnixMicros,
+    /// Length of the wait.
+    pub(crate) took: Duration,
     pub(crate) container: &'a str,
 }

@@ -1,8 +1,11 @@
 //! The verdict on an episode: its unresolved failures, when it is over, and its final state.
 
+use std::time::Duration;
+
 use super::{Episode, StoreLimits};
 use crate::call::Ending;
 use crate::call::episode::Kind;
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::timeline::EpisodePhase;
@@ -10,18 +13,18 @@ use crate::lifecycle::view::EpisodeState;
 
 /// Most unresolved failures.
 const MAX_UNRESOLVED_FAILURES: usize = 16;
-/// The next RunPodSandbox is awaited this long after one that its caller broke off, in microseconds. The kubelet breaks a call off when
-/// its pod is deleted, and when it stops itself.
-const RETRY_AFTER_CANCEL: u64 = 30_000_000;
-/// The next RunPodSandbox is awaited this long after a failed one, in microseconds. The kubelet repeats it after 10 to 15 seconds until
-/// the pod is deleted. Another try continues the episode.
-const RETRY_AFTER_FAILURE: u64 = 60_000_000;
+/// The next RunPodSandbox is awaited this long after one that its caller broke off. The kubelet breaks a call off when its pod is
+/// deleted, and when it stops itself.
+const RETRY_AFTER_CANCEL: Duration = Duration::from_secs(30);
+/// The next RunPodSandbox is awaited this long after a failed one. The kubelet repeats it after 10 to 15 seconds until the pod is
+/// deleted. Another try continues the episode.
+const RETRY_AFTER_FAILURE: Duration = Duration::from_secs(60);
 
-/// Calls from this duration on are worth a warning, in microseconds, if nothing in their request makes them long.
-const LONG_CALL: u64 = 30_000_000;
-/// PullImage and StopContainer from this duration on are worth a warning, in microseconds: they depend on the size of the image and on
-/// the grace period.
-const LONG_PULL_OR_STOP: u64 = 300_000_000;
+/// Calls from this duration on are worth a warning, if nothing in their request makes them long.
+const LONG_CALL: Duration = Duration::from_secs(30);
+/// PullImage and StopContainer from this duration on are worth a warning: they depend on the size of the image and on the grace
+/// period.
+const LONG_PULL_OR_STOP: Duration = Duration::from_secs(300);
 
 /// A failure that no later call has made good.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,13 +66,13 @@ impl Episode {
         }
     }
 
-    /// The duration that people see, in microseconds: up to `now` while the episode is incomplete. The silence after which a complete
-    /// start counts as over is not included.
-    pub(crate) fn shown_duration(&self, now: u64) -> u64 {
+    /// The duration that people see: up to `now` while the episode is incomplete. The silence after which a complete start counts
+    /// as over is not included.
+    pub(crate) fn shown_duration(&self, now: UnixMicros) -> Duration {
         let is_done = self.is_resolved() && self.is_complete() && self.awaited(now).is_none();
         let is_missing = self.is_open() && !is_done;
         if is_missing {
-            self.duration().max(now.saturating_sub(self.began))
+            self.duration().max(now.since(self.began))
         } else {
             self.duration()
         }
@@ -92,7 +95,7 @@ impl Episode {
             });
         }
         if self.failing_since.is_none() && self.has_failed() {
-            self.failing_since = Some(call.end_us());
+            self.failing_since = Some(call.ended_at());
         }
     }
 
@@ -135,15 +138,20 @@ impl Episode {
     }
 
     /// The state at `now`. `in_flight`: whether one of its calls has not ended.
-    pub(super) fn verdict(&self, now: u64, in_flight: bool, limits: &StoreLimits) -> EpisodeState {
-        let quiet = !in_flight && now >= self.ended.saturating_add(limits.quiet);
+    pub(super) fn verdict(
+        &self,
+        now: UnixMicros,
+        in_flight: bool,
+        limits: &StoreLimits,
+    ) -> EpisodeState {
+        let quiet = !in_flight && now >= self.ended + limits.quiet;
         if quiet && self.is_resolved() && self.is_complete() && self.awaited(now).is_none() {
             return EpisodeState::Ok;
         }
         if !in_flight && self.is_abandoned(now) {
             return self.cut_short();
         }
-        let given_up = now >= self.give_up_from.saturating_add(limits.give_up);
+        let given_up = now >= self.give_up_from + limits.give_up;
         if given_up {
             EpisodeState::Failed
         } else {
@@ -161,7 +169,7 @@ impl Episode {
 
     /// Returns whether the kubelet no longer tries to make the sandbox of a start. No call shows this: the deletion of a pod without a
     /// sandbox takes none.
-    fn is_abandoned(&self, now: u64) -> bool {
+    fn is_abandoned(&self, now: UnixMicros) -> bool {
         let Some(last) = self.calls.back().filter(|_| self.lacks_sandbox()) else {
             return false;
         };
@@ -172,7 +180,7 @@ impl Episode {
             RETRY_AFTER_FAILURE
         };
         let since = self.last_cleanup_end.unwrap_or_default().max(self.ended);
-        last.is_bad() && now >= since.saturating_add(wait)
+        last.is_bad() && now >= since + wait
     }
 
     /// Returns whether it can end without a further call.
@@ -198,7 +206,7 @@ impl Episode {
                 Method::PullImage | Method::StopContainer => LONG_PULL_OR_STOP,
                 _ => LONG_CALL,
             };
-            call.elapsed_us() >= most
+            call.took() >= most
         })
     }
 

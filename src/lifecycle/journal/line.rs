@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use opentelemetry::trace::SpanId;
 use serde::{Deserialize, Serialize};
 
+use crate::call::times::UnixMicros;
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{ExitRecord, SandboxEnd};
@@ -53,7 +54,7 @@ pub(crate) struct ContainerExitLine<'a> {
 pub(crate) struct OomKillLine<'a> {
     pub(super) pod: Cow<'a, PodIdentity>,
     pub(super) container: Cow<'a, ContainerIdentity>,
-    pub(super) at: u64,
+    pub(super) at: UnixMicros,
     /// Processes that were killed so far, if the runtime counts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) kills: Option<u32>,
@@ -78,10 +79,10 @@ pub(crate) struct ClosedEpisodeLine {
     /// The root span, which identifies the episode.
     root: String,
     pub(super) state: EpisodeState,
-    pub(super) at: u64,
+    pub(super) at: UnixMicros,
     /// Time at which the pod was found to be deleted before it had a sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) deleted: Option<u64>,
+    pub(super) deleted: Option<UnixMicros>,
 }
 
 impl<'a> JournalLine<'a> {
@@ -108,7 +109,7 @@ impl<'a> JournalLine<'a> {
     pub(crate) fn oom(
         pod: &'a PodIdentity,
         container: &'a ContainerIdentity,
-        at: u64,
+        at: UnixMicros,
         kills: Option<u32>,
     ) -> Self {
         Self::Oom(OomKillLine {
@@ -143,7 +144,12 @@ impl<'a> JournalLine<'a> {
     }
 
     /// The line of a closed and reported episode.
-    pub(crate) fn closed(root: SpanId, state: EpisodeState, at: u64, deleted: Option<u64>) -> Self {
+    pub(crate) fn closed(
+        root: SpanId,
+        state: EpisodeState,
+        at: UnixMicros,
+        deleted: Option<UnixMicros>,
+    ) -> Self {
         let root = root.to_string();
         Self::Closed(ClosedEpisodeLine {
             root,

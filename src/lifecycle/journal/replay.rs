@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::line::{ClosedEpisodeLine, ContainerExitLine};
 use super::{JournalFiles, JournalLine};
+use crate::call::times::UnixMicros;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::EpisodeStore;
 
@@ -22,8 +23,8 @@ pub(crate) struct ReplayResult {
     pub(crate) lines: usize,
     /// Damaged lines.
     pub(crate) damaged: usize,
-    /// The newest time in a line; 0 if there is none.
-    pub(crate) last: u64,
+    /// The newest time in a line; the epoch if there is none.
+    pub(crate) last: UnixMicros,
 }
 
 /// Replays both files. The store is locked for one line at a time, so that readers are not blocked.
@@ -112,7 +113,7 @@ impl ReplayResult {
         let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
         match line {
             JournalLine::Call(call) => {
-                let end = call.end_us();
+                let end = call.ended_at();
                 self.last = self.last.max(end);
                 store.apply(known(call.into_owned()));
                 // An episode that was reported before the restart is not reported again.
@@ -178,7 +179,7 @@ impl ReplayResult {
             .open_episodes()
             .find(|episode| episode.ids().root == root);
         if let Some(number) = open.map(|episode| episode.number) {
-            let ended = store.get(number).map_or(0, |t| t.ended);
+            let ended = store.get(number).map_or(UnixMicros::EPOCH, |t| t.ended);
             if let (Some(at), Some(pod)) = (line.deleted, store.get(number).map(|t| t.pod.clone()))
             {
                 store.note_deleted(&pod, at);

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -25,8 +26,8 @@ fn store() -> EpisodeStore {
     EpisodeStore::new(
         StoreLimits {
             episodes: 100,
-            quiet: 10_000_000,
-            give_up: 1_800_000_000,
+            quiet: Duration::from_secs(10),
+            give_up: Duration::from_secs(1800),
         },
         UsualDurations::default(),
     )
@@ -173,7 +174,7 @@ fn ends_of_containers_are_known_again() {
         attempt: 1,
         code: 137,
         reason: ExitReason::OomKilled,
-        ran: 5,
+        ran: Duration::from_micros(5),
         at: at(900),
         stop_requested: false,
         oom_kills: 0,
@@ -211,7 +212,7 @@ fn what_events_told_is_known_again() {
     let exit = ExitRecord {
         node_restarted: None,
         by_event: true,
-        ran: 0,
+        ran: Duration::ZERO,
         ..pod.exit(("app", 0), 137, 310, 5000)
     };
     let end = SandboxEnd::new(at(6000), Some(137));
@@ -256,7 +257,7 @@ fn a_crash_loop_is_known_again() {
         attempt,
         code: 1,
         reason: ExitReason::Error,
-        ran: 100_000,
+        ran: Duration::from_millis(100),
         at: at(ended),
         stop_requested: false,
         oom_kills: 0,

@@ -5,26 +5,28 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::call::times::UnixMicros;
 use crate::call::{CallRecord, Client, Ending};
 use crate::cri::Method;
 use crate::cri::status::code_name;
 
 /// Number of images that are remembered.
 const MAX_MISSING_IMAGES: usize = 64;
-/// The kubelet looks for the image this soon after the last call for the pod, in microseconds.
-pub(crate) const LOOKUP_FOLLOWS_SANDBOX_WITHIN: u64 = 500_000;
+/// The kubelet looks for the image this soon after the last call for the pod.
+pub(crate) const LOOKUP_FOLLOWS_SANDBOX_WITHIN: Duration = Duration::from_millis(500);
 /// Size of a response without an image, in bytes: the header of its gRPC frame.
 const EMPTY_RESPONSE_BYTES: u64 = 5;
 
-/// An image that the kubelet did not find and has not pulled. Times in microseconds since 1970.
+/// An image that the kubelet did not find and has not pulled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MissingImage {
     pub(crate) image: Arc<str>,
     /// The number of the episode of the pod that waits for it.
     pub(crate) episode: u64,
-    pub(crate) first: u64,
-    pub(crate) last: u64,
+    pub(crate) first: UnixMicros,
+    pub(crate) last: UnixMicros,
     /// Number of lookups by the kubelet.
     pub(crate) times: u32,
     /// The last error, if the runtime could not look it up.
@@ -35,8 +37,8 @@ pub(crate) struct MissingImage {
 #[derive(Clone, Debug)]
 pub struct FailedImageLookup {
     image: Arc<str>,
-    /// The end of the lookup, in microseconds since 1970.
-    pub(crate) at: u64,
+    /// End of the lookup.
+    pub(crate) at: UnixMicros,
     error: Option<Arc<str>>,
 }
 
@@ -56,7 +58,7 @@ impl FailedImageLookup {
         let error = failed.then(|| format!("{} {message}", code_name(outcome.code)).into());
         Some(Self {
             image,
-            at: record.end_us(),
+            at: record.ended_at(),
             error,
         })
     }
@@ -107,7 +109,7 @@ impl MissingImages {
 #[cfg(test)]
 impl FailedImageLookup {
     /// For tests of other modules.
-    pub(crate) fn new(image: &str, at: u64, error: Option<&str>) -> Self {
+    pub(crate) fn new(image: &str, at: UnixMicros, error: Option<&str>) -> Self {
         Self {
             image: image.into(),
             at,
@@ -120,31 +122,33 @@ impl FailedImageLookup {
 mod tests {
     use super::*;
 
-    const SECOND: u64 = 1_000_000;
+    const fn at(seconds: u64) -> UnixMicros {
+        UnixMicros::new(seconds * 1_000_000)
+    }
 
-    fn no_image(image: &str, at: u64) -> FailedImageLookup {
+    fn no_image(image: &str, at: UnixMicros) -> FailedImageLookup {
         FailedImageLookup::new(image, at, None)
     }
 
     #[test]
     fn an_image_that_is_pulled_is_not_absent() {
         let mut images = MissingImages::default();
-        images.note(no_image("a:1", SECOND), Some(7));
-        images.note(no_image("b:1", 2 * SECOND), Some(8));
-        images.note(no_image("c:1", 2 * SECOND), None);
-        images.note(no_image("a:1", 14 * SECOND), None);
+        images.note(no_image("a:1", at(1)), Some(7));
+        images.note(no_image("b:1", at(2)), Some(8));
+        images.note(no_image("c:1", at(2)), None);
+        images.note(no_image("a:1", at(14)), None);
         images.forget("b:1");
         let expected = MissingImage {
             image: "a:1".into(),
             episode: 7,
-            first: SECOND,
-            last: 14 * SECOND,
+            first: at(1),
+            last: at(14),
             times: 2,
             error: None,
         };
         assert_eq!(images.all(), [expected]);
         for n in 0..2 * MAX_MISSING_IMAGES {
-            images.note(no_image(&n.to_string(), SECOND), Some(9));
+            images.note(no_image(&n.to_string(), at(1)), Some(9));
         }
         assert_eq!(images.all().len(), MAX_MISSING_IMAGES);
     }
@@ -152,13 +156,13 @@ mod tests {
     #[test]
     fn each_pod_that_waits_for_an_image_is_known() {
         let mut images = MissingImages::default();
-        images.note(no_image("a:1", SECOND), Some(7));
-        images.note(no_image("a:1", 100 * SECOND), Some(8));
+        images.note(no_image("a:1", at(1)), Some(7));
+        images.note(no_image("a:1", at(100)), Some(8));
         let known: Vec<_> = images
             .all()
             .iter()
             .map(|missing| (missing.episode, missing.first))
             .collect();
-        assert_eq!(known, [(7, SECOND), (8, 100 * SECOND)]);
+        assert_eq!(known, [(7, at(1)), (8, at(100))]);
     }
 }

@@ -5,12 +5,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use self::rhythm::TwoProbeSeries;
 use super::execs::{ExecResult, timeout};
 use crate::call::CallRecord;
+use crate::call::times::{self, UnixMicros, micros_of, millis};
 use crate::lifecycle::view;
 
 /// Most containers whose probes are remembered; a node runs some hundred.
@@ -19,12 +21,12 @@ const MAX_PROBED_CONTAINERS: usize = 1024;
 const MAX_PROBES_PER_CONTAINER: usize = 4;
 /// Most results per probe.
 const MAX_RESULTS_PER_PROBE: usize = 8;
-/// The kubelet stops a container, or begins its preStop hook, this soon after the probe that failed once too often, in microseconds.
-const STOP_FOLLOWS_PROBE_WITHIN: u64 = 2_000_000;
-/// A preStop hook other than exec takes up to this time, in microseconds: the grace period by default.
-const MAX_PRE_STOP_HOOK: u64 = 30_000_000;
-/// How late the kubelet may run a probe, in microseconds.
-const MAX_PROBE_DELAY: u64 = 1_000_000;
+/// The kubelet stops a container, or begins its preStop hook, this soon after the probe that failed once too often.
+const STOP_FOLLOWS_PROBE_WITHIN: Duration = Duration::from_secs(2);
+/// A preStop hook other than exec takes up to this time: the grace period by default.
+const MAX_PRE_STOP_HOOK: Duration = Duration::from_secs(30);
+/// How late the kubelet may run a probe.
+const MAX_PROBE_DELAY: Duration = Duration::from_secs(1);
 
 /// An exec probe that had failed before its container was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,9 +38,9 @@ pub(crate) struct FailedProbe {
     /// Evidence that it was the reason for the stop.
     #[serde(default, skip_serializing_if = "KillEvidence::is_at_once")]
     pub(crate) evidence: KillEvidence,
-    /// From the last failure to the stop, or to the preStop hook before the stop, in microseconds.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub(crate) before: u64,
+    /// From the last failure to the stop, or to the preStop hook before the stop.
+    #[serde(default, with = "times::micros", skip_serializing_if = "is_zero")]
+    pub(crate) before: Duration,
 }
 
 /// Evidence that a failed probe was the reason for a stop, the best first.
@@ -61,15 +63,15 @@ impl KillEvidence {
     }
 }
 
-fn is_zero(time: &u64) -> bool {
-    *time == 0
+fn is_zero(time: &Duration) -> bool {
+    time.is_zero()
 }
 
-/// A run of a probe. Times in microseconds since 1970.
+/// A run of a probe.
 #[derive(Clone, Copy, Debug)]
 struct ProbeRun {
-    began: u64,
-    ended: u64,
+    began: UnixMicros,
+    ended: UnixMicros,
     result: ExecResult,
 }
 
@@ -94,8 +96,8 @@ impl ProbeRun {
 struct ExecProbe {
     /// The size of its request and its timeout in seconds.
     key: (u64, u32),
-    /// Period in microseconds; set only when it is needed to tell two probes with the same key apart.
-    period: Option<u64>,
+    /// Period; set only when it is needed to tell two probes with the same key apart.
+    period: Option<Duration>,
     runs: u64,
     failed: u64,
     failed_in_a_row: u32,
@@ -184,29 +186,30 @@ impl ExecProbe {
             .drain(..self.last.len().saturating_sub(MAX_RESULTS_PER_PROBE));
     }
 
-    /// How far a run that began at this time is from the rhythm of the probe, in microseconds.
-    fn distance(&self, began: u64) -> u64 {
+    /// How far a run that began at this time is from the rhythm of the probe.
+    fn distance(&self, began: UnixMicros) -> Duration {
         let (Some(period), Some(last)) = (self.period, self.last.back()) else {
-            return 0;
+            return Duration::ZERO;
         };
-        let late = began.abs_diff(last.began) % period.max(1);
+        let late = micros_of(began.abs_diff(last.began)) % micros_of(period).max(1);
+        let late = Duration::from_micros(late);
         late.min(period.saturating_sub(late))
     }
 
     /// Returns whether it can have run again at this time.
-    fn is_due(&self, began: u64) -> bool {
+    fn is_due(&self, began: UnixMicros) -> bool {
         let (Some(period), Some(last)) = (self.period, self.last.back()) else {
             return true;
         };
-        began.saturating_sub(last.began) > period / 2
+        began.since(last.began) > period / 2
     }
 
     /// Its failure before a stop that began at `at`; `None` if it was not the reason for the stop. `until`: the container is known to have
     /// been up until then.
-    fn failed_before(&self, at: u64, until: u64) -> Option<FailedProbe> {
+    fn failed_before(&self, at: UnixMicros, until: UnixMicros) -> Option<FailedProbe> {
         let before = self.last.iter().rev().filter(|run| run.ended <= at);
         let last = before.clone().next().filter(|run| run.is_failure())?;
-        let gap = at - last.ended;
+        let gap = at.since(last.ended);
         if self.is_shared {
             let in_a_row = before.take_while(|run| run.is_failure()).count();
             let in_a_row = u32::try_from(in_a_row.div_ceil(2)).unwrap_or(u32::MAX);
@@ -252,17 +255,12 @@ impl ExecProbe {
     }
 
     /// Returns whether it should have been run again by this time.
-    fn is_overdue(&self, last: &ProbeRun, until: u64) -> bool {
+    fn is_overdue(&self, last: &ProbeRun, until: UnixMicros) -> bool {
         let periods = self.last.iter().zip(self.last.iter().skip(1));
-        let period = periods
-            .map(|(one, next)| next.began.saturating_sub(one.began))
-            .max();
+        let period = periods.map(|(one, next)| next.began.since(one.began)).max();
         period.is_some_and(|period| {
-            let due = last.began.saturating_add(period).max(last.ended);
-            until
-                >= due
-                    .saturating_add(period / 2)
-                    .saturating_add(MAX_PROBE_DELAY)
+            let due = (last.began + period).max(last.ended);
+            until >= due + period / 2 + MAX_PROBE_DELAY
         })
     }
 
@@ -277,7 +275,7 @@ impl ExecProbe {
             failed_in_a_row: self.failed_in_a_row,
             last_result: last.result.to_string(),
             last_unix_us: last.ended,
-            last_ms: last.ended.saturating_sub(last.began) as f64 / 1000.0,
+            last_ms: millis(last.ended.since(last.began)),
         })
     }
 }
@@ -290,8 +288,8 @@ impl ContainerProbes {
         };
         let key = (record.request_bytes, timeout(record).unwrap_or_default());
         let run = ProbeRun {
-            began: record.began_us(),
-            ended: record.end_us(),
+            began: record.began_at(),
+            ended: record.ended_at(),
             result: ExecResult::from_record(record),
         };
         if !self.containers.contains_key(&id) {
@@ -336,13 +334,13 @@ impl ContainerProbes {
         }
     }
 
-    /// The probe that failed before the container was stopped, with the best evidence. `at`: the begin of the stop, or of the preStop hook
-    /// before it. `until`: the container is known to have been up until then. Both in microseconds since 1970.
+    /// The probe that failed before the container was stopped, with the best evidence. `at`: the begin of the stop, or of the
+    /// preStop hook before it. `until`: the container is known to have been up until then.
     pub(crate) fn failed_before(
         &self,
         container_id: &str,
-        at: u64,
-        until: u64,
+        at: UnixMicros,
+        until: UnixMicros,
     ) -> Option<FailedProbe> {
         let probes = self.containers.get(container_id)?;
         let failed = probes
@@ -368,7 +366,7 @@ impl ContainerProbes {
 /// Adds a probe. If there are too many, it replaces the one that has not run for longest.
 fn add(probes: &mut Vec<ExecProbe>, probe: ExecProbe) {
     if probes.len() >= MAX_PROBES_PER_CONTAINER {
-        probes.sort_by_key(|probe| probe.last.back().map_or(0, |run| run.ended));
+        probes.sort_by_key(|probe| probe.last.back().map_or(UnixMicros::EPOCH, |run| run.ended));
         probes.remove(0);
     }
     probes.push(probe);

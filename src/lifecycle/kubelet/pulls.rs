@@ -3,26 +3,29 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::call::Client;
+use crate::call::times::{self, UnixMicros};
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
 
 /// Pulls that are remembered.
 const MAX_RECENT_PULLS: usize = 64;
-/// Shorter waits are ignored, in microseconds.
-const MIN_QUEUE_WAIT: u64 = 500_000;
-/// The next pull begins this soon after the one before, in microseconds.
-const NEXT_PULL_WITHIN: u64 = 500_000;
+/// Shorter waits are ignored.
+const MIN_QUEUE_WAIT: Duration = Duration::from_millis(500);
+/// The next pull begins this soon after the one before.
+const NEXT_PULL_WITHIN: Duration = Duration::from_millis(500);
 
 /// The wait of a pull for others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PullQueue {
-    /// Length of the wait, in microseconds.
-    pub(crate) waited: u64,
+    /// Length of the wait.
+    #[serde(with = "times::micros")]
+    pub(crate) waited: Duration,
     /// The image whose pull took most of the wait.
     pub(crate) image: Arc<str>,
     /// The pod for which that image was pulled, as `NAMESPACE/NAME`.
@@ -53,11 +56,11 @@ impl PullInFlight {
     }
 }
 
-/// A pull that has ended. Times in microseconds since 1970.
+/// A pull that has ended.
 #[derive(Clone, Debug)]
 struct EndedPull {
-    began: u64,
-    ended: u64,
+    began: UnixMicros,
+    ended: UnixMicros,
     image: Arc<str>,
     pod: Arc<PodIdentity>,
     client: Client,
@@ -77,8 +80,8 @@ impl RecentPulls {
             self.0.pop_front();
         }
         self.0.push_back(EndedPull {
-            began: call.began_us(),
-            ended: call.end_us(),
+            began: call.began_at(),
+            ended: call.ended_at(),
             image: Arc::clone(image),
             pod: Arc::clone(pod),
             client: call.peer.client,
@@ -87,11 +90,9 @@ impl RecentPulls {
 
     /// The pulls that this one waited for: they fill the time from `since`, the end of the pod's call before, to its begin. `None` for a
     /// kubelet that pulls several images at once.
-    pub(crate) fn queue_of(&self, call: &EpisodeCall, since: u64) -> Option<PullQueue> {
-        let (uid, began, ended) = (&call.pod.as_ref()?.uid, call.began_us(), call.end_us());
-        let gap = began
-            .checked_sub(since)
-            .filter(|gap| *gap >= MIN_QUEUE_WAIT)?;
+    pub(crate) fn queue_of(&self, call: &EpisodeCall, since: UnixMicros) -> Option<PullQueue> {
+        let (uid, began, ended) = (&call.pod.as_ref()?.uid, call.began_at(), call.ended_at());
+        let gap = Some(began.since(since)).filter(|gap| *gap >= MIN_QUEUE_WAIT)?;
         let others = self.0.iter().filter(|pull| {
             pull.client == call.peer.client && pull.ended > since && pull.began < ended
         });
@@ -103,13 +104,13 @@ impl RecentPulls {
             .any(|pull| pull.ended > began + NEXT_PULL_WITHIN);
         let overlaps_other = others
             .windows(2)
-            .any(|pair| pair[0].ended > pair[1].began.saturating_add(NEXT_PULL_WITHIN));
+            .any(|pair| pair[0].ended > pair[1].began + NEXT_PULL_WITHIN);
         if overlaps_own || overlaps_other {
             return None;
         }
-        let filled: u64 = others.iter().map(|pull| within(pull, since, began)).sum();
+        let filled: Duration = others.iter().map(|pull| within(pull, since, began)).sum();
         let last = others.last().filter(|last| *last.pod.uid != **uid)?;
-        let follows = began.saturating_sub(last.ended) <= NEXT_PULL_WITHIN;
+        let follows = began.since(last.ended) <= NEXT_PULL_WITHIN;
         let longest = others
             .iter()
             .max_by_key(|pull| within(pull, since, began))?;
@@ -122,9 +123,9 @@ impl RecentPulls {
     }
 }
 
-/// The time of a pull between these, in microseconds.
-fn within(pull: &EndedPull, from: u64, to: u64) -> u64 {
-    pull.ended.min(to).saturating_sub(pull.began.max(from))
+/// The time of a pull between these.
+fn within(pull: &EndedPull, from: UnixMicros, to: UnixMicros) -> Duration {
+    pull.ended.min(to).since(pull.began.max(from))
 }
 
 #[cfg(test)]
@@ -145,7 +146,7 @@ mod tests {
     fn a_pull_that_began_when_another_ended_waited_for_it() {
         let got = queue(&[("big", 0, 40_000)], (40_010, 1000), 8000).expect("a queue");
         assert_eq!((&*got.image, &*got.pod), ("big:1", "shop/big"));
-        assert_eq!((got.waited, got.pulls), (32_010_000, 1));
+        assert_eq!((got.waited, got.pulls), (Duration::from_millis(32_010), 1));
         let two = queue(
             &[("a", 0, 10_000), ("b", 10_005, 30_000)],
             (40_010, 10),

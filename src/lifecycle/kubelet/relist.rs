@@ -13,36 +13,38 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::call::times::{UnixMicros, millis};
 use crate::call::{CallRecord, Client};
 use crate::cri::Method;
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::units;
 
-/// Pause between two relists, in microseconds.
-const RELIST_PERIOD: u64 = 1_000_000;
-/// The kubelet is not ready when its last relist began longer ago, in microseconds.
-pub(crate) const RELIST_LIMIT: u64 = 180_000_000;
-/// A relist that takes longer is reported, in microseconds.
-const SLOW_RELIST: u64 = 60_000_000;
-/// A relist within this time needs no second look, in microseconds.
-const USUAL_RELIST: u64 = 3 * RELIST_PERIOD;
-/// Two pairs of lists within this time belong to relists, in microseconds: garbage collection makes one pair in some minutes.
-const NEXT_LISTS_WITHIN: u64 = 15 * RELIST_PERIOD;
-/// A kubelet that has made no call for this long is not judged, in microseconds: it may be stopped.
-const KUBELET_GONE_AFTER: u64 = 30_000_000;
+/// Pause between two relists.
+const RELIST_PERIOD: Duration = Duration::from_secs(1);
+/// The kubelet is not ready when its last relist began longer ago.
+pub(crate) const RELIST_LIMIT: Duration = Duration::from_secs(180);
+/// A relist that takes longer is reported.
+const SLOW_RELIST: Duration = Duration::from_secs(60);
+/// A relist within this time needs no second look.
+const USUAL_RELIST: Duration = Duration::from_secs(3);
+/// Two pairs of lists within this time belong to relists: garbage collection makes one pair in some minutes.
+const NEXT_LISTS_WITHIN: Duration = Duration::from_secs(15);
+/// A kubelet that has made no call for this long is not judged: it may be stopped.
+const KUBELET_GONE_AFTER: Duration = Duration::from_secs(30);
 /// Size of a request without a field, in bytes, with the header of its gRPC frame.
 const EMPTY_REQUEST_BYTES: u64 = 5;
 /// Size of a request with an empty filter, in bytes, with the header of its gRPC frame.
 const EMPTY_FILTER_BYTES: u64 = 7;
 
-/// A call of the kubelet that may be part of a relist. Times in microseconds since 1970.
+/// A call of the kubelet that may be part of a relist.
 #[derive(Clone, Debug)]
 pub struct KubeletPoll {
     method: Method,
-    began: u64,
+    began: UnixMicros,
     /// The end of the call; now for one in flight.
-    ended: u64,
+    ended: UnixMicros,
     unfiltered: bool,
     good: bool,
     pod: Option<Arc<PodIdentity>>,
@@ -54,8 +56,8 @@ impl KubeletPoll {
     pub fn from_record(record: &CallRecord) -> Option<Self> {
         (record.peer.client == Client::Kubelet && is_poll(record.method)).then(|| Self {
             method: record.method,
-            began: record.began_us(),
-            ended: record.end_us(),
+            began: record.began_at(),
+            ended: record.ended_at(),
             unfiltered: (EMPTY_REQUEST_BYTES..=EMPTY_FILTER_BYTES).contains(&record.request_bytes),
             good: record.is_good(),
             pod: record.pod.clone(),
@@ -63,8 +65,8 @@ impl KubeletPoll {
         })
     }
 
-    fn took(&self) -> u64 {
-        self.ended.saturating_sub(self.began)
+    fn took(&self) -> Duration {
+        self.ended.since(self.began)
     }
 }
 
@@ -102,8 +104,8 @@ const fn lists_containers(method: Method) -> bool {
 /// The lists that begin a relist.
 #[derive(Clone, Copy, Debug)]
 struct RelistLists {
-    began: u64,
-    ended: u64,
+    began: UnixMicros,
+    ended: UnixMicros,
     good: bool,
 }
 
@@ -124,20 +126,20 @@ pub(crate) struct RelistTracker {
     /// Lists of the next relist, or of a garbage collection.
     candidate: Option<RelistLists>,
     /// The begin of the last relist whose lists succeeded.
-    good_began: u64,
+    good_began: UnixMicros,
     /// The last list that failed, with none that succeeded after it.
     failed: Option<KubeletPoll>,
     /// Calls in flight.
     in_flight: Vec<KubeletPoll>,
-    last_call: u64,
+    last_call: UnixMicros,
     reported: u8,
 }
 
-/// The state of the relist. Durations in microseconds.
+/// The state of the relist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelistState {
     /// Time since the begin of the last relist whose lists succeeded; after three minutes the kubelet is not ready.
-    pub since: u64,
+    pub since: Duration,
     /// The call that took most of that time, in words.
     pub blame: Option<String>,
 }
@@ -156,7 +158,7 @@ impl RelistState {
 
 impl fmt::Display for RelistState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let since = units::duration(self.since as f64 / 1000.0);
+        let since = units::duration(millis(self.since));
         write!(f, "the kubelet's relist (PLEG) began {since} ago")?;
         if self.is_unhealthy() {
             write!(f, ", over its limit of 3 min: the node is not ready")?;
@@ -172,8 +174,8 @@ impl fmt::Display for RelistState {
 }
 
 impl RelistTracker {
-    /// Notes a call that has ended. Returns the duration of the relist that this call shows to have ended, in microseconds.
-    pub(crate) fn note(&mut self, poll: KubeletPoll) -> Option<u64> {
+    /// Notes a call that has ended. Returns the duration of the relist that this call shows to have ended.
+    pub(crate) fn note(&mut self, poll: KubeletPoll) -> Option<Duration> {
         self.last_call = self.last_call.max(poll.ended);
         if poll.method == Method::GetContainerEvents {
             return None;
@@ -197,7 +199,7 @@ impl RelistTracker {
         }
         let sandboxes = self.sandboxes.take()?;
         let follows =
-            poll.began >= sandboxes.ended && poll.began - sandboxes.ended < RELIST_PERIOD / 2;
+            poll.began >= sandboxes.ended && poll.began.since(sandboxes.ended) < RELIST_PERIOD / 2;
         let lists = RelistLists {
             began: sandboxes.began,
             ended: poll.ended,
@@ -210,27 +212,25 @@ impl RelistTracker {
     }
 
     /// Notes lists that may begin a relist.
-    fn note_lists(&mut self, lists: RelistLists) -> Option<u64> {
+    fn note_lists(&mut self, lists: RelistLists) -> Option<Duration> {
         let Some(current) = &self.current else {
             self.set(lists);
             return None;
         };
-        let pause = lists.began.saturating_sub(current.lists.ended);
-        if pause < RELIST_PERIOD / 10 * 9 {
+        let pause = lists.began.since(current.lists.ended);
+        if pause < RELIST_PERIOD * 9 / 10 {
             // The relist waits for a second, so another part of the kubelet made these lists.
             return None;
         }
         let began = current.lists.began;
-        if lists.began.saturating_sub(began) <= USUAL_RELIST + RELIST_PERIOD
-            || !self.is_busy(lists.began)
-        {
+        if lists.began.since(began) <= USUAL_RELIST + RELIST_PERIOD || !self.is_busy(lists.began) {
             self.set(lists);
-            return Some(lists.began.saturating_sub(began + RELIST_PERIOD));
+            return Some(lists.began.since(began + RELIST_PERIOD));
         }
         match self.candidate.take() {
-            Some(first) if lists.began.saturating_sub(first.began) <= NEXT_LISTS_WITHIN => {
+            Some(first) if lists.began.since(first.began) <= NEXT_LISTS_WITHIN => {
                 self.set(lists);
-                Some(first.began.saturating_sub(began + RELIST_PERIOD))
+                Some(first.began.since(began + RELIST_PERIOD))
             }
             _ => {
                 self.candidate = Some(lists);
@@ -240,7 +240,7 @@ impl RelistTracker {
     }
 
     /// Returns whether a call that may belong to the current relist had not ended at this time.
-    fn is_busy(&self, at: u64) -> bool {
+    fn is_busy(&self, at: UnixMicros) -> bool {
         let Some(current) = &self.current else {
             return false;
         };
@@ -260,8 +260,12 @@ impl RelistTracker {
         self.current = Some(CurrentRelist { lists, slowest });
     }
 
-    /// Notes the calls in flight at `now`, in microseconds since 1970. Returns the state if it is to be reported.
-    pub(crate) fn tick(&mut self, now: u64, in_flight: Vec<KubeletPoll>) -> Option<RelistState> {
+    /// Notes the calls in flight at `now`. Returns the state if it is to be reported.
+    pub(crate) fn tick(
+        &mut self,
+        now: UnixMicros,
+        in_flight: Vec<KubeletPoll>,
+    ) -> Option<RelistState> {
         let mut methods = in_flight.iter().map(|poll| poll.method);
         if methods.any(|method| method == Method::GetContainerEvents) {
             *self = Self::default();
@@ -278,7 +282,7 @@ impl RelistTracker {
     /// Begins a relist now.
     #[cfg(test)]
     pub(crate) fn listed_now(&mut self) {
-        let now = crate::call::times::unix_micros(std::time::SystemTime::now());
+        let now = UnixMicros::now();
         self.last_call = now;
         self.set(RelistLists {
             began: now,
@@ -288,15 +292,17 @@ impl RelistTracker {
     }
 
     /// The state of the relist; `None` if no relist is known, or no kubelet is at work.
-    pub(crate) fn state(&self, now: u64) -> Option<RelistState> {
-        let current = self.current.as_ref().filter(|_| self.good_began > 0)?;
-        let is_there =
-            !self.in_flight.is_empty() || now.saturating_sub(self.last_call) < KUBELET_GONE_AFTER;
-        let since = now.saturating_sub(self.good_began);
+    pub(crate) fn state(&self, now: UnixMicros) -> Option<RelistState> {
+        let current = self
+            .current
+            .as_ref()
+            .filter(|_| self.good_began > UnixMicros::EPOCH)?;
+        let is_there = !self.in_flight.is_empty() || now.since(self.last_call) < KUBELET_GONE_AFTER;
+        let since = now.since(self.good_began);
         let began = current.lists.began;
         let flying = self.in_flight.iter().filter(|poll| poll.began >= began);
         let flying = flying.min_by_key(|poll| poll.began).map(|poll| {
-            let took = now.saturating_sub(poll.began);
+            let took = now.since(poll.began);
             (took, format!("{poll} has taken {}", words(took)))
         });
         let failed = self.failed.as_ref();
@@ -314,6 +320,6 @@ impl RelistTracker {
     }
 }
 
-fn words(micros: u64) -> String {
-    units::duration(micros as f64 / 1000.0)
+fn words(time: Duration) -> String {
+    units::duration(millis(time))
 }

@@ -4,37 +4,39 @@
 //! from the creation of the pod in the API to the moment at which it sees its own status report; criscope from the moment
 //! at which the kubelet saw the pod to the end of the last StartContainer.
 
+use std::time::Duration;
+
 use crate::call::CallFacts;
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::timeline::EpisodePhase;
 
-/// The parts of a pod's start. Times in microseconds.
+/// The parts of a pod's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PodStartTimes {
     /// From the moment at which the kubelet saw the pod to its first call.
-    pub(crate) before_cri: u64,
+    pub(crate) before_cri: Duration,
     /// From that moment to the end of the last StartContainer.
-    pub(crate) total: u64,
+    pub(crate) total: Duration,
     /// The total without pulls and init containers.
-    pub(crate) sli: u64,
+    pub(crate) sli: Duration,
 }
 
-/// Time from the moment at which the kubelet saw a pod to its first call, in microseconds.
+/// Time from the moment at which the kubelet saw a pod to its first call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KubeletDelay {
-    pub(crate) before: u64,
+    pub(crate) before: Duration,
     /// The first part of that time, in which criscope was not running.
-    pub(crate) unwatched: u64,
+    pub(crate) unwatched: Duration,
 }
 
 impl Episode {
-    /// Time from the moment at which the kubelet saw the pod to its first call, in microseconds. `None` if it is not the pod's first
-    /// sandbox, or if criscope was not running all that time: then there may have been calls before.
-    pub(crate) fn before_cri(&self) -> Option<u64> {
+    /// Time from the moment at which the kubelet saw the pod to its first call. `None` if it is not the pod's first sandbox, or if
+    /// criscope was not running all that time: then there may have been calls before.
+    pub(crate) fn before_cri(&self) -> Option<Duration> {
         let seen = self.seen_before()?;
-        (seen.unwatched == 0).then_some(seen.before)
+        (seen.unwatched.is_zero()).then_some(seen.before)
     }
 
     /// Time from the moment at which the kubelet saw the pod to its first call, even if criscope was not running all that time.
@@ -46,8 +48,8 @@ impl Episode {
                 unwatched_ms,
                 ..
             } => Some(KubeletDelay {
-                before: u64::from(before_ms) * 1000,
-                unwatched: u64::from(unwatched_ms) * 1000,
+                before: Duration::from_millis(before_ms.into()),
+                unwatched: Duration::from_millis(unwatched_ms.into()),
             }),
             _ => None,
         })
@@ -59,8 +61,8 @@ impl Episode {
         self.pod.attempt > 0 && self.seen_before().is_some()
     }
 
-    /// Time for which its pulls waited for those of other pods, in microseconds. The kubelet counts it as part of the pull.
-    fn queued(&self) -> u64 {
+    /// Time for which its pulls waited for those of other pods. The kubelet counts it as part of the pull.
+    fn queued(&self) -> Duration {
         let queues = self.calls.iter().filter_map(|call| call.queue.as_deref());
         queues.map(|queue| queue.waited).sum()
     }
@@ -72,12 +74,12 @@ impl Episode {
             .calls
             .iter()
             .filter(|call| call.method == Method::StartContainer && call.is_good());
-        let up = started.map(|call| call.end_us()).max()?;
+        let up = started.map(|call| call.ended_at()).max()?;
         let shares = self.shares();
         let excluded = shares[EpisodePhase::ImagePull as usize]
             .saturating_add(shares[EpisodePhase::InitContainer as usize])
             .saturating_add(self.queued());
-        let of_calls = up.saturating_sub(self.began);
+        let of_calls = up.since(self.began);
         Some(PodStartTimes {
             before_cri,
             total: before_cri + of_calls,
@@ -96,8 +98,8 @@ mod tests {
 
     const LIMITS: StoreLimits = StoreLimits {
         episodes: 16,
-        quiet: 10_000_000,
-        give_up: 600_000_000,
+        quiet: Duration::from_secs(10),
+        give_up: Duration::from_secs(600),
     };
 
     fn first(store: &mut EpisodeStore, calls: impl IntoIterator<Item = EpisodeCall>) -> &Episode {
@@ -122,9 +124,9 @@ mod tests {
         let mut store = EpisodeStore::new(LIMITS, UsualDurations::default());
         let episode = first(&mut store, up(&web));
         let expected = PodStartTimes {
-            before_cri: 41_000_000,
-            total: 45_300_000,
-            sli: 42_300_000,
+            before_cri: Duration::from_secs(41),
+            total: Duration::from_millis(45_300),
+            sli: Duration::from_millis(42_300),
         };
         assert_eq!(episode.pod_start(), Some(expected));
         assert_eq!(episode.began, at(41_000), "the first call is the begin");
@@ -167,7 +169,7 @@ mod tests {
         let waits = web.attempt(1);
         store.apply(waits.run(100_000, 300).seen_before(20_000));
         let started = store.episodes().filter_map(|it| it.before_cri());
-        assert_eq!(started.last(), Some(20_000_000));
+        assert_eq!(started.last(), Some(Duration::from_secs(20)));
     }
 
     #[test]
@@ -178,8 +180,8 @@ mod tests {
         let episode = first(&mut store, up(&web));
         assert_eq!(episode.before_cri(), None);
         let seen = KubeletDelay {
-            before: 41_000_000,
-            unwatched: 10_000_000,
+            before: Duration::from_secs(41),
+            unwatched: Duration::from_secs(10),
         };
         assert_eq!(episode.seen_before(), Some(seen));
     }

@@ -3,21 +3,22 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lru::LruCache;
 use serde::{Deserialize, Serialize};
 
 use super::sync_error::SyncError;
+use crate::call::times::{UnixMicros, millis};
 use crate::cri::subject::PodIdentity;
-use crate::lifecycle::episode_call::millis;
 use crate::lifecycle::view;
 
 /// Pods whose spans are remembered.
 const MAX_PODS_WITH_SPANS: NonZeroUsize = NonZeroUsize::new(128).expect("not 0");
 /// Number of spans remembered per pod. Equal failures in a row count once.
 pub(crate) const MAX_SYNCS_PER_POD: usize = 16;
-/// Shorter spans without an error are routine, in microseconds: the kubelet syncs every pod once a minute.
-const MIN_SYNC_DURATION: u64 = 100_000;
+/// Shorter spans without an error are routine: the kubelet syncs every pod once a minute.
+const MIN_SYNC_DURATION: Duration = Duration::from_millis(100);
 
 /// The kind of the kubelet's work on a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +49,7 @@ impl SyncKind {
     }
 }
 
-/// A span of the kubelet's work on a pod. Times in microseconds since 1970.
+/// A span of the kubelet's work on a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeletSpan {
     /// The pod; the attempt of its sandbox is not known.
@@ -56,23 +57,23 @@ pub struct KubeletSpan {
     /// The work.
     pub kind: SyncKind,
     /// Begin of the span.
-    pub began: u64,
+    pub began: UnixMicros,
     /// End of the span.
-    pub ended: u64,
+    pub ended: UnixMicros,
     /// The error, if it failed.
     pub error: Option<SyncError>,
 }
 
-/// A span, or several that failed in the same way one after the other. Times in microseconds since 1970.
+/// A span, or several that failed in the same way one after the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PodSync {
     pub(crate) kind: SyncKind,
     /// Begin of the first span.
-    pub(crate) first: u64,
+    pub(crate) first: UnixMicros,
     /// Begin of the last span.
-    pub(crate) began: u64,
+    pub(crate) began: UnixMicros,
     /// End of the last span.
-    pub(crate) ended: u64,
+    pub(crate) ended: UnixMicros,
     pub(crate) tries: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<SyncError>,
@@ -80,15 +81,16 @@ pub(crate) struct PodSync {
 
 impl PodSync {
     /// The view in an episode that began at this time.
-    pub(crate) fn view(&self, began: u64) -> view::PodSyncView {
-        let offset_ms = match self.began.checked_sub(began) {
-            Some(offset) => millis(offset),
-            None => -millis(began - self.began),
+    pub(crate) fn view(&self, began: UnixMicros) -> view::PodSyncView {
+        let offset_ms = if self.began >= began {
+            millis(self.began.since(began))
+        } else {
+            -millis(began.since(self.began))
         };
         view::PodSyncView {
             name: self.kind.name().to_owned(),
             offset_ms,
-            duration_ms: millis(self.ended.saturating_sub(self.began)),
+            duration_ms: millis(self.ended.since(self.began)),
             tries: self.tries,
             error: self.error.as_ref().map(ToString::to_string),
         }
@@ -98,9 +100,9 @@ impl PodSync {
         self.error.is_some() && self.error == other.error
     }
 
-    /// The part of the last span between these times, in microseconds.
-    pub(crate) fn within(&self, from: u64, to: u64) -> u64 {
-        self.ended.min(to).saturating_sub(self.began.max(from))
+    /// The part of the last span between these times.
+    pub(crate) fn within(&self, from: UnixMicros, to: UnixMicros) -> Duration {
+        self.ended.min(to).since(self.began.max(from))
     }
 }
 
@@ -125,8 +127,7 @@ impl Default for KubeletSyncs {
 impl KubeletSyncs {
     /// Adds a span. Returns the entry that remembers it, or `None` if it is routine.
     pub(crate) fn note(&mut self, span: KubeletSpan) -> Option<Arc<PodSync>> {
-        let is_routine =
-            span.error.is_none() && span.ended.saturating_sub(span.began) < MIN_SYNC_DURATION;
+        let is_routine = span.error.is_none() && span.ended.since(span.began) < MIN_SYNC_DURATION;
         let last = self.last(&span.pod);
         let mut sync = PodSync {
             kind: span.kind,
@@ -196,7 +197,7 @@ impl KubeletSyncs {
 mod tests {
     use super::*;
 
-    fn span(uid: &str, began: u64, took: u64, error: Option<&str>) -> KubeletSpan {
+    fn span(uid: &str, began: u64, took: Duration, error: Option<&str>) -> KubeletSpan {
         let pod = PodIdentity {
             namespace: "shop".into(),
             name: "web".into(),
@@ -207,8 +208,8 @@ mod tests {
         KubeletSpan {
             pod,
             kind: SyncKind::Sync,
-            began,
-            ended: began + took,
+            began: UnixMicros::new(began),
+            ended: UnixMicros::new(began) + took,
             error,
         }
     }
@@ -216,14 +217,28 @@ mod tests {
     #[test]
     fn equal_failures_are_one_entry_and_a_success_ends_them() {
         let mut syncs = KubeletSyncs::default();
-        assert_eq!(syncs.note(span("u", 0, 10, None)), None, "routine");
+        assert_eq!(
+            syncs.note(span("u", 0, Duration::from_micros(10), None)),
+            None,
+            "routine"
+        );
         for n in 0..5 {
-            let noted = syncs.note(span("u", 1000 + n, 10, Some("no")));
+            let noted = syncs.note(span("u", 1000 + n, Duration::from_micros(10), Some("no")));
             let noted = noted.expect("a failure");
-            assert_eq!((noted.first, noted.tries), (1000, 1 + n as u32));
+            assert_eq!(
+                (noted.first, noted.tries),
+                (UnixMicros::new(1000), 1 + n as u32)
+            );
         }
-        assert!(syncs.note(span("u", 2000, 10, None)).is_some());
-        assert_eq!(syncs.note(span("u", 3000, 10, None)), None);
+        assert!(
+            syncs
+                .note(span("u", 2000, Duration::from_micros(10), None))
+                .is_some()
+        );
+        assert_eq!(
+            syncs.note(span("u", 3000, Duration::from_micros(10), None)),
+            None
+        );
         assert!(
             syncs
                 .note(span("u", 4000, MIN_SYNC_DURATION, None))

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
 
+use crate::call::times::UnixMicros;
+
 /// The file with the time at which criscope was last running.
 #[derive(Clone, Debug)]
 pub(crate) struct AliveFile {
@@ -20,7 +22,7 @@ pub(crate) struct AliveFile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LastAlive {
     /// The last time at which the process was known to run.
-    pub(crate) at: u64,
+    pub(crate) at: UnixMicros,
     /// The id of the boot at that time; empty if it is unknown.
     pub(crate) boot: String,
 }
@@ -39,7 +41,7 @@ impl AliveFile {
         let text = fs::read_to_string(&self.path).ok()?;
         let mut words = text.split_ascii_whitespace();
         Some(LastAlive {
-            at: words.next()?.parse().ok()?,
+            at: UnixMicros::new(words.next()?.parse().ok()?),
             boot: words.next().unwrap_or_default().to_owned(),
         })
     }
@@ -48,7 +50,7 @@ impl AliveFile {
     ///
     /// # Errors
     /// If the file cannot be written. The journal reports a directory that cannot be written.
-    pub(crate) fn write(&self, now: u64) -> io::Result<()> {
+    pub(crate) fn write(&self, now: UnixMicros) -> io::Result<()> {
         if let Some(dir) = self.path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         }
@@ -75,10 +77,10 @@ mod tests {
             dir.path().join("alive"),
         );
         assert_eq!(alive.read(), None);
-        alive.write(17).expect("written");
-        alive.write(5).expect("written");
+        alive.write(UnixMicros::new(17)).expect("written");
+        alive.write(UnixMicros::new(5)).expect("written");
         let last = |boot: &str| LastAlive {
-            at: 5,
+            at: UnixMicros::new(5),
             boot: boot.to_owned(),
         };
         assert_eq!(AliveFile::new(dir.path(), "b").read(), Some(last("boot-a")));

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::time::{ClockId, clock_gettime};
 
-use crate::call::times::unix_micros;
+use crate::call::times::UnixMicros;
 
 /// The random id that the kernel makes at each boot.
 const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
@@ -16,8 +16,8 @@ const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
 pub(crate) struct NodeBoot {
     /// The kernel's id of the boot; empty if it cannot be read.
     pub(crate) id: String,
-    /// Time of the boot; 0 if it is unknown.
-    pub(crate) at: u64,
+    /// Time of the boot; the epoch if it is unknown.
+    pub(crate) at: UnixMicros,
 }
 
 impl NodeBoot {
@@ -28,7 +28,7 @@ impl NodeBoot {
         let at = up.ok().and_then(|up| SystemTime::now().checked_sub(up));
         Self {
             id: id.trim().to_owned(),
-            at: at.map_or(0, unix_micros),
+            at: at.map_or(UnixMicros::EPOCH, UnixMicros::from),
         }
     }
 }

@@ -1,8 +1,10 @@
 //! A fact about the node that holds for some time, in data and in words.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use crate::lifecycle::episode_call::millis;
+use crate::call::times::{UnixMicros, millis};
 use crate::units::{clock, duration};
 
 /// Longest reason that is kept, in bytes.
@@ -16,10 +18,10 @@ const NETWORK_READY_PREFIX: &str = "Network plugin returns error: ";
 pub(crate) struct NodeFact {
     #[serde(flatten)]
     pub(crate) kind: NodeFactKind,
-    pub(crate) from: u64,
+    pub(crate) from: UnixMicros,
     /// End of the fact; `None` while it holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) to: Option<u64>,
+    pub(crate) to: Option<UnixMicros>,
     /// The reason from the runtime or the connection; empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) reason: String,
@@ -41,7 +43,7 @@ pub(crate) enum NodeFactKind {
     CriscopeDown,
     /// The node was restarted at `booted`: nothing that ran before runs now. `from` and `to` are the time in which criscope was
     /// not running.
-    NodeRestarted { booted: u64 },
+    NodeRestarted { booted: UnixMicros },
     /// criscope was running, and got nothing done: it was stopped by a signal, frozen or starved.
     CriscopeStalled,
     /// The filesystem of a backend's images has hardly any space or inodes left.
@@ -50,19 +52,17 @@ pub(crate) enum NodeFactKind {
 
 /// A call that waited for a stalled criscope is read at most this long after the check that notices the stall. There is one
 /// check per second.
-const CHECK_DELAY_US: u64 = 1_000_000;
+const CHECK_DELAY: Duration = Duration::from_secs(1);
 
 impl NodeFact {
     /// Returns whether a call that was read at `at` may have waited for a stalled criscope.
-    pub(crate) fn held_up(&self, at: u64) -> bool {
+    pub(crate) fn held_up(&self, at: UnixMicros) -> bool {
         let Some(to) = self.to else { return false };
-        self.kind == NodeFactKind::CriscopeStalled
-            && self.from < at
-            && at <= to.saturating_add(CHECK_DELAY_US)
+        self.kind == NodeFactKind::CriscopeStalled && self.from < at && at <= to + CHECK_DELAY
     }
 
     /// Time at which the node was restarted; `None` if the fact is another one.
-    pub(crate) fn booted(&self) -> Option<u64> {
+    pub(crate) fn booted(&self) -> Option<UnixMicros> {
         match self.kind {
             NodeFactKind::NodeRestarted { booted } => Some(booted),
             _ => None,
@@ -99,7 +99,7 @@ impl NodeFact {
     }
 
     /// A fact that holds from now on.
-    pub(crate) fn new(kind: NodeFactKind, from: u64, reason: &str) -> Self {
+    pub(crate) fn new(kind: NodeFactKind, from: UnixMicros, reason: &str) -> Self {
         let reason = reason
             .strip_prefix(NETWORK_READY_PREFIX)
             .unwrap_or(reason)
@@ -119,15 +119,15 @@ impl NodeFact {
     }
 
     /// The time for which the fact held between `from` and `to`.
-    pub(crate) fn within(&self, from: u64, to: u64) -> u64 {
-        let end = self.to.unwrap_or(u64::MAX).min(to);
-        end.saturating_sub(self.from.max(from))
+    pub(crate) fn within(&self, from: UnixMicros, to: UnixMicros) -> Duration {
+        let end = self.to.unwrap_or(UnixMicros::MAX).min(to);
+        end.since(self.from.max(from))
     }
 
     /// The fact as a sentence without a full stop.
-    pub(crate) fn sentence(&self, now: u64) -> String {
+    pub(crate) fn sentence(&self, now: UnixMicros) -> String {
         let mut text = match self.to {
-            None => self.present(&duration(millis(now.saturating_sub(self.from)))),
+            None => self.present(&duration(millis(now.since(self.from)))),
             Some(to) => self.past(to),
         };
         if !self.reason.is_empty() {
@@ -155,9 +155,9 @@ impl NodeFact {
         }
     }
 
-    fn past(&self, to: u64) -> String {
+    fn past(&self, to: UnixMicros) -> String {
         let when = format!("from {} to {} UTC", clock(self.from), clock(to));
-        let time = duration(millis(to.saturating_sub(self.from)));
+        let time = duration(millis(to.since(self.from)));
         match &self.kind {
             NodeFactKind::BackendDown { backend } | NodeFactKind::BackendHangs { backend } => {
                 format!("the runtime {backend} did not answer {when} ({time})")
@@ -181,7 +181,7 @@ impl NodeFact {
 }
 
 /// A sentence about a restart of the node.
-pub(crate) fn restarted(booted: u64) -> String {
+pub(crate) fn restarted(booted: UnixMicros) -> String {
     format!("the node was started again at {} UTC", clock(booted))
 }
 
@@ -189,7 +189,7 @@ pub(crate) fn restarted(booted: u64) -> String {
 mod tests {
     use super::*;
 
-    const NOON: u64 = 1_767_268_800_000_000;
+    const NOON: UnixMicros = UnixMicros::new(1_767_268_800_000_000);
 
     #[test]
     fn a_fact_says_what_since_when_and_why() {
@@ -198,22 +198,31 @@ mod tests {
             condition: "NetworkReady".to_owned(),
         };
         let text = "Network plugin returns error: cni plugin not initialized";
-        let mut fact = NodeFact::new(kind, NOON + 63_000_000, text);
+        let mut fact = NodeFact::new(kind, NOON + Duration::from_secs(63), text);
         assert_eq!(
-            fact.sentence(NOON + 253_000_000),
+            fact.sentence(NOON + Duration::from_secs(253)),
             "NetworkReady of containerd has been false for 3m 10s: cni plugin not initialized"
         );
-        fact.to = Some(NOON + 250_000_000);
+        fact.to = Some(NOON + Duration::from_secs(250));
         assert_eq!(
             fact.sentence(NOON),
             "NetworkReady of containerd was false from 12:01:03 to 12:04:10 UTC (3m 07s): cni plugin not initialized"
         );
-        assert_eq!(fact.within(NOON, NOON + 100_000_000), 37_000_000);
-        assert_eq!(fact.within(NOON + 300_000_000, NOON + 400_000_000), 0);
+        assert_eq!(
+            fact.within(NOON, NOON + Duration::from_secs(100)),
+            Duration::from_secs(37)
+        );
+        assert_eq!(
+            fact.within(
+                NOON + Duration::from_secs(300),
+                NOON + Duration::from_secs(400)
+            ),
+            Duration::ZERO
+        );
         let down = NodeFact {
             kind: NodeFactKind::CriscopeDown,
-            from: NOON + 63_000_000,
-            to: Some(NOON + 250_000_000),
+            from: NOON + Duration::from_secs(63),
+            to: Some(NOON + Duration::from_secs(250)),
             reason: String::new(),
         };
         assert_eq!(

@@ -1,11 +1,13 @@
 //! The facts of the last hours, bounded.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::NodeFact;
 #[cfg(test)]
 use super::NodeFactKind;
 use super::pressure::{PressureSample, PressureSpan};
+use crate::call::times::UnixMicros;
 
 /// Upper bound of facts that are remembered.
 const MAX_FACTS: usize = 64;
@@ -40,16 +42,16 @@ impl NodeHistory {
     }
 
     /// The facts that held at some time since `from`.
-    pub(crate) fn since(&self, from: u64) -> impl Iterator<Item = &NodeFact> {
+    pub(crate) fn since(&self, from: UnixMicros) -> impl Iterator<Item = &NodeFact> {
         let facts = self.facts.iter();
         facts.filter(move |fact| fact.to.is_none_or(|to| to > from))
     }
 
     /// The last downtime of criscope, if it ended at most `within` before `at`.
-    pub(crate) fn downtime(&self, at: u64, within: u64) -> Option<&NodeFact> {
+    pub(crate) fn downtime(&self, at: UnixMicros, within: Duration) -> Option<&NodeFact> {
         let mut facts = self.facts.iter().rev();
         facts.find(|fact| {
-            fact.is_downtime() && fact.to.is_some_and(|to| to <= at && at - to <= within)
+            fact.is_downtime() && fact.to.is_some_and(|to| to <= at && at.since(to) <= within)
         })
     }
 
@@ -97,8 +99,8 @@ mod tests {
 
     fn fact(from: u64, to: Option<u64>) -> NodeFact {
         NodeFact {
-            to,
-            ..NodeFact::new(NodeFactKind::NoKubelet, from, "")
+            to: to.map(UnixMicros::new),
+            ..NodeFact::new(NodeFactKind::NoKubelet, UnixMicros::new(from), "")
         }
     }
 
@@ -108,12 +110,12 @@ mod tests {
         history.put(fact(1, None));
         history.put(fact(1, Some(5)));
         assert_eq!(history.holding().count(), 0);
-        assert_eq!(history.since(4).count(), 1);
-        assert_eq!(history.since(5).count(), 0);
+        assert_eq!(history.since(UnixMicros::new(4)).count(), 1);
+        assert_eq!(history.since(UnixMicros::new(5)).count(), 0);
         for n in 10..200 {
             history.put(fact(n, Some(n + 1)));
         }
-        assert_eq!(history.since(0).count(), MAX_FACTS);
+        assert_eq!(history.since(UnixMicros::new(0)).count(), MAX_FACTS);
         let mut of_episode = Vec::new();
         for n in 0..20 {
             note(&mut of_episode, &fact(n, None));

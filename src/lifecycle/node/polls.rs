@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::call::Call;
-use crate::call::times::unix_micros;
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 
 /// A poll in flight for this long counts as unanswered.
@@ -17,7 +17,7 @@ pub(crate) struct UnansweredPoll {
     pub(crate) backend: Arc<str>,
     pub(crate) method: Method,
     /// Begin of the poll.
-    pub(crate) since: u64,
+    pub(crate) since: UnixMicros,
 }
 
 /// The unanswered polls among the calls in flight, at most one for each backend.
@@ -34,7 +34,7 @@ pub(crate) fn unanswered(calls: &[Arc<Call>]) -> Vec<UnansweredPoll> {
         let poll = UnansweredPoll {
             backend: Arc::clone(&route.backend),
             method: call.method,
-            since: unix_micros(call.started_at),
+            since: UnixMicros::from(call.started_at),
         };
         let known = found.iter_mut();
         let known = { known }.find(|known| known.backend == poll.backend);
@@ -98,7 +98,7 @@ mod tests {
         let expected = UnansweredPoll {
             backend: "main".into(),
             method: Method::ListPodSandbox,
-            since: 993_000_000,
+            since: UnixMicros::new(993_000_000),
         };
         assert_eq!(unanswered(&calls), [expected]);
     }

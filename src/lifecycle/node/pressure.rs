@@ -3,6 +3,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
+
+use crate::call::times::{UnixMicros, micros_of};
 
 /// The resources, in the order of [`PressureSample::some`].
 const RESOURCES: [&str; 3] = ["cpu", "memory", "io"];
@@ -14,14 +17,14 @@ const MIN_CONTENTION_SHARE: f64 = 0.25;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PressureSample {
     /// Time of the sample.
-    pub(crate) at: u64,
+    pub(crate) at: UnixMicros,
     /// Microseconds in which some task waited, by resource.
     pub(crate) some: [u64; 3],
 }
 
 impl PressureSample {
     /// Reads the files in `dir`, `/proc/pressure` outside of tests; `None` if the kernel has none.
-    pub(crate) fn read(dir: &Path, at: u64) -> Option<Self> {
+    pub(crate) fn read(dir: &Path, at: UnixMicros) -> Option<Self> {
         let mut some = [0; 3];
         for (total, resource) in some.iter_mut().zip(RESOURCES) {
             *total = parse(&fs::read_to_string(dir.join(resource)).ok()?)?;
@@ -52,7 +55,7 @@ pub(crate) struct PressureShare {
     /// The part of the time during which some task waited, up to 1.
     pub(crate) share: f64,
     /// The time between the two samples.
-    pub(crate) over: u64,
+    pub(crate) over: Duration,
 }
 
 impl PressureSpan {
@@ -68,12 +71,13 @@ impl PressureSpan {
 
     /// The resource that tasks waited for most, if the share is high. Samples across a boot or a clock change yield none.
     pub(crate) fn short_of(&self) -> Option<PressureShare> {
-        let over = self.last.at.checked_sub(self.first.at).filter(|t| *t > 0)?;
+        let over = self.last.at.since(self.first.at);
+        let micros = Some(micros_of(over)).filter(|micros| *micros > 0)?;
         let shares = (0..RESOURCES.len()).filter_map(|i| {
             let waited = self.last.some[i].checked_sub(self.first.some[i])?;
             Some(PressureShare {
                 resource: RESOURCES[i],
-                share: (waited as f64 / over as f64).min(1.0),
+                share: (waited as f64 / micros as f64).min(1.0),
                 over,
             })
         });
@@ -87,6 +91,7 @@ mod tests {
     use super::*;
 
     fn sample(at: u64, some: [u64; 3]) -> PressureSample {
+        let at = UnixMicros::new(at);
         PressureSample { at, some }
     }
 
@@ -96,7 +101,10 @@ mod tests {
         assert_eq!(span.short_of(), None);
         span.extend(sample(41_000_000, [4_000_005, 5, 24_801_000]));
         let short = span.short_of().expect("io");
-        assert_eq!((short.resource, short.over), ("io", 40_000_000));
+        assert_eq!(
+            (short.resource, short.over),
+            ("io", Duration::from_secs(40))
+        );
         assert!((short.share - 0.62).abs() < 1e-9, "{short:?}");
         span.extend(sample(41_000_000, [5, 5, 2_000_000]));
         assert_eq!(span.short_of(), None, "a little is no contention");
@@ -115,13 +123,17 @@ mod tests {
         };
         put("cpu", 11);
         put("memory", 22);
-        assert_eq!(PressureSample::read(dir.path(), 7), None, "one is missing");
+        assert_eq!(
+            PressureSample::read(dir.path(), UnixMicros::new(7)),
+            None,
+            "one is missing"
+        );
         put("io", 33);
         assert_eq!(
-            PressureSample::read(dir.path(), 7),
+            PressureSample::read(dir.path(), UnixMicros::new(7)),
             Some(sample(7, [11, 22, 33]))
         );
         fs::write(dir.path().join("io"), "off").expect("written");
-        assert_eq!(PressureSample::read(dir.path(), 7), None);
+        assert_eq!(PressureSample::read(dir.path(), UnixMicros::new(7)), None);
     }
 }

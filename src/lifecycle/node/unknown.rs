@@ -1,9 +1,8 @@
 //! Sentences for a pod that is not known: possible reasons, and the state of the node.
 
 use super::{BackendState, NodeFact, NodeFactKind, NodeStatus};
-use crate::call::times::unix_micros;
+use crate::call::times::{UnixMicros, millis};
 use crate::lifecycle::Stories;
-use crate::lifecycle::episode_call::millis;
 use crate::units::{clock, duration};
 
 impl Stories {
@@ -42,7 +41,7 @@ impl Stories {
 }
 
 /// A fact that holds, and its consequence.
-fn with_consequence(fact: &NodeFact, now: u64) -> String {
+fn with_consequence(fact: &NodeFact, now: UnixMicros) -> String {
     let consequence = match &fact.kind {
         NodeFactKind::NotReady { condition, .. } if condition == "NetworkReady" => {
             "the kubelet starts only pods with hostNetwork"
@@ -60,29 +59,29 @@ fn with_consequence(fact: &NodeFact, now: u64) -> String {
     format!("{}; {consequence}", fact.sentence(now))
 }
 
-fn records_since(since: u64, now: u64) -> String {
+fn records_since(since: UnixMicros, now: UnixMicros) -> String {
     format!(
         "since {} UTC ({}), when the records begin, no call has named it: the kubelet has not called RunPodSandbox for it (scheduling, admission, volumes), it started before that, it runs on another node, or the name is wrong",
         clock(since),
-        duration(millis(now.saturating_sub(since)))
+        duration(millis(now.since(since)))
     )
 }
 
-fn kubelet_sentence(status: &NodeStatus, now: u64) -> String {
+fn kubelet_sentence(status: &NodeStatus, now: UnixMicros) -> String {
     match status.kubelet {
         Some(true) => "the kubelet is connected".to_owned(),
         Some(false) => "the kubelet is not connected".to_owned(),
         None => format!(
             "no kubelet has connected since criscope started {} ago",
-            duration(millis(now.saturating_sub(status.began)))
+            duration(millis(now.since(status.began)))
         ),
     }
 }
 
-fn backend_sentence(backend: &BackendState, now: u64) -> String {
+fn backend_sentence(backend: &BackendState, now: UnixMicros) -> String {
     let name = &backend.name;
-    let time = backend.since.map(unix_micros);
-    let time = time.map(|since| duration(millis(now.saturating_sub(since))));
+    let time = backend.since.map(UnixMicros::from);
+    let time = time.map(|since| duration(millis(now.since(since))));
     match (backend.up, time) {
         (Some(true), Some(time)) if backend.not_ready.is_empty() => {
             format!("the runtime {name} has answered for {time} and is ready")

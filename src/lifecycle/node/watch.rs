@@ -12,14 +12,14 @@ use super::{
     AliveFile, BackendState, ImageFilesystem, NodeBoot, NodeFact, NodeFactKind, NodeSource,
     UnansweredPoll,
 };
-use crate::call::times::{micros_of, unix_micros};
+use crate::call::times::UnixMicros;
 use crate::lifecycle::process_scanner::describe_blocked_process;
 
 /// The kernel's counters. Reading them takes some microseconds.
 const VMSTAT_PATH: &str = "/proc/vmstat";
 
 /// A kubelet that restarts connects again within this time.
-const KUBELET_RECONNECT_TIME_US: u64 = 10_000_000;
+const KUBELET_RECONNECT_TIME: Duration = Duration::from_secs(10);
 
 /// A gap this long between checks means that criscope was stalled. Checks are a second apart.
 const STALL_THRESHOLD: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ const CHECKS_PER_SAMPLE: u64 = 2;
 const CHECKS_PER_IDLE_SAMPLE: u64 = 10;
 
 /// Shorter downtimes of criscope do not matter.
-const MIN_DOWNTIME_US: u64 = 1_000_000;
+const MIN_DOWNTIME: Duration = Duration::from_secs(1);
 
 /// Filesystems by backend.
 type BackendDisks = Vec<(Arc<str>, ImageFilesystem)>;
@@ -46,7 +46,7 @@ type BackendDisks = Vec<(Arc<str>, ImageFilesystem)>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeStatus {
     /// Time of the first check of this process.
-    pub(crate) began: u64,
+    pub(crate) began: UnixMicros,
     /// Set to whether a kubelet is connected; `None` if none was ever seen.
     pub(crate) kubelet: Option<bool>,
     pub(crate) backends: Vec<BackendState>,
@@ -66,7 +66,7 @@ pub(crate) struct NodeWatch {
     checked: Option<Instant>,
     pub(crate) status: NodeStatus,
     /// Time at which a kubelet was last connected.
-    kubelet_at: u64,
+    kubelet_at: UnixMicros,
     writing: Option<JoinHandle<()>>,
     reading: Option<JoinHandle<BackendDisks>>,
 }
@@ -82,14 +82,14 @@ impl NodeWatch {
             checks: 0,
             checked: None,
             status: NodeStatus::default(),
-            kubelet_at: 0,
+            kubelet_at: UnixMicros::EPOCH,
             writing: None,
             reading: None,
         }
     }
 
     /// Begins at `now`. `kubelet` is set if a kubelet called an earlier process.
-    pub(crate) fn begin(&mut self, now: u64, kubelet: bool) {
+    pub(crate) fn begin(&mut self, now: UnixMicros, kubelet: bool) {
         self.status.began = now;
         self.status.kubelet = kubelet.then_some(false);
         self.kubelet_at = now;
@@ -100,8 +100,8 @@ impl NodeWatch {
     pub(crate) fn downtime(
         alive: &AliveFile,
         boot: &NodeBoot,
-        last: u64,
-        now: u64,
+        last: UnixMicros,
+        now: UnixMicros,
     ) -> Option<NodeFact> {
         let before = alive.read()?;
         let last = before.at.max(last);
@@ -114,7 +114,7 @@ impl NodeWatch {
         } else {
             NodeFactKind::CriscopeDown
         };
-        (last.saturating_add(MIN_DOWNTIME_US) <= now).then(|| NodeFact {
+        (last + MIN_DOWNTIME <= now).then(|| NodeFact {
             to: Some(now),
             ..NodeFact::new(kind, last, "")
         })
@@ -123,7 +123,7 @@ impl NodeWatch {
     /// Checks the node. Returns the facts that began or ended since the last check; `holding` are the facts that held then.
     pub(crate) async fn check(
         &mut self,
-        now: u64,
+        now: UnixMicros,
         holding: &[NodeFact],
         polls: &[UnansweredPoll],
     ) -> Vec<NodeFact> {
@@ -152,13 +152,13 @@ impl NodeWatch {
     }
 
     /// The number of processes that the kernel killed for lack of memory just before `at`.
-    pub(crate) fn oom_kills(&mut self, at: u64, now: u64) -> u32 {
+    pub(crate) fn oom_kills(&mut self, at: UnixMicros, now: UnixMicros) -> u32 {
         self.oom_kills.sample(Path::new(VMSTAT_PATH), now);
         self.oom_kills.before(at)
     }
 
     /// Reads the pressure, if a sample is due. `is_busy` is set while an episode is open.
-    pub(crate) fn sample(&self, now: u64, is_busy: bool) -> Option<PressureSample> {
+    pub(crate) fn sample(&self, now: UnixMicros, is_busy: bool) -> Option<PressureSample> {
         let checks = if is_busy {
             CHECKS_PER_SAMPLE
         } else {
@@ -169,11 +169,11 @@ impl NodeWatch {
     }
 
     /// The facts that hold now.
-    fn found(&self, now: u64, holding: &[NodeFact]) -> Vec<NodeFact> {
+    fn found(&self, now: UnixMicros, holding: &[NodeFact]) -> Vec<NodeFact> {
         let mut found = Vec::new();
         for backend in &self.status.backends {
             if backend.up == Some(false) {
-                let since = backend.since.map_or(now, unix_micros);
+                let since = backend.since.map_or(now, UnixMicros::from);
                 let kind = NodeFactKind::BackendDown {
                     backend: backend.name.to_string(),
                 };
@@ -185,7 +185,7 @@ impl NodeWatch {
                     backend: backend.name.to_string(),
                     condition: condition.condition.clone(),
                 };
-                let since = unix_micros(condition.since);
+                let since = UnixMicros::from(condition.since);
                 found.push(NodeFact::new(kind, since, &condition.reason));
             }
         }
@@ -197,7 +197,7 @@ impl NodeWatch {
             }
         }
         let missing = self.status.kubelet == Some(false);
-        if missing && now.saturating_sub(self.kubelet_at) >= KUBELET_RECONNECT_TIME_US {
+        if missing && now.since(self.kubelet_at) >= KUBELET_RECONNECT_TIME {
             found.push(NodeFact::new(NodeFactKind::NoKubelet, self.kubelet_at, ""));
         }
         found
@@ -234,7 +234,7 @@ impl NodeWatch {
         }
     }
 
-    fn kubelet(&mut self, now: u64) {
+    fn kubelet(&mut self, now: UnixMicros) {
         let before = self.status.kubelet;
         if self.source.kubelets() > 0 {
             self.status.kubelet = Some(true);
@@ -266,7 +266,7 @@ impl NodeWatch {
         }
     }
 
-    fn write_time(&mut self, now: u64) {
+    fn write_time(&mut self, now: UnixMicros) {
         let is_due = self.checks.is_multiple_of(CHECKS_PER_ALIVE_WRITE);
         let is_free = self.writing.as_ref().is_none_or(JoinHandle::is_finished);
         if let Some(alive) = self.alive.clone().filter(|_| is_due && is_free) {
@@ -295,14 +295,10 @@ fn with_blocked_process(
 }
 
 /// The stall of criscope, if the time since the last check is much longer than the second between two checks.
-fn stalled(since_last: Duration, now: u64) -> Option<NodeFact> {
+fn stalled(since_last: Duration, now: UnixMicros) -> Option<NodeFact> {
     (since_last >= STALL_THRESHOLD).then(|| NodeFact {
         to: Some(now),
-        ..NodeFact::new(
-            NodeFactKind::CriscopeStalled,
-            now.saturating_sub(micros_of(since_last)),
-            "",
-        )
+        ..NodeFact::new(NodeFactKind::CriscopeStalled, now - since_last, "")
     })
 }
 

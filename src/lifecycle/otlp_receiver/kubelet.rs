@@ -1,7 +1,7 @@
 //! Decodes the kubelet's spans of its work on a pod: its pod, times and error, and no other attribute.
 
 use super::spans::{FieldValue, MalformedRequest, field, messages, time};
-use crate::call::times::unix_micros;
+use crate::call::times::UnixMicros;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::kubelet::sync_error::SyncError;
 use crate::lifecycle::kubelet::syncs::{KubeletSpan, SyncKind};
@@ -61,8 +61,8 @@ pub(super) fn span(mut rest: &[u8]) -> Result<Option<KubeletSpan>, MalformedRequ
     Ok(Some(KubeletSpan {
         pod,
         kind,
-        began: unix_micros(time(began)),
-        ended: unix_micros(time(ended.max(began))),
+        began: UnixMicros::from(time(began)),
+        ended: UnixMicros::from(time(ended.max(began))),
         error,
     }))
 }
@@ -174,7 +174,10 @@ mod tests {
         let [sync] = &syncs[..] else { panic!("one") };
         assert_eq!((&*sync.pod.namespace, &*sync.pod.name), ("shop", "web"));
         assert_eq!((&*sync.pod.uid, sync.kind), ("0f3a", SyncKind::Sync));
-        assert_eq!((sync.began, sync.ended), (1_000_000, 3_500_000));
+        assert_eq!(
+            (sync.began, sync.ended),
+            (UnixMicros::new(1_000_000), UnixMicros::new(3_500_000))
+        );
         assert!(sync.error.is_some() && !format!("{sync:?}").contains("hunter2"));
     }
 

@@ -1,15 +1,14 @@
 //! A copy of the recorder's contents at one moment, written as JSON with one call per line so that grep can search it.
 
 use std::io::{self, Write};
-use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
 use super::RecordedCalls;
 use super::select::{AvailableCalls, OmittedCalls, SelectedCalls, json_len};
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::lifecycle::view;
-use crate::units::unix_us;
 
 /// The `format` field of every JSON dump.
 pub const DUMP_FORMAT: &str = "criscope-dump/1";
@@ -23,8 +22,8 @@ pub struct DumpHeader {
     pub version: String,
     /// Commit it was built from.
     pub commit: String,
-    /// When it was made, in microseconds since 1970.
-    pub time_unix_us: u64,
+    /// Time of the dump.
+    pub time_unix_us: UnixMicros,
     /// Reason of the dump: `sigusr2`, `panic`, `stuck` or `http`.
     pub reason: String,
     /// The place of the panic, or the call that is stuck.
@@ -96,7 +95,7 @@ impl RecorderDump {
         filter: &DumpFilter,
     ) -> Self {
         about.format = DUMP_FORMAT.to_owned();
-        about.time_unix_us = unix_us(SystemTime::now());
+        about.time_unix_us = UnixMicros::now();
         about.forgotten = memory.forgotten;
         filter.apply(&mut in_flight, &mut memory);
         Self {

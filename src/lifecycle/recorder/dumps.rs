@@ -13,6 +13,7 @@ use super::FlightRecorder;
 use super::dump::{DumpFilter, DumpHeader, RecorderDump};
 use super::files::{self, DUMP_FILE_ENDINGS, DumpFileError};
 use super::when::stamp;
+use crate::call::times::whole_millis;
 use crate::call::{Call, CallRecord};
 use crate::lifecycle::activity;
 use crate::lifecycle::process_scanner::Observations;
@@ -176,10 +177,10 @@ impl DumpWriter {
     }
 
     fn is_due(&self, reason: DumpReason) -> bool {
-        let now = millis(self.began.elapsed()) + 1;
+        let now = whole_millis(self.began.elapsed()) + 1;
         let last = &self.last_ms[reason as usize];
         let change = last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
-            (last == 0 || now - last.min(now) >= millis(reason.pause())).then_some(now)
+            (last == 0 || now - last.min(now) >= whole_millis(reason.pause())).then_some(now)
         });
         change.is_ok()
     }
@@ -263,10 +264,6 @@ impl DumpWriter {
         files::prune(&self.dir, self.parts.keep)?;
         written.map(|()| json)
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Adds a dump to the panic hook, after the hook that was set before. The hook takes no lock of the recorder, and there is

@@ -13,6 +13,7 @@ use super::dump::{DumpHeader, RecorderDump};
 use super::select::{OmittedCalls, SelectedCalls, json_len};
 use super::when::since_epoch;
 use crate::call::CallRecord;
+use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::cri::method::Class;
 use crate::lifecycle::view;
@@ -80,7 +81,7 @@ impl CallSlice {
 
     fn in_flight(row: &view::CallView) -> Self {
         Self {
-            begin: row.began_unix_us.saturating_mul(1000),
+            begin: nanos(row.began_unix_us.since(UnixMicros::EPOCH)),
             took: None,
             backend: row
                 .backend_offset_ms
@@ -273,7 +274,7 @@ struct OtherData<'a> {
     about: &'a DumpHeader,
     left_out: OmittedCalls,
     /// The Unix time of `ts` 0.
-    begin_unix_us: u64,
+    begin_unix_us: UnixMicros,
 }
 
 impl RecorderDump {
@@ -298,7 +299,7 @@ impl RecorderDump {
         let other = OtherData {
             about: &self.about,
             left_out: selected.left_out,
-            begin_unix_us: base / 1000,
+            begin_unix_us: UnixMicros::new(base / 1000),
         };
         write!(out, "{{\"displayTimeUnit\":\"ms\",\"otherData\":")?;
         serde_json::to_writer(&mut *out, &other)?;
@@ -353,7 +354,7 @@ fn in_order<'a>(selected: &SelectedCalls<'a>) -> Vec<(u64, SelectedCall<'a>)> {
     let flying = selected.in_flight.iter();
     let flying = flying.map(|r| {
         (
-            r.began_unix_us.saturating_mul(1000),
+            nanos(r.began_unix_us.since(UnixMicros::EPOCH)),
             SelectedCall::InFlight(r),
         )
     });

@@ -1,8 +1,10 @@
 //! The spans that an episode adds to its trace.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use super::*;
+use crate::call::times::UnixMicros;
 use crate::lifecycle::TEST_TIMEOUT;
 use crate::lifecycle::view::InitContainerWaitView;
 use crate::telemetry::otlp::testing::{Behaviour, Exported, sink};
@@ -99,7 +101,7 @@ fn start(spans: &SpanIds) -> EpisodeView {
         sandbox_id: Some("sandbox-1".into()),
         handler: "kata".into(),
         state: EpisodeState::Ok,
-        began_unix_us: 1_000_000_000,
+        began_unix_us: UnixMicros::new(1_000_000_000),
         duration_ms: 600.0,
         retries: 1,
         pulled: true,
@@ -121,7 +123,7 @@ fn attributes(span: &SpanData) -> HashMap<&str, String> {
 }
 
 fn since_begin(span: &SpanData) -> (u128, u128) {
-    let began = UNIX_EPOCH + Duration::from_secs(1000);
+    let began = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
     let ms = |at: SystemTime| at.duration_since(began).expect("later").as_millis();
     (ms(span.start_time), ms(span.end_time))
 }

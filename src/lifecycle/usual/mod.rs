@@ -5,6 +5,8 @@
 //! without failed calls teach, each at most once per key, and only while at most [`MAX_STARTS_IN_SAMPLE`] pods start: what happens in a
 //! storm is measured against it and does not change it. Kept in a file beside the journal.
 
+use crate::call::times::UnixMicros;
+
 mod estimate;
 mod file;
 mod key;
@@ -29,7 +31,7 @@ const MIN_SAMPLES: u32 = 5;
 /// Most pods that start at the same time in a sample, including its own.
 pub(super) const MAX_STARTS_IN_SAMPLE: usize = 2;
 
-/// The usual durations, by kind of work. Times of day in microseconds since 1970.
+/// The usual durations, by kind of work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct UsualDurations {
     keys: HashMap<WorkKey, UsualEntry>,
@@ -53,7 +55,7 @@ struct UsualEntry {
     #[serde(flatten)]
     estimate: QuantileEstimate,
     /// The time of the last sample.
-    at: u64,
+    at: UnixMicros,
 }
 
 /// The usual duration of a kind of work, in milliseconds.
@@ -111,7 +113,7 @@ impl UsualDurations {
     }
 
     /// Adds a sample, in milliseconds.
-    pub(super) fn learn(&mut self, key: WorkKey, ms: f64, at: u64) {
+    pub(super) fn learn(&mut self, key: WorkKey, ms: f64, at: UnixMicros) {
         if !ms.is_finite() || ms < 0.0 {
             return;
         }

@@ -2,9 +2,10 @@
 
 use super::{MAX_STARTS_IN_SAMPLE, TypicalDuration, UsualDurations, WorkKey};
 use crate::call::episode::Kind;
+use crate::call::times::{UnixMicros, millis};
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
-use crate::lifecycle::episode_call::{EpisodeCall, millis};
+use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{Episode, EpisodeStore};
 use crate::lifecycle::kubelet::images::MissingImage;
 use crate::lifecycle::kubelet::pulls::PullInFlight;
@@ -18,8 +19,8 @@ pub(crate) const MANY_STARTS: usize = 5;
 #[derive(Debug)]
 pub(crate) struct NodeContext<'a> {
     pub(crate) usual: &'a UsualDurations,
-    /// Begin and end of each start, in microseconds since 1970.
-    starts: Vec<(u64, u64)>,
+    /// Begin and end of each start.
+    starts: Vec<(UnixMicros, UnixMicros)>,
     /// Images that the kubelet did not find and has not pulled.
     missing_images: Vec<MissingImage>,
     /// Pulls of the kubelet that are in flight.
@@ -129,18 +130,22 @@ impl NodeContext<'_> {
 
     /// Pods that start while this call is in flight.
     fn starts_during(&self, call: &EpisodeCall) -> usize {
-        let (from, to) = (call.began_us(), call.end_us());
+        let (from, to) = (call.began_at(), call.ended_at());
         self.starts_between(from, to).count()
     }
 
     /// The starts that overlap this time.
-    fn starts_between(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
+    fn starts_between(
+        &self,
+        from: UnixMicros,
+        to: UnixMicros,
+    ) -> impl Iterator<Item = (UnixMicros, UnixMicros)> {
         let starts = self.starts.iter().copied();
         starts.filter(move |(began, ended)| *began < to && *ended > from)
     }
 
-    /// The largest number of concurrent starts between these times, in microseconds since 1970.
-    pub(crate) fn most_starts(&self, from: u64, to: u64) -> usize {
+    /// The largest number of concurrent starts between these times.
+    pub(crate) fn most_starts(&self, from: UnixMicros, to: UnixMicros) -> usize {
         let mut changes: Vec<_> = self
             .starts_between(from, to)
             .flat_map(|(began, ended)| [(began.max(from), 1), (ended.min(to), -1)])

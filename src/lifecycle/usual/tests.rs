@@ -11,7 +11,7 @@ fn key(name: &str) -> WorkKey {
 fn fed(samples: impl IntoIterator<Item = f64>) -> UsualDurations {
     let mut usual = UsualDurations::default();
     for (at, ms) in (0..).zip(samples) {
-        usual.learn(key("bridge"), ms, at);
+        usual.learn(key("bridge"), ms, UnixMicros::new(at));
     }
     usual
 }
@@ -74,7 +74,7 @@ fn what_is_unusual() {
 fn it_is_bounded_and_survives_a_restart() {
     let mut usual = fed([100.0; 9]);
     for n in 0..400_u64 {
-        usual.learn(key(&format!("plugin-{n}")), 5.0, 100 + n);
+        usual.learn(key(&format!("plugin-{n}")), 5.0, UnixMicros::new(100 + n));
     }
     assert_eq!(usual.keys.len(), MAX_KEYS);
     assert_eq!(
@@ -82,8 +82,16 @@ fn it_is_bounded_and_survives_a_restart() {
         None,
         "the oldest is forgotten"
     );
-    usual.learn(WorkKey::call(Method::RunPodSandbox, Some("kata")), 7.0, 900);
-    usual.learn(WorkKey::repository("r.io:5000/a/b:1"), 7.0, 901);
+    usual.learn(
+        WorkKey::call(Method::RunPodSandbox, Some("kata")),
+        7.0,
+        UnixMicros::new(900),
+    );
+    usual.learn(
+        WorkKey::repository("r.io:5000/a/b:1"),
+        7.0,
+        UnixMicros::new(901),
+    );
     let dir = tempfile::tempdir().expect("dir");
     let dir = dir.path().join("state");
     assert_eq!(load(&dir).expect("no file"), UsualDurations::default());

@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::CallDetail;
+use crate::call::times::UnixMicros;
 use crate::call::{CallRecord, CallState, Ending, SpanIds};
 use crate::cri::status::code_name;
 use crate::cri::subject::PodIdentity;
-use crate::units::unix_us;
 
 /// One call. Unknown fields are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub struct CallView {
     /// Short name of the method.
     pub method: String,
     /// The time at which the request headers were read.
-    pub began_unix_us: u64,
+    pub began_unix_us: UnixMicros,
     /// The duration, so far if it is in flight.
     pub duration_ms: f64,
     /// `ok`, `error`, `cancelled`, `deadline`, or `in_flight`.
@@ -133,7 +133,7 @@ fn is_zero(ms: &f64) -> bool {
 }
 
 /// Milliseconds with a resolution of a nanosecond.
-pub(crate) fn millis(time: Duration) -> f64 {
+pub(crate) fn exact_millis(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e6
 }
 
@@ -148,9 +148,9 @@ impl CallView {
         let mut shown = Self {
             seq: record.seq,
             method: record.method.name().to_owned(),
-            began_unix_us: unix_us(record.began),
-            duration_ms: millis(record.elapsed()),
-            deadline_ms: record.deadline.map(millis),
+            began_unix_us: record.began_at(),
+            duration_ms: exact_millis(record.elapsed()),
+            deadline_ms: record.deadline.map(exact_millis),
             stuck: (record.share_used > 0).then_some(record.share_used),
             sandbox_id: text(&record.sandbox_id),
             container: container.map(|c| c.name.to_string()),
@@ -161,8 +161,8 @@ impl CallView {
             exit_code: record.facts.exit_code(),
             backend: route.map(|r| r.backend.to_string()),
             route: route.map(|r| r.reason.name().to_owned()),
-            backend_offset_ms: record.backend_time.map(|(offset, _)| millis(offset)),
-            backend_ms: record.backend_time.map(|(_, took)| millis(took)),
+            backend_offset_ms: record.backend_time.map(|(offset, _)| exact_millis(offset)),
+            backend_ms: record.backend_time.map(|(_, took)| exact_millis(took)),
             client: record.peer.client.name().to_owned(),
             client_pid: record.peer.pid,
             client_comm: text(&record.peer.comm),

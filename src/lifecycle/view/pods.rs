@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::{EpisodeState, EpisodeView};
+use crate::call::times::{UnixMicros, millis};
 
 /// Starts, restarts and stops from this duration on need an explanation even without a failed call.
 const QUICK_EPISODE_MS: f64 = 2_000.0;
@@ -18,7 +19,7 @@ const WAITING_AFTER_MS: f64 = 15_000.0;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PodList {
     /// The time of this response.
-    pub now_unix_us: u64,
+    pub now_unix_us: UnixMicros,
     /// The pods that the request asked for.
     pub pods: Vec<PodSummary>,
     /// Number of pods in memory.
@@ -130,9 +131,9 @@ pub struct PodSummary {
     /// True if the reason is about a failure or a slow step.
     pub notable: bool,
     /// The time at which its first call in memory was received.
-    pub began_unix_us: u64,
+    pub began_unix_us: UnixMicros,
     /// Begin of its current state.
-    pub since_unix_us: u64,
+    pub since_unix_us: UnixMicros,
     /// Duration of its last start, restart or stop; up to now while that fails or waits; of a crash loop since its begin.
     pub duration_ms: f64,
     /// Container restarts, as the kubelet counts them: the highest counts that were seen.
@@ -156,7 +157,7 @@ impl PodSummary {
     pub(crate) fn from_episodes(
         mut episodes: Vec<EpisodeView>,
         reason: String,
-        now: u64,
+        now: UnixMicros,
     ) -> Option<Self> {
         episodes.sort_by_key(|episode| Reverse(episode.began_unix_us));
         let newest = episodes.first()?;
@@ -174,7 +175,7 @@ impl PodSummary {
             _ => since,
         };
         let duration_ms = match state {
-            PodState::CrashLoop => now.saturating_sub(since) as f64 / 1e3,
+            PodState::CrashLoop => millis(now.since(since)),
             _ => shown.lasting_ms(now),
         };
         let kills = episodes.iter().flat_map(|episode| &episode.oom_kills);
@@ -212,7 +213,7 @@ impl PodSummary {
     }
 
     /// The time from which the age of its entry counts. For a pod that is gone it is the time of its stop.
-    pub fn aged_from(&self) -> u64 {
+    pub fn aged_from(&self) -> UnixMicros {
         match self.state {
             PodState::Gone => self.since_unix_us,
             _ => self.began_unix_us,
@@ -305,8 +306,8 @@ fn state(episodes: &[EpisodeView]) -> (PodState, &EpisodeView) {
 
 impl EpisodeView {
     /// The duration; up to `now_unix_us` while the episode fails or waits.
-    pub(crate) fn lasting_ms(&self, now_unix_us: u64) -> f64 {
-        let so_far = now_unix_us.saturating_sub(self.began_unix_us) as f64 / 1e3;
+    pub(crate) fn lasting_ms(&self, now_unix_us: UnixMicros) -> f64 {
+        let so_far = millis(now_unix_us.since(self.began_unix_us));
         match self.pod_state() {
             PodState::Failing => so_far,
             PodState::Starting | PodState::Stopping

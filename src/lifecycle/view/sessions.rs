@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::call::times::UnixMicros;
+
 /// A session of exec, attach or port-forward, open or ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SessionView {
@@ -24,7 +26,7 @@ pub struct SessionView {
     /// Protocol version.
     pub protocol: String,
     /// Begin of the session.
-    pub began_unix_us: u64,
+    pub began_unix_us: UnixMicros,
     /// Duration, so far if it is open.
     pub duration_ms: f64,
     /// Bytes to the container or pod; including protocol overhead if an upstream served it.

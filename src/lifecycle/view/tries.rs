@@ -1,6 +1,7 @@
 //! Calls of an episode as people see them: equal tries in a row are one entry, and the last of them stays in full.
 
 use super::{CallDetail, CallView, EpisodeView, InitContainerWaitView, PodSyncView};
+use crate::call::times::UnixMicros;
 
 /// Fewest equal tries that become one entry.
 const MIN_TRIES: usize = 3;
@@ -47,11 +48,14 @@ impl RepeatedTries<'_> {
     }
 
     /// Begin of the first and of the last try.
-    pub(crate) fn begins_unix_us(&self) -> (u64, u64) {
+    pub(crate) fn begins_unix_us(&self) -> (UnixMicros, UnixMicros) {
         let length = self.calls.len() / self.count.max(1);
         let last = self.calls.len().saturating_sub(length);
-        let [first, last] =
-            [0, last].map(|at| self.calls.get(at).map_or(0, |call| call.began_unix_us));
+        let [first, last] = [0, last].map(|at| {
+            self.calls
+                .get(at)
+                .map_or(UnixMicros::EPOCH, |call| call.began_unix_us)
+        });
         (first, last)
     }
 }
@@ -150,7 +154,7 @@ mod tests {
     fn call(method: &str, at_s: u32, error: Option<&str>) -> CallView {
         CallView {
             method: method.to_owned(),
-            began_unix_us: u64::from(at_s) * 1_000_000,
+            began_unix_us: UnixMicros::new(u64::from(at_s) * 1_000_000),
             offset_ms: f64::from(at_s) * 1e3,
             duration_ms: 900.0,
             outcome: if error.is_some() { "error" } else { "ok" }.to_owned(),
@@ -249,7 +253,10 @@ mod tests {
         let WaterfallItem::Tries(tries) = &waterfall_items(&episode)[1] else {
             panic!("tries")
         };
-        assert_eq!(tries.begins_unix_us(), (0, 40_000_000));
+        assert_eq!(
+            tries.begins_unix_us(),
+            (UnixMicros::EPOCH, UnixMicros::new(40_000_000))
+        );
         assert_eq!(tries.span_ms(), (0.0, 41_900.0));
         // What succeeds is no try.
         let fine = (0..5).map(|n| call("Pull", n, None)).collect();

@@ -20,7 +20,7 @@ pub use self::layer::FaultInjectionLayer;
 use self::metrics::InjectedFaultMetrics;
 pub use self::rule::{FaultEffect, FaultRule, FaultRuleError, FaultView};
 use crate::call::Call;
-use crate::call::times::unix_micros;
+use crate::call::times::UnixMicros;
 use crate::telemetry::registry::{Registry, RegistryError};
 
 /// Most faults at a time.
@@ -163,7 +163,7 @@ impl ActiveFault {
         FaultView {
             number: self.number,
             rule: self.rule.clone(),
-            until_unix_us: unix_micros(self.until_at),
+            until_unix_us: UnixMicros::from(self.until_at),
             calls: self.calls.load(Ordering::Relaxed),
         }
     }

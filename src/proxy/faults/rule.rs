@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::MAX_FAULTS;
+use crate::call::times::UnixMicros;
 use crate::call::{Call, FaultKind};
 use crate::cri::Method;
 use crate::cri::status::{CODES, Code, code_name};
@@ -61,7 +62,7 @@ pub struct FaultView {
     #[serde(flatten)]
     pub rule: FaultRule,
     /// End of the fault.
-    pub until_unix_us: u64,
+    pub until_unix_us: UnixMicros,
     /// Calls that it was injected into.
     pub calls: u64,
 }

@@ -1,7 +1,8 @@
 //! What a kubelet does itself, as its calls show it.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use criscope::call::times::UnixMicros;
 use criscope::units::rfc3339;
 
 use super::pod::{Pod, runtime};
@@ -9,9 +10,8 @@ use super::{number, proxy, summary};
 use crate::harness::fake::Fake;
 use crate::harness::until;
 
-fn ago(time: Duration) -> u64 {
-    let since = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970") - time;
-    u64::try_from(since.as_micros()).expect("fits")
+fn ago(time: Duration) -> UnixMicros {
+    UnixMicros::now() - time
 }
 
 #[tokio::test(flavor = "multi_thread")]

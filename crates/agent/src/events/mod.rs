@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::time::Duration;
 
+use criscope::call::times::UnixMicros;
 use criscope::lifecycle::view::RecentEpisodes;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
@@ -232,7 +233,7 @@ fn text(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
-fn time(unix_us: u64) -> Timestamp {
-    let us = i64::try_from(unix_us).unwrap_or_default();
+fn time(time: UnixMicros) -> Timestamp {
+    let us = i64::try_from(time.as_micros()).unwrap_or_default();
     Timestamp::from_microsecond(us).unwrap_or_default()
 }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use criscope::call::times::UnixMicros;
 use criscope::lifecycle::view::{EpisodeState, EpisodeView, RecentEpisodes};
 use sha2::{Digest as _, Sha256};
 
@@ -40,9 +41,9 @@ pub struct EpisodeReport {
     /// Number of occurrences.
     pub count: u32,
     /// Begin of the episode.
-    pub began_unix_us: u64,
+    pub began_unix_us: UnixMicros,
     /// Time of the last occurrence.
-    pub last_unix_us: u64,
+    pub last_unix_us: UnixMicros,
     /// A key that differs between reports of this pod with this reason.
     episode: String,
 }
@@ -89,16 +90,15 @@ pub fn reports(recent: &RecentEpisodes, slow: Duration) -> Vec<EpisodeReport> {
 
 const CRASH_LOOP: &str = "CrashLoop";
 
-fn report(episode: &EpisodeView, now: u64, slow: Duration) -> Option<EpisodeReport> {
+fn report(episode: &EpisodeView, now: UnixMicros, slow: Duration) -> Option<EpisodeReport> {
     let [action, failing, failed, slowly] = match episode.kind.as_str() {
         "start" => ["Start", "StartFailing", "StartFailed", "SlowStart"],
         "restart" => ["Restart", "RestartFailing", "RestartFailed", "SlowRestart"],
         "stop" => ["Stop", "StopFailing", "StopFailed", "SlowStop"],
         _ => return None,
     };
-    let took = microseconds(episode.duration_ms);
-    let ended = episode.began_unix_us.saturating_add(took);
-    let so_far = Duration::from_micros(now.saturating_sub(episode.began_unix_us));
+    let ended = episode.began_unix_us + length(episode.duration_ms);
+    let so_far = now.since(episode.began_unix_us);
     let slow = slow.as_secs_f64() * 1e3;
     let (reason, warning, last) = match (episode.state, &episode.crash_loop) {
         (EpisodeState::Failing, _) if so_far >= MIN_FAILURE_TIME => (failing, true, now),
@@ -108,7 +108,7 @@ fn report(episode: &EpisodeView, now: u64, slow: Duration) -> Option<EpisodeRepo
         _ => return None,
     };
     // A failing episode is as old as its last call.
-    if Duration::from_micros(now.saturating_sub(ended)) > MAX_AGE {
+    if now.since(ended) > MAX_AGE {
         return None;
     }
     let container = episode.container.as_deref().unwrap_or_default();
@@ -140,8 +140,8 @@ fn report(episode: &EpisodeView, now: u64, slow: Duration) -> Option<EpisodeRepo
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-fn microseconds(ms: f64) -> u64 {
-    (ms * 1e3) as u64
+fn length(ms: f64) -> Duration {
+    Duration::from_micros((ms * 1e3) as u64)
 }
 
 /// The sentence on one line, truncated if it is too long.
@@ -160,7 +160,7 @@ fn note(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const NOW: u64 = 1_750_000_000_000_000;
+    const NOW: UnixMicros = UnixMicros::new(1_750_000_000_000_000);
     const SLOW: Duration = Duration::from_secs(5);
 
     fn episode(kind: &str, state: EpisodeState, took_ms: f64, ago_s: u64) -> EpisodeView {
@@ -170,7 +170,7 @@ mod tests {
             name: "web-0".to_owned(),
             uid: "uid-0".to_owned(),
             state,
-            began_unix_us: NOW - ago_s * 1_000_000 - microseconds(took_ms),
+            began_unix_us: NOW - Duration::from_secs(ago_s) - length(took_ms),
             duration_ms: took_ms,
             headline: "network 9.5 s of 9.8 s".to_owned(),
             cause: "slow_network".to_owned(),

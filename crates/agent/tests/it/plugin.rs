@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
+use criscope::call::times::UnixMicros;
 use criscope::lifecycle::view::{
     EpisodeState, EpisodeView, PodList, PodState, PodStory, PodSummary,
 };
@@ -26,14 +27,14 @@ async fn node(api: &Api, n: u32) -> (Daemon, Program, SocketAddr) {
         name: format!("web-{n}"),
         uid: format!("uid-{n}"),
         state: EpisodeState::Ok,
-        began_unix_us: 1_750_000_000_000_000,
+        began_unix_us: UnixMicros::new(1_750_000_000_000_000),
         duration_ms: 9_800.0 + f64::from(n),
         headline: headline.clone(),
         cause: "slow_network".to_owned(),
         ..EpisodeView::default()
     };
     let story = PodStory {
-        now_unix_us: 1_750_000_060_000_000,
+        now_unix_us: UnixMicros::new(1_750_000_060_000_000),
         namespace: "shop".to_owned(),
         name: episode.name.clone(),
         headline: headline.clone(),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::live::Call;
-use super::times::unix_micros;
+use super::times::UnixMicros;
 use crate::Method;
 use crate::annotations::ConfigSource;
 
@@ -58,8 +58,9 @@ impl From<&Call> for CallFacts {
         };
         match (call.method, subject.origin, subject.timeout) {
             (Method::RunPodSandbox, Some(origin), _) => {
-                let before = unix_micros(call.started_at).checked_sub(origin.seen_us);
-                match before.map(|micros| u32::try_from(micros / 1000)) {
+                let (seen, began) = (UnixMicros::new(origin.seen_us), call.started_at.into());
+                let before = (seen <= began).then(|| began.since(seen).as_millis());
+                match before.map(u32::try_from) {
                     Some(Ok(before_ms)) => Self::Seen {
                         before_ms,
                         source: origin.source,

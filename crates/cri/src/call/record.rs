@@ -16,7 +16,7 @@ use super::live::{Call, CallStage};
 use super::outcome::{Ending, Outcome};
 use super::peer::{Client, Peer};
 use super::route::{Route, RouteReason};
-use super::times::{self, micros_of, unix_micros};
+use super::times::{self, UnixMicros};
 use crate::Method;
 use crate::status::Code;
 use crate::subject::{ContainerIdentity, ContainerState, PodIdentity};
@@ -191,19 +191,19 @@ impl CallRecord {
         self.began + self.elapsed()
     }
 
-    /// When it began, in microseconds since 1970.
-    pub fn began_us(&self) -> u64 {
-        unix_micros(self.began)
+    /// When it began.
+    pub fn began_at(&self) -> UnixMicros {
+        UnixMicros::from(self.began)
     }
 
-    /// Its duration so far, in microseconds.
-    pub fn elapsed_us(&self) -> u64 {
-        micros_of(self.elapsed())
+    /// Its duration so far, in whole microseconds as in the journal.
+    pub fn took(&self) -> Duration {
+        times::whole_micros(self.elapsed())
     }
 
-    /// When it ended, or now, in microseconds since 1970.
-    pub fn end_us(&self) -> u64 {
-        self.began_us().saturating_add(self.elapsed_us())
+    /// When it ended; now for one in flight.
+    pub fn ended_at(&self) -> UnixMicros {
+        self.began_at() + self.took()
     }
 
     /// The trace of its episode; `None` if it is part of none.

@@ -1,8 +1,91 @@
-//! Times in whole microseconds, the unit of the journal: their sums are exact.
+//! Instants and lengths in whole microseconds, the unit of the journal: their sums are exact.
 
+use std::fmt;
+use std::ops::{Add, Sub};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Deserializer, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A moment, as a number of microseconds since 1970. Arithmetic saturates.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct UnixMicros(u64);
+
+impl UnixMicros {
+    /// The begin of 1970. Stands for a time that is not known.
+    pub const EPOCH: Self = Self(0);
+    /// The end of time.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The moment that is this number of microseconds after [`Self::EPOCH`].
+    pub const fn new(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// The current time.
+    pub fn now() -> Self {
+        SystemTime::now().into()
+    }
+
+    /// The number of microseconds since [`Self::EPOCH`].
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// The time from `earlier` to this moment; zero if `earlier` is later.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The time between both moments, in either order.
+    pub const fn abs_diff(self, other: Self) -> Duration {
+        Duration::from_micros(self.0.abs_diff(other.0))
+    }
+
+    /// The moment this long before; `None` before 1970.
+    pub fn checked_sub(self, time: Duration) -> Option<Self> {
+        self.0.checked_sub(micros_of(time)).map(Self)
+    }
+}
+
+impl From<SystemTime> for UnixMicros {
+    fn from(time: SystemTime) -> Self {
+        Self(micros_of(
+            time.duration_since(UNIX_EPOCH).unwrap_or_default(),
+        ))
+    }
+}
+
+impl From<UnixMicros> for SystemTime {
+    fn from(time: UnixMicros) -> Self {
+        UNIX_EPOCH + Duration::from_micros(time.0)
+    }
+}
+
+impl Add<Duration> for UnixMicros {
+    type Output = Self;
+
+    fn add(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(micros_of(time)))
+    }
+}
+
+impl Sub<Duration> for UnixMicros {
+    type Output = Self;
+
+    fn sub(self, time: Duration) -> Self {
+        Self(self.0.saturating_sub(micros_of(time)))
+    }
+}
+
+/// The number, without a unit.
+impl fmt::Display for UnixMicros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// Microseconds of a duration.
 pub fn micros_of(time: Duration) -> u64 {
@@ -10,13 +93,23 @@ pub fn micros_of(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4)
 }
 
-/// Microseconds since 1970.
-pub fn unix_micros(time: SystemTime) -> u64 {
-    micros_of(time.duration_since(UNIX_EPOCH).unwrap_or_default())
+/// A duration without its fraction of a microsecond.
+pub fn whole_micros(time: Duration) -> Duration {
+    Duration::from_micros(micros_of(time))
+}
+
+/// Milliseconds of a duration, with a resolution of a microsecond.
+pub fn millis(time: Duration) -> f64 {
+    micros_of(time) as f64 / 1000.0
+}
+
+/// Milliseconds of a duration, without their fraction.
+pub fn whole_millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A duration as microseconds.
-pub(super) mod micros {
+pub(crate) mod micros {
     use super::*;
 
     pub(crate) fn serialize<S: Serializer>(
@@ -62,12 +155,32 @@ pub(super) mod unix {
         time: &SystemTime,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(unix_micros(*time))
+        UnixMicros::from(*time).serialize(serializer)
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<SystemTime, D::Error> {
-        u64::deserialize(deserializer).map(|micros| UNIX_EPOCH + Duration::from_micros(micros))
+        UnixMicros::deserialize(deserializer).map(SystemTime::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_saturate_and_keep_their_form() {
+        let (early, late) = (UnixMicros::new(5), UnixMicros::new(1_000_005));
+        assert_eq!(late.since(early), Duration::from_secs(1));
+        assert_eq!(early.since(late), Duration::ZERO);
+        assert_eq!(early.abs_diff(late), Duration::from_secs(1));
+        assert_eq!(early + Duration::from_secs(1), late);
+        assert_eq!(early - Duration::from_secs(1), UnixMicros::EPOCH);
+        assert_eq!(early.checked_sub(Duration::from_secs(1)), None);
+        assert_eq!(UnixMicros::MAX + Duration::MAX, UnixMicros::MAX);
+        assert_eq!(UnixMicros::from(SystemTime::from(late)), late);
+        assert_eq!(serde_json::to_string(&late).expect("json"), "1000005");
+        assert_eq!(millis(Duration::from_nanos(1_500_900)), 1.5);
     }
 }

@@ -1,7 +1,5 @@
 //! A restart of the node that only the times of containers show.
 
-use std::time::UNIX_EPOCH;
-
 use super::*;
 
 /// A call about a pod whose first sandbox was lost.
@@ -19,7 +17,7 @@ fn of_second_sandbox(method: Method) -> Call {
 #[tokio::test]
 async fn it_is_known_after_a_restart_of_ours() {
     let dir = tempfile::tempdir().expect("dir");
-    let booted = UNIX_EPOCH + Duration::from_micros(NodeBoot::read().at);
+    let booted = SystemTime::from(NodeBoot::read().at);
     let mut first = aggregator(Some(dir.path()));
     let ended = booted - Duration::from_secs(10);
     first.end(&status("web", 0, ended, ExitReason::Unknown), Ending::Ok);

@@ -1,6 +1,9 @@
 //! Events of containers, and what calls say of the same.
 
+use std::time::Duration;
+
 use super::*;
+use crate::call::times::UnixMicros;
 use crate::lifecycle::container_events::{ContainerEvent, ContainerEventKind};
 
 /// ContainerStatus may know the reason better, if it comes soon.
@@ -20,7 +23,7 @@ async fn an_exit_that_an_event_told_is_counted_once_with_its_reason() {
                 pod: subject.pod.clone().expect("a pod"),
                 container: subject.container.clone(),
                 kind,
-                at: unix_micros(at),
+                at: UnixMicros::from(at),
             })
         };
         let feed = aggregator.sink.feed();
@@ -70,7 +73,7 @@ async fn oom_kills_and_dead_sandboxes_are_counted_and_named() {
             pod: subject.pod.clone().expect("a pod"),
             container: subject.container.clone().filter(|_| !of_sandbox),
             kind,
-            at: unix_micros(at),
+            at: UnixMicros::from(at),
         })
     };
     let killed = |kills| ContainerEventKind::OutOfMemory { kills: Some(kills) };

@@ -16,7 +16,7 @@ fn end(attempt: u32, code: i32, ran: u64, ended: u64) -> ExitRecord {
         attempt,
         code,
         reason,
-        ran: ran * 1000,
+        ran: Duration::from_millis(ran),
         at: at(ended),
         stop_requested: false,
         oom_kills: 0,

@@ -10,7 +10,7 @@ fn done(container: &str, ran: u64, ended: u64) -> ExitRecord {
         attempt: 0,
         code: 0,
         reason: ExitReason::Completed,
-        ran: ran * 1000,
+        ran: Duration::from_millis(ran),
         at: at(ended),
         stop_requested: false,
         oom_kills: 0,
@@ -30,7 +30,7 @@ fn says_with(
     let mut store = store([]);
     for (calls, exit) in parts {
         for call in calls {
-            store.tick(call.began_us(), &[]);
+            store.tick(call.began_at(), &[]);
             store.apply(call);
         }
         if let Some(exit) = exit {

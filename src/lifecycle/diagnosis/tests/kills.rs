@@ -22,7 +22,7 @@ fn killed(
             store.note_probe(&fails(probe));
         }
         let mut kill = web.kill(("app", run), from + 31_050, 10_000).grace(10);
-        store.tick(kill.began_us(), &[]);
+        store.tick(kill.began_at(), &[]);
         store.observe(&mut kill);
         store.apply(kill);
         store.apply(web.create(("app", run + 1), from + 41_100, 100));

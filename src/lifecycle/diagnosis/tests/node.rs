@@ -37,7 +37,7 @@ fn tells(facts: &[NodeFact], calls: Vec<EpisodeCall>, now: u64) -> String {
         store.note_fact(begun);
     }
     for call in calls {
-        store.tick(call.end_us(), &[]);
+        store.tick(call.ended_at(), &[]);
         store.apply(call);
     }
     for fact in facts {
@@ -284,7 +284,7 @@ fn a_fact_that_ends_after_the_episode_has_ended() {
     store.tick(at(60_000), &[]);
     store.note_fact(hangs(99_000, None));
     for call in [pod.kill(("app", 0), 98_000, 30_000), pod.stop(128_010, 100)] {
-        store.tick(call.end_us(), &[]);
+        store.tick(call.ended_at(), &[]);
         store.apply(call);
     }
     store.tick(at(128_500), &[]);
@@ -317,7 +317,7 @@ fn a_stop_that_waited_until_criscope_ran_again() {
             web.stop(first + 100, 50),
             web.remove(first + 160, 40),
         ] {
-            store.tick(call.end_us(), &[]);
+            store.tick(call.ended_at(), &[]);
             store.apply(call);
         }
         store.tick(at(first + 300), &[]);

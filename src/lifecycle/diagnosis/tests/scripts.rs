@@ -29,7 +29,7 @@ fn exit(container: &str, code: i32, ran: u64, ended: u64) -> ExitRecord {
         attempt: 0,
         code,
         reason,
-        ran: ran * 1000,
+        ran: Duration::from_millis(ran),
         at: at(ended),
         stop_requested: false,
         oom_kills: 0,
@@ -91,7 +91,7 @@ fn deadlines() {
         ),
     ];
     for (call, line) in cases {
-        let now = call.elapsed_us() / 1000;
+        let now = u64::try_from(call.took().as_millis()).expect("short");
         assert_eq!(says([call], now), line);
     }
 }

@@ -1,14 +1,16 @@
 //! How containers ended.
 
+use std::time::Duration;
+
+use crate::call::times::millis;
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::diagnosis::sandbox::SandboxDeath;
-use crate::lifecycle::episode_call::millis;
 use crate::lifecycle::episode_store::{ContainerOomKills, ExitRecord, ReachedLimit};
 use crate::lifecycle::node::restarted;
-use crate::units::duration;
+use crate::units::{duration, since};
 
-/// A program that ended before this time has most likely not begun its work, in microseconds.
-const EARLY_EXIT: u64 = 1_000_000;
+/// A program that ended before this time has most likely not begun its work.
+const EARLY_EXIT: Duration = Duration::from_secs(1);
 
 /// How a container ended.
 pub(super) fn ended(exit: &ExitRecord) -> String {
@@ -37,9 +39,10 @@ fn evicted(exit: &ExitRecord) -> &str {
 
 /// How long a container had run, if its runtime reports when it was started, as a suffix.
 pub(super) fn after(exit: &ExitRecord) -> String {
-    match exit.ran {
-        0 | 1 => String::new(),
-        ran => format!(" after {}", duration(millis(ran))),
+    if exit.ran > Duration::from_micros(1) {
+        format!(" after {}", duration(millis(exit.ran)))
+    } else {
+        String::new()
     }
 }
 
@@ -55,7 +58,7 @@ pub(super) fn hint(exit: &ExitRecord) -> &'static str {
         126 => ", as when its command cannot be executed: its log has the reason",
         127 => ", as when its command or a library of it is missing: its log has the reason",
         // Unless the runtime did not report when it was started: then it may have run for hours.
-        1..=125 if exit.ran > 0 => "; its log may have the reason",
+        1..=125 if !exit.ran.is_zero() => "; its log may have the reason",
         _ => "",
     }
 }
@@ -114,8 +117,10 @@ pub(super) fn ended_by(exit: &ExitRecord) -> String {
 /// An OOM kill of another process of the container before its exit, as a suffix.
 fn after_oom(exit: &ExitRecord) -> Option<String> {
     let killed = "after the kernel killed a process of it for lack of memory";
-    match exit.oom_at.map(|oom_at| exit.at.saturating_sub(oom_at)) {
-        Some(later @ 1_000_000..) => Some(format!(", {} {killed}", duration(millis(later)))),
+    match exit.oom_at.map(|oom_at| exit.at.since(oom_at)) {
+        Some(later) if later.as_secs() > 0 => {
+            Some(format!(", {} {killed}", duration(millis(later))))
+        }
         Some(_) => Some(format!(", {killed}")),
         None => (exit.reason == ExitReason::OomKilled).then(|| format!(", {killed}")),
     }
@@ -124,11 +129,11 @@ fn after_oom(exit: &ExitRecord) -> Option<String> {
 /// The OOM kills in a container that runs on. `ago`: the age of the last kill, in words.
 pub(super) fn oom_kills(kills: &ContainerOomKills, ago: &str) -> String {
     let name = &kills.container.name;
-    match (kills.times, kills.last - kills.first) {
+    match (kills.times, kills.last.since(kills.first)) {
         (1, _) => {
             format!("the kernel killed a process of container {name} for lack of memory ({ago})")
         }
-        (n, ..EARLY_EXIT) => {
+        (n, window) if window < EARLY_EXIT => {
             format!(
                 "the kernel killed {n} processes of container {name} for lack of memory ({ago})"
             )
@@ -158,4 +163,12 @@ pub(super) fn sandbox_death(death: SandboxDeath<'_>) -> String {
         return "the init of its shared PID namespace ended, and no call had stopped it".to_owned();
     };
     format!("its first process (pause) ended with exit code {code}, and no call had stopped it")
+}
+
+/// An age in words: `12 s ago`.
+pub(super) fn ago_of(time: Duration) -> String {
+    match time.as_secs() {
+        0 => "just now".to_owned(),
+        _ => since(time),
+    }
 }

@@ -3,11 +3,12 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::{NO_PROCESS_SEEN, caller, subject, times};
+use crate::call::times::millis;
 use crate::cri::status::code_name;
 use crate::cri::{Method, error_chain};
 use crate::lifecycle::diagnosis::cause::{CallFailure, FailureKind, WorkProgress};
 use crate::lifecycle::diagnosis::failure::error_message;
-use crate::lifecycle::episode_call::{EpisodeCall, millis};
+use crate::lifecycle::episode_call::EpisodeCall;
 use crate::units::{self, duration};
 
 const NAME_HELD: &str = "the runtime still holds its name (name is reserved)";
@@ -19,7 +20,7 @@ impl Display for CallFailure<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.write_kind(f)?;
         if self.is_not_tried_again {
-            let ago = duration(millis(self.now.saturating_sub(self.last.end_us())));
+            let ago = duration(millis(self.now.since(self.last.ended_at())));
             write!(f, "; not tried again for {ago}, as when the pod is deleted")?;
         }
         Ok(())
@@ -148,7 +149,7 @@ impl CallFailure<'_> {
     }
 
     fn since(&self) -> String {
-        units::since(self.now, self.last.end_us())
+        units::since(self.now.since(self.last.ended_at()))
     }
 
     /// The failed operation, without the reason.

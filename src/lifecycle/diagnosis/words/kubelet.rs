@@ -1,24 +1,25 @@
 //! Sentences on the kubelet's own work.
 
 use std::fmt::{self, Display, Formatter};
+use std::time::Duration;
 
 use super::failure::MAX_MESSAGE_BYTES;
 use super::times;
+use crate::call::times::millis;
 use crate::cri::error_chain;
 use crate::lifecycle::diagnosis::kills::{KillLoop, KillReason};
 use crate::lifecycle::diagnosis::kubelet::{ContainerHook, ContainerStop, HookKind, KubeletCause};
 use crate::lifecycle::diagnosis::syncs::WorkBeforeCalls;
-use crate::lifecycle::episode_call::millis;
 use crate::lifecycle::kubelet::images::MissingImage;
 use crate::lifecycle::kubelet::probes::{FailedProbe, KillEvidence};
 use crate::lifecycle::kubelet::pulls::PullInFlight;
 use crate::units;
 
-/// A container that ends this long after its grace period was not ended by SIGKILL alone, in microseconds.
-const LATE_KILL: u64 = 2_000_000;
+/// A container that ends this long after its grace period was not ended by SIGKILL alone.
+const LATE_KILL: Duration = Duration::from_secs(2);
 
-pub(super) fn duration(micros: u64) -> String {
-    units::duration(millis(micros))
+pub(super) fn duration(time: Duration) -> String {
+    units::duration(millis(time))
 }
 
 /// Writes that an image is missing and not pulled. `since`: milliseconds since the last call.
@@ -28,7 +29,7 @@ pub(super) fn write_missing_image(
     since: f64,
 ) -> fmt::Result {
     let name = &image.image;
-    let over = duration(image.last.saturating_sub(image.first));
+    let over = duration(image.last.since(image.first));
     if let Some(error) = &image.error {
         let error = error_chain::shortened(error, MAX_MESSAGE_BYTES);
         write!(f, "image {name} cannot be looked up: {error}")?;
@@ -208,7 +209,7 @@ impl Display for ContainerStop<'_> {
         let Some(grace) = self.killed_after else {
             return Ok(());
         };
-        let late = self.took.saturating_sub(u64::from(grace) * 1_000_000);
+        let late = self.took.saturating_sub(Duration::from_secs(grace.into()));
         match grace {
             // The kill did not end the container at once, or the runtime was late.
             _ if late >= LATE_KILL => {

@@ -10,16 +10,18 @@ mod stopped;
 mod syncs;
 
 use std::fmt::{self, Display, Formatter};
+use std::time::Duration;
 
-use self::exit::{after, code, ended, ended_by, hint, oom_kills, sandbox_death};
+use self::exit::{after, ago_of, code, ended, ended_by, hint, oom_kills, sandbox_death};
 use super::before::{Predecessor, SandboxReplacement};
 use super::cause::{CallInFlight, Cause, EpisodeOutcome, NotSlow, WorkProgress};
 use super::crash::CrashLoop;
 use super::work::LongestWorker;
 use crate::call::episode::Kind;
+use crate::call::times::{UnixMicros, millis};
 use crate::call::{CallFacts, Client};
 use crate::cri::subject::ExitReason;
-use crate::lifecycle::episode_call::{EpisodeCall, millis};
+use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::AwaitedContainers;
 use crate::lifecycle::node::restarted;
 use crate::lifecycle::process_scanner::WorkKind;
@@ -151,8 +153,8 @@ impl Display for Cause<'_> {
                 let last = match before {
                     Predecessor::ContainerRun(run) => {
                         write!(f, "container {} {}", run.exit.container, ended(run.exit))?;
-                        if run.ago >= 1_000_000 {
-                            write!(f, " ({})", since(run.ago, 0))?;
+                        if run.ago.as_secs() > 0 {
+                            write!(f, " ({})", since(run.ago))?;
                         }
                         Some(run)
                     }
@@ -218,7 +220,7 @@ impl CallInFlight<'_> {
     fn grace(&self) -> Option<u32> {
         match self.call.facts {
             CallFacts::Stop { grace } => {
-                Some(grace).filter(|grace| self.call.elapsed_us() < u64::from(*grace) * 1_000_000)
+                Some(grace).filter(|grace| self.call.took() < Duration::from_secs((*grace).into()))
             }
             _ => None,
         }
@@ -398,27 +400,23 @@ impl Display for SandboxReplacement<'_> {
             _ => {
                 write!(f, "the sandbox was replaced (attempt {attempt}): ")?;
                 if let Some(restart) = self.downtime.filter(|fact| fact.booted().is_some()) {
-                    return f.write_str(&restart.sentence(0));
+                    return f.write_str(&restart.sentence(UnixMicros::EPOCH));
                 }
                 f.write_str("the one before ")?;
                 match (self.death, self.downtime) {
                     (Some(death), _) => write!(f, "died: {}", sandbox_death(death)),
                     // The downtime has ended, so its sentence does not depend on the time.
                     (None, Some(fact)) => {
-                        write!(f, "was not usable after {}", fact.sentence(0))
+                        write!(
+                            f,
+                            "was not usable after {}",
+                            fact.sentence(UnixMicros::EPOCH)
+                        )
                     }
                     (None, None) => f.write_str("was not usable"),
                 }
             }
         }
-    }
-}
-
-/// An age in words: `12 s ago`.
-fn ago_of(micros: u64) -> String {
-    match micros {
-        0..1_000_000 => "just now".to_owned(),
-        _ => since(micros, 0),
     }
 }
 

@@ -3,9 +3,9 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::{subject, times};
+use crate::call::times::{UnixMicros, millis};
 use crate::lifecycle::diagnosis::cause::NodeConditions;
 use crate::lifecycle::diagnosis::node::EpisodeWait;
-use crate::lifecycle::episode_call::millis;
 use crate::lifecycle::node::NodeFact;
 use crate::units::{duration, since};
 
@@ -14,7 +14,7 @@ pub(super) fn blocks(
     f: &mut Formatter<'_>,
     fact: &NodeFact,
     waits: &EpisodeWait<'_>,
-    now: u64,
+    now: UnixMicros,
 ) -> fmt::Result {
     write!(f, "{}; ", fact.sentence(now))?;
     match waits {
@@ -23,12 +23,12 @@ pub(super) fn blocks(
             write!(f, "{} has taken {took}", subject(call))
         }
         EpisodeWait::Retry(call, tries) => {
-            let ago = since(now, call.end_us());
+            let ago = since(now.since(call.ended_at()));
             let tries = times(*tries);
             write!(f, "{} failed {tries}, the last {ago}", subject(call))
         }
         EpisodeWait::NextCall(call) => {
-            let ago = since(now, call.end_us());
+            let ago = since(now.since(call.ended_at()));
             write!(f, "no call since {} ended {ago}", subject(call))
         }
     }

@@ -1,6 +1,7 @@
 //! Sentences on pods that were stopped while containers ran.
 
 use std::fmt::{self, Display, Formatter};
+use std::time::Duration;
 
 use super::exit::code;
 use super::{ago_of, kubelet};
@@ -60,7 +61,7 @@ impl PodStop<'_> {
 }
 
 /// Writes the cause of the stop's duration, or only the duration.
-fn write_duration(f: &mut Formatter<'_>, cause: &Cause<'_>, took: u64) -> fmt::Result {
+fn write_duration(f: &mut Formatter<'_>, cause: &Cause<'_>, took: Duration) -> fmt::Result {
     match cause {
         Cause::WithNodeConditions { cause, conditions } => {
             write_duration(f, cause, took)?;

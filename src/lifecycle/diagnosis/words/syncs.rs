@@ -63,7 +63,7 @@ impl Display for FailingSync<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str("kubelet: ")?;
         failed(f, self.sync, 1)?;
-        let ago = duration(self.now.saturating_sub(self.sync.ended));
+        let ago = duration(self.now.since(self.sync.ended));
         match self.sync.tries {
             1 => write!(f, " ({ago} ago)"),
             n => write!(f, " ({n} tries, the last {ago} ago)"),

@@ -1,5 +1,7 @@
 //! Exits of containers.
 
+use std::time::Duration;
+
 use super::*;
 use crate::lifecycle::episode_store::ExitChange;
 
@@ -19,7 +21,7 @@ fn an_end_counts_once_and_goes_to_the_start_it_ended() {
         attempt,
         code: 1,
         reason: crate::cri::subject::ExitReason::Error,
-        ran: 200_000,
+        ran: Duration::from_millis(200),
         at: at(1100),
         stop_requested: false,
         oom_kills: 0,
@@ -155,7 +157,7 @@ fn what_never_ran_has_not_ended() {
         name: "app".into(),
         attempt: 0,
     };
-    let now = i64::try_from(at(400)).expect("small") * 1000;
+    let now = i64::try_from(at(400).as_micros()).expect("small") * 1000;
     let (code, reason) = (128, ExitReason::Other);
     for began in [0, now, i64::MIN] {
         let exit = ExitRecord::new(
@@ -207,7 +209,7 @@ fn what_ended_before_its_start_was_recorded_has_run() {
     let ran = |began| ExitRecord::new(&container, began, &exit).ran;
     assert_eq!(
         [0, 5_000_000, 5_002_000, 2_000_000].map(ran),
-        [0, 0, 1, 3000]
+        [0, 0, 1, 3000].map(Duration::from_micros)
     );
 }
 
@@ -262,7 +264,7 @@ fn an_exit_that_an_event_told_before_its_stop_was_answered_is_ordered() {
     apply(&mut store, start(&pod, 0));
     // Started before there was a subscription: the event alone does not tell since when it ran.
     let event = ExitRecord {
-        ran: 0,
+        ran: Duration::ZERO,
         ..failure_reports(&pod, 137, 900, 7000)
     };
     assert_eq!(store.note_exit(&pod.0, Some("c"), event), ExitChange::New);
@@ -288,7 +290,7 @@ fn the_end_of_a_task_that_never_started_is_no_exit() {
         [pod.run(0, 100), pod.create(("app", 0), 200, 10)],
     );
     let event = ExitRecord {
-        ran: 0,
+        ran: Duration::ZERO,
         ..failure_reports(&pod, 137, 300, 300)
     };
     assert_eq!(

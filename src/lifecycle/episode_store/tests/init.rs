@@ -50,9 +50,15 @@ fn the_time_of_an_init_container_is_told_apart() {
     store.tick(at(60_000), &[]);
     let episode = store.episodes().next().expect("an episode");
     let shares = episode.shares();
-    assert_eq!(shares[EpisodePhase::InitContainer as usize], 6_000_000);
-    assert_eq!(shares[EpisodePhase::OutsideCri as usize], 200_000);
-    assert_eq!(shares.iter().sum::<u64>(), 7_800_000);
+    assert_eq!(
+        shares[EpisodePhase::InitContainer as usize],
+        Duration::from_secs(6)
+    );
+    assert_eq!(
+        shares[EpisodePhase::OutsideCri as usize],
+        Duration::from_millis(200)
+    );
+    assert_eq!(shares.iter().sum::<Duration>(), Duration::from_millis(7800));
 }
 
 /// The start was closed, since an init container cannot be told from another; it continues.
@@ -76,8 +82,14 @@ fn a_start_continues_after_a_long_init_container() {
     let episode = store.get(0).expect("the start");
     assert_eq!((episode.began, episode.ended), (at(0), at(60_210)));
     let shares = episode.shares();
-    assert_eq!(shares[EpisodePhase::InitContainer as usize], 59_000_000);
-    assert_eq!(shares.iter().sum::<u64>(), 60_210_000);
+    assert_eq!(
+        shares[EpisodePhase::InitContainer as usize],
+        Duration::from_secs(59)
+    );
+    assert_eq!(
+        shares.iter().sum::<Duration>(),
+        Duration::from_millis(60_210)
+    );
     store.tick(at(80_000), &[]);
     assert_eq!(store.take_closed(), [0]);
     // No other container waits for a failed one.
@@ -168,8 +180,8 @@ fn each_wait_is_blamed_on_its_own_container() {
             .map(|w| (w.container.to_owned(), w.took))
             .collect();
         let expected = [
-            ("one".to_owned(), first * 1000),
-            ("two".to_owned(), second * 1000),
+            ("one".to_owned(), Duration::from_millis(first)),
+            ("two".to_owned(), Duration::from_millis(second)),
         ];
         assert_eq!(waits, expected);
     }

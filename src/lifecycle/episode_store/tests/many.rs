@@ -1,6 +1,7 @@
 //! Many pods at once, and calls in nonsensical order.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -34,11 +35,11 @@ fn two_hundred_pods_at_once_never_mix() {
             .collect();
         // They arrive in the order in which they end; those that end at the same time in any order.
         calls.shuffle(&mut random);
-        calls.sort_by_key(|c| (c.end_us(), c.began));
-        let mut ticked = 0;
+        calls.sort_by_key(|c| (c.ended_at(), c.began));
+        let mut ticked = UnixMicros::EPOCH;
         for call in calls {
-            if call.end_us() - ticked.min(call.end_us()) > 1_000_000 {
-                ticked = call.end_us();
+            if call.ended_at().since(ticked) > Duration::from_secs(1) {
+                ticked = call.ended_at();
                 store.tick(ticked, &[]);
             }
             store.apply(call);
@@ -84,8 +85,8 @@ fn nonsense_stays_within_bounds() {
     let mut store = EpisodeStore::new(
         StoreLimits {
             episodes: 40,
-            quiet: 10_000_000,
-            give_up: 60_000_000,
+            quiet: Duration::from_secs(10),
+            give_up: Duration::from_secs(60),
         },
         UsualDurations::default(),
     );
@@ -121,8 +122,8 @@ fn nonsense_stays_within_bounds() {
     }
     for episode in store.episodes() {
         assert_eq!(
-            episode.shares().iter().sum::<u64>(),
-            episode.ended - episode.began
+            episode.shares().iter().sum::<Duration>(),
+            episode.duration()
         );
         assert!(!episode.calls.is_empty());
     }

@@ -20,7 +20,7 @@ fn a_kill_by_a_probe_is_part_of_the_restart() {
         ["restart app#1 Open: StopContainer CreateContainer StartContainer"]
     );
     let restart = store.episodes().last().expect("an episode");
-    assert_eq!(restart.ended - restart.began, 30_400_000);
+    assert_eq!(restart.duration(), Duration::from_millis(30_400));
 }
 
 /// What the call did besides is lost with it.
@@ -32,8 +32,8 @@ fn the_time_of_a_sandbox_without_network_is_the_networks() {
     apply(&mut store, [broken, pod.run(15_000, 500)]);
     let shares = store.get(0).expect("the start").shares();
     let of = |phase: EpisodePhase| shares[phase as usize];
-    assert_eq!(of(EpisodePhase::Network), 3_000_000);
-    assert_eq!(of(EpisodePhase::Sandbox), 500_000);
+    assert_eq!(of(EpisodePhase::Network), Duration::from_secs(3));
+    assert_eq!(of(EpisodePhase::Sandbox), Duration::from_millis(500));
 }
 
 #[test]
@@ -101,7 +101,10 @@ fn the_clean_up_minutes_later_is_no_stop() {
     );
     store.tick(at(90_000), &[]);
     let stop = store.episodes().last().expect("an episode");
-    assert_eq!((stop.duration(), stop.calls.len()), (200_000, 2));
+    assert_eq!(
+        (stop.duration(), stop.calls.len()),
+        (Duration::from_millis(200), 2)
+    );
     assert_eq!(store.episodes().count(), 2);
 }
 

@@ -117,7 +117,10 @@ fn a_container_that_ran_in_an_earlier_sandbox_belongs_to_the_start_of_the_new_on
                CreateContainer StartContainer";
     assert_eq!(lines(&store)[2..], [all]);
     let shares = store.get(2).expect("the start").shares();
-    assert_eq!(shares[EpisodePhase::InitContainer as usize], 1_990_000);
+    assert_eq!(
+        shares[EpisodePhase::InitContainer as usize],
+        Duration::from_millis(1990)
+    );
     store.tick(at(80_000), &[]);
     assert!(!store.episodes().any(Episode::is_open));
     // Its next run is a restart.

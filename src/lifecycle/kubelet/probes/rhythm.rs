@@ -6,19 +6,22 @@
 //! Two cases have no such sign. Runs halfway between each other are as those of one probe with half the period, and remain one probe;
 //! of runs at the same time it is known that there are two probes, but not which run is whose.
 
-use super::{ExecResult, ProbeRun};
+use std::time::Duration;
 
-/// A run may be early or late by this much, in microseconds.
-const RHYTHM_TOLERANCE: u64 = 150_000;
-/// A run that had to wait for the one before begins this soon after its end, in microseconds.
-const WAITING_RUN_FOLLOWS_WITHIN: u64 = 20_000;
+use super::{ExecResult, ProbeRun};
+use crate::call::times::UnixMicros;
+
+/// A run may be early or late by this much.
+const RHYTHM_TOLERANCE: Duration = Duration::from_millis(150);
+/// A run that had to wait for the one before begins this soon after its end.
+const WAITING_RUN_FOLLOWS_WITHIN: Duration = Duration::from_millis(20);
 /// Fewest runs that show a series.
 const MIN_RUNS_IN_SERIES: usize = 3;
 
-/// The runs of two probes, each with its period in microseconds.
+/// The runs of two probes, each with its period.
 pub(super) struct TwoProbeSeries {
     pub(super) runs: [Vec<ProbeRun>; 2],
-    pub(super) periods: [u64; 2],
+    pub(super) periods: [Duration; 2],
 }
 
 impl TwoProbeSeries {
@@ -28,7 +31,7 @@ impl TwoProbeSeries {
         let are_regular = results.all(|result| matches!(result, ExecResult::Exit(_)));
         let has_waited = runs
             .windows(2)
-            .any(|pair| pair[1].began < pair[0].ended.saturating_add(WAITING_RUN_FOLLOWS_WITHIN));
+            .any(|pair| pair[1].began < pair[0].ended + WAITING_RUN_FOLLOWS_WITHIN);
         if !are_regular || has_waited || period(runs).is_some() {
             return None;
         }
@@ -38,8 +41,8 @@ impl TwoProbeSeries {
             let runs = divided(runs, second.began.abs_diff(first.began));
             let periods = [period(&runs[0])?, period(&runs[1])?];
             let go_on = runs.iter().zip(periods).all(|(runs, period)| {
-                let last = runs.last().map_or(0, |run| run.began);
-                last.saturating_add(period + RHYTHM_TOLERANCE) >= newest
+                let last = runs.last().map_or(UnixMicros::EPOCH, |run| run.began);
+                last + period + RHYTHM_TOLERANCE >= newest
             });
             go_on.then_some(Self { runs, periods })
         })
@@ -54,13 +57,13 @@ impl TwoProbeSeries {
 }
 
 /// The runs that follow the first at multiples of this period, and the others.
-fn divided(runs: &[ProbeRun], period: u64) -> [Vec<ProbeRun>; 2] {
-    let mut due = runs.first().map_or(0, |run| run.began);
+fn divided(runs: &[ProbeRun], period: Duration) -> [Vec<ProbeRun>; 2] {
+    let mut due = runs.first().map_or(UnixMicros::EPOCH, |run| run.began);
     let mut divided = [Vec::new(), Vec::new()];
     for run in runs {
         let is_due = run.began.abs_diff(due) <= RHYTHM_TOLERANCE;
         if is_due {
-            due = run.began.saturating_add(period);
+            due = run.began + period;
         }
         divided[usize::from(!is_due)].push(*run);
     }
@@ -68,12 +71,12 @@ fn divided(runs: &[ProbeRun], period: u64) -> [Vec<ProbeRun>; 2] {
 }
 
 /// The period of a series of runs; `None` if they are none.
-fn period(runs: &[ProbeRun]) -> Option<u64> {
+fn period(runs: &[ProbeRun]) -> Option<Duration> {
     if runs.len() < MIN_RUNS_IN_SERIES {
         return None;
     }
     let pairs = runs.windows(2);
     let gaps = pairs.map(|pair| pair[1].began.abs_diff(pair[0].began));
     let (shortest, longest) = (gaps.clone().min()?, gaps.max()?);
-    (longest - shortest <= 2 * RHYTHM_TOLERANCE).then_some(shortest.midpoint(longest))
+    (longest - shortest <= 2 * RHYTHM_TOLERANCE).then_some((shortest + longest) / 2)
 }

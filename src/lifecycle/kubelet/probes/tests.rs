@@ -1,5 +1,7 @@
 //! Which probe was the reason of a stop.
 
+use std::time::Duration;
+
 use super::*;
 use crate::cri::status::Code;
 use crate::lifecycle::episode_call::EpisodeCall;
@@ -55,7 +57,7 @@ fn a_probe_that_fails_right_before_a_kill_is_its_reason() {
         result: ExecResult::Exit(1),
         in_a_row: 3,
         evidence: KillEvidence::AtOnce,
-        before: 50_000,
+        before: Duration::from_millis(50),
     };
     assert_eq!(probes.before(50_100), Some(expected));
     assert_eq!(

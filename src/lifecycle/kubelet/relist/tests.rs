@@ -3,11 +3,11 @@
 use super::*;
 
 fn poll(method: Method, began_ms: u64, took_ms: u64) -> KubeletPoll {
-    let began = 1_750_000_000_000_000 + began_ms * 1000;
+    let began = at(began_ms);
     KubeletPoll {
         method,
         began,
-        ended: began + took_ms * 1000,
+        ended: began + Duration::from_millis(took_ms),
         unfiltered: true,
         good: true,
         pod: None,
@@ -15,12 +15,12 @@ fn poll(method: Method, began_ms: u64, took_ms: u64) -> KubeletPoll {
     }
 }
 
-fn at(ms: u64) -> u64 {
-    1_750_000_000_000_000 + ms * 1000
+fn at(ms: u64) -> UnixMicros {
+    UnixMicros::new(1_750_000_000_000_000 + ms * 1000)
 }
 
 /// The two lists of a relist that begins then, 10 ms each.
-fn lists(relists: &mut RelistTracker, began: u64) -> Option<u64> {
+fn lists(relists: &mut RelistTracker, began: u64) -> Option<Duration> {
     relists.note(poll(Method::ListPodSandbox, began, 10));
     relists.note(poll(Method::ListContainers, began + 10, 10))
 }
@@ -29,11 +29,14 @@ fn lists(relists: &mut RelistTracker, began: u64) -> Option<u64> {
 fn a_relist_takes_what_is_not_the_pause() {
     let mut relists = RelistTracker::default();
     assert_eq!(lists(&mut relists, 0), None);
-    assert_eq!(lists(&mut relists, 1020), Some(20_000));
+    assert_eq!(lists(&mut relists, 1020), Some(Duration::from_millis(20)));
     relists.note(poll(Method::ContainerStatus, 1040, 2000));
-    assert_eq!(lists(&mut relists, 4040), Some(2_020_000));
+    assert_eq!(lists(&mut relists, 4040), Some(Duration::from_millis(2020)));
     let state = relists.state(at(4100)).expect("a state");
-    assert_eq!((state.since, state.blame), (60_000, None));
+    assert_eq!(
+        (state.since, state.blame),
+        (Duration::from_millis(60), None)
+    );
 }
 
 #[test]
@@ -61,8 +64,14 @@ fn a_status_that_hangs_is_to_blame() {
     // It goes on.
     relists.tick(at(200_000), Vec::new());
     relists.note(poll(Method::ContainerStatus, 1050, 198_000));
-    assert_eq!(lists(&mut relists, 200_060), Some(198_040_000));
-    assert_eq!(lists(&mut relists, 201_080), Some(20_000));
+    assert_eq!(
+        lists(&mut relists, 200_060),
+        Some(Duration::from_millis(198_040))
+    );
+    assert_eq!(
+        lists(&mut relists, 201_080),
+        Some(Duration::from_millis(20))
+    );
     assert!(!relists.state(at(201_100)).expect("a state").is_slow());
 }
 
@@ -89,7 +98,7 @@ fn lists_that_fail_do_not_count() {
         relists.note(list);
     }
     let state = relists.state(at(70_500)).expect("a state");
-    assert_eq!(state.since, 70_500_000);
+    assert_eq!(state.since, Duration::from_millis(70_500));
     assert_eq!(state.blame.as_deref(), Some("ListPodSandbox fails"));
 }
 
@@ -133,7 +142,7 @@ fn lists_with_a_filter_are_of_others() {
 fn a_pause_of_less_than_a_second_is_no_time_at_all() {
     let mut relists = RelistTracker::default();
     lists(&mut relists, 0);
-    assert_eq!(lists(&mut relists, 950), Some(0));
+    assert_eq!(lists(&mut relists, 950), Some(Duration::ZERO));
 }
 
 /// Kubelets differ in it: a list without a filter, or with an empty one.

@@ -23,7 +23,9 @@ impl NodeSource for Fake {
     }
 }
 
-const SECOND: u64 = 1_000_000;
+const fn at(seconds: u64) -> UnixMicros {
+    UnixMicros::new(seconds * 1_000_000)
+}
 
 fn backend(up: Option<bool>, reason: &str) -> BackendState {
     BackendState {
@@ -39,23 +41,23 @@ fn backend(up: Option<bool>, reason: &str) -> BackendState {
 async fn facts_begin_and_end_with_what_they_are_about() {
     let fake = Arc::new(Fake::default());
     let mut watch = NodeWatch::new(Arc::clone(&fake) as _, None);
-    watch.begin(100 * SECOND, false);
+    watch.begin(at(100), false);
     let set = |state| *fake.backends.lock().expect("lock") = vec![state];
     set(backend(None, ""));
-    assert_eq!(watch.check(100 * SECOND, &[], &[]).await, []);
+    assert_eq!(watch.check(at(100), &[], &[]).await, []);
     set(backend(Some(false), "connection refused"));
-    let [down] = &watch.check(101 * SECOND, &[], &[]).await[..] else {
+    let [down] = &watch.check(at(101), &[], &[]).await[..] else {
         panic!("one");
     };
     assert_eq!(
-        down.sentence(131 * SECOND),
+        down.sentence(at(131)),
         "the runtime main has not answered for 31.0 s: connection refused"
     );
     let held = [down.clone()];
-    assert_eq!(watch.check(102 * SECOND, &held, &[]).await, []);
+    assert_eq!(watch.check(at(102), &held, &[]).await, []);
     // After a restart of criscope it is not known yet whether that still holds.
     set(backend(None, ""));
-    assert_eq!(watch.check(103 * SECOND, &held, &[]).await, []);
+    assert_eq!(watch.check(at(103), &held, &[]).await, []);
     let not_ready = FalseCondition {
         condition: "NetworkReady".to_owned(),
         since: UNIX_EPOCH + Duration::from_secs(104),
@@ -65,8 +67,8 @@ async fn facts_begin_and_end_with_what_they_are_about() {
         not_ready: vec![not_ready],
         ..backend(Some(true), "")
     });
-    let changes = watch.check(105 * SECOND, &held, &[]).await;
-    let said: Vec<_> = changes.iter().map(|f| f.sentence(106 * SECOND)).collect();
+    let changes = watch.check(at(105), &held, &[]).await;
+    let said: Vec<_> = changes.iter().map(|f| f.sentence(at(106))).collect();
     assert_eq!(
         said,
         [
@@ -80,27 +82,27 @@ async fn facts_begin_and_end_with_what_they_are_about() {
 async fn polls_without_an_answer_are_a_fact_until_they_end() {
     let fake = Arc::new(Fake::default());
     let mut watch = NodeWatch::new(Arc::clone(&fake) as _, None);
-    watch.begin(0, false);
+    watch.begin(at(0), false);
     *fake.backends.lock().expect("lock") = vec![backend(Some(true), "")];
     let poll = UnansweredPoll {
         backend: "main".into(),
         method: crate::cri::Method::ListContainers,
-        since: 10 * SECOND,
+        since: at(10),
     };
     let polls = [poll];
-    let [hangs] = &watch.check(14 * SECOND, &[], &polls).await[..] else {
+    let [hangs] = &watch.check(at(14), &[], &polls).await[..] else {
         panic!("one");
     };
     assert_eq!(
-        hangs.sentence(14 * SECOND),
+        hangs.sentence(at(14)),
         "the runtime main has not answered for 4.00 s: ListContainers was not answered"
     );
     let held = [hangs.clone()];
-    assert_eq!(watch.check(15 * SECOND, &held, &polls).await, []);
-    let [ended] = &watch.check(16 * SECOND, &held, &[]).await[..] else {
+    assert_eq!(watch.check(at(15), &held, &polls).await, []);
+    let [ended] = &watch.check(at(16), &held, &[]).await[..] else {
         panic!("one");
     };
-    assert_eq!(ended.to, Some(16 * SECOND));
+    assert_eq!(ended.to, Some(at(16)));
 }
 
 #[tokio::test]
@@ -116,13 +118,13 @@ async fn what_holds_a_backend_up_is_read_once() {
     waitpid(pid, Some(WaitPidFlag::WUNTRACED)).expect("stopped");
     let fake = Arc::new(Fake::default());
     let mut watch = NodeWatch::new(Arc::clone(&fake) as _, None);
-    watch.begin(0, false);
+    watch.begin(at(0), false);
     *fake.backends.lock().expect("lock") = vec![BackendState {
         pid: Some(child.id()),
         ..backend(Some(false), "no answer to Status for 10s")
     }];
-    let found = watch.check(101 * SECOND, &[], &[]).await;
-    let again = watch.check(102 * SECOND, &found, &[]).await;
+    let found = watch.check(at(101), &[], &[]).await;
+    let again = watch.check(at(102), &found, &[]).await;
     child.kill().expect("killed");
     child.wait().expect("reaped");
     let reasons: Vec<_> = found.iter().map(|fact| &*fact.reason).collect();
@@ -137,26 +139,19 @@ async fn what_holds_a_backend_up_is_read_once() {
 async fn a_kubelet_is_missed_once_it_was_seen() {
     let fake = Arc::new(Fake::default());
     let mut watch = NodeWatch::new(Arc::clone(&fake) as _, None);
-    watch.begin(0, false);
-    assert_eq!(watch.check(60 * SECOND, &[], &[]).await, []);
+    watch.begin(at(0), false);
+    assert_eq!(watch.check(at(60), &[], &[]).await, []);
     assert_eq!(watch.status.kubelet, None, "a node without any");
     fake.kubelets.store(2, Ordering::Relaxed);
-    assert_eq!(watch.check(61 * SECOND, &[], &[]).await, []);
+    assert_eq!(watch.check(at(61), &[], &[]).await, []);
     fake.kubelets.store(0, Ordering::Relaxed);
-    assert_eq!(
-        watch.check(65 * SECOND, &[], &[]).await,
-        [],
-        "it may restart"
-    );
-    let [gone] = &watch.check(75 * SECOND, &[], &[]).await[..] else {
+    assert_eq!(watch.check(at(65), &[], &[]).await, [], "it may restart");
+    let [gone] = &watch.check(at(75), &[], &[]).await[..] else {
         panic!("one");
     };
-    assert_eq!(
-        (gone.from, &gone.kind),
-        (61 * SECOND, &NodeFactKind::NoKubelet)
-    );
+    assert_eq!((gone.from, &gone.kind), (at(61), &NodeFactKind::NoKubelet));
     let mut later = NodeWatch::new(fake, None);
-    later.begin(0, true);
+    later.begin(at(0), true);
     assert_eq!(
         later.status.kubelet,
         Some(false),
@@ -166,16 +161,16 @@ async fn a_kubelet_is_missed_once_it_was_seen() {
 
 #[test]
 fn a_look_that_comes_much_too_late_is_a_stall() {
-    assert_eq!(stalled(Duration::from_secs(2), 40 * SECOND), None);
-    let fact = stalled(Duration::from_secs(32), 40 * SECOND).expect("a fact");
-    assert_eq!((fact.from, fact.to), (8 * SECOND, Some(40 * SECOND)));
+    assert_eq!(stalled(Duration::from_secs(2), at(40)), None);
+    let fact = stalled(Duration::from_secs(32), at(40)).expect("a fact");
+    assert_eq!((fact.from, fact.to), (at(8), Some(at(40))));
     assert_eq!(
-        fact.sentence(0),
+        fact.sentence(at(0)),
         "criscope did not run from 00:00:08 to 00:00:40 UTC (32.0 s): it was stopped, frozen or starved"
     );
 }
 
-fn boot(id: &str, at: u64) -> NodeBoot {
+fn boot(id: &str, at: UnixMicros) -> NodeBoot {
     NodeBoot {
         id: id.to_owned(),
         at,
@@ -185,40 +180,56 @@ fn boot(id: &str, at: u64) -> NodeBoot {
 #[test]
 fn the_time_without_observation_is_known() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (alive, boot) = (AliveFile::new(&dir.path().join("state"), "a"), boot("a", 1));
+    let (alive, boot) = (
+        AliveFile::new(&dir.path().join("state"), "a"),
+        boot("a", UnixMicros::new(1)),
+    );
     let downtime = |last, now| NodeWatch::downtime(&alive, &boot, last, now);
-    assert_eq!(downtime(0, 9 * SECOND), None, "never run");
-    alive.write(5 * SECOND).expect("written");
-    let gap = downtime(0, 9 * SECOND).expect("known");
-    assert_eq!((gap.from, gap.to), (5 * SECOND, Some(9 * SECOND)));
+    assert_eq!(downtime(at(0), at(9)), None, "never run");
+    alive.write(at(5)).expect("written");
+    let gap = downtime(at(0), at(9)).expect("known");
+    assert_eq!((gap.from, gap.to), (at(5), Some(at(9))));
     assert_eq!(gap.kind, NodeFactKind::CriscopeDown);
-    let gap = downtime(7 * SECOND, 9 * SECOND).expect("known");
-    assert_eq!(gap.from, 7 * SECOND, "the journal knows better");
-    assert_eq!(downtime(0, 5 * SECOND + 10), None, "at once");
-    assert_eq!(downtime(0, 1), None, "the clock was set back");
+    let gap = downtime(at(7), at(9)).expect("known");
+    assert_eq!(gap.from, at(7), "the journal knows better");
+    assert_eq!(
+        downtime(at(0), at(5) + Duration::from_micros(10)),
+        None,
+        "at once"
+    );
+    assert_eq!(
+        downtime(at(0), UnixMicros::new(1)),
+        None,
+        "the clock was set back"
+    );
 }
 
 #[test]
 fn another_boot_is_a_restart_of_the_node() {
     let dir = tempfile::tempdir().expect("a directory");
     AliveFile::new(dir.path(), "a")
-        .write(5 * SECOND)
+        .write(at(5))
         .expect("written");
     let alive = AliveFile::new(dir.path(), "b");
-    let found =
-        |boot: NodeBoot| NodeWatch::downtime(&alive, &boot, 0, 60 * SECOND).expect("a fact");
-    let fact = found(boot("b", 40 * SECOND));
-    let booted = 40 * SECOND;
+    let found = |boot: NodeBoot| NodeWatch::downtime(&alive, &boot, at(0), at(60)).expect("a fact");
+    let fact = found(boot("b", at(40)));
+    let booted = at(40);
     assert_eq!(fact.kind, NodeFactKind::NodeRestarted { booted });
-    assert_eq!((fact.from, fact.to), (5 * SECOND, Some(60 * SECOND)));
+    assert_eq!((fact.from, fact.to), (at(5), Some(at(60))));
     assert_eq!(
-        fact.sentence(0),
+        fact.sentence(at(0)),
         "the node was started again at 00:00:40 UTC"
     );
     // The id of this boot cannot be read, or that of the one before is not known.
-    assert_eq!(found(boot("", 1)).kind, NodeFactKind::CriscopeDown);
+    assert_eq!(
+        found(boot("", UnixMicros::new(1))).kind,
+        NodeFactKind::CriscopeDown
+    );
     AliveFile::new(dir.path(), "")
-        .write(5 * SECOND)
+        .write(at(5))
         .expect("written");
-    assert_eq!(found(boot("b", 1)).kind, NodeFactKind::CriscopeDown);
+    assert_eq!(
+        found(boot("b", UnixMicros::new(1))).kind,
+        NodeFactKind::CriscopeDown
+    );
 }

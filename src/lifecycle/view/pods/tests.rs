@@ -3,18 +3,21 @@
 use super::*;
 use crate::lifecycle::view::{ExitView, PhaseDuration};
 
-const S: u64 = 1_000_000;
-const NOW: u64 = 1_000 * S;
+const NOW: UnixMicros = at(1_000);
 
-fn episode(kind: &str, at: u64, state: EpisodeState) -> EpisodeView {
+const fn at(seconds: u64) -> UnixMicros {
+    UnixMicros::new(seconds * 1_000_000)
+}
+
+fn episode(kind: &str, seconds: u64, state: EpisodeState) -> EpisodeView {
     EpisodeView {
         kind: kind.to_owned(),
         namespace: "shop".to_owned(),
         name: "web".to_owned(),
         state,
-        began_unix_us: at * S,
+        began_unix_us: at(seconds),
         duration_ms: 300.0,
-        headline: format!("{kind} at {at}"),
+        headline: format!("{kind} at {seconds}"),
         ..EpisodeView::default()
     }
 }
@@ -143,7 +146,7 @@ fn a_crash_loop_is_one_entry_and_its_time_counts() {
         (it.state, it.episodes, it.restarts),
         (PodState::CrashLoop, 3, 2)
     );
-    assert_eq!((it.since_unix_us, it.duration_ms), (100 * S, 900_000.0));
+    assert_eq!((it.since_unix_us, it.duration_ms), (at(100), 900_000.0));
     assert_eq!(it.episode.attempt, 2);
     let it = pod([failing(episode("start", 990, EpisodeState::Open))]);
     assert_eq!(it.duration_ms, 10_000.0, "not that of its last call");

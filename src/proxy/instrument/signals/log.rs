@@ -1,11 +1,10 @@
 //! The log lines of calls, target `criscope::rpc`. Fields are named like the attributes of the spans of a call, where
 //! these have them; unknown ones are omitted.
 
-use std::time::Duration;
-
 use tracing::Level;
 
 use super::StuckCallReport;
+use crate::call::times::millis;
 use crate::call::{Call, Ending, Outcome};
 use crate::cri::method::Class;
 use crate::cri::status::{Code, code_name, is_server_fault};
@@ -102,11 +101,6 @@ fn level(class: Class, outcome: &Outcome, slow: bool) -> Level {
     }
 }
 
-/// Milliseconds with a resolution of a microsecond.
-fn millis(time: Duration) -> f64 {
-    time.as_micros() as f64 / 1000.0
-}
-
 fn pod(call: &Call) -> Option<&PodIdentity> {
     call.subject.get()?.pod.as_deref()
 }
@@ -126,6 +120,8 @@ pub(super) fn cut(text: &str, bytes: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::call::Source;
 
