@@ -215,6 +215,8 @@ fn the_shim_is_linked_with_its_crate_alone() {
     assert!(has("seccompiler") && has("prost"), "no names to look for");
     let others = [
         "criscope::",
+        "criscope_cri",
+        "criscope_telemetry",
         "hyper",
         "opentelemetry",
         "serde_json",

@@ -15,6 +15,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "lib",
         &[
+            "lifecycle",
             "telemetry",
             "grpc",
             "uds",

@@ -109,19 +109,22 @@ pub fn whole_millis(time: Duration) -> u64 {
 }
 
 /// A duration as microseconds.
-pub(crate) mod micros {
+pub mod micros {
     use super::*;
 
-    pub(crate) fn serialize<S: Serializer>(
-        time: &Duration,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
+    /// Writes a number of microseconds.
+    ///
+    /// # Errors
+    /// Of the serializer.
+    pub fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u64(micros_of(*time))
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Duration, D::Error> {
+    /// Reads a number of microseconds.
+    ///
+    /// # Errors
+    /// For another type, or of the deserializer.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         u64::deserialize(deserializer).map(Duration::from_micros)
     }
 }

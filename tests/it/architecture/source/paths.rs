@@ -36,6 +36,11 @@ pub(crate) const PRODUCT_CRATES: &[ProductCrate] = &[
         rows: &["uds"],
     },
     ProductCrate {
+        name: "criscope_lifecycle",
+        row: "lifecycle",
+        rows: &[],
+    },
+    ProductCrate {
         name: "criscope_settings",
         row: "settings",
         rows: &[],

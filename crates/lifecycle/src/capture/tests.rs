@@ -1,0 +1,136 @@
+//! A capture says on another machine what the node said.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::*;
+use crate::Stories;
+use crate::episode_call::EpisodeCall;
+use crate::journal::JournalLine;
+use crate::process_scanner::WorkKind;
+use crate::script::pod;
+use crate::stories::tests::stories;
+use criscope_cri::call::CallState;
+use criscope_cri::call::times::UnixMicros;
+use criscope_cri::status::Code;
+
+fn bundle(stories: &Stories, calls: &[EpisodeCall]) -> CaptureBundle {
+    let lines = calls.iter().filter_map(JournalLine::call);
+    let lines = lines.map(|line| serde_json::to_string(&line).expect("json") + "\n");
+    CaptureBundle {
+        manifest: CaptureManifest {
+            format: CAPTURE_FORMAT,
+            criscope: "criscope 1".to_owned(),
+            kernel: "6.1".to_owned(),
+            host: "node".to_owned(),
+            made_unix_us: UnixMicros::new(1),
+            origin: CaptureOrigin::Daemon,
+            pod: None,
+            requests: None,
+        },
+        snapshot: ProcessSnapshot::new(stories, &[], Path::new("/nowhere")),
+        journal: [Vec::new(), lines.collect::<String>().into_bytes()],
+        requests: Vec::new(),
+        pages: BTreeMap::from([("metrics.txt".to_owned(), b"a 1\n".to_vec())]),
+    }
+}
+
+fn reread(bundle: &CaptureBundle) -> CaptureBundle {
+    let mut file = Vec::new();
+    bundle.write(&mut file).expect("written");
+    CaptureBundle::read(&*file).expect("read")
+}
+
+fn calls() -> Vec<EpisodeCall> {
+    let (web, db) = (pod("web"), pod("db"));
+    let slow = web
+        .run(0, 9000)
+        .seen(WorkKind::Cni, "calico", "iptables", 10, 8900);
+    vec![
+        slow,
+        db.run(100, 100),
+        db.pull("db:1", 300, 100)
+            .fails(Code::NotFound, "no such image"),
+        web.create(("app", 0), 9100, 100),
+        web.start(("app", 0), 9300, 100),
+    ]
+}
+
+#[test]
+fn it_says_the_same_elsewhere() {
+    let here = stories(calls());
+    let there = reread(&bundle(&here, &calls())).stories();
+    for name in ["web", "db"] {
+        let of = |stories: &Stories| stories.pod_story("shop", name, None, &[]).expect("known");
+        // How long ago it was is that of the capture.
+        let text = |stories: &Stories| of(stories).headline.split(" (").next().map(str::to_owned);
+        assert_eq!(text(&here), text(&there), "{name}");
+        assert_eq!(of(&here).episodes[0].calls, of(&there).episodes[0].calls);
+    }
+    assert_eq!(there.pods(&[]).known, 2);
+}
+
+#[test]
+fn a_call_in_flight_is_in_it() {
+    let run = pod("web").run(0, 5000).under_way(Some(240_000));
+    let mut bundle = bundle(&stories([]), &[]);
+    bundle.snapshot.put_in_flight(run.clone());
+    bundle.snapshot.now_unix_us = run.ended_at();
+    let there = reread(&bundle).stories();
+    let story = there.pod_story("shop", "web", None, &[]).expect("known");
+    assert!(
+        story
+            .headline
+            .starts_with("RunPodSandbox has taken 5.00 s of its 4m 00s"),
+        "{}",
+        story.headline
+    );
+    assert!(matches!(run.state, CallState::InFlight { .. }));
+}
+
+#[test]
+fn it_may_be_of_one_pod_or_of_the_last_time() {
+    let here = stories(calls());
+    let mut whole = bundle(&here, &calls());
+    let page = br#"{"calls":[{"namespace":"shop","pod":"web"},{"namespace":"shop","pod":"db"}]}"#;
+    whole.pages.insert("calls.json".to_owned(), page.to_vec());
+    let mut one = whole.clone();
+    one.keep_pod("shop", "db");
+    let names = |bundle: &CaptureBundle| {
+        let pods = reread(bundle).stories().pods(&[]).pods;
+        pods.into_iter().map(|pod| pod.name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&one), ["db"]);
+    assert_eq!(one.manifest.pod.as_deref(), Some("shop/db"));
+    let mut late = whole.clone();
+    late.keep_since(crate::script::at(5000));
+    assert_eq!(names(&late), ["web"]);
+    let shown =
+        |bundle: &CaptureBundle| String::from_utf8_lossy(&bundle.pages["calls.json"]).into_owned();
+    assert!(shown(&one).contains("db") && !shown(&one).contains("web"));
+    assert!(shown(&late).contains("web") && !shown(&late).contains("db"));
+}
+
+#[test]
+fn other_files_are_refused() {
+    let error = |bytes: &[u8]| CaptureBundle::read(bytes).expect_err("refused").to_string();
+    assert!(error(b"nonsense").contains("no readable archive"));
+    let mut empty = Vec::new();
+    let gzip = flate2::write::GzEncoder::new(&mut empty, flate2::Compression::default());
+    let archive = tar::Builder::new(gzip).into_inner().expect("empty");
+    archive.finish().expect("empty");
+    assert_eq!(error(&empty), "no capture: it has no manifest.json");
+    let mut later = bundle(&stories([]), &[]);
+    later.manifest.format = CAPTURE_FORMAT + 1;
+    let mut file = Vec::new();
+    later.write(&mut file).expect("written");
+    assert!(error(&file).contains("use a later one"));
+    // Cut anywhere, it is an error, not a shorter capture.
+    let mut file = Vec::new();
+    bundle(&stories(calls()), &calls())
+        .write(&mut file)
+        .expect("written");
+    for at in (0..file.len() - 8).step_by(97) {
+        assert!(CaptureBundle::read(&file[..at]).is_err(), "cut at {at}");
+    }
+}

@@ -1,0 +1,253 @@
+//! The predecessor of a start or restart: the end of the container that runs again, or the sandbox that was replaced.
+
+use std::time::Duration;
+
+use super::sandbox::{self, SandboxDeath};
+use crate::episode_call::EpisodeCall;
+use crate::episode_store::{Episode, ExitRecord};
+use crate::node::{NodeFact, NodeFactKind};
+use criscope_cri::Method;
+use criscope_cri::call::Client;
+use criscope_cri::call::episode::Kind;
+use criscope_cri::call::times::UnixMicros;
+use criscope_cri::subject::ExitReason;
+
+/// Sandboxes of a pod that were made within this time of each other are one series.
+const MAX_GAP_BETWEEN_SANDBOXES: Duration = Duration::from_secs(10 * 60);
+/// A sandbox that is replaced within this time of the return of its runtime was lost with it.
+pub(crate) const REPLACED_AFTER_DOWNTIME_WITHIN: Duration = Duration::from_secs(2 * 60);
+
+/// How late a downtime may be noticed: criscope records once a second that it runs, and probes backends as often.
+const DOWNTIME_NOTICED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Why there is another run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Predecessor<'a> {
+    /// The container had ended.
+    ContainerRun(PreviousRun<'a>),
+    /// The sandbox was replaced.
+    Sandbox(SandboxReplacement<'a>),
+}
+
+impl Predecessor<'_> {
+    /// Returns whether the earlier sandbox died without a request. Such a death matters even before anything runs again.
+    pub(super) fn is_death(&self) -> bool {
+        matches!(self, Self::Sandbox(replaced) if replaced.death.is_some())
+    }
+}
+
+/// The end of a container that was started again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PreviousRun<'a> {
+    pub(super) exit: &'a ExitRecord,
+    /// From the end of the run to the end of the next StartContainer.
+    pub(super) again_after: Duration,
+    /// How long ago the run ended.
+    pub(super) ago: Duration,
+    /// True if the next run goes on.
+    pub(super) is_up: bool,
+}
+
+/// A sandbox that replaces an earlier one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SandboxReplacement<'a> {
+    pub(super) attempt: u32,
+    /// Number of replacements in the series, up to this one.
+    pub(super) times: usize,
+    /// From the first replacement of the series to this one.
+    pub(super) window: Duration,
+    /// True if the new sandbox has lasted, so that the series is over.
+    pub(super) is_over: bool,
+    /// True if crictl stopped the earlier sandbox.
+    pub(super) by_crictl: bool,
+    /// The end of the earlier sandbox, if there was no request to stop it.
+    pub(super) death: Option<SandboxDeath<'a>>,
+    /// The downtime of the runtime or of criscope just before.
+    pub(super) downtime: Option<&'a NodeFact>,
+}
+
+/// The predecessor of an episode, among the episodes of its pod.
+pub(super) fn predecessor<'a>(
+    episode: &Episode,
+    pod: &[&'a Episode],
+    now: UnixMicros,
+) -> Option<Predecessor<'a>> {
+    match episode.kind {
+        Kind::Start => sandbox_replacement(episode, pod, now).map(Predecessor::Sandbox),
+        Kind::Restart => run_before(episode, pod, now).map(Predecessor::ContainerRun),
+        Kind::Stop => None,
+    }
+}
+
+fn calls<'a>(pod: &[&'a Episode]) -> impl Iterator<Item = &'a EpisodeCall> {
+    pod.iter().flat_map(|episode| &episode.calls)
+}
+
+fn has_started(call: &EpisodeCall, container: &str) -> bool {
+    call.method == Method::StartContainer
+        && call.is_good()
+        && call.container_name() == Some(container)
+}
+
+/// The exit after which the container of a restart was started, if it still runs.
+fn run_before<'a>(
+    episode: &Episode,
+    pod: &[&'a Episode],
+    now: UnixMicros,
+) -> Option<PreviousRun<'a>> {
+    let name = &*episode.container.as_deref()?.name;
+    let mut newest_first = episode.calls.iter().rev();
+    let start = newest_first.find(|call| has_started(call, name))?;
+    let attempt = start.container.as_deref()?.attempt;
+    let exits = pod.iter().flat_map(|episode| &episode.exits);
+    let mut exits = exits.filter(|exit| *exit.container == *name);
+    if exits.clone().any(|exit| exit.attempt >= attempt) {
+        return None;
+    }
+    let exit = exits
+        .by_ref()
+        .max_by_key(|exit| (exit.attempt, exit.at))
+        .filter(|exit| exit.at <= start.ended_at())?;
+    // A run in between would have an exit of its own, which is not known.
+    let mut others = calls(pod).filter(|call| call.began < start.began);
+    let is_newest = !others.any(|call| has_started(call, name) && call.began_at() > exit.at);
+    let is_shown_as_kill = exit.stop_requested && episode.calls.iter().any(is_kill);
+    (is_newest && !is_shown_as_kill).then(|| previous_run(exit, start, pod, now))
+}
+
+fn previous_run<'a>(
+    exit: &'a ExitRecord,
+    start: &EpisodeCall,
+    pod: &[&Episode],
+    now: UnixMicros,
+) -> PreviousRun<'a> {
+    let mut exits = pod.iter().flat_map(|episode| &episode.exits);
+    PreviousRun {
+        is_up: !exits
+            .any(|later| later.container == exit.container && later.attempt > exit.attempt),
+        exit,
+        again_after: start.ended_at().since(exit.at),
+        ago: now.since(exit.at),
+    }
+}
+
+/// An exit after which the container was started again. The StartContainer of a run may end after its exit.
+pub(super) fn run_before_restart<'a>(
+    exit: &'a ExitRecord,
+    pod: &[&'a Episode],
+    now: UnixMicros,
+) -> Option<PreviousRun<'a>> {
+    let starts = calls(pod).filter(|call| has_started(call, &exit.container));
+    let later = starts.filter(|call| call.began_at() > exit.at);
+    let next = later.min_by_key(|call| call.began)?;
+    Some(previous_run(exit, next, pod, now))
+}
+
+/// Returns whether the kubelet stopped a container. Such a stop has sentences of its own.
+fn is_kill(call: &EpisodeCall) -> bool {
+    call.method == Method::StopContainer && call.peer.client != Client::Crictl
+}
+
+/// Returns whether an episode shows that there was a sandbox.
+fn has_sandbox(episode: &Episode) -> bool {
+    episode.calls.iter().any(|call| match call.method {
+        Method::RunPodSandbox | Method::StartContainer => call.is_good(),
+        Method::CreateContainer | Method::StopContainer | Method::StopPodSandbox => true,
+        _ => false,
+    })
+}
+
+/// The replacement that this start made. The attempt counts sandboxes; the kubelet makes another one when it finds the
+/// last one not ready, or otherwise unusable.
+fn sandbox_replacement<'a>(
+    start: &Episode,
+    pod: &[&'a Episode],
+    now: UnixMicros,
+) -> Option<SandboxReplacement<'a>> {
+    let attempt = start.pod.attempt;
+    let before = pod.iter().filter(|other| other.pod.attempt < attempt);
+    let last = before.clone().map(|other| other.pod.attempt).max();
+    // A try that failed left nothing that could be replaced. Before the first known episode there was a sandbox.
+    let was_one = match last {
+        Some(_) => before.clone().any(|other| has_sandbox(other)),
+        None => attempt > 0 && start.failures == 0,
+    };
+    if !was_one || start.comes_back() {
+        return None;
+    }
+    let made = pod
+        .iter()
+        .filter(|other| other.kind == Kind::Start && other.began <= start.began)
+        .filter(|other| has_sandbox(other));
+    let mut made: Vec<_> = made.copied().collect();
+    made.sort_by_key(|other| (other.began, other.pod.attempt));
+    made.dedup_by_key(|other| other.pod.attempt);
+    // A sandbox that was lost with its runtime begins a new series.
+    let last_break = made.windows(2).rposition(|pair| {
+        pair[1].began.since(pair[0].began) > MAX_GAP_BETWEEN_SANDBOXES
+            || downtime_before(pair[1], Some(pair[0])).is_some()
+    });
+    let series = made[last_break.map_or(0, |at| at + 1)..].iter();
+    // The first sandbox of a series may replace another one, too.
+    let replacements = series.filter(|other| other.pod.attempt > 0);
+    let times = replacements.clone().count();
+    let first = replacements.map(|first| first.began).next();
+    let by_crictl = before
+        .filter(|other| Some(other.pod.attempt) == last)
+        .any(|other| {
+            let mut calls = other.calls.iter();
+            let first = calls.find(|call| call.method == Method::StopPodSandbox);
+            first.is_some_and(|call| call.peer.client == Client::Crictl)
+        });
+    Some(SandboxReplacement {
+        attempt,
+        times: times.max(1),
+        window: start.began.since(first.unwrap_or(start.began)),
+        is_over: now.since(start.began) > MAX_GAP_BETWEEN_SANDBOXES,
+        by_crictl,
+        death: last.and_then(|last| sandbox::death(pod, last)),
+        downtime: made.split_last().and_then(|(newest, older)| {
+            let before = older.last().copied();
+            downtime_before(newest, before)
+        }),
+    })
+}
+
+/// Returns whether the runtime did not see an exit because it, or the whole node, was down, or the node ended it.
+pub(super) fn is_exit_lost(exit: &ExitRecord, pod: &[&Episode]) -> bool {
+    if exit.node_restarted.is_some() {
+        return true;
+    }
+    let mut facts = pod.iter().flat_map(|episode| &episode.node);
+    exit.reason == ExitReason::Unknown && facts.any(|fact| is_exit_in_downtime(exit, fact))
+}
+
+fn is_exit_in_downtime(exit: &ExitRecord, fact: &NodeFact) -> bool {
+    let from = fact.from - DOWNTIME_NOTICED_WITHIN;
+    let to = fact
+        .to
+        .map_or(UnixMicros::MAX, |to| to + REPLACED_AFTER_DOWNTIME_WITHIN);
+    let ran_before = exit.at - exit.ran <= fact.from;
+    is_down(fact) && ran_before && (from..=to).contains(&exit.at)
+}
+
+fn is_down(fact: &NodeFact) -> bool {
+    matches!(fact.kind, NodeFactKind::BackendDown { .. }) || fact.is_downtime()
+}
+
+/// The last downtime of the runtime, or of criscope, if it was just before this start and after the start `before`.
+fn downtime_before<'a>(start: &'a Episode, before: Option<&Episode>) -> Option<&'a NodeFact> {
+    let facts = start.node.iter().filter(|fact| {
+        let is_after_earlier_start = before.is_none_or(|before| before.began < fact.from);
+        // A restart of the node ends every sandbox, however late it is replaced. Without a journal a run from before the boot
+        // shows that there was one.
+        let is_shown_by_run = fact.booted() == Some(fact.from);
+        let ends_sandboxes = fact.booted().is_some() && (before.is_some() || is_shown_by_run);
+        let is_before_start = fact.to.is_some_and(|to| {
+            to <= start.began
+                && (ends_sandboxes || start.began.since(to) <= REPLACED_AFTER_DOWNTIME_WITHIN)
+        });
+        is_down(fact) && is_after_earlier_start && is_before_start
+    });
+    facts.max_by_key(|fact| (fact.booted().is_some(), fact.to))
+}

@@ -1,0 +1,418 @@
+//! Causes of delays and failures, as data. The rules of the diagnosis find them; `words` makes the sentences.
+
+mod names;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::before::Predecessor;
+use super::crash::CrashLoop;
+use super::fault::FaultClass;
+use super::node::EpisodeWait;
+use super::sandbox::SandboxDeath;
+use super::stopped::PodStop;
+use super::syncs::WorkInGap;
+use super::work::LongestWorker;
+use super::{kills::KillReason, kubelet::KubeletCause};
+use crate::episode_call::EpisodeCall;
+use crate::episode_store::{AwaitedContainers, ContainerOomKills, ExitRecord};
+use crate::kubelet::images::MissingImage;
+use crate::kubelet::pulls::PullInFlight;
+use crate::node::{NodeFact, PressureShare};
+use crate::timeline::EpisodePhase;
+use crate::usual::{ComparedDuration, MANY_STARTS};
+use crate::view::ProbeView;
+use criscope_cri::call::episode::Kind;
+use criscope_cri::call::times::UnixMicros;
+
+/// Why an episode took long, is incomplete, or failed; its `Display` is the headline.
+#[derive(Debug)]
+pub(crate) enum Cause<'a> {
+    /// A call has been in flight for long.
+    CallInFlight(CallInFlight<'a>),
+    /// The newest failed call that no later one made good.
+    CallFails(CallFailure<'a>),
+    /// A start whose sandbox was never made and whose pod was then deleted, this long `ago`.
+    DeletedWithoutSandbox {
+        ago: Duration,
+        failure: CallFailure<'a>,
+    },
+    /// Failed calls that a later one made good.
+    Recovered {
+        failure: CallFailure<'a>,
+        kind: Kind,
+        took: f64,
+    },
+    /// The kubelet makes no further call in an incomplete start.
+    NoFurtherCall { after: &'a EpisodeCall, since: f64 },
+    /// The kubelet makes no further call since it looked for an image that is missing.
+    ImageMissing { image: MissingImage, since: f64 },
+    /// The kubelet makes no further call while it pulls an image for another pod. `image`: the missing image of this pod, if it
+    /// is known.
+    WaitsForPull {
+        image: Option<Arc<str>>,
+        since: f64,
+        pull: PullInFlight,
+    },
+    /// A fact about the node that an unfinished episode waits for.
+    WaitsForNode {
+        fact: &'a NodeFact,
+        waits: EpisodeWait<'a>,
+        now: UnixMicros,
+    },
+    /// Calls failed because their backend was away; a later one succeeded.
+    BackendWasAway {
+        fact: &'a NodeFact,
+        kind: Kind,
+        took: f64,
+        now: UnixMicros,
+    },
+    /// Most of the time passed between calls, while this fact held.
+    NodeInGap {
+        fact: &'a NodeFact,
+        took: f64,
+        total: f64,
+        now: UnixMicros,
+    },
+    /// Most of the time passed in one call, while this fact held.
+    NodeInCall {
+        fact: &'a NodeFact,
+        call: &'a EpisodeCall,
+        total: f64,
+        now: UnixMicros,
+    },
+    /// A cause, with the conditions of the node at that time.
+    WithNodeConditions {
+        cause: Box<Cause<'a>>,
+        conditions: NodeConditions<'a>,
+    },
+    /// A start waits until a container that was started has ended, or is ready: an init container.
+    AwaitsContainer {
+        awaited: AwaitedContainers<'a>,
+        since: f64,
+    },
+    /// A cause whose sentence leaves out injected faults: `call` was held longest by one, `more` other calls had one.
+    WithInjectedFault {
+        cause: Box<Cause<'a>>,
+        call: &'a EpisodeCall,
+        more: usize,
+    },
+    /// A start ended without a started container.
+    NoContainerStarted { after: f64 },
+    /// A container ends again and again.
+    CrashLoop(CrashLoop<'a>),
+    /// A container ended soon after its start. `then`: the cause of the episode's duration.
+    ContainerExited {
+        exit: &'a ExitRecord,
+        then: Box<Cause<'a>>,
+    },
+    /// An exec probe keeps failing in a container that is up.
+    ProbeFails {
+        probe: ProbeView,
+        then: Box<Cause<'a>>,
+    },
+    /// The kernel killed processes of a container for lack of memory, the last one this long `ago`, and the container runs on.
+    /// `then`: the cause that would be shown without these kills.
+    OomKills {
+        kills: &'a ContainerOomKills,
+        ago: Duration,
+        then: Box<Cause<'a>>,
+    },
+    /// The sandbox of the pod ended without a request to stop it, this long `ago`. `is_stopped`: it was cleaned up since, but not
+    /// replaced.
+    SandboxDied {
+        death: SandboxDeath<'a>,
+        ago: Duration,
+        is_stopped: bool,
+    },
+    /// The pod was stopped while containers ran.
+    PodStopped(PodStop<'a>),
+    /// Containers of the pod ended with the node, and no call came for the pod since the node was started again, at
+    /// `booted`.
+    EndedWithNode {
+        containers: Vec<&'a str>,
+        booted: UnixMicros,
+    },
+    /// A container or a sandbox was started again. `before`: how its predecessor ended. `then`: the cause of the episode's
+    /// duration.
+    StartedAgain {
+        before: Predecessor<'a>,
+        then: Box<Cause<'a>>,
+    },
+    /// Work or a wait of the kubelet.
+    Kubelet(KubeletCause<'a>),
+    /// Most of the time passed in one phase.
+    SlowPhase(SlowPhase<'a>),
+    /// The episode did not take long, but one of its calls took unusually long for this node.
+    UnusualCall {
+        call: &'a EpisodeCall,
+        usual: ComparedDuration,
+        end: NotSlow<'a>,
+    },
+    /// Nothing took long.
+    NotSlow(NotSlow<'a>),
+}
+
+/// Conditions of the node during an episode that a cause is told with.
+#[derive(Debug)]
+pub(crate) struct NodeConditions<'a> {
+    /// criscope was down just before the first call of a container of an unknown pod.
+    pub(super) unseen_downtime: Option<&'a NodeFact>,
+    /// Number of concurrent pod starts, if above the threshold.
+    pub(super) concurrent_starts: Option<usize>,
+    /// The resource for which tasks of the node waited.
+    pub(super) short_of: Option<PressureShare>,
+    /// The disk of the images was nearly full.
+    pub(super) full_disk: Option<&'a NodeFact>,
+    pub(super) now: UnixMicros,
+}
+
+impl NodeConditions<'_> {
+    /// Returns whether there is nothing to add.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.unseen_downtime.is_none()
+            && self.concurrent_starts.is_none()
+            && self.short_of.is_none()
+            && self.full_disk.is_none()
+    }
+}
+
+/// A call in flight.
+#[derive(Debug)]
+pub(crate) struct CallInFlight<'a> {
+    pub(super) call: &'a EpisodeCall,
+    /// Why the kubelet stops a container, if that is known.
+    pub(super) kill_reason: Option<KillReason>,
+    pub(super) work: WorkProgress<'a>,
+    /// Failed calls of the episode before it.
+    pub(super) failures: u32,
+    pub(super) usual: Option<ComparedDuration>,
+}
+
+/// The observed work for a call in flight.
+#[derive(Debug)]
+pub(crate) enum WorkProgress<'a> {
+    /// At work now.
+    Current(LongestWorker<'a>),
+    /// The longest work; it has ended.
+    SoFar(LongestWorker<'a>),
+    /// No work was seen. `looked`: whether processes were scanned.
+    Unseen { looked: bool },
+}
+
+/// All failed attempts at the same call.
+#[derive(Debug)]
+pub(crate) struct CallFailure<'a> {
+    /// The last attempt.
+    pub(super) last: &'a EpisodeCall,
+    pub(super) tries: usize,
+    pub(super) kind: FailureKind,
+    /// The work observed for these calls.
+    pub(super) work: WorkProgress<'a>,
+    /// Number of later tries that were refused because the runtime still holds the name of this one.
+    pub(super) refused_tries: usize,
+    /// True if a later call succeeded.
+    pub(super) is_resolved: bool,
+    /// True if another try was due and did not come, for a reason that is not known.
+    pub(super) is_not_tried_again: bool,
+    pub(super) now: UnixMicros,
+}
+
+/// How a call failed.
+#[derive(Debug)]
+pub(crate) enum FailureKind {
+    /// The caller's deadline passed, `times` times.
+    DeadlinePassed { deadline: f64, times: usize },
+    /// The runtime itself gave up, before the caller's deadline or without one.
+    RuntimeGaveUp { after: f64, deadline: Option<f64> },
+    /// The runtime refused it because an earlier try holds the name, and why that try failed is not known.
+    NameReserved { times: usize },
+    /// The caller cancelled, `times` times.
+    CallerCancelled { longest: f64, times: usize },
+    /// A fault was injected on purpose.
+    Injected,
+    /// A CNI plugin, if it is known which, or the network in general.
+    Network {
+        plugin: Option<String>,
+        fault: Option<FaultClass>,
+    },
+    /// The image of the sandbox's own container.
+    PauseImage { fault: Option<FaultClass> },
+    /// Any other error, with the class that its text proves.
+    Error { fault: Option<FaultClass> },
+}
+
+impl FailureKind {
+    /// The class that the error text proves.
+    pub(super) fn fault(&self) -> Option<FaultClass> {
+        match self {
+            Self::Network { fault, .. } | Self::PauseImage { fault } | Self::Error { fault } => {
+                *fault
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The largest part of an episode's duration.
+#[derive(Debug)]
+pub(crate) struct SlowPhase<'a> {
+    pub(super) took: f64,
+    pub(super) total: f64,
+    pub(super) phase: EpisodePhase,
+    pub(super) detail: SlowDetail<'a>,
+    /// The longest call of the phase, compared with the usual duration.
+    pub(super) usual: Option<(&'a EpisodeCall, ComparedDuration)>,
+}
+
+/// Details of the slow phase.
+#[derive(Debug)]
+pub(crate) enum SlowDetail<'a> {
+    /// The longest CNI plugin, if one was seen, and whether it accounts for the whole.
+    Network {
+        worker: Option<LongestWorker<'a>>,
+        whole: bool,
+    },
+    /// The number of images, the longest pull, and the longest step within pulls.
+    Pull {
+        images: usize,
+        longest: Option<&'a EpisodeCall>,
+        layer: Option<LongestWorker<'a>>,
+    },
+    /// The longest time without a call, and the call after it.
+    Outside {
+        longest: Option<(f64, &'a EpisodeCall)>,
+        /// The kubelet's work in this time, if its spans show it.
+        work: Option<WorkInGap<'a>>,
+    },
+    /// The number of init containers, and the name and time of the longest.
+    Init {
+        waits: usize,
+        longest: Option<(&'a str, f64)>,
+    },
+    /// A stopped container, its exit, and whether it was started again.
+    Stop {
+        container: Option<&'a str>,
+        exit: Option<&'a ExitRecord>,
+        again: bool,
+    },
+    /// Calls of one method.
+    Calls {
+        name: &'static str,
+        longest: Option<&'a EpisodeCall>,
+        count: usize,
+        /// The worker that accounts for most of the time.
+        worker: Option<LongestWorker<'a>>,
+        /// True if any work was seen.
+        seen: bool,
+    },
+}
+
+/// An episode that was not slow.
+#[derive(Debug)]
+pub(crate) struct NotSlow<'a> {
+    pub(super) took: f64,
+    pub(super) end: EpisodeOutcome<'a>,
+}
+
+/// Outcome of an episode.
+#[derive(Debug)]
+pub(crate) enum EpisodeOutcome<'a> {
+    /// Containers of the pod were started and have not ended. The CRI does not say whether more will follow.
+    ContainersUp(Vec<&'a str>),
+    /// One container runs, and no call followed: it is an init container, or the only container.
+    OneContainerUp { container: &'a str, since: f64 },
+    /// The last container of the pod has done its work.
+    ContainerDone(&'a ExitRecord),
+    /// A container was started again.
+    ContainerUp(Option<&'a str>),
+    /// Only an image was pulled.
+    ImagePulled,
+    /// Only a container was stopped.
+    ContainerStopped(&'a str),
+    /// The pod was stopped.
+    PodStopped,
+    /// The episode is incomplete.
+    Incomplete,
+}
+
+impl Cause<'_> {
+    /// Returns whether its sentence says how many pods start at the same time.
+    pub(super) fn counts_starts(&self) -> bool {
+        let usual = match self {
+            Self::CallInFlight(call) => call.usual.as_ref(),
+            Self::SlowPhase(slow) => slow.usual.as_ref().map(|(_, usual)| usual),
+            Self::UnusualCall { usual, .. } => Some(usual),
+            _ => None,
+        };
+        usual.is_some_and(|usual| usual.is_unusual && usual.starts >= MANY_STARTS)
+    }
+
+    /// The containers that are up, if this cause shows no problem with them.
+    pub(super) fn up(&self) -> Vec<&str> {
+        match self {
+            Self::WithNodeConditions { cause, .. }
+            | Self::StartedAgain { then: cause, .. }
+            | Self::OomKills { then: cause, .. } => cause.up(),
+            Self::NotSlow(quick) | Self::UnusualCall { end: quick, .. } => match &quick.end {
+                EpisodeOutcome::ContainersUp(names) => names.clone(),
+                EpisodeOutcome::OneContainerUp { container, .. } => vec![container],
+                EpisodeOutcome::ContainerUp(name) => name.iter().copied().collect(),
+                _ => Vec::new(),
+            },
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns whether its sentence says how a run of a container or a sandbox ended.
+    pub(super) fn says_how_a_run_ended(&self) -> bool {
+        match self {
+            Self::WithNodeConditions { cause, .. } => cause.says_how_a_run_ended(),
+            Self::StartedAgain { .. }
+            | Self::ContainerExited { .. }
+            | Self::EndedWithNode { .. } => true,
+            Self::Kubelet(cause) => matches!(cause, KubeletCause::ContainerKilled { .. }),
+            Self::NotSlow(quick) => matches!(quick.end, EpisodeOutcome::ContainerDone(_)),
+            _ => false,
+        }
+    }
+
+    /// Returns whether the pod has a problem now. Slow or ended is no problem.
+    pub(super) fn is_problem(&self) -> bool {
+        match self {
+            Self::WithNodeConditions { cause, .. } | Self::WithInjectedFault { cause, .. } => {
+                cause.is_problem()
+            }
+            Self::Kubelet(cause) => matches!(
+                cause,
+                KubeletCause::KillLoop(_)
+                    | KubeletCause::FailingSync(_)
+                    | KubeletCause::HookInFlight { .. }
+            ),
+            Self::CallInFlight(_)
+            | Self::CallFails(_)
+            | Self::NoFurtherCall { .. }
+            | Self::ImageMissing { .. }
+            | Self::WaitsForPull { .. }
+            | Self::WaitsForNode { .. }
+            | Self::AwaitsContainer { .. }
+            | Self::NoContainerStarted { .. }
+            | Self::EndedWithNode { .. }
+            | Self::CrashLoop(_)
+            | Self::ContainerExited { .. }
+            | Self::ProbeFails { .. }
+            | Self::OomKills { .. }
+            | Self::SandboxDied { .. } => true,
+            Self::DeletedWithoutSandbox { .. }
+            | Self::PodStopped(_)
+            | Self::Recovered { .. }
+            | Self::BackendWasAway { .. }
+            | Self::NodeInGap { .. }
+            | Self::NodeInCall { .. }
+            | Self::StartedAgain { .. }
+            | Self::SlowPhase(_)
+            | Self::UnusualCall { .. }
+            | Self::NotSlow(_) => false,
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Rules on the kubelet's own work and waits. `words::kubelet` makes the sentences.
+
+use std::time::Duration;
+
+use super::kills::{self, KillLoop, KillReason};
+use super::syncs::{self, FailingSync, WorkBeforeCalls};
+use crate::episode_call::EpisodeCall;
+use crate::episode_store::Episode;
+use crate::kubelet::execs::ExecResult;
+use crate::kubelet::probes::FailedProbe;
+use crate::kubelet::pulls::PullQueue;
+use crate::node::NodeFact;
+use crate::timeline::EpisodePhase;
+use criscope_cri::Method;
+use criscope_cri::call::CallFacts;
+use criscope_cri::call::episode::Kind;
+use criscope_cri::call::times::UnixMicros;
+
+/// Work of the kubelet from this duration on is slow.
+const SLOW_KUBELET_WORK: Duration = Duration::from_secs(2);
+/// The kubelet runs a postStart hook this soon after the start, unless the node is very busy. A hook that begins later may be a
+/// preStop hook of a deleted pod.
+const POST_START_FOLLOWS_WITHIN: Duration = Duration::from_millis(300);
+/// A stop may seem shorter than its grace period by this much, because of clocks.
+const GRACE_PERIOD_TOLERANCE: Duration = Duration::from_millis(50);
+
+/// A cause that lies with the kubelet, or with the work that it was asked to do.
+#[derive(Clone, Debug)]
+pub(crate) enum KubeletCause<'a> {
+    /// Most of a start passed before the first call.
+    BeforeFirstCall {
+        /// From the moment at which the kubelet saw the pod to its first call.
+        waited: Duration,
+        /// The last part of the wait, if the calls before were not observed.
+        watched: Option<Duration>,
+        /// From the first call to the end of the last call.
+        then: Duration,
+        /// True if a container was started.
+        up: bool,
+        /// The kubelet's work in this time, if its spans show it.
+        work: WorkBeforeCalls<'a>,
+    },
+    /// Most of a stop passed before its first call.
+    BeforeStop {
+        /// Since the begin of the stop, if a span of the kubelet shows it.
+        waited: Option<Duration>,
+        /// The downtime of criscope that explains the wait, and when the wait ended.
+        fact: Option<(&'a NodeFact, UnixMicros)>,
+        then: Duration,
+    },
+    /// The kubelet cannot sync the pod, for a reason that no call shows.
+    FailingSync(FailingSync<'a>),
+    /// Most of a start passed while other images were pulled.
+    PullQueue {
+        queue: &'a PullQueue,
+        total: Duration,
+    },
+    /// A hook runs. `failed_probe`: the exec probe for which the kubelet kills the container.
+    HookInFlight {
+        hook: ContainerHook<'a>,
+        failed_probe: Option<FailedProbe>,
+    },
+    /// A postStart hook took most of a start.
+    PostStart {
+        hook: ContainerHook<'a>,
+        total: Duration,
+    },
+    /// A container was stopped, with all that is known about it.
+    ContainerStopped {
+        stop: ContainerStop<'a>,
+        total: Duration,
+    },
+    /// A container was killed and started again.
+    ContainerKilled {
+        reason: KillReason,
+        stop: ContainerStop<'a>,
+        total: Duration,
+    },
+    /// A container is killed again and again.
+    KillLoop(KillLoop<'a>),
+}
+
+/// A hook of a container.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ContainerHook<'a> {
+    pub(super) container: &'a str,
+    pub(super) kind: HookKind,
+    pub(super) took: Duration,
+    /// `None` while it runs.
+    pub(super) result: Option<ExecResult>,
+}
+
+/// The kind of a hook. The CRI does not say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HookKind {
+    /// The hook began when its container had just started.
+    PostStart,
+    /// A stop of the container followed, or nothing was started before.
+    PreStop,
+    /// Either kind is possible.
+    Unknown,
+}
+
+/// The stop of a container.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ContainerStop<'a> {
+    pub(super) container: &'a str,
+    pub(super) pre_stop: Option<ContainerHook<'a>>,
+    /// Duration of StopContainer.
+    pub(super) took: Duration,
+    /// The grace period in seconds after which the container was killed; `None` if it ended before.
+    pub(super) killed_after: Option<u32>,
+}
+
+impl KubeletCause<'_> {
+    /// The stable name of this kind of cause.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::BeforeFirstCall { .. } => "before_first_call",
+            Self::BeforeStop { .. } => "before_stop",
+            Self::FailingSync(_) => "kubelet_sync_failed",
+            Self::PullQueue { .. } => "pull_queue",
+            Self::HookInFlight { .. } => "hook_in_flight",
+            Self::PostStart { .. } => "slow_post_start_hook",
+            Self::ContainerStopped { .. } => "slow_container_stop",
+            Self::ContainerKilled { .. } => "container_killed",
+            Self::KillLoop(_) => "kill_loop",
+        }
+    }
+}
+
+/// The kubelet's part in an episode, if it is the largest.
+pub(super) fn kubelet_cause<'a>(
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+) -> Option<KubeletCause<'a>> {
+    let cause = killed(episode, pod)
+        .or_else(|| before_first_call(episode))
+        .or_else(|| before_stop(episode));
+    if cause.is_some() {
+        return cause;
+    }
+    let total = Some(episode.duration()).filter(|total| *total >= SLOW_KUBELET_WORK)?;
+    let shares = episode.shares();
+    let phases = EpisodePhase::ALL.into_iter();
+    let longest = phases.max_by_key(|phase| shares[*phase as usize])?;
+    match (longest, episode.kind) {
+        (EpisodePhase::OutsideCri, _) => {
+            let queues = episode.calls.iter().filter_map(|c| c.queue.as_deref());
+            let queue = queues.max_by_key(|queue| queue.waited)?;
+            let is_most = queue.waited >= shares[longest as usize] / 2;
+            is_most.then_some(KubeletCause::PullQueue { queue, total })
+        }
+        (EpisodePhase::Hook | EpisodePhase::ContainerStop, Kind::Stop) => {
+            let stop = slowest_stop(episode)?;
+            let is_more = stop.pre_stop.is_some() || stop.killed_after.is_some();
+            is_more.then_some(KubeletCause::ContainerStopped { stop, total })
+        }
+        (EpisodePhase::Hook, _) => {
+            let hooks = episode.calls.iter().filter(|c| is_hook(c));
+            let hook = container_hook(episode, hooks.max_by_key(|c| c.elapsed())?);
+            Some(KubeletCause::PostStart { hook, total })
+        }
+        _ => None,
+    }
+}
+
+/// A hook in flight.
+pub(super) fn hook_in_flight<'a>(
+    episode: &'a Episode,
+    call: &'a EpisodeCall,
+) -> Option<KubeletCause<'a>> {
+    is_hook(call).then(|| KubeletCause::HookInFlight {
+        hook: container_hook(episode, call),
+        failed_probe: call.probe,
+    })
+}
+
+pub(super) fn is_hook(call: &EpisodeCall) -> bool {
+    call.method == Method::ExecSync
+}
+
+pub(super) fn is_same_container(one: &EpisodeCall, other: &EpisodeCall) -> bool {
+    one.container_id.is_some() && one.container_id == other.container_id
+}
+
+fn container_hook<'a>(episode: &Episode, call: &'a EpisodeCall) -> ContainerHook<'a> {
+    ContainerHook {
+        container: call.container_name().unwrap_or("a container"),
+        kind: hook_kind(episode, call),
+        took: call.took(),
+        result: (!call.is_in_flight()).then(|| ExecResult::from_record(call)),
+    }
+}
+
+/// A hook that follows the start of its container in this episode is a postStart hook, unless a stop of the container follows.
+fn hook_kind(episode: &Episode, call: &EpisodeCall) -> HookKind {
+    let calls = episode.calls.iter();
+    let mut same = calls.filter(|other| is_same_container(other, call));
+    let start = same.clone().rfind(|other| {
+        other.method == Method::StartContainer && other.ended_at() <= call.began_at()
+    });
+    let Some(start) = start.filter(|_| call.probe.is_none()) else {
+        return HookKind::PreStop;
+    };
+    let is_soon = call.began_at().since(start.ended_at()) <= POST_START_FOLLOWS_WITHIN;
+    if same.any(|other| other.method == Method::StopContainer && other.end() <= call.end()) {
+        HookKind::PreStop
+    } else if is_soon || !call.is_in_flight() {
+        HookKind::PostStart
+    } else {
+        HookKind::Unknown
+    }
+}
+
+/// A wait before the first call that took longer than every phase after it. If criscope was not running from the begin of the
+/// wait, only the part that it watched counts.
+fn before_first_call(episode: &Episode) -> Option<KubeletCause<'_>> {
+    let seen = episode.seen_before()?;
+    let watched = seen.before.saturating_sub(seen.unwatched);
+    let longest = episode.shares().into_iter().max().unwrap_or_default();
+    (watched >= SLOW_KUBELET_WORK && watched >= longest).then(|| KubeletCause::BeforeFirstCall {
+        waited: seen.before,
+        watched: (!seen.unwatched.is_zero()).then_some(watched),
+        then: episode.duration(),
+        up: episode.started > 0,
+        work: syncs::work_before_calls(episode, seen.before),
+    })
+}
+
+/// A wait before the first call of a stop that took longer than every phase after it: since the begin of the stop, if a span of
+/// the kubelet shows it, else the time in which criscope did not run and accepted no call.
+fn before_stop(episode: &Episode) -> Option<KubeletCause<'_>> {
+    if episode.kind != Kind::Stop {
+        return None;
+    }
+    let (began, then) = (episode.began, episode.duration());
+    let longest = episode.shares().into_iter().max().unwrap_or_default();
+    let shortest = longest.max(SLOW_KUBELET_WORK);
+    if let Some(waited) = syncs::before_stop(episode).filter(|waited| *waited >= shortest) {
+        // Other facts do not delay a preStop hook other than exec, which needs no runtime.
+        let mut own = episode.node.iter().filter(|fact| fact.is_of_criscope());
+        let fact = own.find(|fact| 2 * fact.within(began - waited, began) >= waited);
+        let (waited, fact) = (Some(waited), fact.map(|fact| (fact, began)));
+        return Some(KubeletCause::BeforeStop { waited, fact, then });
+    }
+    let mut facts = episode.node.iter();
+    let stalled = facts.find(|fact| fact.held_up(began) && began.since(fact.from) >= shortest)?;
+    Some(KubeletCause::BeforeStop {
+        waited: None,
+        fact: Some((stalled, began)),
+        then,
+    })
+}
+
+/// The stop of a container by this call.
+pub(super) fn container_stop<'a>(episode: &'a Episode, call: &'a EpisodeCall) -> ContainerStop<'a> {
+    let mut newest_first = episode.calls.iter().rev();
+    let hook = newest_first.find(|other| {
+        is_hook(other) && is_same_container(other, call) && other.began <= call.began
+    });
+    let took = call.took();
+    let grace = match call.facts {
+        CallFacts::Stop { grace } => Some(grace),
+        _ => None,
+    };
+    ContainerStop {
+        container: call.container_name().unwrap_or("a container"),
+        // A hook that takes longer than the grace period goes on while the container is stopped.
+        pre_stop: hook.map(|hook| ContainerHook {
+            container: hook.container_name().unwrap_or("a container"),
+            kind: HookKind::PreStop,
+            took: call.began_at().min(hook.ended_at()).since(hook.began_at()),
+            result: (hook.ended_at() <= call.began_at()).then(|| ExecResult::from_record(hook)),
+        }),
+        took,
+        killed_after: grace.filter(|grace| {
+            call.is_good()
+                && took.saturating_add(GRACE_PERIOD_TOLERANCE)
+                    >= Duration::from_secs((*grace).into())
+        }),
+    }
+}
+
+/// The stop that took longest, its hook included.
+fn slowest_stop(episode: &Episode) -> Option<ContainerStop<'_>> {
+    let calls = episode.calls.iter();
+    let stops = calls.filter(|c| c.method == Method::StopContainer && !c.is_in_flight());
+    let stops = stops.map(|call| container_stop(episode, call));
+    stops.max_by_key(|stop| stop.took + stop.pre_stop.map_or(Duration::ZERO, |hook| hook.took))
+}
+
+/// The kill in a restart. A slow kill without a known reason is left to the rules on its parts.
+fn killed<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<KubeletCause<'a>> {
+    let restarted = episode
+        .container
+        .as_deref()
+        .filter(|_| episode.kind == Kind::Restart)?;
+    let mut calls = episode.calls.iter().rev();
+    let call = calls.find(|call| {
+        kills::is_kill(call)
+            && call
+                .container
+                .as_deref()
+                .is_some_and(|c| c.name == restarted.name)
+    })?;
+    let reason = kills::kill_reason(pod, call);
+    let is_known = reason != KillReason::Unknown;
+    (is_known || episode.duration() < SLOW_KUBELET_WORK).then(|| KubeletCause::ContainerKilled {
+        reason,
+        stop: container_stop(episode, call),
+        total: episode.duration(),
+    })
+}

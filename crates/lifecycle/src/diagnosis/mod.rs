@@ -1,0 +1,256 @@
+//! Diagnosis of pods that are slow or not ready. The rules choose the most important fact, a [`Cause`], from episodes and the
+//! time; its `Display`, in `words`, is the sentence that people read.
+
+mod before;
+mod cause;
+mod crash;
+mod ephemeral;
+mod failure;
+mod fault;
+mod injected;
+mod kills;
+mod kubelet;
+mod node;
+mod oom;
+mod pods;
+mod reboot;
+mod sandbox;
+mod slow;
+mod stopped;
+mod syncs;
+#[cfg(test)]
+mod tests;
+mod words;
+mod work;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::before::Predecessor;
+pub(super) use self::before::REPLACED_AFTER_DOWNTIME_WITHIN;
+use self::cause::{CallInFlight, Cause, EpisodeOutcome, NotSlow, WorkProgress};
+use self::kubelet::KubeletCause;
+pub(super) use self::pods::Diagnoser;
+pub(super) use self::sandbox::death;
+pub(super) use self::syncs::FailingSync;
+use super::episode_call::EpisodeCall;
+use super::episode_store::Episode;
+use super::timeline::EpisodePhase;
+use super::usual::NodeContext;
+use super::view::EpisodeState;
+use criscope_cri::Method;
+use criscope_cri::call::Ending;
+use criscope_cri::call::episode::Kind;
+use criscope_cri::call::times::{UnixMicros, millis};
+
+/// A call in flight is the headline after this time.
+const LONG_CALL: Duration = Duration::from_secs(1);
+/// A pause between calls of an incomplete start is the headline after this time.
+const LONG_SILENCE: Duration = Duration::from_secs(5);
+
+/// The cause of an episode. `pod`: all episodes of its pod.
+fn episode_cause<'a>(
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+    node: &NodeContext<'_>,
+    now: UnixMicros,
+) -> Cause<'a> {
+    let is_slow = node.usual.is_slow(episode.duration_ms()) && episode.kind != Kind::Stop;
+    let cause = node::blocking_fact(episode, now)
+        .unwrap_or_else(|| cause_from_calls(episode, pod, node, now));
+    injected::with_injected_fault(
+        node::with_node_conditions(cause, episode, node, is_slow, now),
+        episode,
+    )
+}
+
+/// The cause that the calls of an episode show.
+fn cause_from_calls<'a>(
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+    node: &NodeContext<'_>,
+    now: UnixMicros,
+) -> Cause<'a> {
+    if let Some(call) = hanging(episode) {
+        return match kubelet::hook_in_flight(episode, call) {
+            Some(hook) => Cause::Kubelet(hook),
+            None => Cause::CallInFlight(call_in_flight(episode, pod, call, node)),
+        };
+    }
+    let is_unresolved = !episode.is_resolved();
+    if let Some(call) = failure::newest_unresolved(episode).filter(|_| is_unresolved) {
+        let failure = failure::call_failure(episode, call, now, false);
+        return match episode.deleted {
+            Some(at) => {
+                let ago = now.since(at);
+                Cause::DeletedWithoutSandbox { ago, failure }
+            }
+            None => Cause::CallFails(failure),
+        };
+    }
+    if let Some(fails) = syncs::failing_sync(episode, now) {
+        return Cause::Kubelet(KubeletCause::FailingSync(fails));
+    }
+    if let Some(silent) = silence(episode, node, now) {
+        return silent;
+    }
+    if let Some(awaited) = episode.awaited(now).filter(|_| episode.is_open()) {
+        let since = millis(now.since(awaited.since));
+        return Cause::AwaitsContainer { awaited, since };
+    }
+    if episode.state == EpisodeState::Failed && episode.kind == Kind::Start {
+        let after = episode.duration_ms();
+        return Cause::NoContainerStarted { after };
+    }
+    if let Some(call) = failure::most_tried(episode) {
+        if let Some(fact) = node::backend_downtime(episode, call) {
+            let took = episode.duration_ms();
+            return Cause::BackendWasAway {
+                fact,
+                kind: episode.kind,
+                took,
+                now,
+            };
+        }
+        return Cause::Recovered {
+            failure: failure::call_failure(episode, call, now, true),
+            kind: episode.kind,
+            took: episode.duration_ms(),
+        };
+    }
+    let time = match (node::in_call(episode), kubelet::kubelet_cause(episode, pod)) {
+        (Some((call, fact)), _) => {
+            let total = episode.duration_ms();
+            Cause::NodeInCall {
+                fact,
+                call,
+                total,
+                now,
+            }
+        }
+        (None, Some(cause)) => Cause::Kubelet(cause),
+        (None, None) => slow::duration_cause(episode, pod, node, now),
+    };
+    if let Some(exit) = crash::faulty_exit(episode, pod) {
+        let then = Box::new(time);
+        return match before::run_before_restart(exit, pod, now) {
+            Some(run) => Cause::StartedAgain {
+                before: Predecessor::ContainerRun(run),
+                then,
+            },
+            None => Cause::ContainerExited { exit, then },
+        };
+    }
+    match before::predecessor(episode, pod, now) {
+        Some(before) if leaves_room_for_predecessor(&time) || before.is_death() => {
+            Cause::StartedAgain {
+                before,
+                then: Box::new(time),
+            }
+        }
+        _ => time,
+    }
+}
+
+/// Returns whether the predecessor is worth a word after this cause: something runs again, and the cause does not say why.
+fn leaves_room_for_predecessor(cause: &Cause<'_>) -> bool {
+    match cause {
+        Cause::NotSlow(NotSlow { end, .. }) => !matches!(
+            end,
+            EpisodeOutcome::ContainerDone(_)
+                | EpisodeOutcome::Incomplete
+                | EpisodeOutcome::ImagePulled
+        ),
+        Cause::Kubelet(KubeletCause::ContainerKilled { .. }) => false,
+        _ => true,
+    }
+}
+
+/// The phase that a call counts for. A RunPodSandbox that failed for the network counts for the network.
+pub(super) fn phase(call: &EpisodeCall) -> EpisodePhase {
+    match call.method {
+        Method::RunPodSandbox
+            if call.is_bad() && !failure::is_injected(call) && fault::is_of_network(call) =>
+        {
+            EpisodePhase::Network
+        }
+        method => EpisodePhase::from_method(method),
+    }
+}
+
+/// The phases of the failed calls that no later call resolved.
+pub(super) fn failing_phases(episode: &Episode) -> impl Iterator<Item = EpisodePhase> {
+    failure::all_unresolved(episode).map(phase)
+}
+
+/// A call that has been in flight for long. A retry has no news until it has taken longer than the failed call.
+fn hanging(episode: &Episode) -> Option<&EpisodeCall> {
+    let longest = longest_in_flight(episode)?;
+    let is_long = longest.took() >= LONG_CALL && !failure::is_retry(episode, longest);
+    is_long.then_some(longest)
+}
+
+fn longest_in_flight(episode: &Episode) -> Option<&EpisodeCall> {
+    let calls = episode.calls.iter().filter(|c| c.is_in_flight());
+    calls.max_by_key(|call| call.elapsed())
+}
+
+fn call_in_flight<'a>(
+    episode: &Episode,
+    pod: &[&Episode],
+    call: &'a EpisodeCall,
+    node: &NodeContext<'_>,
+) -> CallInFlight<'a> {
+    CallInFlight {
+        call,
+        kill_reason: kills::known_kill_reason(pod, call),
+        work: match work::at_work(call) {
+            Some(worker) => WorkProgress::Current(worker),
+            None => match work::longest_of_all_kinds(&std::iter::once(call)) {
+                Some(worker) => WorkProgress::SoFar(worker),
+                None => WorkProgress::Unseen {
+                    looked: call.scanned,
+                },
+            },
+        },
+        failures: episode.failures,
+        usual: node.compare(episode, call),
+    }
+}
+
+/// The cause of a start in which the kubelet has not made the next call for long.
+fn silence<'a>(episode: &'a Episode, node: &NodeContext<'_>, now: UnixMicros) -> Option<Cause<'a>> {
+    let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
+    let waits = episode.state == EpisodeState::Open && episode.kind == Kind::Start && !started;
+    let after = episode.calls.back().filter(|_| waits)?;
+    let age = now.since(episode.began);
+    let since = age.saturating_sub(episode.duration());
+    let image = node
+        .awaited_image(episode.number)
+        .filter(|_| after.is_new_sandbox());
+    // A failed lookup is told at once.
+    let has_failed = image.is_some_and(|image| image.error.is_some());
+    let is_silent = since >= LONG_SILENCE || has_failed;
+    if !is_silent || longest_in_flight(episode).is_some() {
+        return None;
+    }
+    let since = millis(since);
+    // An image that the kubelet looked for twice is not going to be pulled.
+    let awaits_pull = match image {
+        Some(image) => image.error.is_none() && image.times == 1,
+        None => after.is_new_sandbox(),
+    };
+    let pull = node.pull_before(&episode.pod).filter(|_| awaits_pull);
+    Some(match (pull, image) {
+        (Some(pull), _) => Cause::WaitsForPull {
+            image: image.map(|missing| Arc::clone(&missing.image)),
+            since,
+            pull: pull.clone(),
+        },
+        (None, Some(image)) => Cause::ImageMissing {
+            image: image.clone(),
+            since,
+        },
+        (None, None) => Cause::NoFurtherCall { after, since },
+    })
+}

@@ -1,0 +1,209 @@
+//! Rules on the node: a backend that does not answer or is not ready, a kubelet that is gone, times in which criscope was down,
+//! and pressure.
+
+use std::time::Duration;
+
+use super::cause::{Cause, NodeConditions};
+use super::kubelet::KubeletCause;
+use super::{LONG_CALL, LONG_SILENCE, failure, fault, longest_in_flight, work};
+use crate::episode_call::EpisodeCall;
+use crate::episode_store::Episode;
+use crate::node::{NodeFact, NodeFactKind};
+use crate::usual::{MANY_STARTS, NodeContext};
+use crate::view::EpisodeState;
+use criscope_cri::Method;
+use criscope_cri::call::Ending;
+use criscope_cri::call::episode::Kind;
+use criscope_cri::call::times::UnixMicros;
+use criscope_cri::status::Code;
+
+/// A call may fail this long before or after the known downtime of its backend: calls notice first.
+const BACKEND_DOWN_MARGIN: Duration = Duration::from_secs(2);
+
+/// The event that an episode waits for.
+#[derive(Debug)]
+pub(crate) enum EpisodeWait<'a> {
+    /// The end of this call.
+    EndOfCall(&'a EpisodeCall),
+    /// Another try of this call, which has failed this many times.
+    Retry(&'a EpisodeCall, usize),
+    /// The call after this one.
+    NextCall(&'a EpisodeCall),
+}
+
+/// The fact that an unfinished episode waits for.
+pub(super) fn blocking_fact(episode: &Episode, now: UnixMicros) -> Option<Cause<'_>> {
+    if episode.state == EpisodeState::Ok {
+        return None;
+    }
+    let waits = episode_wait(episode, now)?;
+    if let EpisodeWait::EndOfCall(call) | EpisodeWait::Retry(call, _) = &waits
+        && call.fault.is_some()
+    {
+        return None;
+    }
+    let holding = episode.node.iter().filter(|fact| fact.holds());
+    // If two facts are about one hang, the first has its begin.
+    let causes = holding.filter(|fact| is_cause(fact, &waits));
+    let fact = causes.min_by_key(|fact| fact.from)?;
+    Some(Cause::WaitsForNode { fact, waits, now })
+}
+
+fn episode_wait(episode: &Episode, now: UnixMicros) -> Option<EpisodeWait<'_>> {
+    if let Some(call) = longest_in_flight(episode) {
+        return (call.took() >= LONG_CALL).then_some(EpisodeWait::EndOfCall(call));
+    }
+    if let Some(call) = failure::newest_unresolved(episode) {
+        return Some(EpisodeWait::Retry(call, failure::tries(episode, call)));
+    }
+    let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
+    let last = episode.calls.back()?;
+    let is_silent = now.since(episode.ended) >= LONG_SILENCE;
+    let is_open = episode.state == EpisodeState::Open && episode.kind == Kind::Start;
+    (is_open && !started && is_silent).then_some(EpisodeWait::NextCall(last))
+}
+
+fn is_cause(fact: &NodeFact, waits: &EpisodeWait<'_>) -> bool {
+    let (EpisodeWait::EndOfCall(call) | EpisodeWait::Retry(call, _) | EpisodeWait::NextCall(call)) =
+        waits;
+    match &fact.kind {
+        NodeFactKind::BackendDown { backend }
+        | NodeFactKind::BackendHangs { backend }
+        | NodeFactKind::NotReady { backend, .. }
+            if !is_on(call, backend) =>
+        {
+            false
+        }
+        NodeFactKind::BackendDown { .. } => match waits {
+            EpisodeWait::Retry(call, _) => is_unavailable(call),
+            EpisodeWait::EndOfCall(_) | EpisodeWait::NextCall(_) => true,
+        },
+        // A call that others are seen at work for does not wait for the runtime alone.
+        NodeFactKind::BackendHangs { .. } => match waits {
+            EpisodeWait::EndOfCall(call) => work::at_work(call).is_none(),
+            EpisodeWait::Retry(..) => false,
+            EpisodeWait::NextCall(_) => true,
+        },
+        NodeFactKind::NotReady { condition, .. } => match waits {
+            // CRI-O waits for the network within the call.
+            EpisodeWait::EndOfCall(call) => call.method == Method::RunPodSandbox,
+            EpisodeWait::Retry(call, _) => {
+                call.method == Method::RunPodSandbox
+                    && (condition != "NetworkReady" || fault::is_of_network(call))
+            }
+            EpisodeWait::NextCall(_) => true,
+        },
+        NodeFactKind::NoKubelet => matches!(waits, EpisodeWait::NextCall(_)),
+        NodeFactKind::CriscopeDown
+        | NodeFactKind::NodeRestarted { .. }
+        | NodeFactKind::CriscopeStalled
+        | NodeFactKind::ImageFsFull { .. } => false,
+    }
+}
+
+fn is_on(call: &EpisodeCall, backend: &str) -> bool {
+    let route = call.route.as_ref();
+    route.is_none_or(|route| *route.backend == *backend)
+}
+
+fn is_unavailable(call: &EpisodeCall) -> bool {
+    let outcome = call.outcome();
+    call.fault.is_none() && outcome.is_some_and(|outcome| outcome.code == Code::Unavailable)
+}
+
+/// The downtime of its backend for which a call failed that was later repeated with success.
+pub(super) fn backend_downtime<'a>(
+    episode: &'a Episode,
+    call: &EpisodeCall,
+) -> Option<&'a NodeFact> {
+    let (from, to) = (
+        call.began_at() - BACKEND_DOWN_MARGIN,
+        call.ended_at() + BACKEND_DOWN_MARGIN,
+    );
+    let mut facts = episode.node.iter().filter(|_| is_unavailable(call));
+    facts.find(|fact| {
+        let is_down =
+            matches!(&fact.kind, NodeFactKind::BackendDown { backend } if is_on(call, backend));
+        is_down && !fact.within(from, to).is_zero()
+    })
+}
+
+/// The fact that explains a gap between calls: it held for at least half of the gap.
+pub(super) fn in_gap(episode: &Episode, from: UnixMicros, to: UnixMicros) -> Option<&NodeFact> {
+    let facts = episode.node.iter();
+    let facts = facts.filter(|fact| !matches!(fact.kind, NodeFactKind::ImageFsFull { .. }));
+    let longest = facts.max_by_key(|fact| fact.within(from, to))?;
+    (2 * longest.within(from, to) >= to.since(from)).then_some(longest)
+}
+
+/// The call in which most of an episode passed while its runtime did not answer, and the fact that shows it.
+pub(super) fn in_call(episode: &Episode) -> Option<(&EpisodeCall, &NodeFact)> {
+    let done = episode.calls.iter().filter(|call| !call.is_in_flight());
+    let call = done.max_by_key(|call| call.elapsed())?;
+    let took = call.took();
+    if took < LONG_CALL || 2 * took < episode.duration() {
+        return None;
+    }
+    let fact = in_gap(episode, call.began_at(), call.ended_at())?;
+    let is_of_call = match &fact.kind {
+        NodeFactKind::BackendDown { backend } | NodeFactKind::BackendHangs { backend } => {
+            is_on(call, backend)
+        }
+        NodeFactKind::CriscopeStalled => true,
+        _ => false,
+    };
+    is_of_call.then_some((call, fact))
+}
+
+/// Returns whether a cause is an error other than a passed deadline.
+fn is_error(cause: &Cause<'_>) -> bool {
+    match cause {
+        Cause::CallFails(failure) => {
+            let code = failure.last.outcome().map(|outcome| outcome.code);
+            failure.last.has_ended(Ending::Error) && code != Some(Code::DeadlineExceeded)
+        }
+        Cause::Kubelet(KubeletCause::FailingSync(_)) => true,
+        _ => false,
+    }
+}
+
+/// Adds the conditions of the node: a downtime in which a start may have begun, and scarcity if the episode was slow.
+pub(super) fn with_node_conditions<'a>(
+    cause: Cause<'a>,
+    episode: &'a Episode,
+    node: &NodeContext<'_>,
+    is_slow: bool,
+    now: UnixMicros,
+) -> Cause<'a> {
+    let mut facts = episode.node.iter();
+    // Nothing precedes a RunPodSandbox.
+    let first = episode.calls.front();
+    let is_cut = first.is_none_or(|call| call.method != Method::RunPodSandbox);
+    let unseen_downtime = facts
+        .clone()
+        .find(|fact| is_cut && fact.is_downtime() && fact.to.is_some_and(|to| to <= episode.began));
+    // An error has its own cause. Only a call that ran out of time may have waited for a scarce resource.
+    let is_slow = is_slow && !is_error(&cause);
+    let full_disk = facts
+        .find(|fact| matches!(fact.kind, NodeFactKind::ImageFsFull { .. }))
+        .filter(|_| is_slow);
+    let pressure = episode.pressure.as_ref().filter(|_| is_slow);
+    let counts = is_slow && episode.kind == Kind::Start && !cause.counts_starts();
+    let concurrent_starts = counts
+        .then(|| node.most_starts(episode.began, episode.ended))
+        .filter(|starts| *starts >= MANY_STARTS);
+    let conditions = NodeConditions {
+        unseen_downtime,
+        concurrent_starts,
+        short_of: pressure.and_then(|pressure| pressure.short_of()),
+        full_disk,
+        now,
+    };
+    if conditions.is_nothing() {
+        return cause;
+    }
+    Cause::WithNodeConditions {
+        cause: Box::new(cause),
+        conditions,
+    }
+}

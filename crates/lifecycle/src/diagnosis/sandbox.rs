@@ -1,0 +1,77 @@
+//! Sandboxes that ended without a request to stop them, and have not been replaced.
+
+use std::time::Duration;
+
+use crate::episode_store::{Episode, SandboxEnd};
+use crate::view;
+use criscope_cri::Method;
+use criscope_cri::call::episode::Kind;
+use criscope_cri::subject::ExitReason;
+
+/// Containers that end with their sandbox may be reported to have ended this long before it.
+const EXITS_WITH_SANDBOX_WITHIN: Duration = Duration::from_secs(1);
+
+/// The end of a sandbox without a request to stop it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SandboxDeath<'a> {
+    pub(super) end: &'a SandboxEnd,
+    /// True if its shim ended too. containerd then reports SIGKILL for the first process, and an unknown exit for containers.
+    pub(super) with_shim: bool,
+}
+
+impl SandboxDeath<'_> {
+    /// The view of this death.
+    pub(crate) fn view(&self) -> view::SandboxDeathView {
+        view::SandboxDeathView {
+            at_unix_us: self.end.at,
+            // containerd makes up a code if it loses the shim.
+            code: self.end.code.filter(|_| !self.with_shim),
+            with_shim: self.with_shim,
+        }
+    }
+}
+
+/// The end of the sandbox of this attempt, if there was no request to stop it.
+pub(crate) fn death<'a>(pod: &[&'a Episode], attempt: u32) -> Option<SandboxDeath<'a>> {
+    let own = pod.iter().filter(|episode| episode.pod.attempt == attempt);
+    let mut ends = own
+        .clone()
+        .filter_map(|episode| episode.sandbox_end.as_ref());
+    let end = ends.next()?;
+    let with_shim = own.flat_map(|episode| &episode.exits).any(|exit| {
+        let is_unknown = exit.reason == ExitReason::Unknown && !exit.stop_requested;
+        is_unknown && exit.at.abs_diff(end.at) <= EXITS_WITH_SANDBOX_WITHIN
+    });
+    // The kubelet may find the dead containers, and stop the sandbox, before containerd has reported its end.
+    (with_shim || !end.stop_requested).then_some(SandboxDeath { end, with_shim })
+}
+
+/// The end of the newest sandbox of these episodes of a pod, if a container ran in it, and whether it was stopped since.
+pub(super) fn newest_death<'a>(pod: &[&'a Episode]) -> Option<(SandboxDeath<'a>, bool)> {
+    let starts = pod.iter().filter(|episode| episode.kind == Kind::Start);
+    let newest = starts.max_by_key(|start| (start.pod.attempt, start.began))?;
+    let death = death(pod, newest.pod.attempt)?;
+    let end = death.end;
+    let own = pod
+        .iter()
+        .filter(|episode| episode.pod.attempt == newest.pod.attempt);
+    let exits = own.clone().flat_map(|episode| &episode.exits);
+    let earlier_exits = exits.filter(|exit| exit.at + EXITS_WITH_SANDBOX_WITHIN < end.at);
+    let ran = own.clone().flat_map(|episode| &episode.calls).any(|call| {
+        let container = call.container.as_deref();
+        call.method == Method::StartContainer
+            && call.is_good()
+            && container.is_some_and(|container| {
+                let mut exits = earlier_exits.clone();
+                !exits.any(|exit| exit.is_of_run(container))
+            })
+    });
+    // A start that waits for its containers dies with its sandbox, too.
+    let is_needed = ran || newest.is_open();
+    let mut stops = own.filter(|episode| episode.kind == Kind::Stop && episode.ended >= end.at);
+    let is_stopped = stops.any(|stop| {
+        let mut calls = stop.calls.iter();
+        calls.any(|call| call.method == Method::StopPodSandbox && call.is_good())
+    });
+    is_needed.then_some((death, is_stopped))
+}

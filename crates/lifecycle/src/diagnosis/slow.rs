@@ -1,0 +1,317 @@
+//! Rules on the time of an episode without failures.
+
+use std::time::Duration;
+
+use super::cause::{Cause, EpisodeOutcome, NotSlow, SlowDetail, SlowPhase};
+use super::syncs;
+use super::work;
+use super::{before, node};
+use crate::episode_call::{EpisodeCall, ObservedWork};
+use crate::episode_store::{Episode, ExitRecord};
+use crate::process_scanner::WorkKind;
+use crate::timeline::EpisodePhase;
+use crate::usual::{ComparedDuration, NodeContext};
+use criscope_cri::Method;
+use criscope_cri::call::Ending;
+use criscope_cri::call::episode::Kind;
+use criscope_cri::call::times::{UnixMicros, millis};
+
+/// A single container that runs for longer than this without a further call may be an init container: an init container that ends
+/// at once, and the next call after a container that nothing waits for, take less.
+const NEXT_CONTAINER_WITHIN: Duration = Duration::from_secs(2);
+
+/// How far the times of exits may be off.
+const EXIT_CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
+
+/// The largest part of an episode's duration.
+pub(super) fn duration_cause<'a>(
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+    node: &NodeContext<'_>,
+    now: UnixMicros,
+) -> Cause<'a> {
+    let shares = episode.shares();
+    let phases = EpisodePhase::ALL.into_iter();
+    let longest = phases.max_by_key(|phase| shares[*phase as usize]);
+    let is_slow = node.usual.is_slow(episode.duration_ms());
+    let Some(phase) = longest.filter(|_| is_slow) else {
+        let end = not_slow(episode, pod, now);
+        return match unusual(episode, node) {
+            Some((call, usual)) => Cause::UnusualCall { call, usual, end },
+            None => Cause::NotSlow(end),
+        };
+    };
+    let took = millis(shares[phase as usize]);
+    if phase == EpisodePhase::OutsideCri
+        && let Some((gap, call)) = widest_gap(episode)
+        && let Some(fact) = node::in_gap(episode, call.began_at() - gap, call.began_at())
+    {
+        let total = episode.duration_ms();
+        return Cause::NodeInGap {
+            fact,
+            took,
+            total,
+            now,
+        };
+    }
+    Cause::SlowPhase(SlowPhase {
+        took,
+        total: episode.duration_ms(),
+        phase,
+        detail: slow_detail(episode, pod, phase, took),
+        usual: compared(episode, phase, node),
+    })
+}
+
+/// The longest of the calls that took unusually long.
+fn unusual<'a>(
+    episode: &'a Episode,
+    node: &NodeContext<'_>,
+) -> Option<(&'a EpisodeCall, ComparedDuration)> {
+    let calls = episode.calls.iter();
+    let calls = calls.filter(|call| call.is_good() && call.fault.is_none());
+    let compared = calls.filter_map(|call| Some((call, node.compare(episode, call)?)));
+    let unusual = compared.filter(|(_, usual)| usual.is_unusual);
+    unusual.max_by_key(|(call, _)| call.elapsed())
+}
+
+/// The longest call of a phase, compared with the usual duration.
+fn compared<'a>(
+    episode: &'a Episode,
+    phase: EpisodePhase,
+    node: &NodeContext<'_>,
+) -> Option<(&'a EpisodeCall, ComparedDuration)> {
+    let calls = episode.calls.iter().filter(|call| match phase {
+        EpisodePhase::Network => call.work.iter().any(ObservedWork::is_network),
+        EpisodePhase::OutsideCri => false,
+        phase => EpisodePhase::from_method(call.method) == phase,
+    });
+    let longest = longest_call(calls)?;
+    Some((longest, node.compare(episode, longest)?))
+}
+
+fn slow_detail<'a>(
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+    phase: EpisodePhase,
+    ms: f64,
+) -> SlowDetail<'a> {
+    let method = match phase {
+        EpisodePhase::Network => return network(episode, ms),
+        EpisodePhase::ImagePull => {
+            return held_up(episode, Method::PullImage, ms).unwrap_or_else(|| pull(episode, ms));
+        }
+        EpisodePhase::OutsideCri => return outside(episode),
+        EpisodePhase::InitContainer => return init(episode),
+        EpisodePhase::ContainerStop => {
+            return held_up(episode, Method::StopContainer, ms)
+                .unwrap_or_else(|| stop(episode, pod));
+        }
+        EpisodePhase::Sandbox => Method::RunPodSandbox,
+        EpisodePhase::ContainerCreate => Method::CreateContainer,
+        EpisodePhase::ContainerStart => Method::StartContainer,
+        EpisodePhase::Hook => Method::ExecSync,
+        EpisodePhase::SandboxStop => Method::StopPodSandbox,
+        EpisodePhase::ContainerRemove => Method::RemoveContainer,
+        EpisodePhase::SandboxRemove => Method::RemovePodSandbox,
+    };
+    calls_of_method(episode, method, ms)
+}
+
+/// An episode that was not slow.
+fn not_slow<'a>(episode: &'a Episode, pod: &[&'a Episode], now: UnixMicros) -> NotSlow<'a> {
+    let container = episode.container.as_deref().map(|c| &*c.name);
+    let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
+    let end = match episode.kind {
+        Kind::Start if started => outcome_of_start(episode, pod, now),
+        Kind::Restart if started => outcome_of_restart(episode, pod, container),
+        Kind::Restart if container.is_none() => EpisodeOutcome::ImagePulled,
+        Kind::Stop => match only_stopped(episode) {
+            Some(name) => EpisodeOutcome::ContainerStopped(name),
+            None => EpisodeOutcome::PodStopped,
+        },
+        _ => EpisodeOutcome::Incomplete,
+    };
+    let took = episode.duration_ms();
+    NotSlow { took, end }
+}
+
+/// Outcome of a restart: the container that it started has done its work, or is up.
+fn outcome_of_restart<'a>(
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+    container: Option<&'a str>,
+) -> EpisodeOutcome<'a> {
+    let exits = episode.exits.iter().rev();
+    let mut done = exits.filter(|exit| Some(&*exit.container) == container && exit.code == 0);
+    let done = done.find(|exit| {
+        !exit.stop_requested && before::run_before_restart(exit, pod, exit.at).is_none()
+    });
+    match done {
+        Some(exit) => EpisodeOutcome::ContainerDone(exit),
+        None => EpisodeOutcome::ContainerUp(container),
+    }
+}
+
+/// The container that was stopped, if the pod was not.
+fn only_stopped(episode: &Episode) -> Option<&str> {
+    let all_stops = episode
+        .calls
+        .iter()
+        .all(|c| c.method == Method::StopContainer);
+    let last = episode.calls.back().filter(|_| all_stops)?;
+    last.container_name()
+}
+
+/// The exit of the container that a call of this episode started.
+fn exit_of<'a>(call: &EpisodeCall, episode: &'a Episode) -> Option<&'a ExitRecord> {
+    let container = call.container.as_deref()?;
+    let mut exits = episode.exits.iter().rev();
+    exits.find(|exit| exit.is_of_run(container))
+}
+
+/// Outcome of a start: the containers that are up, or the last one if all have done their work.
+fn outcome_of_start<'a>(
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+    now: UnixMicros,
+) -> EpisodeOutcome<'a> {
+    let calls = work::calls_of(episode, Method::StartContainer);
+    let starts = calls.filter(|call| call.has_ended(Ending::Ok));
+    let up = starts
+        .clone()
+        .filter(|call| exit_of(call, episode).is_none());
+    let mut up: Vec<_> = up.filter_map(|call| call.container_name()).collect();
+    up.dedup();
+    let last_exit = starts.last().and_then(|call| exit_of(call, episode));
+    let done = last_exit.filter(|exit| {
+        let mut calls = pod.iter().flat_map(|episode| &episode.calls);
+        let is_followed = calls.any(|call| {
+            call.method == Method::StartContainer && call.is_good() && call.ended_at() > exit.at
+        });
+        exit.code == 0 && !exit.stop_requested && up.is_empty() && !is_followed
+    });
+    if let Some(exit) = done {
+        return EpisodeOutcome::ContainerDone(exit);
+    }
+    let since = now.since(episode.ended);
+    match &up[..] {
+        [name] if episode.is_open() && since >= NEXT_CONTAINER_WITHIN => {
+            EpisodeOutcome::OneContainerUp {
+                container: name,
+                since: millis(since),
+            }
+        }
+        _ => EpisodeOutcome::ContainersUp(up),
+    }
+}
+
+fn network(episode: &Episode, ms: f64) -> SlowDetail<'_> {
+    let worker = work::longest(WorkKind::Cni, &episode.calls.iter());
+    let whole = worker.as_ref().is_some_and(|worker| worker.ms >= 0.8 * ms);
+    SlowDetail::Network { worker, whole }
+}
+
+fn pull(episode: &Episode, ms: f64) -> SlowDetail<'_> {
+    let pulls = work::calls_of(episode, Method::PullImage);
+    let mut images: Vec<_> = pulls.clone().filter_map(|c| c.image.as_deref()).collect();
+    images.sort_unstable();
+    images.dedup();
+    let own = work::longest(WorkKind::Runtime, &pulls).filter(|worker| worker.own);
+    let layer = work::longest(WorkKind::Layers, &pulls).or(own);
+    SlowDetail::Pull {
+        images: images.len(),
+        longest: longest_call(pulls),
+        layer: layer.filter(|worker| worker.ms >= 0.5 * ms),
+    }
+}
+
+fn longest_call<'a>(calls: impl Iterator<Item = &'a EpisodeCall>) -> Option<&'a EpisodeCall> {
+    calls.max_by_key(|call| call.elapsed())
+}
+
+/// Time in calls of one method, with the worker that accounts for most of it.
+fn calls_of_method(episode: &Episode, method: Method, ms: f64) -> SlowDetail<'_> {
+    let calls = work::calls_of(episode, method);
+    let kinds = [
+        WorkKind::Injected,
+        WorkKind::Blocked,
+        WorkKind::Oci,
+        WorkKind::Helper,
+        WorkKind::Runtime,
+    ];
+    let kinds = kinds.into_iter();
+    let workers = kinds.filter_map(|kind| work::longest(kind, &calls));
+    let mut workers = workers.filter(|worker| worker.ms >= 0.5 * ms);
+    SlowDetail::Calls {
+        name: method.name(),
+        longest: longest_call(calls.clone()),
+        count: calls.clone().count(),
+        worker: workers.next(),
+        seen: calls.clone().any(|c| !c.work.is_empty()),
+    }
+}
+
+/// Calls of one method that were held up for most of the time by an injected fault or a process that could not go on.
+fn held_up(episode: &Episode, method: Method, ms: f64) -> Option<SlowDetail<'_>> {
+    let calls = work::calls_of(episode, method);
+    let kinds = [WorkKind::Injected, WorkKind::Blocked].into_iter();
+    let mut held = kinds.filter_map(|kind| work::longest(kind, &calls));
+    held.any(|held| held.ms >= 0.5 * ms)
+        .then(|| calls_of_method(episode, method, ms))
+}
+
+fn stop<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> SlowDetail<'a> {
+    let longest = longest_call(work::calls_of(episode, Method::StopContainer));
+    SlowDetail::Stop {
+        container: longest.and_then(|c| c.container_name()),
+        exit: longest.and_then(|call| exit_within(call, pod)),
+        again: episode.kind == Kind::Restart,
+    }
+}
+
+/// The exit that a StopContainer waited for. Runtimes report the time of an exit by another clock.
+fn exit_within<'a>(call: &EpisodeCall, pod: &[&'a Episode]) -> Option<&'a ExitRecord> {
+    let container = call.container.as_deref()?;
+    let window = call.began_at()..=call.ended_at() + EXIT_CLOCK_TOLERANCE;
+    let mut exits = pod.iter().flat_map(|episode| &episode.exits);
+    exits.find(|exit| {
+        *exit.container == *container.name
+            && exit.attempt == container.attempt
+            && window.contains(&exit.at)
+    })
+}
+
+/// Time in init containers.
+fn init(episode: &Episode) -> SlowDetail<'_> {
+    let waits = episode.waits();
+    let longest = waits.iter().max_by_key(|wait| wait.took);
+    SlowDetail::Init {
+        waits: waits.len(),
+        longest: longest.map(|wait| (wait.container, millis(wait.took))),
+    }
+}
+
+/// Time without a call.
+fn outside(episode: &Episode) -> SlowDetail<'_> {
+    let widest = widest_gap(episode);
+    let work = widest.and_then(|(gap, call)| {
+        let to = call.began_at();
+        syncs::work_in_gap(episode, to - gap, to)
+    });
+    let longest = widest.map(|(gap, call)| (millis(gap), call));
+    SlowDetail::Outside { longest, work }
+}
+
+/// The longest time without a call, and the call after it.
+fn widest_gap(episode: &Episode) -> Option<(Duration, &EpisodeCall)> {
+    let (mut end, mut widest) = (episode.began, None::<(Duration, &EpisodeCall)>);
+    for call in &episode.calls {
+        let gap = call.began_at().since(end);
+        if gap > widest.map_or(Duration::ZERO, |(most, _)| most) {
+            widest = Some((gap, call));
+        }
+        end = end.max(call.ended_at());
+    }
+    widest
+}

@@ -1,0 +1,348 @@
+//! Pods that were stopped while containers ran. The CRI carries no reason for a stop; its calls show who asked for it, with which
+//! grace period, and how the containers ended. `words::stopped` makes the sentence.
+
+use std::time::Duration;
+
+use super::cause::{Cause, EpisodeOutcome, SlowDetail};
+use super::kills::{self, KillReason};
+use super::kubelet::{self, ContainerStop, KubeletCause};
+use super::syncs;
+use crate::episode_call::EpisodeCall;
+use crate::episode_store::{Episode, ExitRecord};
+use criscope_cri::Method;
+use criscope_cri::call::times::UnixMicros;
+use criscope_cri::call::{CallFacts, Client};
+use criscope_cri::subject::ContainerIdentity;
+
+/// When the kubelet ends a pod, StopPodSandbox follows the last StopContainer within this time. After a probe has ended a single
+/// container it takes longer.
+const SANDBOX_STOP_FOLLOWS_WITHIN: Duration = Duration::from_secs(1);
+/// The kubelet stops the sidecars of a pod that has done its work this soon after its last container.
+const SIDECARS_STOPPED_WITHIN: Duration = Duration::from_secs(10);
+
+/// The stop of a pod.
+#[derive(Debug)]
+pub(crate) struct PodStop<'a> {
+    /// The clients that stopped containers or the sandbox, in this order.
+    pub(super) by: Vec<Client>,
+    pub(super) ago: Duration,
+    /// From the first call of the stop to the last.
+    pub(super) took: Duration,
+    /// Why the kubelet stopped a container, if an event just before shows it.
+    pub(super) reason: Option<KillReason>,
+    pub(super) shortened: Option<ShortenedGracePeriod>,
+    /// The containers that the stop ended, the slowest first; empty if the running containers are not known.
+    pub(super) ends: Vec<ContainerEnd<'a>>,
+    /// The exit of the last container that ended by itself while the stopped ones ran.
+    pub(super) before: Option<&'a ExitRecord>,
+    /// The cause of the stop's duration.
+    pub(super) then: Option<Box<Cause<'a>>>,
+}
+
+/// The end of a container in the stop of its pod.
+#[derive(Debug)]
+pub(crate) struct ContainerEnd<'a> {
+    pub(super) name: &'a str,
+    /// `None` if it ended with the sandbox.
+    pub(super) stop: Option<ContainerStop<'a>>,
+    pub(super) exit: Option<&'a ExitRecord>,
+}
+
+/// A grace period that is shorter than the pod's own, both in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShortenedGracePeriod {
+    pub(super) given: u32,
+    pub(super) own: u32,
+    /// True if the kubelet asked for it.
+    pub(super) by_kubelet: bool,
+    /// True if a preStop hook other than exec, which makes no CRI call, may have taken the rest.
+    pub(super) may_be_hook: bool,
+}
+
+/// A container that was stopped.
+#[derive(Clone, Copy)]
+struct StoppedContainer<'a> {
+    container: &'a ContainerIdentity,
+    /// The call that ended the container.
+    by: &'a EpisodeCall,
+    exit: Option<&'a ExitRecord>,
+}
+
+impl<'a> StoppedContainer<'a> {
+    /// The StopContainer that ended it; `None` if it ended with the sandbox.
+    fn stop_container(&self) -> Option<&'a EpisodeCall> {
+        Some(self.by).filter(|call| call.method == Method::StopContainer)
+    }
+}
+
+impl<'a> PodStop<'a> {
+    /// Adds the cause of the stop's duration.
+    pub(super) fn with(self, then: Cause<'a>) -> Self {
+        let then = Some(Box::new(then));
+        Self { then, ..self }
+    }
+}
+
+/// The stop of a pod; `None` unless it ended containers, and the pod had not just done its work.
+pub(super) fn pod_stop<'a>(
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+    now: UnixMicros,
+) -> Option<PodStop<'a>> {
+    let mut calls = episode.calls.iter();
+    let sandbox = calls.find(|call| call.is_good() && is_of_sandbox(call))?;
+    let alone = stopped_alone(episode, pod);
+    let with_sandbox = ended_with(sandbox, episode, pod, &alone);
+    let stopped: Vec<_> = alone.into_iter().chain(with_sandbox).collect();
+    if stopped.is_empty() && !may_have_ended(sandbox, episode, pod) {
+        return None;
+    }
+    let before = ended_before(&stopped, episode, pod);
+    let shortened = shortened_grace_period(&stopped, sandbox, episode, pod);
+    let is_done = before.is_some_and(|exit| {
+        exit.code == 0 && episode.began.since(exit.at) <= SIDECARS_STOPPED_WITHIN
+    });
+    if is_done && shortened.is_none() {
+        return None;
+    }
+    let mut by = Vec::new();
+    for call in stopped.iter().map(|stopped| stopped.by).chain([sandbox]) {
+        if !by.contains(&call.peer.client) {
+            by.push(call.peer.client);
+        }
+    }
+    let ends = stopped
+        .iter()
+        .map(|stopped| container_end(stopped, episode));
+    let mut ends: Vec<_> = ends.collect();
+    ends.sort_by_key(|end| std::cmp::Reverse(end.stop.map(|stop| stop.took)));
+    Some(PodStop {
+        by,
+        ago: now.since(sandbox.ended_at()),
+        took: episode.duration(),
+        reason: stopped
+            .iter()
+            .find_map(|stopped| kills::known_kill_reason(pod, stopped.by)),
+        shortened,
+        ends,
+        before,
+        then: None,
+    })
+}
+
+fn is_of_sandbox(call: &EpisodeCall) -> bool {
+    matches!(
+        call.method,
+        Method::StopPodSandbox | Method::RemovePodSandbox
+    )
+}
+
+fn exit_of<'a>(container: &ContainerIdentity, pod: &[&'a Episode]) -> Option<&'a ExitRecord> {
+    let mut exits = pod.iter().flat_map(|episode| &episode.exits);
+    exits.find(|exit| exit.is_of_run(container))
+}
+
+/// The containers that StopContainer ended. Containers that had ended before do not count.
+fn stopped_alone<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Vec<StoppedContainer<'a>> {
+    let mut stopped = Vec::<StoppedContainer<'_>>::new();
+    for call in &episode.calls {
+        let is_stop = call.method == Method::StopContainer && call.is_good();
+        let Some(container) = call.container.as_deref().filter(|_| is_stop) else {
+            continue;
+        };
+        let exit = exit_of(container, pod);
+        let is_late = exit.is_some_and(|exit| !exit.stop_requested && exit.at <= call.began_at());
+        if !is_late && !stopped.iter().any(|other| other.container == container) {
+            let by = call;
+            stopped.push(StoppedContainer {
+                container,
+                by,
+                exit,
+            });
+        }
+    }
+    stopped
+}
+
+/// The last run of each container that was started in the sandbox of this stop, with its StartContainer.
+fn last_runs<'a>(
+    episode: &Episode,
+    pod: &[&'a Episode],
+) -> impl Iterator<Item = (&'a ContainerIdentity, &'a EpisodeCall)> {
+    let attempt = episode.pod.attempt;
+    let own = pod.iter().filter(move |other| other.pod.attempt == attempt);
+    let starts = own.flat_map(|other| &other.calls);
+    let starts = starts.filter(|call| call.method == Method::StartContainer && call.is_good());
+    let starts: Vec<_> = starts
+        .filter_map(|call| Some((call.container.as_deref()?, call)))
+        .collect();
+    let mut last = starts.clone();
+    last.retain(|(container, _)| {
+        let mut others = starts.iter().map(|(other, _)| other);
+        !others.any(|other| other.name == container.name && other.attempt > container.attempt)
+    });
+    last.into_iter()
+}
+
+/// The containers that ended with the sandbox, as their exits show.
+fn ended_with<'a>(
+    sandbox: &'a EpisodeCall,
+    episode: &Episode,
+    pod: &[&'a Episode],
+    alone: &[StoppedContainer<'_>],
+) -> Vec<StoppedContainer<'a>> {
+    let others = last_runs(episode, pod)
+        .filter(|(container, _)| !alone.iter().any(|other| other.container == *container));
+    let ended = others.filter_map(|(container, _)| {
+        let exit = exit_of(container, pod)?;
+        let is_with_sandbox = exit.stop_requested && exit.at >= sandbox.began_at();
+        is_with_sandbox.then_some(StoppedContainer {
+            container,
+            by: sandbox,
+            exit: Some(exit),
+        })
+    });
+    ended.collect()
+}
+
+/// Returns whether the sandbox may have ended a container whose exit is not known: a client other than the kubelet stopped it. The
+/// kubelet stops the containers before the sandbox.
+fn may_have_ended(sandbox: &EpisodeCall, episode: &Episode, pod: &[&Episode]) -> bool {
+    let mut runs = last_runs(episode, pod);
+    sandbox.peer.client != Client::Kubelet
+        && runs.any(|(container, _)| exit_of(container, pod).is_none())
+}
+
+/// The exit of the last container that ended by itself before the stop. Init containers do not count: they ended before the
+/// stopped ones were started.
+fn ended_before<'a>(
+    stopped: &[StoppedContainer<'_>],
+    episode: &Episode,
+    pod: &[&'a Episode],
+) -> Option<&'a ExitRecord> {
+    let runs = last_runs(episode, pod);
+    let stopped_runs = runs.filter(|(container, _)| {
+        let mut others = stopped.iter();
+        others.any(|other| other.container == *container)
+    });
+    let since = stopped_runs.map(|(_, start)| start.ended_at()).max()?;
+    let exits = last_runs(episode, pod).filter_map(|(container, _)| exit_of(container, pod));
+    let own =
+        exits.filter(|exit| !exit.stop_requested && (since..=episode.ended).contains(&exit.at));
+    own.max_by_key(|exit| exit.at)
+}
+
+fn container_end<'a>(stopped: &StoppedContainer<'a>, episode: &'a Episode) -> ContainerEnd<'a> {
+    let stop = stopped.stop_container();
+    ContainerEnd {
+        name: &stopped.container.name,
+        stop: stop.map(|call| kubelet::container_stop(episode, call)),
+        exit: stopped.exit,
+    }
+}
+
+/// The longest grace period that a container had, if it is shorter than the pod's own and no call or span explains the difference: the
+/// kubelet subtracts the time of preStop hooks and of the wait for other containers.
+fn shortened_grace_period(
+    stopped: &[StoppedContainer<'_>],
+    sandbox: &EpisodeCall,
+    episode: &Episode,
+    pod: &[&Episode],
+) -> Option<ShortenedGracePeriod> {
+    let own = own_grace_period(pod)?;
+    let before = syncs::before_stop(episode);
+    let began = episode.began - before.unwrap_or_default();
+    let stops = stopped.iter().filter_map(StoppedContainer::stop_container);
+    let given = stops.clone().filter_map(grace_period).max()?;
+    let has_whole = stops.clone().any(|call| {
+        let used = call.began_at().since(began).as_secs();
+        grace_period(call).is_none_or(|grace| u64::from(grace) + used >= u64::from(own))
+    });
+    let last = stops.clone().map(|call| call.ended_at()).max()?;
+    let is_of_pod = sandbox.began_at().since(last) <= SANDBOX_STOP_FOLLOWS_WITHIN;
+    (is_of_pod && !has_whole).then_some(ShortenedGracePeriod {
+        given,
+        own,
+        by_kubelet: stops
+            .clone()
+            .all(|call| call.peer.client == Client::Kubelet),
+        may_be_hook: before.is_none(),
+    })
+}
+
+/// The grace period of a StopContainer, in seconds.
+fn grace_period(call: &EpisodeCall) -> Option<u32> {
+    match call.facts {
+        CallFacts::Stop { grace } => Some(grace),
+        _ => None,
+    }
+}
+
+/// The pod's own grace period, in seconds.
+fn own_grace_period(pod: &[&Episode]) -> Option<u32> {
+    let newest_first = pod.iter().rev();
+    let mut calls = newest_first.flat_map(|episode| episode.calls.iter().rev());
+    calls.find_map(|call| match call.facts {
+        CallFacts::Create { pod_grace } => Some(pod_grace),
+        _ => None,
+    })
+}
+
+impl Cause<'_> {
+    /// Returns whether the cause is about containers that run, or ran well. Such a cause does not matter once the pod is gone.
+    pub(super) fn is_past_when_gone(&self) -> bool {
+        match self {
+            Self::WithNodeConditions { cause, .. } => cause.is_past_when_gone(),
+            Self::StartedAgain { .. }
+            | Self::ProbeFails { .. }
+            | Self::OomKills { .. }
+            | Self::Kubelet(KubeletCause::ContainerKilled { .. }) => true,
+            Self::NotSlow(quick) => !matches!(quick.end, EpisodeOutcome::ContainerDone(_)),
+            _ => false,
+        }
+    }
+
+    /// Returns whether the cause no longer matters once the pod was stopped while its containers ran. An example is a slow start.
+    pub(super) fn is_past_when_stopped(&self) -> bool {
+        match self {
+            Self::WithNodeConditions { cause, .. } | Self::WithInjectedFault { cause, .. } => {
+                cause.is_past_when_stopped()
+            }
+            Self::Kubelet(KubeletCause::PostStart { hook, .. }) => {
+                hook.result.is_none_or(|result| result.is_good())
+            }
+            Self::Kubelet(
+                KubeletCause::BeforeFirstCall { .. } | KubeletCause::PullQueue { .. },
+            )
+            | Self::NodeInGap { .. }
+            | Self::NodeInCall { .. }
+            | Self::SlowPhase(_)
+            | Self::UnusualCall { .. }
+            | Self::NotSlow(_) => true,
+            _ => self.is_past_when_gone(),
+        }
+    }
+
+    /// Returns whether the cause explains the time of a stop that had neither a failure nor a runtime that did not answer.
+    pub(super) fn is_fine_stop(&self) -> bool {
+        match self {
+            Self::WithNodeConditions { cause, .. } => cause.is_fine_stop(),
+            Self::Kubelet(cause) => matches!(
+                cause,
+                KubeletCause::ContainerStopped { .. } | KubeletCause::BeforeStop { .. }
+            ),
+            Self::SlowPhase(_) | Self::UnusualCall { .. } | Self::NotSlow(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Returns whether the sentence on a stop only says how the containers ended.
+    pub(super) fn only_says_how_containers_ended(&self) -> bool {
+        match self {
+            Self::Kubelet(cause) => matches!(cause, KubeletCause::ContainerStopped { .. }),
+            Self::SlowPhase(slow) => matches!(slow.detail, SlowDetail::Stop { .. }),
+            Self::NotSlow(_) => true,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! Sentences of the diagnosis, as `Display` of a [`Cause`]: the object first, then the cause, then the evidence.
+
+mod exit;
+mod failure;
+mod injected;
+mod kubelet;
+mod node;
+mod slow;
+mod stopped;
+mod syncs;
+
+use std::fmt::{self, Display, Formatter};
+use std::time::Duration;
+
+use self::exit::{after, ago_of, code, ended, ended_by, hint, oom_kills, sandbox_death};
+use super::before::{Predecessor, SandboxReplacement};
+use super::cause::{CallInFlight, Cause, EpisodeOutcome, NotSlow, WorkProgress};
+use super::crash::CrashLoop;
+use super::work::LongestWorker;
+use crate::episode_call::EpisodeCall;
+use crate::episode_store::AwaitedContainers;
+use crate::node::restarted;
+use crate::process_scanner::WorkKind;
+use crate::usual::{ComparedDuration, MANY_STARTS};
+use criscope_cri::call::episode::Kind;
+use criscope_cri::call::times::{UnixMicros, millis};
+use criscope_cri::call::{CallFacts, Client};
+use criscope_cri::subject::ExitReason;
+use criscope_cri::units::{duration, since};
+
+const NO_PROCESS_SEEN: &str = "no process was seen at work for it";
+
+impl Display for Cause<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CallInFlight(call) => call.fmt(f),
+            Self::CallFails(failure) => failure.fmt(f),
+            Self::DeletedWithoutSandbox { ago, failure } => {
+                let ago = ago_of(*ago);
+                write!(
+                    f,
+                    "the pod was deleted {ago}, before it had a sandbox: {failure}"
+                )
+            }
+            Self::Recovered {
+                failure,
+                kind,
+                took,
+            } => {
+                write!(
+                    f,
+                    "{failure}; {} after {}",
+                    ended_as(*kind),
+                    duration(*took)
+                )
+            }
+            Self::NoFurtherCall { after, since } => write!(
+                f,
+                "kubelet: no call for {} since {} ended: it waits for something outside the CRI",
+                duration(*since),
+                subject(after)
+            ),
+            Self::ProbeFails { probe, then } => {
+                write!(
+                    f,
+                    "an exec probe of {} fails: {}, {} in a row (readiness, startup or another: the CRI does not say); {then}",
+                    probe.container,
+                    probe.last_result,
+                    times(probe.failed_in_a_row as usize)
+                )
+            }
+            Self::ImageMissing { image, since } => kubelet::write_missing_image(f, image, *since),
+            Self::WaitsForPull { image, since, pull } => {
+                kubelet::write_wait_for_pull(f, image.as_deref(), *since, pull)
+            }
+            Self::WaitsForNode { fact, waits, now } => node::blocks(f, fact, waits, *now),
+            Self::BackendWasAway {
+                fact,
+                kind,
+                took,
+                now,
+            } => {
+                let fact = fact.sentence(*now);
+                write!(f, "{fact}; {} after {}", ended_as(*kind), duration(*took))
+            }
+            Self::NodeInGap {
+                fact,
+                took,
+                total,
+                now,
+            } => write!(
+                f,
+                "{}; {} of {} passed between CRI calls",
+                fact.sentence(*now),
+                duration(*took),
+                duration(*total)
+            ),
+            Self::NodeInCall {
+                fact,
+                call,
+                total,
+                now,
+            } => write!(
+                f,
+                "{}; {} of {} in {}",
+                fact.sentence(*now),
+                duration(call.duration_ms()),
+                duration(*total),
+                subject(call)
+            ),
+            Self::WithInjectedFault { cause, call, more } => {
+                injected::conditions(f, cause, call, *more)
+            }
+            Self::WithNodeConditions { cause, conditions } => write!(f, "{cause}{conditions}"),
+            Self::AwaitsContainer { awaited, since } => {
+                let AwaitedContainers { last, missing, .. } = awaited;
+                let init = if awaited.is_init { "init " } else { "" };
+                let since = duration(*since);
+                write!(f, "{init}container {last} was started {since} ago; ")?;
+                match &missing[..] {
+                    [] => f.write_str("in other pods it was an init container: others may follow"),
+                    some => write!(f, "not started yet: {}", some.join(", ")),
+                }
+            }
+            Self::EndedWithNode { containers, booted } => {
+                let restarted = restarted(*booted);
+                match &containers[..] {
+                    [name] => write!(f, "container {name} ended: {restarted}")?,
+                    [_, _] | [_, _, _] => {
+                        write!(f, "containers {} ended: {restarted}", containers.join(", "))?;
+                    }
+                    many => write!(f, "{} containers ended: {restarted}", many.len())?,
+                }
+                f.write_str(", and nothing of the pod since")
+            }
+            Self::NoContainerStarted { after } => write!(
+                f,
+                "no container was started: the pod was stopped, or given up, after {}",
+                duration(*after)
+            ),
+            Self::CrashLoop(crash_loop) => crash_loop.fmt(f),
+            Self::PodStopped(stop) => stop.fmt(f),
+            Self::Kubelet(cause) => cause.fmt(f),
+            Self::ContainerExited { exit, then } => {
+                write!(f, "container {} {}; ", exit.container, ended(exit))?;
+                match &**then {
+                    // The container is not up any more.
+                    Self::NotSlow(quick) => write!(f, "the start took {}", duration(quick.took)),
+                    slow => slow.fmt(f),
+                }
+            }
+            Self::StartedAgain { before, then } => {
+                let last = match before {
+                    Predecessor::ContainerRun(run) => {
+                        write!(f, "container {} {}", run.exit.container, ended(run.exit))?;
+                        if run.ago.as_secs() > 0 {
+                            write!(f, " ({})", since(run.ago))?;
+                        }
+                        Some(run)
+                    }
+                    Predecessor::Sandbox(replaced) => {
+                        replaced.fmt(f)?;
+                        None
+                    }
+                };
+                match (&**then, last) {
+                    (Self::NotSlow(_), Some(run)) => {
+                        let later = duration(millis(run.again_after));
+                        let up = if run.is_up { "up" } else { "started" };
+                        write!(f, "; {up} again {later} later")
+                    }
+                    (Self::NotSlow(quick), None) => write!(f, "; {}", quick.outcome()),
+                    (slow, _) => write!(f, "; {slow}"),
+                }
+            }
+            Self::OomKills { kills, ago, then } => {
+                f.write_str(&oom_kills(kills, &ago_of(*ago)))?;
+                match &**then {
+                    Self::NotSlow(quick) => write!(f, "; {}", quick.outcome()),
+                    other => write!(f, "; {other}"),
+                }
+            }
+            Self::SandboxDied {
+                death,
+                ago,
+                is_stopped,
+            } => {
+                write!(
+                    f,
+                    "the sandbox died {}: {}",
+                    ago_of(*ago),
+                    sandbox_death(*death)
+                )?;
+                if *is_stopped {
+                    f.write_str("; it was stopped since")
+                } else {
+                    Ok(())
+                }
+            }
+            Self::SlowPhase(slow) => slow.fmt(f),
+            Self::UnusualCall { call, usual, end } => {
+                let took = duration(call.duration_ms());
+                write!(f, "{} took {took}, {usual}; {end}", subject(call))
+            }
+            Self::NotSlow(quick) => quick.fmt(f),
+        }
+    }
+}
+
+/// The state of a pod after an episode.
+const fn ended_as(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Stop => "gone",
+        Kind::Start | Kind::Restart => "up",
+    }
+}
+
+impl CallInFlight<'_> {
+    /// The grace period of a stop, in seconds, while it lasts.
+    fn grace(&self) -> Option<u32> {
+        match self.call.facts {
+            CallFacts::Stop { grace } => {
+                Some(grace).filter(|grace| self.call.took() < Duration::from_secs((*grace).into()))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Display for CallInFlight<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let took = duration(self.call.duration_ms());
+        if let Some(reason) = &self.kill_reason {
+            write!(f, "the kubelet kills {}{reason}: ", self.call.target())?;
+        }
+        write!(f, "{} has taken {took}", subject(self.call))?;
+        let grace = self.grace();
+        if let Some(grace) = grace {
+            write!(
+                f,
+                " of the grace period of {grace} s, after which it is killed"
+            )?;
+        } else if let Some(deadline) = self.call.deadline_ms() {
+            write!(f, " of its {}", duration(deadline))?;
+        }
+        match &self.work {
+            // The built-in runtime's step of the grace period says no more.
+            WorkProgress::Current(worker) if worker.own && grace.is_some() => {}
+            WorkProgress::Current(worker) => write!(f, "; now in {worker}")?,
+            // The runtime waits for the container to end.
+            _ if grace.is_some() => {}
+            WorkProgress::SoFar(worker) => {
+                write!(f, "; so far {} in {worker}", duration(worker.ms))?;
+            }
+            WorkProgress::Unseen { looked: true } => write!(f, "; {NO_PROCESS_SEEN}")?,
+            WorkProgress::Unseen { looked: false } => {}
+        }
+        if let Some(usual) = &self.usual {
+            write!(f, "; {usual}")?;
+        }
+        match self.failures {
+            0 => Ok(()),
+            1 => write!(f, "; 1 call failed before"),
+            n => write!(f, "; {n} calls failed before"),
+        }
+    }
+}
+
+impl Display for ComparedDuration {
+    /// `usually 3.00 s here`, `while 20 pods start, 600 ms alone`.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let usual = duration(self.typical.median);
+        if self.is_unusual && self.starts >= MANY_STARTS {
+            write!(f, "while {} pods start, {usual} alone", self.starts)
+        } else {
+            write!(f, "usually {usual} here")
+        }
+    }
+}
+
+impl Display for NotSlow<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.outcome())?;
+        match self.end {
+            EpisodeOutcome::ContainersUp(_)
+            | EpisodeOutcome::ContainerUp(_)
+            | EpisodeOutcome::PodStopped
+            | EpisodeOutcome::Incomplete => f.write_str(", nothing slow"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl NotSlow<'_> {
+    /// The outcome, and after what time.
+    fn outcome(&self) -> String {
+        let took = duration(self.took);
+        match &self.end {
+            EpisodeOutcome::ContainersUp(names) => match &names[..] {
+                [] => format!("started after {took}"),
+                [name] => format!("container {name} up after {took}"),
+                [_, _] | [_, _, _] => {
+                    let names = names.join(", ");
+                    format!("containers {names} up after {took}")
+                }
+                _ => format!("{} containers up after {took}", names.len()),
+            },
+            EpisodeOutcome::OneContainerUp { container, since } => format!(
+                "container {container} has run for {}, its start took {took}; \
+                 the CRI does not say whether it is an init container",
+                duration(*since)
+            ),
+            EpisodeOutcome::ContainerDone(exit) => {
+                let name = &exit.container;
+                format!("container {name} {}; the start took {took}", ended(exit))
+            }
+            EpisodeOutcome::ContainerUp(Some(name)) => {
+                format!("container {name} up after {took}")
+            }
+            EpisodeOutcome::ContainerUp(None) => format!("the container up after {took}"),
+            EpisodeOutcome::ImagePulled => format!("image pulled in {took}"),
+            EpisodeOutcome::ContainerStopped(name) => {
+                format!("container {name} stopped after {took}; the pod stays")
+            }
+            EpisodeOutcome::PodStopped => format!("gone after {took}"),
+            EpisodeOutcome::Incomplete => format!("begun, {took} so far"),
+        }
+    }
+}
+
+impl Display for CrashLoop<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let keeps = if self.is_over { "kept" } else { "keeps" };
+        let code = code(self.last);
+        let ending = match self.last.reason {
+            _ if self.last.is_out_of_memory() => "being killed for lack of memory",
+            ExitReason::Evicted => "being evicted",
+            _ => "ending",
+        };
+        let name = self.container;
+        let after = after(self.last);
+        write!(
+            f,
+            "container {name} {keeps} {ending}: exit code {code}{after}"
+        )?;
+        // Starts that precede criscope are counted by the restart count.
+        match self.starts {
+            0 | 1 => write!(f, ", {} restarts", self.last.attempt)?,
+            n => write!(f, ", {n} starts in {}", duration(millis(self.window)))?,
+        }
+        f.write_str(&ended_by(self.last))?;
+        f.write_str(hint(self.last))
+    }
+}
+
+impl Display for LongestWorker<'_> {
+    /// `the CNI plugin calico (running iptables)`, `the OCI runtime runc create`.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let name = self.name;
+        match (self.kind, self.activity) {
+            (WorkKind::Cni, None) => write!(f, "the CNI plugin {name}"),
+            (WorkKind::Cni, Some(activity)) => {
+                write!(f, "the CNI plugin {name} (running {activity})")
+            }
+            (WorkKind::Oci, None) => write!(f, "the OCI runtime {name}"),
+            (WorkKind::Oci, Some(activity)) => write!(f, "the OCI runtime {name} {activity}"),
+            (WorkKind::Injected, _) => write!(f, "an injected fault ({name})"),
+            (WorkKind::Blocked, held) => write!(f, "{name}, {}", held.unwrap_or("blocked")),
+            (WorkKind::Layers, words) => {
+                let what = match name {
+                    "unpack" => "the unpacking of its layers",
+                    _ => "the fetch of its layers",
+                };
+                write!(f, "{what} ({})", words.unwrap_or("number unknown"))
+            }
+            (WorkKind::Helper, _) => write!(f, "{name}, started by the runtime"),
+            (WorkKind::Runtime, _) if self.own => f.write_str(name),
+            (WorkKind::Runtime, _) => write!(f, "the runtime's {name}"),
+        }
+    }
+}
+
+impl Display for SandboxReplacement<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let attempt = self.attempt;
+        match self.times {
+            n @ 2.. => {
+                let keeps = if self.is_over { "was" } else { "keeps being" };
+                let (n, window) = (times(n), duration(millis(self.window)));
+                write!(f, "the sandbox {keeps} replaced: {n} in {window}")?;
+                match self.death {
+                    Some(death) => write!(f, "; the last one died: {}", sandbox_death(death)),
+                    None => Ok(()),
+                }
+            }
+            _ if self.by_crictl => write!(
+                f,
+                "the sandbox was stopped by crictl and replaced (attempt {attempt})"
+            ),
+            _ => {
+                write!(f, "the sandbox was replaced (attempt {attempt}): ")?;
+                if let Some(restart) = self.downtime.filter(|fact| fact.booted().is_some()) {
+                    return f.write_str(&restart.sentence(UnixMicros::EPOCH));
+                }
+                f.write_str("the one before ")?;
+                match (self.death, self.downtime) {
+                    (Some(death), _) => write!(f, "died: {}", sandbox_death(death)),
+                    // The downtime has ended, so its sentence does not depend on the time.
+                    (None, Some(fact)) => {
+                        write!(
+                            f,
+                            "was not usable after {}",
+                            fact.sentence(UnixMicros::EPOCH)
+                        )
+                    }
+                    (None, None) => f.write_str("was not usable"),
+                }
+            }
+        }
+    }
+}
+
+/// `once`, `twice`, `3 times`.
+fn times(n: usize) -> String {
+    match n {
+        1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        n => format!("{n} times"),
+    }
+}
+
+/// A call and its target: `CreateContainer of app`.
+fn subject(call: &EpisodeCall) -> String {
+    match call.target() {
+        "" => call.method.name().to_owned(),
+        target => format!("{} of {target}", call.method.name()),
+    }
+}
+
+/// The caller, which set the deadline or cancelled.
+fn caller(call: &EpisodeCall) -> &'static str {
+    match call.peer.client {
+        Client::Kubelet => "the kubelet",
+        Client::Crictl => "crictl",
+        Client::Other => "the caller",
+    }
+}

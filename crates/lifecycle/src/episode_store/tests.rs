@@ -1,0 +1,247 @@
+//! How calls form episodes, one rule at a time.
+
+mod exits;
+mod failing;
+mod init;
+mod many;
+mod stops;
+mod tries;
+
+use std::time::Duration;
+
+use super::*;
+use crate::script::{ScriptedPod, at, pod};
+use crate::timeline::EpisodePhase;
+use criscope_cri::status::Code;
+
+const LIMITS: StoreLimits = StoreLimits {
+    episodes: 512,
+    quiet: Duration::from_secs(10),
+    give_up: Duration::from_secs(1800),
+};
+
+fn store() -> EpisodeStore {
+    EpisodeStore::new(LIMITS, UsualDurations::default())
+}
+
+/// Each episode as a line: kind, container and attempt, state, methods.
+fn lines(store: &EpisodeStore) -> Vec<String> {
+    let line = |episode: &Episode| {
+        let container = episode.container.as_ref().map_or("", |c| &c.name);
+        let calls: Vec<_> = episode.calls.iter().map(|c| c.method.name()).collect();
+        format!(
+            "{} {container}#{} {:?}: {}",
+            episode.kind.name(),
+            episode.attempt(),
+            episode.state,
+            calls.join(" ")
+        )
+    };
+    store.episodes().map(line).collect()
+}
+
+fn apply(store: &mut EpisodeStore, calls: impl IntoIterator<Item = EpisodeCall>) {
+    for call in calls {
+        store.apply(call);
+    }
+}
+
+/// A smooth start that takes 900 ms, beginning at `from`.
+fn start(pod: &ScriptedPod, from: u64) -> [EpisodeCall; 4] {
+    [
+        pod.run(from, 200),
+        pod.pull("app:1", from + 300, 300),
+        pod.create(("app", 0), from + 600, 100),
+        pod.start(("app", 0), from + 700, 200),
+    ]
+}
+
+fn stop(pod: &ScriptedPod, from: u64) -> [EpisodeCall; 5] {
+    [
+        pod.kill(("app", 0), from, 1000),
+        pod.stop(from + 1000, 500),
+        pod.stop(from + 1600, 10),
+        pod.sweep(("app", 0), from + 1700, 100),
+        pod.remove(from + 1800, 200),
+    ]
+}
+
+#[test]
+fn a_start_is_over_after_silence_that_does_not_count() {
+    let mut store = store();
+    apply(&mut store, start(&pod("a"), 0));
+    store.tick(at(10_899), &[]);
+    assert_eq!(
+        lines(&store),
+        ["start #0 Open: RunPodSandbox PullImage CreateContainer StartContainer"]
+    );
+    store.tick(at(10_900), &[]);
+    let episode = store.episodes().next().expect("an episode");
+    assert_eq!(
+        (episode.state, episode.duration()),
+        (EpisodeState::Ok, Duration::from_millis(900))
+    );
+    let shares = episode.shares();
+    assert_eq!(
+        shares[EpisodePhase::OutsideCri as usize],
+        Duration::from_millis(100)
+    );
+    assert_eq!(shares.iter().sum::<Duration>(), Duration::from_millis(900));
+    assert_eq!(store.take_closed(), [0]);
+    assert_eq!(store.take_closed(), [0; 0]);
+}
+
+#[test]
+fn a_call_in_flight_keeps_a_start_open() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0));
+    let pull = pod.pull("side:1", 1000, 60_000).under_way(None);
+    store.tick(at(60_000), &[pull]);
+    assert!(store.episodes().all(Episode::is_open));
+    store.tick(at(60_000), &[]);
+    assert!(!store.episodes().any(Episode::is_open));
+}
+
+#[test]
+fn a_crash_loop_is_a_restart_each() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0));
+    apply(
+        &mut store,
+        [
+            // Pulled before the quiet period of the start was over: it still belongs to the restart.
+            pod.pull("app:1", 2000, 50),
+            pod.create(("app", 1), 2100, 50),
+            pod.start(("app", 1), 2200, 50),
+            pod.create(("app", 2), 9_000, 50),
+            pod.start(("app", 2), 9_100, 50),
+        ],
+    );
+    store.tick(at(15_000), &[]);
+    apply(&mut store, [pod.pull("app:1", 30_000, 50)]);
+    apply(&mut store, [pod.create(("app", 3), 30_100, 50)]);
+    apply(&mut store, [pod.sweep(("app", 1), 30_200, 5000)]);
+    assert_eq!(
+        lines(&store),
+        [
+            "start #0 Ok: RunPodSandbox PullImage CreateContainer StartContainer",
+            "restart app#1 Ok: PullImage CreateContainer StartContainer",
+            "restart app#2 Open: CreateContainer StartContainer",
+            "restart app#3 Open: PullImage CreateContainer",
+        ]
+        .map(|line| line.replace("app#2 Open", "app#2 Ok"))
+    );
+    assert_eq!(store.get(0).map(|t| t.ended), Some(at(900)));
+}
+
+#[test]
+fn without_its_beginning_a_start_begins_with_what_is_seen() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0).into_iter().skip(1));
+    assert_eq!(
+        lines(&store),
+        ["start #0 Open: PullImage CreateContainer StartContainer"]
+    );
+}
+
+#[test]
+fn ids_alone_are_completed_from_earlier_calls() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0).into_iter().take(3));
+    let mut call = pod.start(("app", 0), 700, 200);
+    (call.pod, call.container, call.sandbox_id) = (None, None, None);
+    assert_eq!(store.apply(call), CallEffect::PartOf(0));
+    let mut stop = pod.stop(60_000, 3000);
+    stop.pod = None;
+    assert_eq!(store.apply(stop), CallEffect::PartOf(1));
+    let mut unknown = pod.stop(60_000, 3000);
+    (unknown.pod, unknown.sandbox_id) = (None, Some("other".into()));
+    assert_eq!(store.apply(unknown), CallEffect::Nothing);
+}
+
+#[test]
+fn the_same_name_with_another_uid_is_another_pod() {
+    let mut store = store();
+    let (old, mut new) = (pod("a"), pod("a"));
+    let mut identity = (*new.0).clone();
+    identity.uid = "uid-new".into();
+    new.0 = Arc::new(identity);
+    apply(
+        &mut store,
+        start(&old, 0).into_iter().chain(start(&new, 10)),
+    );
+    let by_uid: Vec<_> = store
+        .episodes()
+        .map(|t| (&*t.pod.uid, t.calls.len()))
+        .collect();
+    assert_eq!(by_uid, [("uid-a", 4), ("uid-new", 4)]);
+}
+
+#[test]
+fn an_episode_keeps_its_first_and_its_newest_calls() {
+    let (mut store, pod) = (store(), pod("a"));
+    for n in 0..1000 {
+        let run = pod
+            .run(n * 1000, 400)
+            .fails(Code::Unknown, &format!("no {n}"));
+        apply(&mut store, [run]);
+    }
+    let episode = store.episodes().next().expect("an episode");
+    assert_eq!(episode.calls.len(), episode::MAX_CALLS);
+    assert_eq!(
+        (episode.calls_forgotten, episode.failures, episode.retries),
+        (872, 1000, 999)
+    );
+    assert_eq!(episode.calls.front().map(|c| c.seq), Some(0));
+    assert_eq!(episode.calls.back().map(|c| c.seq), Some(999_000));
+    // The time of dropped calls is counted too.
+    assert_eq!(
+        episode.shares()[EpisodePhase::Sandbox as usize],
+        Duration::from_secs(400)
+    );
+    assert_eq!(
+        episode.shares().iter().sum::<Duration>(),
+        episode.duration()
+    );
+}
+
+#[test]
+fn closed_episodes_are_forgotten_first() {
+    let mut store = EpisodeStore::new(
+        StoreLimits {
+            episodes: 3,
+            ..LIMITS
+        },
+        UsualDurations::default(),
+    );
+    apply(&mut store, [pod("open").run(0, 10)]);
+    apply(&mut store, start(&pod("a"), 0));
+    store.tick(at(20_000), &[]);
+    assert_eq!(store.take_closed().len(), 1, "it was reported");
+    apply(
+        &mut store,
+        [pod("b").run(20_000, 10), pod("c").run(20_000, 10)],
+    );
+    let names = |store: &EpisodeStore| {
+        store
+            .episodes()
+            .map(|t| t.pod.name.to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (names(&store), store.forgotten()),
+        (vec!["open".into(), "b".into(), "c".into()], 1)
+    );
+    assert_eq!(store.take_unreported(), 0);
+    apply(&mut store, [pod("d").run(20_000, 10)]);
+    assert_eq!(
+        (names(&store), store.forgotten()),
+        (vec!["b".into(), "c".into(), "d".into()], 2)
+    );
+    assert_eq!(
+        store.take_unreported(),
+        1,
+        "the end of an open one is never reported"
+    );
+    assert_eq!((store.pods.len(), store.open.len()), (3, 3));
+}

@@ -1,0 +1,295 @@
+//! Exits of containers.
+
+use std::time::Duration;
+
+use super::*;
+use crate::episode_store::ExitChange;
+
+#[test]
+fn an_end_counts_once_and_goes_to_the_start_it_ended() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0));
+    apply(
+        &mut store,
+        [
+            pod.create(("app", 1), 20_000, 1),
+            pod.start(("app", 1), 20_100, 1),
+        ],
+    );
+    let ended = |attempt| ExitRecord {
+        container: "app".into(),
+        attempt,
+        code: 1,
+        reason: criscope_cri::subject::ExitReason::Error,
+        ran: Duration::from_millis(200),
+        at: at(1100),
+        stop_requested: false,
+        oom_kills: 0,
+        oom_at: None,
+        evicted: None,
+        node_restarted: None,
+        by_event: false,
+    };
+    assert_eq!(
+        store.note_exit(&pod.0, Some("c0"), ended(0)),
+        ExitChange::New
+    );
+    assert_eq!(
+        store.note_exit(&pod.0, Some("c0"), ended(0)),
+        ExitChange::Nothing
+    );
+    assert_eq!(
+        store.note_exit(&pod.0, Some("c1"), ended(1)),
+        ExitChange::New
+    );
+    let exits: Vec<_> = store.episodes().map(|t| t.exits.len()).collect();
+    assert_eq!(exits, [1, 1]);
+    for n in 0..10_000 {
+        store.note_exit(&pod.0, Some(&format!("x{n}")), ended(n));
+    }
+    assert_eq!(store.exits.len(), 2048);
+    assert!(store.episodes().all(|t| t.exits.len() <= 16));
+}
+
+/// Of 252 headlines on containers that ended with 137, 106 followed a StopContainer.
+#[test]
+fn an_exit_that_was_asked_for_is_marked() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0));
+    let exit = |id: &str, name, code, from, to, store: &mut EpisodeStore| {
+        assert_eq!(
+            store.note_exit(&pod.0, Some(id), pod.exit(name, code, from, to)),
+            ExitChange::New
+        );
+        let exits = store.episodes().flat_map(|t| &t.exits);
+        exits.last().map(|exit| exit.stop_requested)
+    };
+    // A liveness probe failed; the kubelet kills it, and reads the exit after the answer.
+    apply(&mut store, [pod.kill(("app", 0), 5000, 2000)]);
+    assert_eq!(
+        exit("0", ("app", 0), 137, 900, 7000, &mut store),
+        Some(true)
+    );
+    apply(
+        &mut store,
+        [
+            pod.create(("app", 1), 7500, 10),
+            pod.start(("app", 1), 7600, 10),
+        ],
+    );
+    // By itself.
+    assert_eq!(
+        exit("1", ("app", 1), 137, 7600, 8000, &mut store),
+        Some(false)
+    );
+    apply(
+        &mut store,
+        [
+            pod.create(("app", 2), 18_500, 10),
+            pod.start(("app", 2), 18_600, 10),
+        ],
+    );
+    // StopPodSandbox kills what runs, also without a StopContainer.
+    apply(&mut store, [pod.stop(30_000, 500)]);
+    assert_eq!(
+        exit("2", ("app", 2), 137, 18_600, 30_300, &mut store),
+        Some(true)
+    );
+}
+
+/// The kubelet lists containers every second, also while it waits for StopContainer.
+#[test]
+fn an_exit_read_before_the_stop_was_answered_is_marked() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0));
+    store.note_exit(&pod.0, Some("c"), pod.exit(("app", 0), 143, 900, 7000));
+    apply(&mut store, [pod.kill(("other", 0), 5000, 2100)]);
+    assert!(
+        !store
+            .episodes()
+            .flat_map(|t| &t.exits)
+            .any(|exit| exit.stop_requested)
+    );
+    apply(&mut store, [pod.kill(("app", 0), 5000, 2200)]);
+    assert!(
+        store
+            .episodes()
+            .flat_map(|t| &t.exits)
+            .all(|exit| exit.stop_requested)
+    );
+}
+
+/// The sandbox with the next attempt is another one.
+#[test]
+fn the_stop_of_an_earlier_sandbox_asked_for_no_exit_in_the_next() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0));
+    let next = pod.attempt(1);
+    apply(&mut store, start(&next, 30_000));
+    apply(&mut store, [pod.stop(31_000, 10)]);
+    store.note_exit(
+        &next.0,
+        Some("c"),
+        pod.exit(("app", 1), 137, 30_900, 32_000),
+    );
+    assert!(
+        store
+            .episodes()
+            .flat_map(|t| &t.exits)
+            .all(|exit| !exit.stop_requested)
+    );
+}
+
+/// containerd reports `exit 128` of a container whose start failed, without a begin; CRI-O the time of its creation as both.
+#[test]
+fn what_never_ran_has_not_ended() {
+    use criscope_cri::subject::{ContainerExit, ContainerIdentity, ExitReason};
+    let (mut store, pod) = (store(), pod("a"));
+    apply(
+        &mut store,
+        [pod.run(0, 100), pod.create(("app", 0), 200, 100)],
+    );
+    let no_such_file = pod
+        .start(("app", 0), 300, 100)
+        .fails(Code::Unknown, "no such file");
+    apply(&mut store, [no_such_file]);
+    let container = ContainerIdentity {
+        name: "app".into(),
+        attempt: 0,
+    };
+    let now = i64::try_from(at(400).as_micros()).expect("small") * 1000;
+    let (code, reason) = (128, ExitReason::Other);
+    for began in [0, now, i64::MIN] {
+        let exit = ExitRecord::new(
+            &container,
+            began,
+            &ContainerExit {
+                at: now,
+                code,
+                reason,
+            },
+        );
+        assert_eq!(
+            store.note_exit(&pod.0, Some("c"), exit),
+            ExitChange::Nothing,
+            "{began}"
+        );
+    }
+    assert!(store.episodes().all(|t| t.exits.is_empty()));
+}
+
+/// A clock may not move between the begin and the end of a short run.
+#[test]
+fn what_was_started_and_ended_at_once_has_run() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0));
+    assert_eq!(
+        store.note_exit(&pod.0, Some("c"), pod.exit(("app", 0), 1, 900, 900)),
+        ExitChange::New
+    );
+    // Of this run it is not known that it began.
+    assert_eq!(
+        store.note_exit(&pod.0, Some("d"), pod.exit(("app", 1), 128, 900, 900)),
+        ExitChange::Nothing
+    );
+    let exits = store.episodes().flat_map(|t| &t.exits);
+    assert_eq!(exits.count(), 1);
+}
+
+/// containerd 2 may record the start of a program that ends at once after its end.
+#[test]
+fn what_ended_before_its_start_was_recorded_has_run() {
+    use criscope_cri::subject::{ContainerExit, ContainerIdentity, ExitReason};
+    let container = ContainerIdentity::default();
+    let exit = ContainerExit {
+        at: 5_000_000,
+        code: 1,
+        reason: ExitReason::Error,
+    };
+    let ran = |began| ExitRecord::new(&container, began, &exit).ran;
+    assert_eq!(
+        [0, 5_000_000, 5_002_000, 2_000_000].map(ran),
+        [0, 0, 1, 3000].map(Duration::from_micros)
+    );
+}
+
+fn failure_reports(pod: &crate::script::ScriptedPod, code: i32, from: u64, to: u64) -> ExitRecord {
+    ExitRecord {
+        node_restarted: None,
+        by_event: true,
+        ..pod.exit(("app", 0), code, from, to)
+    }
+}
+
+/// An event tells an exit, ContainerStatus says it again, as often as the kubelet asks.
+#[test]
+fn an_exit_that_an_event_told_counts_once_and_is_as_its_status_says() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0));
+    let event = failure_reports(&pod, 137, 900, 5000);
+    assert_eq!(
+        store.note_exit(&pod.0, Some("c"), event.clone()),
+        ExitChange::New
+    );
+    assert_eq!(
+        store.note_exit(&pod.0, Some("c"), event.clone()),
+        ExitChange::Nothing
+    );
+    // Its shim died with it: the runtime did not see how.
+    let status = ExitRecord {
+        reason: criscope_cri::subject::ExitReason::Unknown,
+        ..pod.exit(("app", 0), 255, 900, 5000)
+    };
+    // crictl names a container by the beginning of its id.
+    for (id, noted) in [
+        ("c-prefix", ExitChange::Completed),
+        ("c", ExitChange::Nothing),
+        ("c", ExitChange::Nothing),
+    ] {
+        assert_eq!(store.note_exit(&pod.0, Some(id), status.clone()), noted);
+    }
+    let exits: Vec<_> = store.episodes().flat_map(|t| t.exits.clone()).collect();
+    assert_eq!(exits, [status]);
+}
+
+/// The order of a call is known when it has ended; by then the exit has been told.
+#[test]
+fn an_exit_that_an_event_told_before_its_stop_was_answered_is_ordered() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0));
+    // Started before there was a subscription: the event alone does not tell since when it ran.
+    let event = ExitRecord {
+        ran: Duration::ZERO,
+        ..failure_reports(&pod, 137, 900, 7000)
+    };
+    assert_eq!(store.note_exit(&pod.0, Some("c"), event), ExitChange::New);
+    apply(&mut store, [pod.kill(("app", 0), 5000, 2100)]);
+    let status = pod.exit(("app", 0), 137, 900, 7000);
+    assert_eq!(
+        store.note_exit(&pod.0, Some("c"), status),
+        ExitChange::Completed
+    );
+    let exits: Vec<_> = store.episodes().flat_map(|t| &t.exits).collect();
+    assert!(
+        matches!(exits[..], [exit] if exit.stop_requested),
+        "{exits:?}"
+    );
+}
+
+/// A container that could not be started has a task that ends.
+#[test]
+fn the_end_of_a_task_that_never_started_is_no_exit() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(
+        &mut store,
+        [pod.run(0, 100), pod.create(("app", 0), 200, 10)],
+    );
+    let event = ExitRecord {
+        ran: Duration::ZERO,
+        ..failure_reports(&pod, 137, 300, 300)
+    };
+    assert_eq!(
+        store.note_exit(&pod.0, Some("c"), event),
+        ExitChange::Nothing
+    );
+}

@@ -1,0 +1,378 @@
+//! Exec probes of containers, and which of them led to a kill.
+//!
+//! The commands themselves are not read. Two probes of a container are told apart by the size of their requests and their timeouts;
+//! if these are equal, by when they run (`rhythm`). If they run at the same time, their results are as one.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use self::rhythm::TwoProbeSeries;
+use super::execs::{ExecResult, timeout};
+use crate::view;
+use criscope_cri::call::CallRecord;
+use criscope_cri::call::times::{self, UnixMicros, micros_of, millis};
+
+/// Most containers whose probes are remembered; a node runs some hundred.
+const MAX_PROBED_CONTAINERS: usize = 1024;
+/// Most probes per container: a liveness, a readiness and a startup probe, and one after a change.
+const MAX_PROBES_PER_CONTAINER: usize = 4;
+/// Most results per probe.
+const MAX_RESULTS_PER_PROBE: usize = 8;
+/// The kubelet stops a container, or begins its preStop hook, this soon after the probe that failed once too often.
+const STOP_FOLLOWS_PROBE_WITHIN: Duration = Duration::from_secs(2);
+/// A preStop hook other than exec takes up to this time: the grace period by default.
+const MAX_PRE_STOP_HOOK: Duration = Duration::from_secs(30);
+/// How late the kubelet may run a probe.
+const MAX_PROBE_DELAY: Duration = Duration::from_secs(1);
+
+/// An exec probe that had failed before its container was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FailedProbe {
+    /// The last result.
+    pub(crate) result: ExecResult,
+    /// Failures in a row.
+    pub(crate) in_a_row: u32,
+    /// Evidence that it was the reason for the stop.
+    #[serde(default, skip_serializing_if = "KillEvidence::is_at_once")]
+    pub(crate) evidence: KillEvidence,
+    /// From the last failure to the stop, or to the preStop hook before the stop.
+    #[serde(default, with = "times::micros", skip_serializing_if = "is_zero")]
+    pub(crate) before: Duration,
+}
+
+/// Evidence that a failed probe was the reason for a stop, the best first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum KillEvidence {
+    /// The stop, or a hook before it, followed at once.
+    #[default]
+    AtOnce,
+    /// The probe was due and was not run again: the kubelet no longer runs a liveness or startup probe that has led to a kill, nor one of a
+    /// deleted pod.
+    GivenUp,
+    /// No evidence: another reason is as likely.
+    Weak,
+}
+
+impl KillEvidence {
+    fn is_at_once(&self) -> bool {
+        *self == Self::AtOnce
+    }
+}
+
+fn is_zero(time: &Duration) -> bool {
+    time.is_zero()
+}
+
+/// A run of a probe.
+#[derive(Clone, Copy, Debug)]
+struct ProbeRun {
+    began: UnixMicros,
+    ended: UnixMicros,
+    result: ExecResult,
+}
+
+impl ProbeRun {
+    /// Returns whether it counts as a failure. The kubelet ignores a probe that could not be run or was broken off.
+    fn is_failure(&self) -> bool {
+        match self.result {
+            ExecResult::Exit(code) => code != 0,
+            ExecResult::TimedOut => true,
+            ExecResult::Cancelled | ExecResult::Error => false,
+        }
+    }
+
+    /// A probe has one run at a time.
+    fn overlaps(&self, other: &Self) -> bool {
+        self.began < other.ended && other.began < self.ended
+    }
+}
+
+/// A probe of a container.
+#[derive(Clone, Debug)]
+struct ExecProbe {
+    /// The size of its request and its timeout in seconds.
+    key: (u64, u32),
+    /// Period; set only when it is needed to tell two probes with the same key apart.
+    period: Option<Duration>,
+    runs: u64,
+    failed: u64,
+    failed_in_a_row: u32,
+    /// The longest series of failures after which it was run once more, since it first succeeded.
+    tolerated: u32,
+    /// The longest series of failures before it first succeeded. Until then it may have been the startup probe.
+    at_first: u32,
+    /// True if these are the runs of two probes that cannot be told apart.
+    is_shared: bool,
+    last: VecDeque<ProbeRun>,
+}
+
+/// The probes of containers, by container id.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ContainerProbes {
+    containers: HashMap<Arc<str>, Vec<ExecProbe>>,
+    order: VecDeque<Arc<str>>,
+}
+
+impl ExecProbe {
+    fn new(key: (u64, u32)) -> Self {
+        Self {
+            key,
+            period: None,
+            runs: 0,
+            failed: 0,
+            failed_in_a_row: 0,
+            tolerated: 0,
+            at_first: 0,
+            is_shared: false,
+            last: VecDeque::new(),
+        }
+    }
+
+    fn note(&mut self, run: ProbeRun) {
+        let is_first = self.runs == u64::from(self.failed_in_a_row);
+        if is_first {
+            self.at_first = self.at_first.max(self.failed_in_a_row);
+        } else {
+            self.tolerated = self.tolerated.max(self.failed_in_a_row);
+        }
+        self.runs += 1;
+        self.is_shared |= self.last.iter().any(|other| other.overlaps(&run));
+        if run.result.is_good() {
+            self.failed_in_a_row = 0
+        } else {
+            self.failed += 1;
+            self.failed_in_a_row = self.failed_in_a_row.saturating_add(1);
+        }
+        if self.last.len() >= MAX_RESULTS_PER_PROBE {
+            self.last.pop_front();
+        }
+        self.last.push_back(run);
+    }
+
+    /// Divides the runs of two probes: keeps those of one, and returns the other. `None` if it is one probe. Runs that are no longer
+    /// remembered are not counted any more, since they may be those of either.
+    fn divide(&mut self) -> Option<Self> {
+        if self.is_shared || self.period.is_some() {
+            return None;
+        }
+        let two = TwoProbeSeries::from_runs(self.last.make_contiguous())?;
+        if two.are_close() {
+            self.is_shared = true;
+            return None;
+        }
+        let [one, other] = [0, 1].map(|n| {
+            let mut probe = Self::new(self.key);
+            two.runs[n].iter().for_each(|run| probe.note(*run));
+            probe.period = Some(two.periods[n]);
+            probe
+        });
+        *self = one;
+        Some(other)
+    }
+
+    /// Adds the runs that were taken for those of another probe.
+    fn join(&mut self, other: Self) {
+        self.period = None;
+        self.is_shared = true;
+        self.runs += other.runs;
+        self.failed += other.failed;
+        self.last.extend(other.last);
+        self.last.make_contiguous().sort_by_key(|run| run.ended);
+        self.last
+            .drain(..self.last.len().saturating_sub(MAX_RESULTS_PER_PROBE));
+    }
+
+    /// How far a run that began at this time is from the rhythm of the probe.
+    fn distance(&self, began: UnixMicros) -> Duration {
+        let (Some(period), Some(last)) = (self.period, self.last.back()) else {
+            return Duration::ZERO;
+        };
+        let late = micros_of(began.abs_diff(last.began)) % micros_of(period).max(1);
+        let late = Duration::from_micros(late);
+        late.min(period.saturating_sub(late))
+    }
+
+    /// Returns whether it can have run again at this time.
+    fn is_due(&self, began: UnixMicros) -> bool {
+        let (Some(period), Some(last)) = (self.period, self.last.back()) else {
+            return true;
+        };
+        began.since(last.began) > period / 2
+    }
+
+    /// Its failure before a stop that began at `at`; `None` if it was not the reason for the stop. `until`: the container is known to have
+    /// been up until then.
+    fn failed_before(&self, at: UnixMicros, until: UnixMicros) -> Option<FailedProbe> {
+        let before = self.last.iter().rev().filter(|run| run.ended <= at);
+        let last = before.clone().next().filter(|run| run.is_failure())?;
+        let gap = at.since(last.ended);
+        if self.is_shared {
+            let in_a_row = before.take_while(|run| run.is_failure()).count();
+            let in_a_row = u32::try_from(in_a_row.div_ceil(2)).unwrap_or(u32::MAX);
+            let failed = FailedProbe {
+                result: last.result,
+                in_a_row,
+                evidence: KillEvidence::Weak,
+                before: gap,
+            };
+            return (gap <= STOP_FOLLOWS_PROBE_WITHIN).then_some(failed);
+        }
+        // A readiness probe kills nothing: it goes on after this stop, or went on after as many failures.
+        let goes_on = self.last.back().is_some_and(|run| run.ended > at);
+        if goes_on || self.failed_in_a_row <= self.tolerated {
+            return None;
+        }
+        let is_at_once =
+            gap <= STOP_FOLLOWS_PROBE_WITHIN && self.failed_in_a_row > self.at_first_over();
+        let evidence = if is_at_once {
+            KillEvidence::AtOnce
+        } else if self.is_overdue(last, until) {
+            KillEvidence::GivenUp
+        } else if gap <= MAX_PRE_STOP_HOOK {
+            KillEvidence::Weak
+        } else {
+            return None;
+        };
+        Some(FailedProbe {
+            result: last.result,
+            in_a_row: self.failed_in_a_row,
+            evidence,
+            before: gap,
+        })
+    }
+
+    /// The failures before it first succeeded; 0 if it never did.
+    fn at_first_over(&self) -> u32 {
+        if self.runs > u64::from(self.failed_in_a_row) {
+            self.at_first
+        } else {
+            0
+        }
+    }
+
+    /// Returns whether it should have been run again by this time.
+    fn is_overdue(&self, last: &ProbeRun, until: UnixMicros) -> bool {
+        let periods = self.last.iter().zip(self.last.iter().skip(1));
+        let period = periods.map(|(one, next)| next.began.since(one.began)).max();
+        period.is_some_and(|period| {
+            let due = (last.began + period).max(last.ended);
+            until >= due + period / 2 + MAX_PROBE_DELAY
+        })
+    }
+
+    fn view(&self, container: &str, attempt: u32) -> Option<view::ProbeView> {
+        let last = self.last.back()?;
+        Some(view::ProbeView {
+            container: container.to_owned(),
+            attempt,
+            timeout_s: self.key.1,
+            runs: self.runs,
+            failed: self.failed,
+            failed_in_a_row: self.failed_in_a_row,
+            last_result: last.result.to_string(),
+            last_unix_us: last.ended,
+            last_ms: millis(last.ended.since(last.began)),
+        })
+    }
+}
+
+impl ContainerProbes {
+    /// Adds the result of a probe.
+    pub(crate) fn note(&mut self, record: &CallRecord) {
+        let Some(id) = record.container_id.clone() else {
+            return;
+        };
+        let key = (record.request_bytes, timeout(record).unwrap_or_default());
+        let run = ProbeRun {
+            began: record.began_at(),
+            ended: record.ended_at(),
+            result: ExecResult::from_record(record),
+        };
+        if !self.containers.contains_key(&id) {
+            self.make_room();
+            self.order.push_back(Arc::clone(&id));
+        }
+        let probes = self.containers.entry(id).or_default();
+        let nearest = (0..probes.len())
+            .filter(|n| probes[*n].key == key)
+            .min_by_key(|n| probes[*n].distance(run.began));
+        let Some(nearest) = nearest else {
+            let mut probe = ExecProbe::new(key);
+            probe.note(run);
+            return add(probes, probe);
+        };
+        let mut probe = probes.remove(nearest);
+        if !probe.is_due(run.began) {
+            // The rhythms have changed, for example because the kubelet was restarted.
+            let others = probes.extract_if(.., |other| other.key == key);
+            others.for_each(|other| probe.join(other));
+        }
+        probe.note(run);
+        let other = probe.divide();
+        probes.insert(nearest.min(probes.len()), probe);
+        if let Some(other) = other {
+            add(probes, other);
+        }
+    }
+
+    fn make_room(&mut self) {
+        while self.order.len() >= MAX_PROBED_CONTAINERS {
+            if let Some(oldest) = self.order.pop_front() {
+                self.containers.remove(&oldest);
+            }
+        }
+    }
+
+    /// Forgets the probes of a container that was removed.
+    pub(crate) fn forget(&mut self, container_id: &str) {
+        if self.containers.remove(container_id).is_some() {
+            self.order.retain(|id| **id != *container_id);
+        }
+    }
+
+    /// The probe that failed before the container was stopped, with the best evidence. `at`: the begin of the stop, or of the
+    /// preStop hook before it. `until`: the container is known to have been up until then.
+    pub(crate) fn failed_before(
+        &self,
+        container_id: &str,
+        at: UnixMicros,
+        until: UnixMicros,
+    ) -> Option<FailedProbe> {
+        let probes = self.containers.get(container_id)?;
+        let failed = probes
+            .iter()
+            .filter_map(|probe| probe.failed_before(at, until));
+        failed.min_by_key(|failed| (failed.evidence, failed.before))
+    }
+
+    /// The views of the probes of a container.
+    pub(crate) fn views_of(
+        &self,
+        container_id: &str,
+        name: &str,
+        attempt: u32,
+    ) -> Vec<view::ProbeView> {
+        let probes = self.containers.get(container_id).into_iter().flatten();
+        probes
+            .filter_map(|probe| probe.view(name, attempt))
+            .collect()
+    }
+}
+
+/// Adds a probe. If there are too many, it replaces the one that has not run for longest.
+fn add(probes: &mut Vec<ExecProbe>, probe: ExecProbe) {
+    if probes.len() >= MAX_PROBES_PER_CONTAINER {
+        probes.sort_by_key(|probe| probe.last.back().map_or(UnixMicros::EPOCH, |run| run.ended));
+        probes.remove(0);
+    }
+    probes.push(probe);
+}
+
+mod rhythm;
+
+#[cfg(test)]
+mod tests;

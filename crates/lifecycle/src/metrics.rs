@@ -1,0 +1,404 @@
+//! Episodes as metrics.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry::trace::TraceId;
+
+use super::Stories;
+use super::diagnosis;
+use super::episode_call::EpisodeCall;
+use super::episode_store::{Episode, ExitRecord};
+use super::timeline::EpisodePhase;
+use super::view::EpisodeState;
+use criscope_cri::Method;
+use criscope_cri::call::Ending;
+use criscope_cri::call::episode::Kind;
+use criscope_cri::call::times::millis;
+use criscope_cri::subject::ExitReason;
+use criscope_telemetry::family::{Counters, Histograms};
+use criscope_telemetry::metric::{Label, Metric, Unit, Values, fixed, metrics, names};
+use criscope_telemetry::registry::{Registry, RegistryError};
+
+static EPISODE_NAMES: [&str; Kind::ALL.len()] = names!(Kind::ALL, Kind::name);
+static EXIT_NAMES: [&str; ExitReason::ALL.len()] = names!(ExitReason::ALL, ExitReason::name);
+
+/// How an episode ended.
+const EPISODE_OUTCOME: Label = fixed("outcome", &["ok", "failed", "cancelled"]);
+const RUNTIME_HANDLER: Label = Label {
+    name: "runtime_handler",
+    values: Values::Handlers,
+};
+/// The phases of a start.
+const START_PHASE: Label = fixed(
+    "phase",
+    &[
+        "sandbox",
+        "network",
+        "image_pull",
+        "container_create",
+        "container_start",
+        "init_container",
+        "hook",
+        "outside_cri",
+    ],
+);
+/// The parts of a start that can fail.
+const START_CALL: Label = fixed(
+    "phase",
+    &[
+        "sandbox",
+        "network",
+        "image_pull",
+        "container_create",
+        "container_start",
+    ],
+);
+/// Starts and stops of pods.
+const START_BUCKETS: &[f64] = &[
+    0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+];
+/// The buckets of the kubelet's `kubelet_pod_start_sli_duration_seconds`.
+const SLI_BUCKETS: &[f64] = &[
+    0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0,
+    300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
+];
+/// Relists of the kubelet.
+const RELIST_BUCKETS: &[f64] = &[
+    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 180.0, 300.0, 600.0,
+];
+/// Phases of starts.
+const PHASE_BUCKETS: &[f64] = &[
+    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+];
+
+metrics! {
+    POD_START_DURATION = Metric::histogram("pod_start_duration_seconds", Unit::Seconds,
+        &[EPISODE_OUTCOME, fixed("image_pull", &["none", "some"]), RUNTIME_HANDLER], START_BUCKETS,
+        "Time from the first call of a pod's start to the end of its last, counted once no call follows for `story.quiet`. A start that its caller broke off is `cancelled`; one that continues after it was counted is counted again when it is up.").with_exemplars();
+    POD_START_PHASE = Metric::histogram("pod_start_phase_seconds", Unit::Seconds, &[START_PHASE], PHASE_BUCKETS,
+        "Parts of the same time; they add up to it, and a part that did not occur is not counted.");
+    POD_START_SLI = Metric::histogram("pod_start_sli_duration_seconds", Unit::Seconds, &[], SLI_BUCKETS,
+        "Time from the moment at which the kubelet saw a pod to the end of the last StartContainer of its start, without pulls of \
+        images and without init containers: the pod startup SLI of SIG Scalability. Has the buckets of \
+        `kubelet_pod_start_sli_duration_seconds`, which begins earlier, with the creation of the pod in the API, and ends later, \
+        with the status that the kubelet reported. Only the first sandbox of a pod counts, and only if it came up.");
+    POD_START_TOTAL = Metric::histogram("pod_start_total_duration_seconds", Unit::Seconds, &[], SLI_BUCKETS,
+        "The same with pulls and init containers.");
+    POD_START_BEFORE_CRI = Metric::histogram("pod_start_before_cri_seconds", Unit::Seconds, &[], PHASE_BUCKETS,
+        "The part of it before the first call: volumes, admission and the queue of the kubelet.");
+    POD_START_FAILURES = Metric::counter("pod_start_failures_total", &[START_CALL],
+        "Calls of pod starts that failed, each at once.");
+    POD_STARTS_FAILING = Metric::gauge("pod_starts_failing", Unit::Count, &[START_CALL],
+        "Pods that are starting and in which a call of this phase failed and was not made good since.");
+    POD_STARTS_OPEN = Metric::gauge("pod_starts_open", Unit::Count, &[],
+        "Pod starts that have not come to their end.");
+    POD_START_OLDEST_OPEN = Metric::gauge("pod_start_oldest_open_seconds", Unit::Seconds, &[],
+        "Age of the oldest of them; absent when there is none.");
+    POD_STOP_DURATION = Metric::histogram("pod_stop_duration_seconds", Unit::Seconds, &[EPISODE_OUTCOME], START_BUCKETS,
+        "Time from the first call that stops a pod to the end of the first StopPodSandbox that succeeds.");
+    CONTAINER_RESTARTS = Metric::counter("container_restarts_total", &[],
+        "Containers that were started again.");
+    CONTAINER_EXITS = Metric::counter("container_exits_total", &[fixed("reason", &EXIT_NAMES)],
+        "Containers that ended, as far as the kubelet asked how they are.");
+    CONTAINER_OOM_KILLS = Metric::counter("container_oom_kills_total", &[],
+        "Processes of containers that the kernel killed for lack of memory, in containers that run on too, as far as the runtime tells: \
+        the built-in one, and containerd, of which reports within a second count as one.");
+    SANDBOX_DEATHS = Metric::counter("sandbox_deaths_total", &[],
+        "Sandboxes that ended without a request to stop them, with all their containers, as far as the runtime tells: containerd, \
+        and the built-in one of a pod with an init or a sandbox container; its lost shims are `criscope_runtime_shims_lost_total`.");
+    RELIST_DURATION = Metric::histogram("kubelet_relist_duration_seconds", Unit::Seconds, &[], RELIST_BUCKETS,
+        "Duration of the kubelet's relists (PLEG), rebuilt from its calls: from its lists of all sandboxes and containers to a \
+        second before the next. The kubelet's own `kubelet_pleg_relist_duration_seconds` ends at 10 s.");
+    RELIST_LAST = Metric::gauge("kubelet_relist_last_seconds", Unit::Seconds, &[],
+        "Time since the begin of the kubelet's last relist whose lists succeeded; above 180 the node is not ready. Absent without \
+        a kubelet at work, and with evented PLEG.");
+    STORY_EPISODES = Metric::gauge("story_episodes", Unit::Count, &[fixed("kind", &EPISODE_NAMES)],
+        "Starts, restarts and stops that are remembered.");
+}
+
+/// The phases of a start, in the order of the metric's label.
+const START_PHASES: [EpisodePhase; 8] = [
+    EpisodePhase::Sandbox,
+    EpisodePhase::Network,
+    EpisodePhase::ImagePull,
+    EpisodePhase::ContainerCreate,
+    EpisodePhase::ContainerStart,
+    EpisodePhase::InitContainer,
+    EpisodePhase::Hook,
+    EpisodePhase::OutsideCri,
+];
+/// The parts of a start that can fail, in the order of the catalogue.
+const START_CALLS: [EpisodePhase; 5] = [
+    EpisodePhase::Sandbox,
+    EpisodePhase::Network,
+    EpisodePhase::ImagePull,
+    EpisodePhase::ContainerCreate,
+    EpisodePhase::ContainerStart,
+];
+
+/// Metrics that the aggregator counts.
+#[derive(Debug)]
+pub(super) struct StoryMetrics {
+    starts: Histograms<3>,
+    phases: Histograms<1>,
+    sli: Histograms<0>,
+    total: Histograms<0>,
+    before_cri: Histograms<0>,
+    failures: Counters<1>,
+    stops: Histograms<1>,
+    relists: Histograms<0>,
+    restarts: Counters<0>,
+    exits: Counters<1>,
+    oom_kills: Counters<0>,
+    sandbox_deaths: Counters<0>,
+    registry: Registry,
+}
+
+fn seconds(time: Duration) -> f64 {
+    millis(time) / 1e3
+}
+
+fn index(state: EpisodeState) -> usize {
+    match state {
+        EpisodeState::Open | EpisodeState::Failing | EpisodeState::Ok => 0,
+        EpisodeState::Failed => 1,
+        EpisodeState::Cancelled => 2,
+    }
+}
+
+impl StoryMetrics {
+    /// Registers the metrics that are counted, and the metrics that are computed from `stories`.
+    ///
+    /// # Errors
+    /// If a metric is registered already.
+    pub(super) fn new(registry: &Registry, stories: &Arc<Stories>) -> Result<Self, RegistryError> {
+        compute(registry, stories)?;
+        super::node::metrics::register(registry, stories)?;
+        let metrics = Self {
+            starts: registry.histograms(&POD_START_DURATION)?,
+            phases: registry.histograms(&POD_START_PHASE)?,
+            sli: registry.histograms(&POD_START_SLI)?,
+            total: registry.histograms(&POD_START_TOTAL)?,
+            before_cri: registry.histograms(&POD_START_BEFORE_CRI)?,
+            failures: registry.counters(&POD_START_FAILURES)?,
+            stops: registry.histograms(&POD_STOP_DURATION)?,
+            relists: registry.histograms(&RELIST_DURATION)?,
+            restarts: registry.counters(&CONTAINER_RESTARTS)?,
+            exits: registry.counters(&CONTAINER_EXITS)?,
+            oom_kills: registry.counters(&CONTAINER_OOM_KILLS)?,
+            sandbox_deaths: registry.counters(&SANDBOX_DEATHS)?,
+            registry: registry.clone(),
+        };
+        metrics.show_from_the_start();
+        Ok(metrics)
+    }
+
+    /// Exports zeros, so that the first failure counts as an increase.
+    fn show_from_the_start(&self) {
+        for i in 0..START_CALLS.len() {
+            self.failures.at([i]);
+        }
+        for reason in 0..ExitReason::ALL.len() {
+            self.exits.at([reason]);
+        }
+        self.restarts.at([]);
+        self.oom_kills.at([]);
+        self.sandbox_deaths.at([]);
+    }
+
+    /// Counts a call of an episode of this kind.
+    pub(super) fn call(&self, kind: Kind, call: &EpisodeCall) {
+        let phase = diagnosis::phase(call);
+        let failed = START_CALLS.iter().position(|p| *p == phase);
+        // A call that the kubelet breaks off because the pod was deleted has not failed.
+        let is_failure = call.is_bad() && !call.has_ended(Ending::Cancelled);
+        if let Some(i) = failed.filter(|_| kind == Kind::Start && is_failure)
+            && let Some(failures) = self.failures.at([i])
+        {
+            failures.inc();
+        }
+        let again = call.container.as_ref().is_some_and(|c| c.attempt > 0);
+        if again
+            && call.method == Method::StartContainer
+            && call.is_good()
+            && let Some(restarts) = self.restarts.at([])
+        {
+            restarts.inc();
+        }
+    }
+
+    /// Counts a relist of the kubelet and its duration.
+    pub(super) fn relist(&self, took: Duration) {
+        if let Some(relists) = self.relists.at([]) {
+            relists.observe(seconds(took));
+        }
+    }
+
+    /// Counts the exit of a container.
+    pub(super) fn exit(&self, exit: &ExitRecord) {
+        if let Some(exits) = self.exits.at([exit.reason as usize]) {
+            exits.inc();
+        }
+    }
+
+    /// Counts processes of a container that the kernel killed for lack of memory.
+    pub(super) fn oom_kills(&self, kills: u32) {
+        if let Some(all) = self.oom_kills.at([]) {
+            all.inc_by(u64::from(kills));
+        }
+    }
+
+    /// Counts a sandbox that ended without a request to stop it.
+    pub(super) fn sandbox_death(&self) {
+        if let Some(deaths) = self.sandbox_deaths.at([]) {
+            deaths.inc();
+        }
+    }
+
+    /// Counts an episode that was closed. `trace` is its trace, if the trace is exported.
+    pub(super) fn closed(&self, episode: &Episode, trace: Option<TraceId>) {
+        let time = seconds(episode.ended.since(episode.began));
+        // The start was counted when it was given up, and the kubelet still tries.
+        let is_repeated = episode.closings > 1 && episode.state != EpisodeState::Ok;
+        match episode.kind {
+            _ if is_repeated => {}
+            Kind::Start => self.start(episode, time, trace),
+            // Only containers were stopped, not the pod, or it was stopped before.
+            Kind::Stop if episode.is_tentative() || episode.only_cleans => {}
+            Kind::Stop => {
+                if let Some(stops) = self.stops.at([index(episode.state)]) {
+                    stops.observe(time);
+                }
+            }
+            Kind::Restart => {}
+        }
+    }
+
+    fn start(&self, episode: &Episode, time: f64, trace: Option<TraceId>) {
+        let handler = self.registry.handler(episode.handler.as_deref());
+        let labels = [index(episode.state), usize::from(episode.pulled), handler];
+        self.starts.observe(labels, time, trace);
+        self.since_seen(episode);
+        let shares = episode.shares();
+        for (i, phase) in START_PHASES.into_iter().enumerate() {
+            let share = shares[phase as usize];
+            if !share.is_zero()
+                && let Some(phases) = self.phases.at([i])
+            {
+                phases.observe(seconds(share));
+            }
+        }
+    }
+}
+
+/// The start since the kubelet saw the pod.
+impl StoryMetrics {
+    fn since_seen(&self, episode: &Episode) {
+        let start = episode
+            .pod_start()
+            .filter(|_| episode.state == EpisodeState::Ok);
+        let Some(start) = start else { return };
+        for (metric, time) in [
+            (&self.sli, start.sli),
+            (&self.total, start.total),
+            (&self.before_cri, start.before_cri),
+        ] {
+            if let Some(metric) = metric.at([]) {
+                metric.observe(seconds(time));
+            }
+        }
+    }
+}
+
+/// Metrics that are computed on each scrape.
+fn compute(registry: &Registry, stories: &Arc<Stories>) -> Result<(), RegistryError> {
+    let source = Arc::clone(stories);
+    registry.computed(&POD_STARTS_OPEN, move |out| {
+        let open = source.open();
+        let starts = open.get(Kind::Start.name()).copied().unwrap_or_default();
+        out.put(&[], starts as f64);
+    })?;
+    let source = Arc::clone(stories);
+    registry.computed(&POD_STARTS_FAILING, move |out| {
+        for (phase, pods) in START_CALLS.iter().zip(source.failing(&START_CALLS)) {
+            out.put(&[phase.name()], pods as f64);
+        }
+    })?;
+    let source = Arc::clone(stories);
+    registry.computed(&POD_START_OLDEST_OPEN, move |out| {
+        if let Some(age) = source.oldest_open_start() {
+            out.put(&[], seconds(age));
+        }
+    })?;
+    let source = Arc::clone(stories);
+    registry.computed(&RELIST_LAST, move |out| {
+        if let Some(state) = source.relist() {
+            out.put(&[], seconds(state.since));
+        }
+    })?;
+    let source = Arc::clone(stories);
+    registry.computed(&STORY_EPISODES, move |out| {
+        for (kind, n) in source.remembered() {
+            out.put(&[kind], n as f64);
+        }
+    })
+}
+
+/// Gives every metric of this module a series.
+#[cfg(any(test, feature = "test-util"))]
+pub fn populate(registry: &Registry) {
+    use super::script::{at, pod};
+    let mut reader = criscope_settings::SettingsReader::empty();
+    let settings = super::settings::StorySettings::read(&mut reader, "/nowhere".as_ref());
+    let stories = Arc::new(Stories::new(&settings, Arc::default()));
+    let metrics = StoryMetrics::new(registry, &stories).expect("once");
+    {
+        let mut node = stories.node();
+        node.kubelet = Some(true);
+        node.disks = vec![("upstream".into(), super::node::ImageFilesystem::default())];
+    }
+    metrics.relist(Duration::from_millis(20));
+    stories.relists().listed_now();
+    let (up, open) = (pod("up"), pod("open"));
+    let mut store = stories.store();
+    for call in [
+        up.run(0, 10).seen_before(10),
+        up.create(("app", 0), 10, 10),
+        up.start(("app", 0), 20, 10),
+        up.stop(60_000, 2000),
+        open.run(80_000, 10),
+    ] {
+        store.tick(call.began_at(), &[]);
+        store.apply(call);
+    }
+    store.tick(at(79_000), &[]);
+    for number in store.take_closed() {
+        metrics.closed(store.get(number).expect("remembered"), None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use criscope_telemetry::metric::{Metric, Values};
+
+    fn names(metric: &Metric) -> Vec<&'static str> {
+        match metric.labels[0].values {
+            Values::Fixed(names) => names.to_vec(),
+            _ => panic!("{} has no fixed values", metric.name),
+        }
+    }
+
+    #[test]
+    fn the_catalogue_lists_the_phases_in_our_order() {
+        assert_eq!(
+            names(&POD_START_PHASE),
+            START_PHASES.map(EpisodePhase::name)
+        );
+        assert_eq!(
+            names(&POD_START_FAILURES),
+            START_CALLS.map(EpisodePhase::name)
+        );
+    }
+}

@@ -1,0 +1,87 @@
+//! Views of episodes.
+
+use super::diagnosis::Diagnoser;
+use super::episode_store::{Episode, EpisodeStore};
+use super::timeline::EpisodePhase;
+use super::view;
+use criscope_cri::call::times::{UnixMicros, millis};
+
+/// Number of episodes of a pod that are read when one of them is closed. It bounds the cost for a pod that restarts all the time.
+const MAX_EPISODES_READ: usize = 64;
+
+impl EpisodeStore {
+    /// An episode with its calls, as one of the newest of its pod.
+    pub(super) fn view(&self, episode: &Episode, now: UnixMicros) -> view::EpisodeView {
+        let others = self.episodes_of(&episode.pod).take(MAX_EPISODES_READ);
+        let others = others.filter(|other| other.number != episode.number);
+        let all: Vec<_> = [episode].into_iter().chain(others).collect();
+        episode.view(&Diagnoser::new(&all, self.node(), now))
+    }
+}
+
+impl Episode {
+    /// The view with its calls. `pods` include this episode.
+    pub(super) fn view<'a>(&'a self, pods: &Diagnoser<'a>) -> view::EpisodeView {
+        let waits = self
+            .waits()
+            .into_iter()
+            .map(|wait| view::InitContainerWaitView {
+                before: wait.before,
+                offset_ms: millis(wait.began.since(self.began)),
+                duration_ms: millis(wait.took),
+                container: wait.container.to_owned(),
+            });
+        view::EpisodeView {
+            calls: self.calls.iter().map(|c| c.view(self.began)).collect(),
+            waits: waits.collect(),
+            kubelet: self
+                .syncs
+                .iter()
+                .map(|sync| sync.view(self.began))
+                .collect(),
+            ..self.summary(pods)
+        }
+    }
+
+    /// The view without its calls. `pods` include this episode.
+    pub(super) fn summary<'a>(&'a self, pods: &Diagnoser<'a>) -> view::EpisodeView {
+        let shares = self.shares_to(self.began + self.shown_duration(pods.now()));
+        let phases = EpisodePhase::ALL.into_iter().filter_map(|phase| {
+            let time = shares[phase as usize];
+            (!time.is_zero()).then(|| view::PhaseDuration {
+                phase: phase.name().to_owned(),
+                ms: millis(time),
+            })
+        });
+        let cause = pods.cause(self);
+        view::EpisodeView {
+            kind: self.kind.name().to_owned(),
+            namespace: self.pod.namespace.to_string(),
+            name: self.pod.name.to_string(),
+            uid: self.pod.uid.to_string(),
+            attempt: self.attempt(),
+            container: self.container.as_ref().map(|c| c.name.to_string()),
+            ephemeral: pods.is_ephemeral(self),
+            sandbox_id: self.sandbox_id.as_deref().map(str::to_owned),
+            handler: self.handler.as_deref().unwrap_or_default().to_owned(),
+            trace_id: self.ids().trace_id.to_string(),
+            state: self.shown_state(),
+            began_unix_us: self.began,
+            duration_ms: millis(self.shown_duration(pods.now())),
+            before_cri_ms: self.before_cri().map(millis),
+            headline: cause.to_string(),
+            cause: cause.name().to_owned(),
+            crash_loop: pods.crash_loop(self),
+            deleted_unix_us: self.deleted,
+            phases: phases.collect(),
+            retries: self.retries,
+            failures: self.failures,
+            pulled: self.pulled,
+            calls_forgotten: self.calls_forgotten,
+            exits: self.exits.iter().map(|e| e.view()).collect(),
+            oom_kills: self.oom_kills.iter().map(|kills| kills.view()).collect(),
+            sandbox_death: pods.sandbox_death(self),
+            ..view::EpisodeView::default()
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The node around an episode: its usual durations, and how many pods start at the same time.
+
+use super::{MAX_STARTS_IN_SAMPLE, TypicalDuration, UsualDurations, WorkKey};
+use crate::episode_call::EpisodeCall;
+use crate::episode_store::{Episode, EpisodeStore};
+use crate::kubelet::images::MissingImage;
+use crate::kubelet::pulls::PullInFlight;
+use crate::process_scanner::WorkKind;
+use crate::view::EpisodeState;
+use criscope_cri::Method;
+use criscope_cri::call::episode::Kind;
+use criscope_cri::call::times::{UnixMicros, millis};
+use criscope_cri::subject::PodIdentity;
+
+/// Number of concurrent pod starts from which they explain that a call takes longer than usual.
+pub(crate) const MANY_STARTS: usize = 5;
+
+/// Facts about the node that the diagnosis of an episode needs.
+#[derive(Debug)]
+pub(crate) struct NodeContext<'a> {
+    pub(crate) usual: &'a UsualDurations,
+    /// Begin and end of each start.
+    starts: Vec<(UnixMicros, UnixMicros)>,
+    /// Images that the kubelet did not find and has not pulled.
+    missing_images: Vec<MissingImage>,
+    /// Pulls of the kubelet that are in flight.
+    pulls: Vec<PullInFlight>,
+}
+
+/// A duration compared with the usual one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ComparedDuration {
+    pub(crate) typical: TypicalDuration,
+    /// True if it is far above the usual duration.
+    pub(crate) is_unusual: bool,
+    /// Pods that started at the same time.
+    pub(crate) starts: usize,
+}
+
+impl EpisodeStore {
+    /// The facts about the node that the episodes in memory show.
+    pub(crate) fn node(&self) -> NodeContext<'_> {
+        let starts = self.episodes().filter(|e| e.kind == Kind::Start);
+        NodeContext {
+            usual: &self.usual,
+            starts: starts.map(|e| (e.began, e.ended)).collect(),
+            missing_images: self.missing_images(),
+            pulls: Vec::new(),
+        }
+    }
+
+    /// Learns from a closed episode.
+    pub(crate) fn learn(&mut self, number: u64) {
+        let Some(episode) = self.get(number) else {
+            return;
+        };
+        let node = self.node();
+        if episode.state != EpisodeState::Ok || episode.failures > 0 {
+            return;
+        }
+        let mut samples = Vec::<(WorkKey, f64)>::new();
+        let calls = episode.calls.iter();
+        let calls = calls.filter(|call| call.is_good() && call.fault.is_none());
+        for call in calls.filter(|call| node.starts_during(call) <= MAX_STARTS_IN_SAMPLE) {
+            for (key, ms) in samples_of(episode, call) {
+                // Once per key and episode.
+                if key.is_short() && !samples.iter().any(|(known, _)| *known == key) {
+                    samples.push((key, ms));
+                }
+            }
+        }
+        let at = episode.ended;
+        for (key, ms) in samples {
+            self.usual.learn(key, ms, at);
+        }
+    }
+}
+
+/// The samples of a call. The time of plugins is exact only if the built-in runtime ran them: the process scanner sees only slow ones.
+fn samples_of(episode: &Episode, call: &EpisodeCall) -> Vec<(WorkKey, f64)> {
+    let mut samples: Vec<_> = keys(episode, call)
+        .into_iter()
+        .map(|key| (key, call.duration_ms()))
+        .collect();
+    let plugins = call
+        .work
+        .iter()
+        .filter(|work| work.own && work.kind == WorkKind::Cni);
+    samples.extend(plugins.map(|work| (WorkKey::Plugin((*work.name).into()), millis(work.took()))));
+    samples
+}
+
+/// The kinds of work of a call, the most specific first. Stops have none: their duration depends on the container.
+fn keys(episode: &Episode, call: &EpisodeCall) -> Vec<WorkKey> {
+    match call.method {
+        Method::StopContainer => Vec::new(),
+        Method::PullImage => {
+            let image = call.image.as_deref();
+            let own = image.map(WorkKey::repository);
+            own.into_iter()
+                .chain([WorkKey::call(call.method, None)])
+                .collect()
+        }
+        method => vec![WorkKey::call(method, episode.handler.as_deref())],
+    }
+}
+
+impl NodeContext<'_> {
+    /// The image that the start with this number waits for, if it is known.
+    pub(crate) fn awaited_image(&self, episode: u64) -> Option<&MissingImage> {
+        self.missing_images
+            .iter()
+            .find(|missing| missing.episode == episode)
+    }
+
+    /// Adds the pulls that are in flight.
+    pub(crate) fn with_pulls(mut self, pulls: Vec<PullInFlight>) -> Self {
+        self.pulls = pulls;
+        self
+    }
+
+    /// The pull that this pod may wait for: the only one in flight, of another pod.
+    pub(crate) fn pull_before(&self, pod: &PodIdentity) -> Option<&PullInFlight> {
+        match &self.pulls[..] {
+            [pull] => Some(pull).filter(|pull| pull.pod.uid != pod.uid),
+            // A kubelet that pulls several images at once shows no queue.
+            _ => None,
+        }
+    }
+
+    /// Pods that start while this call is in flight.
+    fn starts_during(&self, call: &EpisodeCall) -> usize {
+        let (from, to) = (call.began_at(), call.ended_at());
+        self.starts_between(from, to).count()
+    }
+
+    /// The starts that overlap this time.
+    fn starts_between(
+        &self,
+        from: UnixMicros,
+        to: UnixMicros,
+    ) -> impl Iterator<Item = (UnixMicros, UnixMicros)> {
+        let starts = self.starts.iter().copied();
+        starts.filter(move |(began, ended)| *began < to && *ended > from)
+    }
+
+    /// The largest number of concurrent starts between these times.
+    pub(crate) fn most_starts(&self, from: UnixMicros, to: UnixMicros) -> usize {
+        let mut changes: Vec<_> = self
+            .starts_between(from, to)
+            .flat_map(|(began, ended)| [(began.max(from), 1), (ended.min(to), -1)])
+            .collect();
+        changes.sort_unstable();
+        let (mut now, mut most) = (0_isize, 0);
+        for (_, change) in changes {
+            now += change;
+            most = most.max(now);
+        }
+        most.unsigned_abs()
+    }
+
+    /// The duration of a call compared with the usual one; `None` without enough samples.
+    pub(crate) fn compare(
+        &self,
+        episode: &Episode,
+        call: &EpisodeCall,
+    ) -> Option<ComparedDuration> {
+        let mut keys = keys(episode, call).into_iter();
+        let typical = keys.find_map(|key| self.usual.typical(&key))?;
+        Some(ComparedDuration {
+            typical,
+            is_unusual: typical.is_exceeded_by(call.duration_ms()),
+            starts: self.starts_during(call),
+        })
+    }
+}
