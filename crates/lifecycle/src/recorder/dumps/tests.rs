@@ -184,8 +184,7 @@ fn a_writer_that_hangs_delays_no_caller() {
 /// global, and a panic in another test would be counted here.
 #[test]
 fn a_panic_is_written_down_and_told_as_before() {
-    const NAME: &str =
-        "lifecycle::recorder::dumps::tests::a_panic_is_written_down_and_told_as_before";
+    const NAME: &str = "recorder::dumps::tests::a_panic_is_written_down_and_told_as_before";
     const ALONE: &str = "CRISCOPE_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
         return a_panic_is_written_down();
