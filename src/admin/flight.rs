@@ -14,9 +14,9 @@ use super::PageSources;
 use super::page::page_at;
 use super::table::{number, table, text};
 use super::tracez::{self, NO_SUCH_METHOD, method_of};
-use crate::call::times::UnixMicros;
 use crate::lifecycle::recorder::dump::{DumpFilter, RecorderDump};
 use crate::lifecycle::view;
+use crate::units::times::UnixMicros;
 
 /// Most calls on the page.
 const MAX_CALLS_SHOWN: usize = 100;

@@ -12,13 +12,13 @@ use super::page::{HtmlPage, framed, lone};
 use super::runtimes::{self, BackendView};
 use super::table::{card, fact};
 use super::{PageSources, faults, methods, nav, pulls, sessions, starts};
-use crate::call::times::UnixMicros;
 use crate::lifecycle::kubelet::relist::RelistState;
 use crate::lifecycle::tables::{RpcTable, rpc_table};
 use crate::lifecycle::view::{
     CallView, EpisodeView, ImagePullView, OpenSessionView, PodState, PodSummary, crash_loops,
 };
 use crate::units;
+use crate::units::times::UnixMicros;
 use crate::version;
 
 /// Most pods shown, and starts and restarts as JSON.

@@ -13,10 +13,10 @@ use super::page::page_at;
 use super::table::{card, number, text, wide_flowing};
 use super::{PageSources, links};
 use crate::call::CallRecord;
-use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::lifecycle::view::{CallView, ImagePullList, ImagePullView, PullProgressView};
 use crate::units;
+use crate::units::times::UnixMicros;
 
 /// Characters shown of a digest.
 const DIGEST_CHARACTERS_SHOWN: usize = "sha256:".len() + 12;

@@ -4,9 +4,9 @@ use maud::{Markup, html};
 
 use super::table::{card, number, text, wide, wide_flowing};
 use super::{calls, links};
-use crate::call::times::UnixMicros;
 use crate::lifecycle::view::{OpenSessionView, SessionView};
 use crate::units;
+use crate::units::times::UnixMicros;
 
 /// Most open sessions on the live page.
 const MAX_SESSIONS_SHOWN: usize = 40;

@@ -4,9 +4,9 @@ use maud::{Markup, html};
 
 use super::links;
 use super::waterfall::{self, WaterfallScale};
-use crate::call::times::UnixMicros;
 use crate::lifecycle::view::{EpisodeView, PodState, PodSummary};
 use crate::units;
+use crate::units::times::UnixMicros;
 
 /// The rows under a legend and an axis.
 pub(super) fn rows(pods: &[&PodSummary], now: UnixMicros) -> Markup {

@@ -5,12 +5,12 @@ use maud::{Markup, html};
 use super::table::{fact, number, text, wide};
 use super::waterfall::{self, WaterfallScale};
 use super::{calls, links, sessions, starts};
-use crate::call::times::UnixMicros;
 use crate::lifecycle::view::{
     CallDetail, CallView, EpisodeView, ExitView, InitContainerWaitView, PodStory, PodSyncView,
     RepeatedTries, WaterfallItem, crash_loops, details, waterfall_items,
 };
 use crate::units;
+use crate::units::times::UnixMicros;
 
 /// Everything below the heading: the newest episode first.
 pub(super) fn html(story: &PodStory, trace_url: Option<&str>) -> Markup {

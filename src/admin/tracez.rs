@@ -9,11 +9,11 @@ use serde::Deserialize;
 
 use super::table::{self, count, number, text};
 use super::{PageSources, flight};
-use crate::call::times::UnixMicros;
 use crate::cri::Method;
 use crate::lifecycle::tables::{BUCKETS_US, CallSamples, samples};
 use crate::lifecycle::view;
 use crate::units;
+use crate::units::times::UnixMicros;
 
 /// The query.
 #[derive(Debug, Default, Deserialize)]

@@ -18,7 +18,6 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin;
-use crate::call::times::UnixMicros;
 use crate::config::{self, StreamingSettings};
 use crate::grpc::CriService;
 use crate::lifecycle::view::{LayerProgress, PullProgressView};
@@ -33,6 +32,7 @@ use crate::runtime::{self, NriSettings, Runtime, Settings, grpc};
 use crate::streaming::StreamingServer;
 use crate::telemetry::registry::{Registry, RegistryError};
 use crate::tls::{CertificateMetrics, ClientCertificates};
+use crate::units::times::UnixMicros;
 use criscope_image::{
     Decryption, EndedPull, ImageStoreConfig, LayerPhase, Limits, Platform, PolicyFiles, PullView,
     Timeouts, UnusableFile, VerifierPlugins,

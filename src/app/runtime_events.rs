@@ -7,7 +7,6 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::Sender;
 
-use crate::call::times::UnixMicros;
 use crate::cri::subject::Subject;
 use crate::lifecycle::AggregatorEvent;
 use crate::lifecycle::container_events::{ContainerEvent, ContainerEventKind, ReachedLimit};
@@ -15,6 +14,7 @@ use crate::proxy::pod_index::PodIndex;
 use crate::runtime::events::{ProcessChange, ProcessEvent, SandboxLimit};
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
+use crate::units::times::UnixMicros;
 
 /// Passes events on until the runtime ends. Events beyond the queue, and events of unknown pods, are dropped: ContainerStatus reports them later.
 pub(super) async fn pass_on(

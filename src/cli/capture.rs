@@ -16,11 +16,11 @@ use super::http::AdminRequestError;
 use super::output;
 use super::smoke::duration;
 use crate::app::captured::PAGES;
-use crate::call::times::UnixMicros;
 use crate::lifecycle::capture::{
     self, CAPTURE_FORMAT, CaptureBundle, CaptureManifest, CaptureOrigin, ProcessSnapshot,
 };
 use crate::units;
+use crate::units::times::UnixMicros;
 use crate::version;
 
 /// The page that only root gets.

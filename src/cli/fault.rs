@@ -10,12 +10,12 @@ use super::CommandFailure;
 use super::ask::{AdminEndpointArgs, block_on};
 use super::format::{self, OutputFormat};
 use super::smoke::duration;
-use crate::call::times::{UnixMicros, millis, whole_millis};
 use crate::cri::Method;
 use crate::cri::status::{CODES, Code, code_name};
 use crate::cri::visible::visible;
 use crate::proxy::faults::{FaultEffect, FaultRule, FaultView};
 use crate::units;
+use crate::units::times::{UnixMicros, millis, whole_millis};
 
 const FAULTS_PAGE: &str = "/debug/faults";
 

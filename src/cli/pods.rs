@@ -10,9 +10,9 @@ use super::http::AdminRequestError;
 use super::output;
 use super::render::pods::{PodColumns, summary, table};
 use super::screen::{self, DEFAULT_REFRESH_INTERVAL};
-use crate::call::times::UnixMicros;
 use crate::cri::visible::visible;
 use crate::lifecycle::view::{PodList, PodState, PodSummary};
+use crate::units::times::UnixMicros;
 
 /// List pods with their state, failing pods first, deleted pods last
 ///

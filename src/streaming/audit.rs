@@ -2,7 +2,7 @@
 
 use cri_streaming::{SessionEnd, SessionKind, SessionObserver};
 
-use crate::call::times::whole_millis;
+use crate::units::times::whole_millis;
 
 /// Writes the line. Commands are reduced to the name of their program and the number of arguments, since arguments may
 /// contain secrets.

@@ -1,6 +1,8 @@
 //! Durations, sizes and times of day for people, the same in the terminal, on pages and in sentences. Machine-readable
 //! output (JSON, metrics, numeric fields of log lines and spans) has numbers, with the unit in the name.
 
+pub mod times;
+
 use std::num::NonZeroU8;
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use time::UtcDateTime;
 use time::format_description::well_known::Iso8601;
 use time::format_description::well_known::iso8601::{Config, EncodedConfig, TimePrecision};
 
-use crate::call::times::UnixMicros;
+use self::times::UnixMicros;
 
 /// A duration in at most eight characters: `0.42 ms`, `38.1 ms`, `183 ms`, `9.53 s`, `14.2 s`, `2m 05s`, `3h 12m`,
 /// `5d 03h`.

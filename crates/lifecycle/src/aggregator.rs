@@ -31,7 +31,7 @@ use criscope_cri::call::Call;
 use criscope_cri::call::CallRecord;
 use criscope_cri::call::episode::is_episodic;
 use criscope_cri::call::steps::RuntimeSteps;
-use criscope_cri::call::times::{UnixMicros, millis};
+use criscope_cri::units::times::{UnixMicros, millis};
 use criscope_telemetry::Drops;
 use criscope_telemetry::drops::DropReason;
 use criscope_telemetry::registry::{Registry, RegistryError};

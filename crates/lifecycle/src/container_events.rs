@@ -7,8 +7,8 @@ use std::time::Duration;
 use lru::LruCache;
 
 use crate::episode_store::{EXIT_FOLLOWS_OOM_WITHIN, ExitRecord, SandboxEnd, UNSEEN_EXIT_CODE};
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::subject::{ContainerIdentity, ExitReason, PodIdentity};
+use criscope_cri::units::times::UnixMicros;
 
 pub use crate::episode_store::ReachedLimit;
 

@@ -15,8 +15,8 @@ use super::texts::SharedTexts;
 use super::view;
 use criscope_cri::Method;
 use criscope_cri::call::steps::{RuntimeSteps, StepRecord, Worker};
-use criscope_cri::call::times::{UnixMicros, millis, whole_micros};
 use criscope_cri::call::{Call, CallRecord, FaultKind};
+use criscope_cri::units::times::{UnixMicros, millis, whole_micros};
 
 /// Upper bound of pieces of work per call; the longest are kept.
 const MAX_WORK: usize = 24;

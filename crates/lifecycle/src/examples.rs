@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::view::{
     CallDetail, CallView, EpisodeState, EpisodeView, ExitView, InitContainerWaitView, PhaseDuration,
 };
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// The time of day in all of them.
 pub const NOW: UnixMicros = UnixMicros::new(1_769_850_487_123_456);

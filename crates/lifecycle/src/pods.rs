@@ -9,7 +9,7 @@ use super::stories::Stories;
 use super::usual::NodeContext;
 use super::view::{self, PodList};
 use criscope_cri::call::Call;
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 impl Stories {
     /// The pods in memory, those in trouble first. Calls in flight are included.

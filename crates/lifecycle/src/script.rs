@@ -10,7 +10,6 @@ use super::kubelet::syncs::{KubeletSpan, SyncKind};
 use super::process_scanner::WorkKind;
 use criscope_cri::Method;
 use criscope_cri::annotations::ConfigSource;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::call::{
     Call, CallFacts, CallRecord, CallStage, CallState, Client, Ending, Outcome, Peer, Route,
     RouteReason, Source,
@@ -18,6 +17,7 @@ use criscope_cri::call::{
 use criscope_cri::method::ApiVersion;
 use criscope_cri::status::Code;
 use criscope_cri::subject::{ContainerIdentity, ExitReason, PodIdentity, Subject};
+use criscope_cri::units::times::UnixMicros;
 
 /// The begin of the day on which the scripts play.
 const DAY: UnixMicros = UnixMicros::new(1_750_000_000_000_000);

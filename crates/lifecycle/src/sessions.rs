@@ -10,8 +10,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::view::{self, OpenSessionView};
 use criscope_cri::call::Client;
-use criscope_cri::call::times::{UnixMicros, millis};
 use criscope_cri::subject::{ContainerIdentity, PodIdentity};
+use criscope_cri::units::times::{UnixMicros, millis};
 
 /// Upper bound of ended sessions that are kept, of all pods together.
 const MAX_ENDED_SESSIONS: usize = 512;

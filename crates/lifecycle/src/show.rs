@@ -4,7 +4,7 @@ use super::diagnosis::Diagnoser;
 use super::episode_store::{Episode, EpisodeStore};
 use super::timeline::EpisodePhase;
 use super::view;
-use criscope_cri::call::times::{UnixMicros, millis};
+use criscope_cri::units::times::{UnixMicros, millis};
 
 /// Number of episodes of a pod that are read when one of them is closed. It bounds the cost for a pod that restarts all the time.
 const MAX_EPISODES_READ: usize = 64;

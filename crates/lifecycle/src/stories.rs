@@ -21,8 +21,8 @@ use super::view::{self, OpenSessionView, PodStory, RecentEpisodes};
 use criscope_cri::Method;
 use criscope_cri::call::Call;
 use criscope_cri::call::episode::{Kind, is_episodic};
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::subject::PodIdentity;
+use criscope_cri::units::times::UnixMicros;
 
 /// The headline of a pod that has sessions and no episode.
 const NO_EPISODE: &str = "no start, restart or stop of this pod was seen";

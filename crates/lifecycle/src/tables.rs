@@ -14,8 +14,8 @@ use super::view;
 use super::view::call::exact_millis;
 use criscope_cri::Method;
 use criscope_cri::call::Call;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::call::{CallRecord, Ending};
+use criscope_cri::units::times::UnixMicros;
 
 /// `/debug/rpcz?format=json`: rates of every method that was called.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use criscope_cri::Method;
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// A part of an episode. A metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -166,7 +166,7 @@ mod tests {
     use rand::{Rng, SeedableRng, rngs::StdRng};
 
     use super::*;
-    use criscope_cri::call::times::{micros_of, millis};
+    use criscope_cri::units::times::{micros_of, millis};
 
     const fn at(micros: u64) -> UnixMicros {
         UnixMicros::new(micros)

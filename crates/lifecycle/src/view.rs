@@ -3,7 +3,7 @@
 //!
 //! Times of day are microseconds since 1970-01-01 UTC; durations and offsets are milliseconds, with fractions.
 
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 pub mod call;
 mod loops;

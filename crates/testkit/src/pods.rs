@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use criscope::call::times::UnixMicros;
 use criscope::cri::status::Code;
 use criscope::cri::v1;
 use criscope::units::rfc3339;
+use criscope::units::times::UnixMicros;
 use prost::Message;
 use tokio_util::sync::CancellationToken;
 

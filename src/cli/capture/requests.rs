@@ -12,10 +12,10 @@ use super::super::CommandFailure;
 use super::super::ask::AdminEndpoint;
 use super::super::http::AdminRequestError;
 use super::super::output;
-use crate::call::times::UnixMicros;
 use crate::lifecycle::capture::RequestsHead;
 use crate::lifecycle::capture::requests::{RecordedBatch, RecordedCall, RecordingRequest};
 use crate::units;
+use crate::units::times::UnixMicros;
 
 const REQUESTS_PAGE: &str = "/debug/requests";
 

@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 use self::rows::{WaterfallRow, kubelet, lines, tries, wait};
 
 use super::{TerminalOutput, TextStyle, pad, pod, sessions};
-use crate::call::times::UnixMicros;
 use crate::lifecycle::view::{
     EpisodeState, EpisodeView, PodState, PodStory, WaterfallItem, crash_loops, waterfall_items,
 };
 use crate::smoke::waterfall::WaterfallStyle;
 use crate::units;
+use crate::units::times::UnixMicros;
 
 /// Most hidden episodes that the last line names.
 const MAX_EPISODES_NAMED: usize = 3;

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use super::{TerminalOutput, TextStyle, pad, pod};
-use crate::call::times::UnixMicros;
 use crate::lifecycle::view::{EpisodeView, PodList, PodState, PodSummary};
 use crate::smoke::waterfall::WaterfallStyle;
 use crate::units;
+use crate::units::times::UnixMicros;
 
 /// Which columns, in how many lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use super::{TerminalOutput, TextStyle};
-use crate::call::times::UnixMicros;
 use crate::lifecycle::view::{PodStory, SessionView};
 use crate::units;
+use crate::units::times::UnixMicros;
 
 /// Sessions shown without `--all`.
 const MAX_SESSIONS_SHOWN: usize = 3;

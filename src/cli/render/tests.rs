@@ -5,13 +5,13 @@ use std::path::Path;
 use super::calls::CallsScreen;
 use super::pods::PodColumns;
 use super::{calls, explain, pods};
-use crate::call::times::UnixMicros;
 use crate::lifecycle::examples;
 use crate::lifecycle::tables::{RateWindow, RpcMethodRow, RpcTable};
 use crate::lifecycle::view::{
     CallView, EpisodeView, OpenSessionView, PodList, PodStory, PodSummary, SessionView,
 };
 use crate::smoke::waterfall::WaterfallStyle;
+use crate::units::times::UnixMicros;
 
 fn look(width: usize, unicode: bool) -> WaterfallStyle {
     WaterfallStyle {

@@ -20,8 +20,8 @@ pub use self::layer::FaultInjectionLayer;
 use self::metrics::InjectedFaultMetrics;
 pub use self::rule::{FaultEffect, FaultRule, FaultRuleError, FaultView};
 use crate::call::Call;
-use crate::call::times::UnixMicros;
 use crate::telemetry::registry::{Registry, RegistryError};
+use crate::units::times::UnixMicros;
 
 /// Most faults at a time.
 pub const MAX_FAULTS: usize = 16;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::MAX_FAULTS;
-use crate::call::times::UnixMicros;
 use crate::call::{Call, FaultKind};
 use crate::cri::Method;
 use crate::cri::status::{CODES, Code, code_name};
+use crate::units::times::UnixMicros;
 
 /// How long a fault may last.
 const MAX_FAULT_DURATION: Duration = Duration::from_secs(3600);

@@ -240,9 +240,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // Declaring, reading and documenting settings.
     ("settings", &["cri"]),
     // A call in flight, and its record.
-    ("call", &["cri"]),
+    ("call", &["cri", "units"]),
     ("cri", &[]),
-    // Formatting of durations, sizes and times.
+    // Durations, sizes and times, and their formats.
     ("units", &[]),
     ("version", &[]),
 ];

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use criscope::call::times::UnixMicros;
 use criscope::units::rfc3339;
+use criscope::units::times::UnixMicros;
 
 use super::pod::{Pod, runtime};
 use super::{number, proxy, summary};

@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::time::Duration;
 
-use criscope::call::times::UnixMicros;
 use criscope::lifecycle::view::RecentEpisodes;
+use criscope::units::times::UnixMicros;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};

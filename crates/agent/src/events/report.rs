@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use criscope::call::times::UnixMicros;
 use criscope::lifecycle::view::{EpisodeState, EpisodeView, RecentEpisodes};
+use criscope::units::times::UnixMicros;
 use sha2::{Digest as _, Sha256};
 
 /// The longest note, in bytes (`NoteLengthLimit` of the API server).

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use criscope::call::times::UnixMicros;
 use criscope::lifecycle::view::{
     EpisodeState, EpisodeView, PodList, PodState, PodStory, PodSummary,
 };
+use criscope::units::times::UnixMicros;
 use tokio::net::TcpListener;
 
 use crate::agent::agent;

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::live::Call;
-use super::times::UnixMicros;
 use crate::Method;
 use crate::annotations::ConfigSource;
+use crate::units::times::UnixMicros;
 
 /// Facts of a call besides its subject. The serde form is part of the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,7 +14,6 @@ mod record;
 mod route;
 pub mod routine;
 pub mod steps;
-pub mod times;
 pub mod trace;
 
 pub use self::facts::CallFacts;

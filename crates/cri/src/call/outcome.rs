@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::times;
 use crate::status::Code;
+use crate::units::times;
 
 /// The four ways a call can end. A metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

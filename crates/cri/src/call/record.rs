@@ -16,10 +16,10 @@ use super::live::{Call, CallStage};
 use super::outcome::{Ending, Outcome};
 use super::peer::{Client, Peer};
 use super::route::{Route, RouteReason};
-use super::times::{self, UnixMicros};
 use crate::Method;
 use crate::status::Code;
 use crate::subject::{ContainerIdentity, ContainerState, PodIdentity};
+use crate::units::times::{self, UnixMicros};
 
 /// An immutable copy of a call. Clones share strings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

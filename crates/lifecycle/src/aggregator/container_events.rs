@@ -9,8 +9,8 @@ use crate::container_events::{ContainerEvent, ContainerFact, RunningContainers};
 use crate::diagnosis::death;
 use crate::episode_store::{ExitChange, ExitRecord};
 use crate::journal::JournalLine;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::subject::PodIdentity;
+use criscope_cri::units::times::UnixMicros;
 
 /// An exit is counted this long after its event: ContainerStatus may know the reason better, and a sandbox may have ended by a
 /// StopPodSandbox that has not returned yet.

@@ -10,7 +10,7 @@ use super::Aggregator;
 use crate::journal::JournalLine;
 use crate::kubelet::syncs::KubeletSpan;
 use crate::{allocated_pods, pod_dirs};
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// Longest time that a read may take.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);

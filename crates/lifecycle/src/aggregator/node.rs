@@ -5,8 +5,8 @@ use tokio::task::spawn_blocking;
 use super::Aggregator;
 use crate::journal::JournalLine;
 use crate::node::{NodeFact, NodeFactKind, NodeWatch, unanswered};
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::units::rfc3339;
+use criscope_cri::units::times::UnixMicros;
 
 impl Aggregator {
     /// After the journal was replayed: notes how long criscope was down.

@@ -15,13 +15,13 @@ use crate::settings::StorySettings;
 use crate::view::{EpisodeState, EpisodeView};
 use criscope_cri::Method;
 use criscope_cri::call::episode::Ids;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::call::{Ending, Outcome, Source};
 use criscope_cri::status::Code;
 use criscope_cri::subject::{
     ContainerExit, ContainerIdentity, ContainerState, ExitReason, PodIdentity, ResponseDetails,
     Subject,
 };
+use criscope_cri::units::times::UnixMicros;
 use criscope_settings::SettingsReader;
 
 mod boot;

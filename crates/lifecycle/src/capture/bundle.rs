@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use super::requests::RecordedCall;
 use super::{ProcessSnapshot, pages};
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// Number of the layout. Entries may be added without a new number.
 pub const CAPTURE_FORMAT: u32 = 1;

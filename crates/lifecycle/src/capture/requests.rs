@@ -11,10 +11,10 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use criscope_cri::Method;
-use criscope_cri::call::times::{UnixMicros, micros_of};
 use criscope_cri::call::{Call, Ending, Outcome, Sealed};
 use criscope_cri::status::Code;
 use criscope_cri::subject::PodIdentity;
+use criscope_cri::units::times::{UnixMicros, micros_of};
 
 /// How long a recording may last.
 pub const MAX_RECORDING_TIME: Duration = Duration::from_secs(3600);

@@ -14,9 +14,9 @@ use crate::journal;
 use crate::process_scanner::WorkKind;
 use crate::settings;
 use crate::usual::{self, UsualDurations};
-use criscope_cri::call::times::{self, UnixMicros};
 use criscope_cri::call::{Call, CallStage, CallState, Ending, Outcome, Source};
 use criscope_cri::status::Code;
+use criscope_cri::units::times::{self, UnixMicros};
 use criscope_telemetry::version;
 
 /// State of the process that its journal lacks.

@@ -11,8 +11,8 @@ use crate::process_scanner::WorkKind;
 use crate::script::pod;
 use crate::stories::tests::stories;
 use criscope_cri::call::CallState;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::status::Code;
+use criscope_cri::units::times::UnixMicros;
 
 fn bundle(stories: &Stories, calls: &[EpisodeCall]) -> CaptureBundle {
     let lines = calls.iter().filter_map(JournalLine::call);

@@ -23,8 +23,8 @@ use crate::call_sink::AggregatorEvent;
 use crate::container_events::{ContainerEvent, ContainerEventKind};
 use crate::process_scanner::Upstreams;
 use crate::settings;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::subject::Subject;
+use criscope_cri::units::times::UnixMicros;
 use criscope_telemetry::Drops;
 use criscope_telemetry::drops::DropReason;
 

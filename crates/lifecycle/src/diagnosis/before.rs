@@ -9,8 +9,8 @@ use crate::node::{NodeFact, NodeFactKind};
 use criscope_cri::Method;
 use criscope_cri::call::Client;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::subject::ExitReason;
+use criscope_cri::units::times::UnixMicros;
 
 /// Sandboxes of a pod that were made within this time of each other are one series.
 const MAX_GAP_BETWEEN_SANDBOXES: Duration = Duration::from_secs(10 * 60);

@@ -23,7 +23,7 @@ use crate::timeline::EpisodePhase;
 use crate::usual::{ComparedDuration, MANY_STARTS};
 use crate::view::ProbeView;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// Why an episode took long, is incomplete, or failed; its `Display` is the headline.
 #[derive(Debug)]

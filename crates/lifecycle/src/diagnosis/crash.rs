@@ -9,8 +9,8 @@ use crate::episode_store::{Episode, ExitRecord};
 use criscope_cri::Method;
 use criscope_cri::call::Ending;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::subject::ExitReason;
+use criscope_cri::units::times::UnixMicros;
 
 /// How long after its last exit a running container counts as crash looping: twice the kubelet's longest back-off, and the run
 /// after which the kubelet begins its back-off anew.

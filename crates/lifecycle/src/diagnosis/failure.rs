@@ -10,8 +10,8 @@ use crate::episode_store::Episode;
 use crate::node::NodeFactKind;
 use crate::process_scanner::WorkKind;
 use criscope_cri::Method;
-use criscope_cri::call::times::{UnixMicros, millis};
 use criscope_cri::call::{Ending, FaultKind};
+use criscope_cri::units::times::{UnixMicros, millis};
 
 fn is_same(one: &EpisodeCall, other: &EpisodeCall) -> bool {
     one.method == other.method

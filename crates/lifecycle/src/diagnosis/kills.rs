@@ -9,8 +9,8 @@ use crate::episode_store::Episode;
 use crate::kubelet::execs::ExecResult;
 use crate::kubelet::probes::{FailedProbe, KillEvidence};
 use criscope_cri::Method;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::call::{CallFacts, Client};
+use criscope_cri::units::times::UnixMicros;
 
 /// Kills further apart than this are not one series: six times the longest back-off of the kubelet.
 const MAX_GAP_BETWEEN_KILLS: Duration = Duration::from_secs(30 * 60);

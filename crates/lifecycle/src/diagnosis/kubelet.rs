@@ -14,7 +14,7 @@ use crate::timeline::EpisodePhase;
 use criscope_cri::Method;
 use criscope_cri::call::CallFacts;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// Work of the kubelet from this duration on is slow.
 const SLOW_KUBELET_WORK: Duration = Duration::from_secs(2);

@@ -41,7 +41,7 @@ use super::view::EpisodeState;
 use criscope_cri::Method;
 use criscope_cri::call::Ending;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::{UnixMicros, millis};
+use criscope_cri::units::times::{UnixMicros, millis};
 
 /// A call in flight is the headline after this time.
 const LONG_CALL: Duration = Duration::from_secs(1);

@@ -14,8 +14,8 @@ use crate::view::EpisodeState;
 use criscope_cri::Method;
 use criscope_cri::call::Ending;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::status::Code;
+use criscope_cri::units::times::UnixMicros;
 
 /// A call may fail this long before or after the known downtime of its backend: calls notice first.
 const BACKEND_DOWN_MARGIN: Duration = Duration::from_secs(2);

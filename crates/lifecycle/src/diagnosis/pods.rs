@@ -13,7 +13,7 @@ use crate::usual::NodeContext;
 use crate::view::{EpisodeState, ProbeView, SandboxDeathView};
 use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// A probe that has not run for this long says nothing any more.
 const PROBE_RESULT_EXPIRES_AFTER: Duration = Duration::from_secs(5 * 60);

@@ -14,7 +14,7 @@ use crate::usual::{ComparedDuration, NodeContext};
 use criscope_cri::Method;
 use criscope_cri::call::Ending;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::{UnixMicros, millis};
+use criscope_cri::units::times::{UnixMicros, millis};
 
 /// A single container that runs for longer than this without a further call may be an init container: an init container that ends
 /// at once, and the next call after a container that nothing waits for, take less.

@@ -10,9 +10,9 @@ use super::syncs;
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::{Episode, ExitRecord};
 use criscope_cri::Method;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::call::{CallFacts, Client};
 use criscope_cri::subject::ContainerIdentity;
+use criscope_cri::units::times::UnixMicros;
 
 /// When the kubelet ends a pod, StopPodSandbox follows the last StopContainer within this time. After a probe has ended a single
 /// container it takes longer.

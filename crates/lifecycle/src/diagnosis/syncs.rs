@@ -9,7 +9,7 @@ use crate::kubelet::syncs::{PodSync, SyncKind};
 use crate::node::NodeFact;
 use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// A span that ended this long before a gap began ended with the call before the gap.
 const SPAN_END_TOLERANCE: Duration = Duration::from_secs(1);

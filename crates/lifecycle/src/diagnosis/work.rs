@@ -6,7 +6,7 @@ use crate::episode_call::{EpisodeCall, ObservedWork};
 use crate::episode_store::Episode;
 use crate::process_scanner::WorkKind;
 use criscope_cri::Method;
-use criscope_cri::call::times::{UnixMicros, millis};
+use criscope_cri::units::times::{UnixMicros, millis};
 
 /// The longest worker of a kind over several calls.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use crate::episode_call::EpisodeCall;
 use crate::node::{NodeFact, NodeFactKind, note};
 use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::subject::PodIdentity;
+use criscope_cri::units::times::UnixMicros;
 
 /// Most pods that are remembered; a node has some hundred.
 const MAX_PODS_BEFORE_BOOT: usize = 1024;

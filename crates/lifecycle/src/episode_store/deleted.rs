@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::{Episode, EpisodeStore};
 use crate::view::EpisodeState;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::subject::PodIdentity;
+use criscope_cri::units::times::UnixMicros;
 
 /// The kubelet repeats a failed RunPodSandbox after 10 to 15 seconds; twice that is late.
 const SANDBOX_RETRY_OVERDUE: Duration = Duration::from_secs(30);

@@ -20,8 +20,8 @@ use crate::view::EpisodeState;
 use criscope_cri::Method;
 use criscope_cri::call::CallState;
 use criscope_cri::call::episode::{Ids, Kind};
-use criscope_cri::call::times::{UnixMicros, millis};
 use criscope_cri::subject::{ContainerIdentity, PodIdentity};
+use criscope_cri::units::times::{UnixMicros, millis};
 
 /// Most calls kept of an episode: the first ones, and the newest.
 pub(super) const MAX_CALLS: usize = 128;

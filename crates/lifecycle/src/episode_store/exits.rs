@@ -12,8 +12,8 @@ use crate::node::NodeFact;
 use crate::view;
 use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::{self, UnixMicros, millis};
 use criscope_cri::subject::{ContainerExit, ContainerIdentity, ExitReason, PodIdentity};
+use criscope_cri::units::times::{self, UnixMicros, millis};
 
 /// The times of an exit in an event and in ContainerStatus differ by less than this. They are equal unless the shim died.
 const SAME_EXIT_WITHIN: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use opentelemetry::trace::SpanId;
 
 use super::{Episode, EpisodeStore};
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// The interval between the first two reports. Each next one is twice as long.
 const FIRST_REPORT_INTERVAL: Duration = Duration::from_secs(60);

@@ -11,8 +11,8 @@ use crate::episode_call::EpisodeCall;
 use crate::view::EpisodeState;
 use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::subject::PodIdentity;
+use criscope_cri::units::times::UnixMicros;
 
 /// Longest time from the exit of an init container to the kubelet's next call for its pod. It notices an exit within a second or
 /// two.

@@ -14,8 +14,8 @@ use crate::view;
 use criscope_cri::Method;
 use criscope_cri::call::CallRecord;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::subject::{ContainerIdentity, PodIdentity};
+use criscope_cri::units::times::UnixMicros;
 
 /// Most hooks that wait for the stop they precede.
 const MAX_WAITING_HOOKS: usize = 64;

@@ -51,8 +51,8 @@ use super::usual::UsualDurations;
 use super::view::EpisodeState;
 use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::subject::PodIdentity;
+use criscope_cri::units::times::UnixMicros;
 
 /// Capacity of the store, and the times after which an episode is over.
 #[derive(Clone, Copy, Debug)]

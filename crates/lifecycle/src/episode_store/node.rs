@@ -10,7 +10,7 @@ use crate::node::{NodeFact, PressureSample, is_same, note};
 use criscope_cri::Method;
 use criscope_cri::call::Client;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// The first container of a pod that is created this long after a downtime was perhaps preceded by calls that criscope did not see.
 const CREATED_AFTER_DOWNTIME_WITHIN: Duration = Duration::from_secs(300);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::Episode;
 use crate::view;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::subject::ContainerIdentity;
+use criscope_cri::units::times::UnixMicros;
 
 /// Number of containers of an episode whose OOM kills are kept.
 const MAX_OOM_CONTAINERS: usize = 16;

@@ -7,7 +7,7 @@ use crate::episode_call::EpisodeCall;
 use crate::view::EpisodeState;
 use criscope_cri::call::CallFacts;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 impl EpisodeStore {
     /// Sets the time before which calls may have been missed.

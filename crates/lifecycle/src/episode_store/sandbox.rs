@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::EpisodeStore;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::subject::PodIdentity;
+use criscope_cri::units::times::UnixMicros;
 
 /// A limit of a cgroup that was reached before a sandbox ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

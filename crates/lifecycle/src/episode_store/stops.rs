@@ -8,8 +8,8 @@ use super::exits::ExitRecord;
 use super::sandbox::SandboxEnd;
 use crate::episode_call::EpisodeCall;
 use criscope_cri::Method;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::subject::{ContainerIdentity, PodIdentity};
+use criscope_cri::units::times::UnixMicros;
 
 /// Requests that are remembered. The kubelet reads the exit a second or two after the request was answered.
 const MAX_STOP_REQUESTS: usize = 1024;

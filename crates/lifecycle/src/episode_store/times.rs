@@ -9,7 +9,7 @@ use crate::episode_call::EpisodeCall;
 use crate::timeline::{self, EpisodePhase, PhaseInterval, PhaseShares};
 use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 impl Episode {
     /// Containers that exited successfully before the next one was created: init containers, which the CRI does not mark.

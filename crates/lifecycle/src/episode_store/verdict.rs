@@ -9,7 +9,7 @@ use crate::view::EpisodeState;
 use criscope_cri::Method;
 use criscope_cri::call::Ending;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// Most unresolved failures.
 const MAX_UNRESOLVED_FAILURES: usize = 16;

@@ -10,8 +10,8 @@ use crate::episode_store::{ExitRecord, SandboxEnd};
 use crate::kubelet::syncs::PodSync;
 use crate::node::NodeFact;
 use crate::view::EpisodeState;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::subject::{ContainerIdentity, PodIdentity};
+use criscope_cri::units::times::UnixMicros;
 
 /// A line of the journal.
 #[derive(Debug, Serialize, Deserialize)]

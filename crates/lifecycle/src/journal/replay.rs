@@ -9,7 +9,7 @@ use super::line::{ClosedEpisodeLine, ContainerExitLine};
 use super::{JournalFiles, JournalLine};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::EpisodeStore;
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// Longest line that is read, in bytes. Lines are written far shorter.
 const MAX_LINE_LEN: u64 = 256 << 10;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criscope_cri::Method;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::call::{CallRecord, Client, Ending};
 use criscope_cri::status::code_name;
+use criscope_cri::units::times::UnixMicros;
 
 /// Number of images that are remembered.
 const MAX_MISSING_IMAGES: usize = 64;

@@ -13,7 +13,7 @@ use self::rhythm::TwoProbeSeries;
 use super::execs::{ExecResult, timeout};
 use crate::view;
 use criscope_cri::call::CallRecord;
-use criscope_cri::call::times::{self, UnixMicros, micros_of, millis};
+use criscope_cri::units::times::{self, UnixMicros, micros_of, millis};
 
 /// Most containers whose probes are remembered; a node runs some hundred.
 const MAX_PROBED_CONTAINERS: usize = 1024;

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::episode_call::EpisodeCall;
 use criscope_cri::Method;
 use criscope_cri::call::Client;
-use criscope_cri::call::times::{self, UnixMicros};
 use criscope_cri::subject::PodIdentity;
+use criscope_cri::units::times::{self, UnixMicros};
 
 /// Pulls that are remembered.
 const MAX_RECENT_PULLS: usize = 64;

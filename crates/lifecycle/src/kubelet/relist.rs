@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criscope_cri::Method;
-use criscope_cri::call::times::{UnixMicros, millis};
 use criscope_cri::call::{CallRecord, Client};
 use criscope_cri::subject::{ContainerIdentity, PodIdentity};
 use criscope_cri::units;
+use criscope_cri::units::times::{UnixMicros, millis};
 
 /// Pause between two relists.
 const RELIST_PERIOD: Duration = Duration::from_secs(1);

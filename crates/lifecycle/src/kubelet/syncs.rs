@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::sync_error::SyncError;
 use crate::view;
-use criscope_cri::call::times::{UnixMicros, millis};
 use criscope_cri::subject::PodIdentity;
+use criscope_cri::units::times::{UnixMicros, millis};
 
 /// Pods whose spans are remembered.
 const MAX_PODS_WITH_SPANS: NonZeroUsize = NonZeroUsize::new(128).expect("not 0");

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::time::{ClockId, clock_gettime};
 
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// The random id that the kernel makes at each boot.
 const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";

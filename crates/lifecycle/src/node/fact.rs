@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use criscope_cri::call::times::{UnixMicros, millis};
+use criscope_cri::units::times::{UnixMicros, millis};
 use criscope_cri::units::{clock, duration};
 
 /// Longest reason that is kept, in bytes.

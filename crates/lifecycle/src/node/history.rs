@@ -7,7 +7,7 @@ use super::NodeFact;
 #[cfg(test)]
 use super::NodeFactKind;
 use super::pressure::{PressureSample, PressureSpan};
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// Upper bound of facts that are remembered.
 const MAX_FACTS: usize = 64;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use criscope_cri::Method;
 use criscope_cri::call::Call;
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// A poll in flight for this long counts as unanswered.
 const POLL_TIMEOUT: Duration = Duration::from_secs(3);

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use criscope_cri::call::times::{UnixMicros, micros_of};
+use criscope_cri::units::times::{UnixMicros, micros_of};
 
 /// The resources, in the order of [`PressureSample::some`].
 const RESOURCES: [&str; 3] = ["cpu", "memory", "io"];

@@ -2,7 +2,7 @@
 
 use super::{BackendState, NodeFact, NodeFactKind, NodeStatus};
 use crate::Stories;
-use criscope_cri::call::times::{UnixMicros, millis};
+use criscope_cri::units::times::{UnixMicros, millis};
 use criscope_cri::units::{clock, duration};
 
 impl Stories {

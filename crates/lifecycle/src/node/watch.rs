@@ -13,7 +13,7 @@ use super::{
     UnansweredPoll,
 };
 use crate::process_scanner::describe_blocked_process;
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// The kernel's counters. Reading them takes some microseconds.
 const VMSTAT_PATH: &str = "/proc/vmstat";

@@ -3,8 +3,8 @@
 use super::spans::{FieldValue, MalformedRequest, field, messages, time};
 use crate::kubelet::sync_error::SyncError;
 use crate::kubelet::syncs::{KubeletSpan, SyncKind};
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::subject::PodIdentity;
+use criscope_cri::units::times::UnixMicros;
 
 /// The instrumentation scope of the kubelet's pod workers.
 const POD_WORKER_SCOPE: &[u8] = b"k8s.io/kubernetes/pkg/kubelet";

@@ -8,7 +8,7 @@ use super::RecordedCalls;
 use super::select::{AvailableCalls, OmittedCalls, SelectedCalls, json_len};
 use crate::view;
 use criscope_cri::Method;
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// The `format` field of every JSON dump.
 pub const DUMP_FORMAT: &str = "criscope-dump/1";

@@ -15,8 +15,8 @@ use super::when::since_epoch;
 use crate::view;
 use criscope_cri::Method;
 use criscope_cri::call::CallRecord;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::method::Class;
+use criscope_cri::units::times::UnixMicros;
 
 /// Thread numbers start above the process numbers: viewers take a thread whose number equals its process's for the main
 /// thread.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::TEST_TIMEOUT;
 use crate::view::InitContainerWaitView;
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 use criscope_telemetry::otlp::testing::{Behaviour, Exported, sink};
 use criscope_telemetry::sampling::testing::sampling;
 

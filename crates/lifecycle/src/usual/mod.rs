@@ -5,7 +5,7 @@
 //! without failed calls teach, each at most once per key, and only while at most [`MAX_STARTS_IN_SAMPLE`] pods start: what happens in a
 //! storm is measured against it and does not change it. Kept in a file beside the journal.
 
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 mod estimate;
 mod file;

@@ -9,8 +9,8 @@ use crate::process_scanner::WorkKind;
 use crate::view::EpisodeState;
 use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::{UnixMicros, millis};
 use criscope_cri::subject::PodIdentity;
+use criscope_cri::units::times::{UnixMicros, millis};
 
 /// Number of concurrent pod starts from which they explain that a call takes longer than usual.
 pub(crate) const MANY_STARTS: usize = 5;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::CallDetail;
-use criscope_cri::call::times::UnixMicros;
 use criscope_cri::call::{CallRecord, CallState, Ending, SpanIds};
 use criscope_cri::status::code_name;
 use criscope_cri::subject::PodIdentity;
+use criscope_cri::units::times::UnixMicros;
 
 /// One call. Unknown fields are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::{EpisodeState, EpisodeView};
-use criscope_cri::call::times::{UnixMicros, millis};
+use criscope_cri::units::times::{UnixMicros, millis};
 
 /// Starts, restarts and stops from this duration on need an explanation even without a failed call.
 const QUICK_EPISODE_MS: f64 = 2_000.0;

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// A session of exec, attach or port-forward, open or ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

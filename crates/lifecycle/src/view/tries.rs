@@ -1,7 +1,7 @@
 //! Calls of an episode as people see them: equal tries in a row are one entry, and the last of them stays in full.
 
 use super::{CallDetail, CallView, EpisodeView, InitContainerWaitView, PodSyncView};
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// Fewest equal tries that become one entry.
 const MIN_TRIES: usize = 3;

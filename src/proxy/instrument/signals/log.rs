@@ -4,11 +4,11 @@
 use tracing::Level;
 
 use super::StuckCallReport;
-use crate::call::times::millis;
 use crate::call::{Call, Ending, Outcome};
 use crate::cri::method::Class;
 use crate::cri::status::{Code, code_name, is_server_fault};
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
+use crate::units::times::millis;
 
 /// Longest error message in a line, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1024;

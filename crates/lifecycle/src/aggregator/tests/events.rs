@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::container_events::{ContainerEvent, ContainerEventKind};
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// ContainerStatus may know the reason better, if it comes soon.
 #[tokio::test(start_paused = true)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::diagnosis::sandbox::SandboxDeath;
 use crate::episode_store::{ContainerOomKills, ExitRecord, ReachedLimit};
 use crate::node::restarted;
-use criscope_cri::call::times::millis;
 use criscope_cri::subject::ExitReason;
+use criscope_cri::units::times::millis;
 use criscope_cri::units::{duration, since};
 
 /// A program that ended before this time has most likely not begun its work.

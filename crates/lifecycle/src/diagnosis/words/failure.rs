@@ -6,8 +6,8 @@ use super::{NO_PROCESS_SEEN, caller, subject, times};
 use crate::diagnosis::cause::{CallFailure, FailureKind, WorkProgress};
 use crate::diagnosis::failure::error_message;
 use crate::episode_call::EpisodeCall;
-use criscope_cri::call::times::millis;
 use criscope_cri::status::code_name;
+use criscope_cri::units::times::millis;
 use criscope_cri::units::{self, duration};
 use criscope_cri::{Method, error_chain};
 

@@ -11,9 +11,9 @@ use crate::diagnosis::syncs::WorkBeforeCalls;
 use crate::kubelet::images::MissingImage;
 use crate::kubelet::probes::{FailedProbe, KillEvidence};
 use crate::kubelet::pulls::PullInFlight;
-use criscope_cri::call::times::millis;
 use criscope_cri::error_chain;
 use criscope_cri::units;
+use criscope_cri::units::times::millis;
 
 /// A container that ends this long after its grace period was not ended by SIGKILL alone.
 const LATE_KILL: Duration = Duration::from_secs(2);

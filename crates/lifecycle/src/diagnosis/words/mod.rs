@@ -23,9 +23,9 @@ use crate::node::restarted;
 use crate::process_scanner::WorkKind;
 use crate::usual::{ComparedDuration, MANY_STARTS};
 use criscope_cri::call::episode::Kind;
-use criscope_cri::call::times::{UnixMicros, millis};
 use criscope_cri::call::{CallFacts, Client};
 use criscope_cri::subject::ExitReason;
+use criscope_cri::units::times::{UnixMicros, millis};
 use criscope_cri::units::{duration, since};
 
 const NO_PROCESS_SEEN: &str = "no process was seen at work for it";

@@ -6,7 +6,7 @@ use super::{subject, times};
 use crate::diagnosis::cause::NodeConditions;
 use crate::diagnosis::node::EpisodeWait;
 use crate::node::NodeFact;
-use criscope_cri::call::times::{UnixMicros, millis};
+use criscope_cri::units::times::{UnixMicros, millis};
 use criscope_cri::units::{duration, since};
 
 /// Writes a fact, and the part of the episode that waits for its end.

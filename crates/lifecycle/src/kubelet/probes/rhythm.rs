@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::{ExecResult, ProbeRun};
-use criscope_cri::call::times::UnixMicros;
+use criscope_cri::units::times::UnixMicros;
 
 /// A run may be early or late by this much.
 const RHYTHM_TOLERANCE: Duration = Duration::from_millis(150);

@@ -130,7 +130,7 @@ pub mod micros {
 }
 
 /// An optional duration.
-pub(super) mod optional {
+pub(crate) mod optional {
     use super::*;
 
     pub(crate) fn serialize<S: Serializer>(
@@ -151,7 +151,7 @@ pub(super) mod optional {
 }
 
 /// A time of day as microseconds since 1970.
-pub(super) mod unix {
+pub(crate) mod unix {
     use super::*;
 
     pub(crate) fn serialize<S: Serializer>(
