@@ -34,10 +34,6 @@ pub fn request(path: &str, message: &[u8]) -> Result<Request, Status> {
         .map_err(invalid_argument)
 }
 
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "it is an argument of map_err"
-)]
 fn invalid_argument(error: impl std::fmt::Display) -> Status {
     Status::new(Code::InvalidArgument, error.to_string())
 }

@@ -138,7 +138,7 @@ async fn a_tag_is_never_resolved_without_tls() {
     assert_refused(
         &error.expect_err("a tag"),
         servers,
-        "whether the answer is right",
+        "nothing checks the answer",
     );
     assert!(there.blobs.asked("").is_empty());
 }
