@@ -99,8 +99,9 @@ pub fn register(
 }
 
 fn register_runtimes(registry: &Registry, runtimes: Vec<Handle>) -> Result<(), RegistryError> {
+    type ReadRuntime = fn(&Handle) -> usize;
     let runtimes: Arc<[Handle]> = runtimes.into();
-    let gauges: [(_, fn(&Handle) -> usize); 3] = [
+    let gauges: [(_, ReadRuntime); 3] = [
         (&TOKIO_WORKERS, |h| h.metrics().num_workers()),
         (&TOKIO_ALIVE_TASKS, |h| h.metrics().num_alive_tasks()),
         (&TOKIO_GLOBAL_QUEUE_DEPTH, |h| {

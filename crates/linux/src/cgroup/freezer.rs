@@ -121,7 +121,7 @@ mod tests {
         let own = v2.join("pod/c");
         let nested = v1.join("pod/c/a/b");
         assert_eq!(cgroup.frozen_by(), Some(own.clone()));
-        assert_eq!(cgroup.frozen_itself(), [own.clone()]);
+        assert_eq!(cgroup.frozen_itself(), std::slice::from_ref(&own));
         assert_eq!(cgroup.frozen_tree(), [nested.clone(), own.clone()]);
         for dir in cgroup.frozen_tree() {
             thaw(&dir).expect("thawed");

@@ -194,6 +194,10 @@ impl CollectorConnection {
     }
 }
 
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "it is an argument of map_err"
+)]
 fn broken(error: BoxError) -> SendError {
     SendError::Connection(chain(&*error))
 }
