@@ -321,7 +321,6 @@ pub(super) fn images(config: &config::Images) -> ImageStoreConfig {
             }),
         policy: policy(config),
         decryption: Decryption {
-            keys_dir: config.decryption_keys_path.clone(),
             key_providers: config.keyprovider_config.clone(),
             provider_timeout: config.keyprovider_timeout,
         },

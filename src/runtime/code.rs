@@ -77,8 +77,7 @@ impl GrpcCode for criscope_image::Error {
             | Self::BadResponse { .. }
             | Self::SignatureValidationFailed { .. } => Code::Unknown,
             Self::NoLayerKey { cause, .. } => match cause {
-                KeyFailure::NotConfigured => Code::FailedPrecondition,
-                KeyFailure::NoKey => Code::PermissionDenied,
+                KeyFailure::Unsupported | KeyFailure::NotConfigured => Code::FailedPrecondition,
                 KeyFailure::Provider => Code::Unavailable,
             },
             Self::DeadlineExceeded { .. } => Code::DeadlineExceeded,

@@ -140,8 +140,8 @@ possible post potential ppc64le prctl precondition preempted prefix prepare prep
 preventing previous previously primary printing priority private privilege privileged privileges probably probe problem problems
 proc procedure proceed process processed processes processing procfd procfs procs produced profile prog program progress
 prohibited promiscuous promote propagate propagation proper properly properties property protected proto protocol provide
-provided provider providing proxy prune pseudo ptmx ptp ptrace pty public publish pull pulled puller pulling pulls purge push
-put qemu qos quantity quay query queue queued queues quit quota quotas race ran random range ranges rapid rate rather raw rbind
+provided provider providers providing proxy prune pseudo ptmx ptp ptrace pty public publish pull pulled puller pulling pulls purge
+push put qemu qos quantity quay query queue queued queues quit quota quotas race ran random range ranges rapid rate rather raw rbind
 rdma rdonly rdt reach reachable reached read readable reader readiness reading readlink readonly reads ready real realtime reap
 reaper reaping reason reboot rebooted rec receive received receiving recent recently recipient reclaim reconcile reconnect
 record recorded records recover recovered recovery recursion recursive recursively recv recvmsg redirect redirects reduce

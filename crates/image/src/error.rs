@@ -127,7 +127,7 @@ pub enum Error {
         layer: Digest,
         /// The kind of the cause.
         cause: KeyFailure,
-        /// The ways in which the key is wrapped, and what came of each.
+        /// The recipients that the key is wrapped for, and the failure of each key provider.
         reason: String,
     },
     /// Layers came encrypted, and an archive would contain them in plain text.

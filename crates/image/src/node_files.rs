@@ -74,7 +74,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = |name: &str| dir.path().join(name);
         let write = |name: &str, text: &str| fs::write(path(name), text).expect("written");
-        for name in ["verifiers", "policies", "keys"] {
+        for name in ["verifiers", "policies"] {
             fs::create_dir(path(name)).expect("a directory");
         }
         let config = ImageStoreConfig {
@@ -91,7 +91,6 @@ mod tests {
                 registries_d: PathBuf::from("/no/such/directory"),
             }),
             decryption: Decryption {
-                keys_dir: Some(path("keys")),
                 key_providers: Some(path("providers.json")),
                 ..Decryption::default()
             },
@@ -145,8 +144,6 @@ mod tests {
         has("scan", Affected::Pulls);
         has("shop.json", Affected::PullsAndContainers);
         has("/no/such/program", Affected::EncryptedImages);
-        fs::remove_dir(path("keys")).expect("removed");
-        has("keys", Affected::EncryptedImages);
         write("verifiers/second", "");
         has("more than the 1", Affected::Pulls);
     }

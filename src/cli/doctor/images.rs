@@ -1,4 +1,4 @@
-//! Checks the configuration files for images: registries, credentials, verification and decryption keys.
+//! Checks the configuration files for images: registries, credentials, verification and key providers.
 
 use super::super::output::ReportFinding;
 use crate::app::unusable_image_files;
@@ -34,7 +34,9 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].level, FindingLevel::Fail);
         std::fs::create_dir(&missing).expect("made");
-        let found = findings(&format!("decryption_keys_path = {missing:?}\n"));
+        let providers = dir.path().join("providers.json");
+        std::fs::write(&providers, r#"{"key-providers": {}}"#).expect("written");
+        let found = findings(&format!("keyprovider_config = {providers:?}\n"));
         assert!(found.is_empty());
     }
 }

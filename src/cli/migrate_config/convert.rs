@@ -96,24 +96,7 @@ pub(super) fn duration(value: &Value) -> Result<String, String> {
     }))
 }
 
-/// The directory with keys of a decoder for encrypted layers (imgcrypt's `ctd-decoder`), from its arguments.
-pub(super) fn decoder_keys(value: &Value) -> Result<String, String> {
-    const FLAG: &str = "--decryption-keys-path";
-    let list = value.as_array().ok_or("not an array")?;
-    let all = list.iter().map(text_of).collect::<Result<Vec<_>, _>>()?;
-    let joined = all
-        .iter()
-        .find_map(|text| text.strip_prefix(FLAG)?.strip_prefix('='));
-    let dir = joined.or_else(|| {
-        let flag = all.iter().position(|text| *text == FLAG)?;
-        all.get(flag + 1).copied()
-    });
-    dir.map(quoted).ok_or_else(|| {
-        format!("there is no {FLAG}: only decoders for encrypted layers have an equivalent")
-    })
-}
-
-/// The configuration of key providers, from the environment of such a decoder.
+/// The configuration of key providers, from the environment of a decoder for encrypted layers (imgcrypt's `ctd-decoder`).
 pub(super) fn decoder_providers(value: &Value) -> Result<String, String> {
     const NAME: &str = "OCICRYPT_KEYPROVIDER_CONFIG";
     let list = value.as_array().ok_or("not an array")?;

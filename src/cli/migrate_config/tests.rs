@@ -247,22 +247,20 @@ key_model = "node"
     let (file, report) = migrated(SourceRuntime::Containerd, &[("config.toml", text)]);
     has(
         &file,
-        &[
-            "decryption_keys_path = \"/etc/containerd/ocicrypt/keys\"",
-            "keyprovider_config = \"/etc/containerd/ocicrypt/ocicrypt_keyprovider.conf\"",
-        ],
+        &["keyprovider_config = \"/etc/containerd/ocicrypt/ocicrypt_keyprovider.conf\""],
     );
     has(
         &report,
         &[
-            "there is no --decryption-keys-path",
+            "private keys are not supported",
             "stream_processors.other.path: ",
         ],
     );
     assert!(!report.contains("key_model"), "{report}");
     let crio = "[crio.runtime]\ndecryption_keys_path = \"/etc/crio/keys/\"\n";
-    let (file, _) = migrated(SourceRuntime::Crio, &[("crio.conf", crio)]);
-    has(&file, &["decryption_keys_path = \"/etc/crio/keys"]);
+    let (file, report) = migrated(SourceRuntime::Crio, &[("crio.conf", crio)]);
+    assert!(!file.contains("decryption_keys_path"), "{file}");
+    has(&report, &["RUSTSEC-2023-0071"]);
 }
 
 #[test]

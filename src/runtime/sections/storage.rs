@@ -51,9 +51,6 @@ settings! {
         max_verifiers: usize = 10, BoundedNumber::between(1, 100) => live;
         /// How long one of these programs may take for one image.
         per_verifier_timeout: Duration = secs(10), BoundedDuration::between(ms(10), secs(600)) => live;
-        /// The directory with private keys for encrypted images: files in PEM or DER, of RSA, without a password. Read for each
-        /// pull of such an image.
-        decryption_keys_path: Option<PathBuf> = None, OptionalValue(DirectoryPath), or "none" like "\"/etc/crio/keys\"" => live;
         /// The key providers for encrypted images, in the file that `OCICRYPT_KEYPROVIDER_CONFIG` names for containerd and
         /// CRI-O. Programs in it run as root. Read for each pull of such an image.
         keyprovider_config: Option<PathBuf> = None, OptionalValue(FilePath),

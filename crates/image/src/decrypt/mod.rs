@@ -1,15 +1,14 @@
 //! Encrypted layers, as the project ocicrypt defines them (media types that end in `+encrypted`).
 //!
-//! Each layer is encrypted with a key of its own. Annotations of its descriptor have that key, wrapped in one or several ways:
-//! for private keys (`jwe`), or for a key provider, a service or program of the node. [`unwrap`](ImageStore::unwrap_keys) gets the
-//! keys before anything of the image is fetched, for every pull; `cipher` decrypts the content as it arrives.
+//! Each layer is encrypted with a key of its own. Annotations of its descriptor have that key, wrapped for one or several recipients.
+//! Only key providers are supported, services or programs of the node; private keys (`jwe`, `pgp`, `pkcs7`) are not.
+//! [`unwrap`](ImageStore::unwrap_keys) gets the keys before anything of the image is fetched, for every pull; `cipher` decrypts the
+//! content as it arrives.
 //!
 //! Off unless configured. No key is logged, written to disk or part of an error.
 
 mod cipher;
-mod jwe;
 mod options;
-mod private_keys;
 mod providers;
 
 use std::path::PathBuf;
@@ -23,7 +22,6 @@ use zeroize::Zeroizing;
 
 pub(crate) use self::cipher::DecryptReader;
 pub(crate) use self::options::LayerKey;
-use self::private_keys::PrivateKeys;
 use self::providers::{KeyProviders, ProviderError};
 use crate::ImageStore;
 use crate::digest::Digest;
@@ -36,21 +34,18 @@ use crate::reference::Reference;
 
 /// Layers whose keys are unwrapped at the same time: providers are programs and services of the node.
 const CONCURRENT_UNWRAPS: usize = 4;
-/// The most wrapped keys of one kind of one layer: one for each recipient.
+/// The most wrapped keys of one layer for one key provider.
 const MAX_WRAPPED: usize = 64;
-/// Characters of the name of a protocol in an error.
+/// Characters of the name of a recipient in an error.
 const MAX_SHOWN: usize = 100;
 
 const SUFFIX: &str = "+encrypted";
 const KEYS: &str = "org.opencontainers.image.enc.keys.";
-const JWE: &str = "jwe";
 const PROVIDER: &str = "provider.";
 
 /// Where the keys of encrypted layers come from. By default nowhere: encrypted images cannot be pulled.
 #[derive(Clone, Debug)]
 pub struct Decryption {
-    /// A directory with private keys, in PEM or DER. Read for each pull of an encrypted image.
-    pub keys_dir: Option<PathBuf>,
     /// The configuration of key providers, in the format of ocicrypt. Read for each pull of an encrypted image.
     pub key_providers: Option<PathBuf>,
     /// How long a key provider may take for one key.
@@ -60,7 +55,6 @@ pub struct Decryption {
 impl Default for Decryption {
     fn default() -> Self {
         Self {
-            keys_dir: None,
             key_providers: None,
             provider_timeout: Duration::from_secs(30),
         }
@@ -68,35 +62,29 @@ impl Default for Decryption {
 }
 
 impl Decryption {
-    /// Reads the keys and the configuration of providers. Blocks. Returns the reasons why they cannot be used.
+    /// Reads the configuration of providers. Blocks. Returns the reasons why they cannot be used.
     pub(crate) fn check(&self) -> Vec<String> {
-        let keys = self.keys_dir.as_deref().map(PrivateKeys::read);
-        let keys = keys.and_then(|keys| Some(keys.err()?.to_string()));
-        let providers = self.key_providers.as_deref().map(KeyProviders::read);
-        let mut reasons = Vec::from_iter(keys);
-        match providers {
-            Some(Ok(providers)) => reasons.extend(providers.without_program()),
-            Some(Err(error)) => reasons.push(error.to_string()),
-            None => {}
+        match self.key_providers.as_deref().map(KeyProviders::read) {
+            Some(Ok(providers)) => providers.without_program().collect(),
+            Some(Err(error)) => vec![error.to_string()],
+            None => Vec::new(),
         }
-        reasons
     }
 }
 
 /// Why the key of a layer is not available.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum KeyFailure {
-    /// Nothing is configured for any of the ways in which it is wrapped.
+    /// None of its recipients is a key provider.
+    Unsupported,
+    /// None of the key providers that it is wrapped for is configured.
     NotConfigured,
-    /// The configured keys are not the ones it is wrapped for.
-    NoKey,
     /// A key provider failed; it may succeed later.
     Provider,
 }
 
 /// Where keys come from, as read for one pull.
 struct KeySources {
-    private: Option<Arc<PrivateKeys>>,
     providers: Option<KeyProviders>,
     timeout: Duration,
 }
@@ -148,55 +136,55 @@ impl ImageStore {
 #[derive(Default)]
 struct Attempts {
     reasons: Vec<String>,
-    is_configured: bool,
     has_failed: bool,
 }
 
 impl KeySources {
     fn read(config: &Decryption) -> Result<Self> {
-        let private = config.keys_dir.as_deref().map(PrivateKeys::read);
         let providers = config.key_providers.as_deref().map(KeyProviders::read);
         Ok(Self {
-            private: private.transpose().map_err(setting)?.map(Arc::new),
             providers: providers.transpose().map_err(setting)?,
             timeout: config.provider_timeout,
         })
     }
 
-    /// Unwraps the key of a layer in the first way that succeeds: private keys, then providers.
+    /// Unwraps the key of a layer with the first key provider that succeeds.
     async fn unwrap(&self, image: &str, layer: &Descriptor, diff_id: &Digest) -> Result<LayerKey> {
         let what = format!("image {image}: encrypted layer {}", layer.digest);
         let mut attempts = Attempts::default();
-        let mut protocols: Vec<_> = layer
+        let mut is_supported = false;
+        let recipients: Vec<_> = layer
             .annotations
             .iter()
             .filter_map(|(name, value)| Some((name.strip_prefix(KEYS)?, value)))
             .filter(|(_, value)| !value.is_empty())
             .collect();
-        protocols.sort_by_key(|(protocol, _)| *protocol != JWE);
-        if protocols.is_empty() {
+        if recipients.is_empty() {
             return Err(Error::invalid(what, "it has no wrapped key"));
         }
-        for (protocol, value) in &protocols {
+        for (recipient, value) in &recipients {
+            let Some(provider) = recipient.strip_prefix(PROVIDER) else {
+                continue;
+            };
+            is_supported = true;
             for wrapped in wrapped(value).map_err(|reason| {
-                Error::invalid(&what, format!("key for {}: {reason}", shown(protocol)))
+                Error::invalid(&what, format!("key for {}: {reason}", shown(recipient)))
             })? {
-                if let Some(options) = self.attempt(protocol, &wrapped, &mut attempts).await {
+                if let Some(options) = self.ask(provider, &wrapped, &mut attempts).await {
                     let key = LayerKey::parse(&options, &layer.annotations, diff_id);
                     return key.map_err(|reason| Error::invalid(what, reason));
                 }
             }
         }
-        let names: Vec<_> = protocols.iter().map(|(name, _)| shown(name)).collect();
-        let cause = match &attempts {
-            Attempts {
-                has_failed: true, ..
-            } => KeyFailure::Provider,
-            Attempts {
-                is_configured: true,
-                ..
-            } => KeyFailure::NoKey,
-            _ => KeyFailure::NotConfigured,
+        let names: Vec<_> = recipients.iter().map(|(name, _)| shown(name)).collect();
+        let cause = if !is_supported {
+            let reason = "only key providers are supported";
+            attempts.reasons.push(reason.to_owned());
+            KeyFailure::Unsupported
+        } else if attempts.has_failed {
+            KeyFailure::Provider
+        } else {
+            KeyFailure::NotConfigured
         };
         let mut reason = format!("its key is wrapped for {}", names.join(", "));
         attempts.reasons.dedup();
@@ -213,48 +201,28 @@ impl KeySources {
         })
     }
 
-    /// Unwraps a key for one recipient.
-    async fn attempt(
-        &self,
-        protocol: &str,
-        wrapped: &[u8],
-        attempts: &mut Attempts,
-    ) -> Option<Zeroizing<Vec<u8>>> {
-        let result = match protocol.strip_prefix(PROVIDER) {
-            Some(name) => self.ask(name, wrapped, attempts).await,
-            None if protocol == JWE => match &self.private {
-                Some(keys) => {
-                    attempts.is_configured = true;
-                    let (wrapped, keys) = (wrapped.to_vec(), Arc::clone(keys));
-                    // Milliseconds for each private key and recipient.
-                    let unwrapping = blocking(move || Ok(jwe::unwrap(&wrapped, &keys)));
-                    unwrapping
-                        .await
-                        .unwrap_or_else(|error| Err(error.to_string()))
-                }
-                None => Err("no private keys are configured".to_owned()),
-            },
-            None => Err(format!("keys for {} are not supported", shown(protocol))),
-        };
-        result.map_err(|reason| attempts.reasons.push(reason)).ok()
-    }
-
+    /// Asks a key provider to unwrap one key.
     async fn ask(
         &self,
         name: &str,
         wrapped: &[u8],
         attempts: &mut Attempts,
-    ) -> std::result::Result<Zeroizing<Vec<u8>>, String> {
+    ) -> Option<Zeroizing<Vec<u8>>> {
         let found = self.providers.as_ref().and_then(|all| all.get(name));
         let Some(provider) = found else {
-            return Err(format!("key provider {} is not configured", shown(name)));
+            let reason = format!("key provider {} is not configured", shown(name));
+            attempts.reasons.push(reason);
+            return None;
         };
-        attempts.is_configured = true;
-        let answer = provider.unwrap(wrapped, self.timeout).await;
-        answer.map_err(|ProviderError(reason)| {
-            attempts.has_failed = true;
-            format!("key provider {}: {reason}", shown(name))
-        })
+        match provider.unwrap(wrapped, self.timeout).await {
+            Ok(options) => Some(options),
+            Err(ProviderError(reason)) => {
+                attempts.has_failed = true;
+                let reason = format!("key provider {}: {reason}", shown(name));
+                attempts.reasons.push(reason);
+                None
+            }
+        }
     }
 }
 
@@ -269,7 +237,7 @@ fn setting(error: Error) -> Error {
     }
 }
 
-/// The wrapped keys of an annotation: base64, with commas between those of several recipients.
+/// The wrapped keys of an annotation: base64, with commas between several keys.
 fn wrapped(value: &str) -> std::result::Result<Vec<Vec<u8>>, String> {
     let all: Vec<_> = value.split(',').collect();
     if all.len() > MAX_WRAPPED {
@@ -283,7 +251,7 @@ fn wrapped(value: &str) -> std::result::Result<Vec<Vec<u8>>, String> {
     decoded.map_err(|_| "not base64".to_owned())
 }
 
-/// The name of a protocol, which the image chooses, for people.
+/// The name of a recipient, which the image chooses, for people.
 fn shown(name: &str) -> String {
     let plain = name.chars().filter(|c| !c.is_control());
     plain.take(MAX_SHOWN).collect()

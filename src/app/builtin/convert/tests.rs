@@ -130,7 +130,6 @@ signature_policy = "/p/policy.json"
 signature_policy_dir = "/r"
 registries_d = "/r.d"
 registries_conf = "/s.conf"
-decryption_keys_path = "/t"
 keyprovider_config = "/u.conf"
 keyprovider_timeout = "16s"
 [runtime.nri]

@@ -1,11 +1,12 @@
 //! Settings of criscope for containerd's keys.
 
 use super::super::convert::{
-    decoder_keys, decoder_providers, duration, level, listed, negated, same, seccomp, seconds,
-    split,
+    decoder_providers, duration, level, listed, negated, same, seccomp, seconds, split,
 };
 use super::KeyConversion::{Hosts, Key, None, Noted, Quiet, RuntimeType, Secret, ShimPath};
-use super::{CLASSES, KeyMapping, NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, row};
+use super::{
+    CLASSES, KeyMapping, NO_PRIVATE_KEYS, NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, row,
+};
 
 /// containerd's keys; those of the CRI plugin begin with `cri`.
 pub(crate) const CONTAINERD: &[KeyMapping] = &[
@@ -186,14 +187,11 @@ pub(crate) const CONTAINERD: &[KeyMapping] = &[
     row(
         "cri.image_decryption.key_model",
         None(
-            "the keys of encrypted images are those of the node",
+            "the keys of encrypted images are unwrapped by key providers of the node",
             &["node"],
         ),
     ),
-    row(
-        "stream_processors.*.args",
-        Key("runtime.images.decryption_keys_path", decoder_keys),
-    ),
+    row("stream_processors.*.args", None(NO_PRIVATE_KEYS, &[])),
     row(
         "stream_processors.*.env",
         Key("runtime.images.keyprovider_config", decoder_providers),

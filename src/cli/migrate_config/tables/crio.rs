@@ -5,8 +5,8 @@ use super::super::convert::{
 };
 use super::KeyConversion::{Key, None, Noted, Quiet, RuntimeType};
 use super::{
-    CLASSES, HOOKS, KeyMapping, NO_PAUSE, NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, ONE_RUNTIME,
-    POD_SPEC, row,
+    CLASSES, HOOKS, KeyMapping, NO_PAUSE, NO_PRIVATE_KEYS, NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR,
+    NRI, ONE_RUNTIME, POD_SPEC, row,
 };
 
 /// CRI-O's keys.
@@ -162,7 +162,7 @@ pub(crate) const CRIO: &[KeyMapping] = &[
     ),
     row(
         "crio.runtime.decryption_keys_path",
-        Key("runtime.images.decryption_keys_path", same),
+        None(NO_PRIVATE_KEYS, &[]),
     ),
     row(
         "crio.runtime.device_ownership_from_security_context",
@@ -339,8 +339,8 @@ pub(crate) const DEFAULTS_OF_CRIO: &[(&str, &str)] = &[
     ),
     ("runtime.cgroup_driver", "`auto` here; systemd there"),
     (
-        "runtime.images.decryption_keys_path",
-        "none here; /etc/crio/keys there",
+        "runtime.images.keyprovider_config",
+        "none here; private keys in /etc/crio/keys there, which are not supported",
     ),
     (
         "runtime.images.image_pull_progress_timeout",

@@ -45,6 +45,7 @@ const CLASSES: &str =
 const HOOKS: &str =
     "only schema 1.0.0 of its files is read, and no container is created while a file is broken";
 const NO_PAUSE: &str = "there is no pause container";
+const NO_PRIVATE_KEYS: &str = "private keys are not supported: RSA in Rust has an advisory without a fix, RUSTSEC-2023-0071. Encrypt for a key provider, which `runtime.images.keyprovider_config` names";
 const NO_SNAPSHOTTERS: &str =
     "layers are stacked by overlayfs; for other snapshotters keep containerd as a second backend";
 const NO_SHIM: &str = "handlers have no such setting";

@@ -9,13 +9,12 @@ use tonic::Code;
 
 use crate::harness::busybox;
 use crate::harness::daemon::{Daemon, IMAGE};
-use crate::harness::docker_registry::DockerRegistry;
-use crate::harness::image::{OCI, descriptor, gzipped, layer};
+use crate::harness::image::{OCI, configured, descriptor, gzip, gzipped, layer};
 use crate::harness::kubelet::{Kubelet, idle};
 use crate::harness::pki::{Authority, Validity};
 use crate::harness::registry::Registry;
 use crate::harness::until;
-use crate::runtime::image::encrypted::{encrypt, key};
+use crate::runtime::image::encrypted::{self, KEY, provider, secret};
 
 pub(super) fn spec(name: &str) -> Option<v1::ImageSpec> {
     Some(v1::ImageSpec {
@@ -296,31 +295,35 @@ async fn malformed_credentials_are_no_anonymous_pull() {
     daemon.assert_clean();
 }
 
-/// skopeo encrypts it, a registry has it, and a container runs from it; without the key there is no image.
+/// A container runs from an encrypted image of a registry; without its key provider there is no image.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_runs_from_an_encrypted_image() {
     let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let dir = daemon.root().join("encrypted");
     fs::create_dir_all(&dir).expect("a folder");
-    let keys = key(&dir, "node");
+    let providers = provider(&dir);
     daemon.configure(&format!(
-        "\n[runtime.images]\ndecryption_keys_path = \"{}\"\n",
-        keys.display()
+        "\n[runtime.images]\nkeyprovider_config = {providers:?}\n"
     ));
     daemon.start().await;
     let kubelet = Kubelet::of(&daemon).await;
-    let registry = DockerRegistry::start(&dir).await;
-    let archive = dir.join("image.tar");
-    busybox::write(&archive, "registry.example/any:1");
-    let name = format!("{}/secret:1", registry.address());
-    encrypt(&dir, &archive, &format!("docker://{name}"), &["node"]);
+    let registry = Registry::start().await;
+    let layer = busybox::layer();
+    let run = json!({"Entrypoint": ["/bin/busybox", "sleep", "1000000"], "Env": ["PATH=/bin"]});
+    let secret = secret(&gzip(&layer), &KEY);
+    let config = configured(&run, &[layer]).config;
+    let name = encrypted::push(&registry, "1", &config, &secret);
 
-    fs::rename(keys.join("node.pem"), dir.join("away.pem")).expect("rename");
+    let (program, away) = (dir.join("provider"), dir.join("away"));
+    fs::rename(&program, &away).expect("rename");
     let error = pull(&kubelet, &name, "default").await.expect_err("no key");
-    assert_eq!(error.code(), Code::PermissionDenied);
+    assert_eq!(error.code(), Code::Unavailable);
     let text = error.message();
-    assert!(text.contains(&name) && text.contains("jwe"), "{text}");
-    fs::rename(dir.join("away.pem"), keys.join("node.pem")).expect("rename");
+    assert!(
+        text.contains(&name) && text.contains("key provider test"),
+        "{text}"
+    );
+    fs::rename(&away, &program).expect("rename");
     pull(&kubelet, &name, "default").await.expect("PullImage");
     let scrape = daemon.program().scrape().await;
     let keys = scrape.metric("criscope_runtime_phase_duration_seconds_count");

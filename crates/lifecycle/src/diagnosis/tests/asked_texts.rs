@@ -43,7 +43,7 @@ const PULLS: &[(&str, &str)] = &[
         "a key provider of this node fails",
     ),
     (
-        "image r.io/a:1: layer sha256:0a is encrypted: its key is wrapped for jwe; no private keys are configured",
+        "image r.io/a:1: layer sha256:0a is encrypted: its key is wrapped for jwe; only key providers are supported",
         "the key of an encrypted layer is not available",
     ),
     (

@@ -1,5 +1,4 @@
-//! Encrypted images: encrypted by skopeo for private keys and served by a real registry, and encrypted here, by openssl, for key
-//! providers.
+//! Encrypted images for key providers: encrypted here by openssl, and once by skopeo.
 
 mod providers;
 
@@ -16,40 +15,15 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use super::Store;
-use super::make::{Image, OCI, descriptor, docker_archive, gzip, gzipped, layer};
-use super::real::openssl;
+use super::make::{Image, OCI, architecture, descriptor, gzip, gzipped, layer};
 use super::registry::Registry;
-use crate::harness::docker_registry::{DockerRegistry, skopeo};
 use crate::harness::executable::executable;
 use crate::harness::packages::program;
 
 const ENCRYPTED: &str = "application/vnd.oci.image.layer.v1.tar+gzip+encrypted";
-const KEY: [u8; 32] = [7; 32];
-
-/// Makes a key pair, `NAME.pem` and `NAME.pub`, the private one in a folder of its own.
-pub(in super::super) fn key(dir: &Path, name: &str) -> PathBuf {
-    let keys = dir.join(format!("keys-{name}"));
-    fs::create_dir(&keys).expect("a folder");
-    let private = format!("keys-{name}/{name}.pem");
-    openssl(dir, &format!("genrsa -out {private} 2048"));
-    openssl(dir, &format!("rsa -in {private} -pubout -out {name}.pub"));
-    keys
-}
-
-/// Has skopeo encrypt an archive of `docker save` for these recipients.
-pub(in super::super) fn encrypt(dir: &Path, archive: &Path, to: &str, recipients: &[&str]) {
-    let from = format!("docker-archive:{}", archive.display());
-    let keys = recipients
-        .iter()
-        .map(|name| format!("jwe:{}/{name}.pub", dir.display()));
-    let keys: Vec<_> = keys.collect();
-    let mut arguments = vec!["--format", "oci"];
-    for key in &keys {
-        arguments.extend(["--encryption-key", key]);
-    }
-    arguments.extend([from.as_str(), to]);
-    skopeo(&arguments);
-}
+pub(in super::super) const KEY: [u8; 32] = [7; 32];
+/// A recipient of [`push`].
+const PROVIDER: &str = "provider.test";
 
 async fn refused(store: &Store, name: &str) -> (Option<KeyFailure>, Code, String) {
     let error = store.images.pull(name, None, None).await;
@@ -59,65 +33,6 @@ async fn refused(store: &Store, name: &str) -> (Option<KeyFailure>, Code, String
         _ => None,
     };
     (cause, error.code(), error.to_string())
-}
-
-#[tokio::test]
-async fn skopeo_encrypts_for_private_keys() {
-    let store = Store::with(|config| {
-        let dir = config.root.parent().expect("a folder");
-        config.decryption.keys_dir = Some(dir.join("keys"));
-    })
-    .await;
-    let dir = store.dir.path();
-    let (mine, other) = (key(dir, "mine"), key(dir, "other"));
-    let registry = DockerRegistry::start(dir).await;
-    let archive = dir.join("image.tar");
-    // Layers of an archive of `docker save` are not compressed.
-    let plain = layer().dir("etc/", 0o755).file("etc/secret", b"hush").end();
-    let built = super::make::image(&[(plain.clone(), plain)]);
-    fs::write(&archive, docker_archive("secret:1", &built)).expect("write");
-    let one = format!("{}/secret:one", registry.address());
-    encrypt(dir, &archive, &format!("docker://{one}"), &["mine"]);
-    let two = format!("{}/secret:two", registry.address());
-    encrypt(
-        dir,
-        &archive,
-        &format!("docker://{two}"),
-        &["other", "mine"],
-    );
-
-    let bare = Store::new().await;
-    let (cause, code, text) = refused(&bare, &one).await;
-    assert_eq!(
-        (cause, code),
-        (Some(KeyFailure::NotConfigured), Code::FailedPrecondition)
-    );
-    assert!(
-        text.contains("wrapped for jwe") && text.contains(&one),
-        "{text}"
-    );
-
-    fs::rename(other, dir.join("keys")).expect("the wrong key");
-    let (cause, code, text) = refused(&store, &one).await;
-    assert_eq!(
-        (cause, code),
-        (Some(KeyFailure::NoKey), Code::PermissionDenied),
-        "{text}"
-    );
-    fs::write(dir.join("keys/ec.pem"), "no key").expect("write");
-    fs::copy(mine.join("mine.pem"), dir.join("keys/mine.pem")).expect("copy");
-    for name in [&one, &two] {
-        let id = store.images.pull(name, None, None).await.expect("pulled");
-        let layers = store.images.layers(id.as_str()).expect("layers");
-        let secret = fs::read(layers.paths()[0].join("etc/secret")).expect("decrypted");
-        assert_eq!(secret, b"hush");
-    }
-    // The image is here, and the key is not any more.
-    fs::remove_file(dir.join("keys/mine.pem")).expect("remove");
-    let (cause, ..) = refused(&store, &one).await;
-    assert_eq!(cause, Some(KeyFailure::NoKey));
-    store.images.remove(&one).await.expect("remove");
-    store.assert_empty().await;
 }
 
 /// Runs openssl with this input.
@@ -143,13 +58,14 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// A layer as ocicrypt encrypts it, whose key is wrapped for the provider `test` by not being wrapped.
-struct Secret {
+pub(in super::super) struct Secret {
     blob: Vec<u8>,
     private: Value,
     public: Value,
 }
 
-fn secret(plain: &[u8], key: &[u8; 32]) -> Secret {
+/// Encrypts a compressed layer.
+pub(in super::super) fn secret(plain: &[u8], key: &[u8; 32]) -> Secret {
     let nonce = [9; 16];
     let (k, n) = (hex(key), hex(&nonce));
     let blob = filter(&["enc", "-aes-256-ctr", "-K", &k, "-iv", &n], plain);
@@ -166,13 +82,33 @@ fn secret(plain: &[u8], key: &[u8; 32]) -> Secret {
     }
 }
 
-/// Pushes an image with this configuration whose only layer is the secret.
-fn push(registry: &Registry, tag: &str, config: &[u8], secret: &Secret) -> String {
+/// Pushes an image with this configuration whose only layer is the secret, for the provider `test`.
+pub(in super::super) fn push(
+    registry: &Registry,
+    tag: &str,
+    config: &[u8],
+    secret: &Secret,
+) -> String {
+    push_for(&[PROVIDER], registry, tag, config, secret)
+}
+
+/// Pushes an image like [`push`], for these recipients.
+fn push_for(
+    recipients: &[&str],
+    registry: &Registry,
+    tag: &str,
+    config: &[u8],
+    secret: &Secret,
+) -> String {
     let mut layer = descriptor(ENCRYPTED, &secret.blob);
     layer["annotations"] = json!({
-        "org.opencontainers.image.enc.keys.provider.test": STANDARD.encode(secret.private.to_string()),
         "org.opencontainers.image.enc.pubopts": STANDARD.encode(secret.public.to_string()),
     });
+    for recipient in recipients {
+        let wrapped = STANDARD.encode(secret.private.to_string());
+        layer["annotations"][format!("org.opencontainers.image.enc.keys.{recipient}")] =
+            wrapped.into();
+    }
     let manifest = json!({
         "schemaVersion": 2, "mediaType": OCI, "layers": [layer],
         "config": descriptor("application/vnd.oci.image.config.v1+json", config),
@@ -189,22 +125,26 @@ fn push(registry: &Registry, tag: &str, config: &[u8], secret: &Secret) -> Strin
 /// A program that is the provider: what it is asked to unwrap is the answer.
 const UNWRAPS: &str = "#!/bin/sh\nsed 's/.*\"annotation\":\"\\([^\"]*\\)\".*/{\"keyunwrapresults\":{\"optsdata\":\"\\1\"}}/'\n";
 
+/// Makes the key provider `test`, the program `provider`, in this folder. Returns the configuration that names it.
+pub(in super::super) fn provider(dir: &Path) -> PathBuf {
+    let config = dir.join("providers.json");
+    let providers =
+        json!({"key-providers": {"test": {"cmd": {"path": dir.join("provider"), "args": []}}}});
+    fs::write(&config, providers.to_string()).expect("write");
+    executable(&dir.join("provider"), UNWRAPS);
+    config
+}
+
 /// A store whose provider `test` is the program `provider` in its folder.
-async fn with_provider(timeout: Duration) -> Store {
-    let store = Store::with(|config| {
+pub(super) async fn with_provider(timeout: Duration) -> Store {
+    Store::with(|config| {
         let dir = config.root.parent().expect("a folder");
-        let providers =
-            json!({"key-providers": {"test": {"cmd": {"path": dir.join("provider"), "args": []}}}});
-        fs::write(dir.join("providers.json"), providers.to_string()).expect("write");
         config.decryption = Decryption {
-            key_providers: Some(dir.join("providers.json")),
+            key_providers: Some(provider(dir)),
             provider_timeout: timeout,
-            ..Decryption::default()
         };
     })
-    .await;
-    executable(&store.dir.path().join("provider"), UNWRAPS);
-    store
+    .await
 }
 
 fn tar() -> Vec<u8> {
@@ -240,6 +180,66 @@ async fn a_program_is_a_key_provider() {
             file.display()
         );
     }
+}
+
+/// `skopeo.json` is an image that skopeo 1.9.3 has encrypted, with the options of its cipher as they were before it wrapped them.
+#[tokio::test]
+async fn skopeo_encrypts_a_layer() {
+    let made: Value = serde_json::from_str(include_str!("skopeo.json")).expect("JSON");
+    assert_eq!(made["mediaType"], ENCRYPTED);
+    let blob = made["blob"].as_str().expect("base64");
+    let made_by_skopeo = Secret {
+        blob: STANDARD.decode(blob).expect("base64"),
+        private: made["private"].clone(),
+        public: made["public"].clone(),
+    };
+    let config = made["config"].as_str().expect("a configuration");
+    let config = config.replace("amd64", architecture());
+    let store = with_provider(Duration::from_secs(30)).await;
+    let registry = Registry::start().await;
+    let name = push(&registry, "skopeo", config.as_bytes(), &made_by_skopeo);
+    let id = store.images.pull(&name, None, None).await.expect("pulled");
+    let layers = store.images.layers(id.as_str()).expect("layers");
+    let secret = fs::read(layers.paths()[0].join("etc/secret")).expect("decrypted");
+    assert_eq!(secret, b"hush");
+    store.images.remove(&name).await.expect("remove");
+    store.assert_empty().await;
+}
+
+#[tokio::test]
+async fn an_image_for_private_keys_only_is_refused_with_its_recipients() {
+    let store = with_provider(Duration::from_secs(30)).await;
+    let bare = Store::new().await;
+    let registry = Registry::start().await;
+    let plain = gzipped(&[tar()]);
+    let secret = secret(&gzip(&tar()), &KEY);
+    let push =
+        |tag, recipients: &[&str]| push_for(recipients, &registry, tag, &plain.config, &secret);
+    let name = push("private", &["jwe", "pkcs7"]);
+    for store in [&store, &bare] {
+        let (cause, code, text) = refused(store, &name).await;
+        assert_eq!(
+            (cause, code),
+            (Some(KeyFailure::Unsupported), Code::FailedPrecondition)
+        );
+        let part = "its key is wrapped for jwe, pkcs7; only key providers are supported";
+        assert!(text.contains(part) && text.contains(&name), "{text}");
+    }
+    let name = push("both", &["jwe", PROVIDER]);
+    let (cause, code, text) = refused(&bare, &name).await;
+    assert_eq!(
+        (cause, code),
+        (Some(KeyFailure::NotConfigured), Code::FailedPrecondition)
+    );
+    let part = "wrapped for jwe, provider.test; key provider test is not configured";
+    assert!(text.contains(part), "{text}");
+    store.images.pull(&name, None, None).await.expect("pulled");
+    // The image is here, and its key is not any more.
+    fs::remove_file(store.dir.path().join("provider")).expect("remove");
+    let (cause, ..) = refused(&store, &name).await;
+    assert_eq!(cause, Some(KeyFailure::Provider));
+    store.images.remove(&name).await.expect("remove");
+    store.assert_empty().await;
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use criscope_image::{
     Digest, Error, ExportOptions, ExportWatch, ExportedImage, ImageStore, LayerLease,
@@ -17,8 +18,8 @@ use serde_json::{Value, json};
 use tar::EntryType;
 
 use super::Store;
-use super::encrypted::{encrypt, key};
-use super::make::{docker_archive, image, layer, uncompressed};
+use super::encrypted::{KEY, push, secret, with_provider};
+use super::make::{docker_archive, gzip, gzipped, image, layer, uncompressed};
 use super::registry::Registry;
 use crate::harness::docker_registry::{DockerRegistry, skopeo};
 use crate::harness::packages::program;
@@ -372,20 +373,11 @@ async fn an_image_that_is_removed_meanwhile_is_exported_all_the_same() {
 
 #[tokio::test]
 async fn what_came_encrypted_leaves_in_plain_text_only_if_that_is_allowed() {
-    let store = Store::with(|config| {
-        let dir = config.root.parent().expect("a folder");
-        config.decryption.keys_dir = Some(dir.join("keys-mine"));
-    })
-    .await;
-    let dir = store.dir.path();
-    key(dir, "mine");
-    let registry = DockerRegistry::start(dir).await;
-    let archive = dir.join("image.tar");
+    let store = with_provider(Duration::from_secs(30)).await;
+    let registry = Registry::start().await;
     let plain = layer().file("secret", b"hush").end();
-    let built = image(&[(plain.clone(), plain)]);
-    fs::write(&archive, docker_archive("secret:1", &built)).expect("write");
-    let name = format!("{}/secret:1", registry.address());
-    encrypt(dir, &archive, &format!("docker://{name}"), &["mine"]);
+    let config = gzipped(std::slice::from_ref(&plain)).config;
+    let name = push(&registry, "1", &config, &secret(&gzip(&plain), &KEY));
     store.images.pull(&name, None, None).await.expect("pull");
     let refused = try_export(&store.images, &[&name], false).await;
     let error = refused.expect_err("refused");
