@@ -7,13 +7,13 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use criscope_shim::SOCKET;
-use criscope_shim::protocol::{self, Answer, Empty, Event, Hello, Incoming, OLDEST, Request};
+use criscope_shim::protocol::{self, Answer, Empty, Event, Hello, Incoming, Request};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let dir = env::args_os().nth(1).ok_or("usage: state DIR")?;
     let mut stream = UnixStream::connect(PathBuf::from(dir).join(SOCKET))?;
     let mut requests = Vec::new();
-    protocol::encode_request(1, &Request::Hello(Hello::own(OLDEST)), &mut requests);
+    protocol::encode_request(1, &Request::Hello(Hello::own()), &mut requests);
     protocol::encode_request(2, &Request::State(Empty {}), &mut requests);
     stream.write_all(&requests)?;
     loop {

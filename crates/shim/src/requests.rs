@@ -6,7 +6,7 @@ use std::io;
 use nix::sys::signal::kill;
 use nix::unistd::{Pid, getpid};
 
-use super::connection::{Attached, Connection};
+use super::connection::Attached;
 use super::job::Purpose;
 use super::process::Process;
 use super::protocol::{
@@ -49,15 +49,6 @@ fn unread(why: Unread) -> Failure {
     }
 }
 
-/// Reports a frame whose number cannot be decoded. A daemon that has not sent a hello supports only version 1,
-/// and is answered in that version. The connection stays open, because a daemon interprets its end as the end of the shim.
-fn refuse(connection: &mut Connection, frame: &[u8]) {
-    match protocol::refuse_version_1(frame) {
-        Some(told) if !connection.greeted => connection.send(|out| out.extend_from_slice(&told)),
-        _ => connection.send(|out| protocol::encode_event(&Event::Unreadable(Empty {}), out)),
-    }
-}
-
 pub(super) fn done() -> Result {
     Ok(Some(Answer::Done(Empty {})))
 }
@@ -88,7 +79,10 @@ impl Shim {
                             self.answer(number, asked, &answer);
                         }
                     } else {
-                        refuse(connection, &frame);
+                        // The connection stays open: a daemon takes its end for the end of the shim.
+                        connection.send(|out| {
+                            protocol::encode_event(&Event::Unreadable(Empty {}), out);
+                        });
                     }
                 }
                 Ok(None) => return,
@@ -137,7 +131,7 @@ impl Shim {
         let asked = (connection, number);
         match request {
             Request::Hello(hello) => {
-                let own = Hello::own(OLDEST);
+                let own = Hello::own();
                 if !own.fits(&hello) {
                     return Err(failure(
                         INCOMPATIBLE,

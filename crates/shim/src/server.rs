@@ -276,7 +276,7 @@ impl Shim {
         if same_user && stream.set_nonblocking(true).is_ok() {
             let number = self.number();
             let mut connection = Connection::new(number, stream);
-            let hello = Event::Hello(protocol::Hello::own(protocol::OLDEST));
+            let hello = Event::Hello(protocol::Hello::own());
             connection.send(|out| protocol::encode_event(&hello, out));
             self.connections.push(connection);
         }

@@ -21,7 +21,7 @@ impl Runtime {
         container.running()?;
         let sandbox = self.store.sandboxes.get(&container.record().sandbox)?;
         let (pod, record) = (sandbox.record(), container.record());
-        // A shim of an earlier version follows links on the way to the log.
+        // The shim checks the log too, and its error would not say that the caller has to change something.
         blocking(move || {
             if let Some(log) = path_of(&pod, &record)? {
                 log_file::read(&log)?;

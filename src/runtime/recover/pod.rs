@@ -120,7 +120,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Checks the sandbox container, and checks and pins the shared PID namespace of a sandbox, which older versions did not pin.
+    /// Checks the sandbox container and the shared PID namespace of a sandbox, and pins the namespace if it is not pinned.
     async fn find_pid_namespace(&self, sandbox: &Sandbox, shim: &Shim, init: u32) -> Result<()> {
         let record = sandbox.record();
         let shares = shares_pid_namespace(&record);

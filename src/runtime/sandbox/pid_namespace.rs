@@ -92,7 +92,7 @@ impl Runtime {
         sandbox.ready()
     }
 
-    /// Queries the shim whether the init of a shared PID namespace is alive. Protocol version 1 has no event for its exit.
+    /// Queries the shim whether the init of a shared PID namespace is alive. The event of its exit may not have arrived.
     pub(crate) async fn check_init(self: &Arc<Self>, sandbox: &Arc<Sandbox>) -> Result<()> {
         if sandbox.record().pid_namespace != 0
             && let Some(shim) = self.live_shim(sandbox).await?

@@ -9,9 +9,9 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
 
 use super::client::{Shim, accepted, connect, gone};
-use super::codec::Codec;
 use super::error::Error;
 use super::frames::Frames;
+use super::hello::read_hello;
 use criscope_shim::protocol::{self, Attach, Incoming, MAX_CHUNK, Request, stream};
 
 /// Size of the read buffer in bytes: several pieces, to save wake-ups.
@@ -50,9 +50,9 @@ impl Shim {
         let dir: PathBuf = self.dir().to_owned();
         let (read, mut write) = connect(&dir).await?.into_split();
         let mut frames = Frames::new(read, ROOM);
-        let codec = Codec::greeted(&mut frames, &dir, OUTPUT_PIECE_TIMEOUT).await?;
+        read_hello(&mut frames, &dir, OUTPUT_PIECE_TIMEOUT).await?;
         let mut request = Vec::new();
-        codec.encode(1, &Request::Attach(attach), &mut request);
+        protocol::encode_request(1, &Request::Attach(attach), &mut request);
         let exchange = async {
             write.write_all(&request).await.map_err(|e| gone(&dir, e))?;
             loop {
@@ -60,7 +60,7 @@ impl Shim {
                     .next()
                     .await
                     .ok_or_else(|| gone(&dir, io::ErrorKind::UnexpectedEof.into()))?;
-                match codec.decode(&frame) {
+                match protocol::decode_incoming(&frame) {
                     Ok(Incoming::Answer(_, Ok(answer))) => return accepted(answer, &dir),
                     Ok(Incoming::Event(_)) => {}
                     _ => return Err(Error::Malformed { dir: dir.clone() }),

@@ -17,11 +17,11 @@ use tokio::process::Command;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::codec::{Codec, OLDEST};
 use super::error::Error;
 use super::event::Event;
 use super::exit_waiters::{ExitWaiter, ExitWaiters};
 use super::frames::Frames;
+use super::hello::read_hello;
 use super::listen::listen;
 use crate::runtime::oci::reason;
 use criscope_shim::SOCKET;
@@ -67,7 +67,6 @@ pub struct Shim {
 #[derive(Debug)]
 pub(super) struct Inner {
     dir: PathBuf,
-    codec: Codec,
     requests: mpsc::Sender<Vec<u8>>,
     waiting: Waiting,
     next: AtomicU64,
@@ -135,7 +134,7 @@ impl Shim {
         let stream = connect(dir).await?;
         let (read, mut write) = stream.into_split();
         let mut frames = Frames::new(read, ROOM);
-        let codec = Codec::greeted(&mut frames, dir, SHIM_ANSWER_TIMEOUT).await?;
+        read_hello(&mut frames, dir, SHIM_ANSWER_TIMEOUT).await?;
         let (requests, mut outgoing) = mpsc::channel::<Vec<u8>>(REQUESTS);
         tokio::spawn(async move {
             while let Some(bytes) = outgoing.recv().await {
@@ -151,7 +150,6 @@ impl Shim {
         let hearing = listen(
             dir.to_owned(),
             frames,
-            codec,
             Arc::clone(&waiting),
             events,
             endings.clone(),
@@ -159,7 +157,6 @@ impl Shim {
         let reader = tokio::spawn(hearing).abort_handle();
         let inner = Inner {
             dir: dir.to_owned(),
-            codec,
             requests,
             waiting,
             next: AtomicU64::new(1),
@@ -180,8 +177,8 @@ impl Shim {
     /// # Errors
     /// See [`Error`]; the same applies to all methods below.
     pub async fn greet(&self) -> Result<(), Error> {
-        let hello = Hello::own(OLDEST);
-        self.done(Request::Hello(hello), SHIM_ANSWER_TIMEOUT).await
+        self.done(Request::Hello(Hello::own()), SHIM_ANSWER_TIMEOUT)
+            .await
     }
 
     /// The pod's directory.
@@ -267,6 +264,13 @@ impl Shim {
         self.done(Request::Kill(kill), time).await
     }
 
+    /// Kills an exec with the processes that it has started. With a shim of containerd the exec alone is killed.
+    #[allow(clippy::missing_errors_doc)]
+    pub async fn end_command(&self, exec: Target) -> Result<(), Error> {
+        self.done(Request::EndCommand(exec), SHIM_ANSWER_TIMEOUT)
+            .await
+    }
+
     /// Deletes a container, and drops its state and that of its execs.
     #[allow(clippy::missing_errors_doc)]
     pub async fn delete(&self, verb: Verb) -> Result<(), Error> {
@@ -340,11 +344,7 @@ impl Shim {
     pub(super) async fn call(&self, request: Request, time: Duration) -> Result<Answer, Error> {
         let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
         let mut bytes = Vec::new();
-        if !self.inner.codec.encode(number, &request, &mut bytes) {
-            return Err(Error::Unimplemented {
-                dir: self.dir().to_owned(),
-            });
-        }
+        protocol::encode_request(number, &request, &mut bytes);
         let (tell, told) = oneshot::channel();
         match &mut *lock(&self.inner.waiting) {
             Some(waiting) => drop(waiting.insert(number, tell)),

@@ -106,8 +106,7 @@ mod tests {
             .into_split();
         let mut frames = Frames::new(&mut read, 512);
         let mut hello = Vec::new();
-        let own = protocol::Hello::own(protocol::OLDEST);
-        protocol::encode_event(&Event::Hello(own), &mut hello);
+        protocol::encode_event(&Event::Hello(protocol::Hello::own()), &mut hello);
         write.write_all(&hello).await.expect("written");
         while let Some(frame) = frames.next().await {
             let (number, request) = protocol::decode_request(&frame).expect("a request");

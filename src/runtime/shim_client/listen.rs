@@ -6,7 +6,6 @@ use tokio::io::AsyncRead;
 use tokio::sync::broadcast;
 
 use super::client::{Waiting, lock};
-use super::codec::Codec;
 use super::event::{Event, Unreadable};
 use super::exit_waiters::ExitWaiters;
 use super::frames::Frames;
@@ -16,7 +15,6 @@ use criscope_shim::protocol::{self, Incoming, Unread};
 pub(super) async fn listen<R: AsyncRead + Unpin>(
     dir: PathBuf,
     mut frames: Frames<R>,
-    codec: Codec,
     waiting: Waiting,
     events: broadcast::Sender<Event>,
     endings: ExitWaiters,
@@ -28,7 +26,7 @@ pub(super) async fn listen<R: AsyncRead + Unpin>(
         tell(Event::Unreadable(what));
     };
     while let Some(frame) = frames.next().await {
-        match codec.decode(&frame) {
+        match protocol::decode_incoming(&frame) {
             Ok(Incoming::Answer(number, answer)) => {
                 if answer.is_err() {
                     unreadable(Unreadable::Answer);

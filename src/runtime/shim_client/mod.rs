@@ -5,17 +5,15 @@
 
 mod attach;
 mod client;
-mod codec;
 mod end;
-mod end_command;
 mod error;
 mod event;
 mod exit_records;
 mod exit_waiters;
 mod frames;
+mod hello;
 mod listen;
 mod statistics;
-pub mod v1;
 
 pub use self::attach::{Attached, Input, Output};
 pub use self::client::{Launch, Shim};

@@ -5,8 +5,6 @@
 //! daemon meets shims of other versions. Unknown fields are ignored, an unknown request is answered with
 //! [`UNIMPLEMENTED`], an unknown event is counted by the daemon. A connection carries requests, answers and events; after
 //! [`Request::Attach`] is answered, it carries the standard streams of one process.
-//!
-//! Version 1 did not use protobuf, and only the daemon still supports it (`src/runtime/shim_client/v1`).
 
 pub mod fuzz;
 mod messages;
@@ -25,7 +23,7 @@ pub use self::statistics::{Metrics, Stats};
 /// The newest protocol version that this program supports.
 pub const VERSION: u32 = 2;
 
-/// The oldest protocol version that a shim supports. The daemon also supports version 1.
+/// The oldest protocol version that this program supports.
 pub const OLDEST: u32 = 2;
 
 /// Maximum length of a frame, in bytes. A longer one ends the connection.
@@ -113,10 +111,10 @@ pub enum Incoming {
 
 impl Hello {
     /// Returns the hello of this program.
-    pub fn own(oldest: u32) -> Self {
+    pub fn own() -> Self {
         Self {
             version: VERSION,
-            oldest,
+            oldest: OLDEST,
             program: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
@@ -231,25 +229,6 @@ pub fn encode_chunk(kind: u8, data: &[u8], out: &mut Vec<u8>) {
         out.push(kind);
         out.extend_from_slice(data);
     });
-}
-
-/// The answer to a daemon that only supports version 1: a failure in the encoding of that version, for the request in this
-/// frame. `None` if the frame is too short. Frozen with version 1: number, kind of answer, kind of failure, text.
-pub fn refuse_version_1(frame: &[u8]) -> Option<Vec<u8>> {
-    const FAILED: u8 = 4;
-    let number = frame.get(..9)?.first_chunk::<8>()?;
-    let text = format!(
-        "the shim of this pod has protocol {OLDEST} to {VERSION} (criscope {}), this daemon only version 1: update it again",
-        env!("CARGO_PKG_VERSION")
-    );
-    let mut out = Vec::new();
-    self::frame(&mut out, |out| {
-        out.extend_from_slice(number);
-        out.extend_from_slice(&[FAILED, SYSTEM as u8]);
-        out.extend_from_slice(&(text.len() as u32).to_le_bytes());
-        out.extend_from_slice(text.as_bytes());
-    });
-    Some(out)
 }
 
 #[cfg(test)]

@@ -1,16 +1,13 @@
-//! Pods whose shim speaks another protocol version than the daemon, after an upgrade or downgrade.
+//! Pods whose shim has another protocol version than the daemon, or that are not as this daemon makes them.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use criscope::cri::v1;
-use criscope::runtime::shim_client::v1 as version_1;
 use criscope_shim::SOCKET;
-use criscope_shim::protocol::{self, Event, Hello, Incoming, Request};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{UnixListener, UnixStream};
+use criscope_shim::protocol::{self, Event, Hello};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixListener;
+use tokio::net::unix::OwnedReadHalf;
 use tonic::Code;
 
 use crate::harness::daemon::Daemon;
@@ -34,68 +31,6 @@ pub(super) async fn frame(from: &mut OwnedReadHalf) -> Option<Vec<u8>> {
     let mut frame = vec![0; len as usize];
     from.read_exact(&mut frame).await.ok()?;
     Some(frame)
-}
-
-/// Emulates a shim of version 1 in front of the real one, by translating messages.
-async fn translate(daemon: UnixStream, real: PathBuf) {
-    let shim = UnixStream::connect(real).await.expect("the shim");
-    let (from_shim, to_shim) = shim.into_split();
-    let (from_daemon, to_daemon) = daemon.into_split();
-    let attached = Arc::new(AtomicU64::new(0));
-    tokio::join!(
-        requests(from_daemon, to_shim, &attached),
-        answers(from_shim, to_daemon, &attached)
-    );
-}
-
-async fn requests(mut daemon: OwnedReadHalf, mut shim: OwnedWriteHalf, attached: &AtomicU64) {
-    while let Some(bytes) = frame(&mut daemon).await {
-        let (number, request) = version_1::decode_request(&bytes).expect("version 1");
-        let request = match request {
-            Request::Hello(hello) => {
-                assert_eq!(hello.version, 1);
-                Request::Hello(Hello::own(protocol::OLDEST))
-            }
-            request => request,
-        };
-        let attach = matches!(request, Request::Attach(_));
-        if attach {
-            attached.store(number, Ordering::SeqCst);
-        }
-        let mut out = Vec::new();
-        protocol::encode_request(number, &request, &mut out);
-        if shim.write_all(&out).await.is_err() {
-            return;
-        }
-        if attach {
-            let _ended = copy(&mut daemon, &mut shim).await;
-            return;
-        }
-    }
-}
-
-async fn answers(mut shim: OwnedReadHalf, mut daemon: OwnedWriteHalf, attached: &AtomicU64) {
-    while let Some(bytes) = frame(&mut shim).await {
-        let mut out = Vec::new();
-        let mut streams = false;
-        match protocol::decode_incoming(&bytes).expect("of our shim") {
-            Incoming::Answer(number, answer) => {
-                version_1::encode_answer(number, &answer.expect("known"), &mut out);
-                streams = number == attached.load(Ordering::SeqCst);
-            }
-            // Events unknown to version 1 were not sent.
-            Incoming::Event(event) => {
-                version_1::encode_event(&event.expect("known"), &mut out);
-            }
-        }
-        if daemon.write_all(&out).await.is_err() {
-            return;
-        }
-        if streams {
-            let _ended = copy(&mut shim, &mut daemon).await;
-            return;
-        }
-    }
 }
 
 /// Replaces the socket of a pod's shim, whose own socket is renamed.
@@ -123,15 +58,12 @@ fn member(name: &str) -> v1::ContainerConfig {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_of_a_shim_of_version_1_goes_on() {
+async fn a_pid_namespace_that_lost_its_pin_is_pinned_again() {
     let mut daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.run(shared(&kubelet)).await;
     let container = kubelet.launch(&pod, member("main")).await;
-    let dir = directory(&daemon, &pod);
     daemon.kill();
-    let (listener, real) = replace(&dir);
-    // The earlier version did not pin it.
     let pin = leaks::mounts(daemon.name());
     let pin = pin
         .iter()
@@ -139,24 +71,14 @@ async fn a_pod_of_a_shim_of_version_1_goes_on() {
     let pin = pin.expect("the pinned PID namespace");
     nix::mount::umount(pin.as_str()).expect("umount");
     std::fs::remove_file(pin).expect("remove");
-    tokio::spawn(async move {
-        while let Ok((connection, _)) = listener.accept().await {
-            tokio::spawn(translate(connection, real.clone()));
-        }
-    });
     daemon.start().await;
     let kubelet = Kubelet::of(&daemon).await;
-    assert!(kubelet.status(&container).await.state() == v1::ContainerState::ContainerRunning);
-    assert_eq!(kubelet.says(&container, "echo $((6 * 7))").await, "42");
-    assert_eq!(kubelet.exec(&container, "exit 9").await.code, 9);
     let more = kubelet.launch(&pod, member("more")).await;
     let namespace = "busybox readlink /proc/self/ns/pid";
     assert_eq!(
         kubelet.says(&container, namespace).await,
         kubelet.says(&more, namespace).await
     );
-    kubelet.stop(&more, 10).await;
-    assert_eq!(kubelet.ended(&more).await.exit_code, 0);
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }
