@@ -16,7 +16,7 @@
 //!
 //! 1. **Byte-exact.** What passes through to an upstream is never re-encoded: unknown methods, unknown fields, metadata,
 //!    deadlines, cancellation, trailers, status codes and messages arrive as they were sent. Decoding is done on a copy.
-//! (With traces on, `traceparent` is ours, as W3C trace context intends. So is `tracestate` where the trace is another. With
+//!    (With traces on, `traceparent` is ours, as W3C trace context intends. So is `tracestate` where the trace is another. With
 //!    `streaming.observe` on, the URL of a session is ours, and nothing else of its answer; the session's bytes are not.)
 //! 2. **One end.** Every call that enters ends in exactly one outcome (ok, error, cancelled, deadline), streams and
 //!    dropped calls included, and every signal comes from that one end.

@@ -200,7 +200,8 @@ fn register(
     registry: &Registry,
     read: impl Fn() -> Option<Having> + Clone + Send + Sync + 'static,
 ) -> Result<(), RegistryError> {
-    let gauges: [(&'static Metric, fn(&Having) -> f64); 4] = [
+    type ReadGauge = fn(&Having) -> f64;
+    let gauges: [(&'static Metric, ReadGauge); 4] = [
         (&RUNTIME_SHIMS, |having| having.shims as f64),
         (&RUNTIME_IMAGES, |having| having.images as f64),
         (&RUNTIME_IMAGE_BYTES, |having| having.image_bytes as f64),

@@ -204,14 +204,14 @@ fn is_of_replaced_sandbox(creates: &[&EpisodeCall], stop: &EpisodeCall) -> bool 
 
 /// The last known reason, if most reasons are known; else the last likely reason, if most are at least likely.
 fn majority_reason(reasons: &[KillReason]) -> KillReason {
-    let known = reasons.iter().filter(|reason| reason.is_known());
-    let likely = reasons
+    let mut known = reasons.iter().filter(|reason| reason.is_known());
+    let mut likely = reasons
         .iter()
         .filter(|reason| **reason != KillReason::Unknown);
     let reason = if 2 * known.clone().count() > reasons.len() {
-        known.last()
+        known.next_back()
     } else if 2 * likely.clone().count() > reasons.len() {
-        likely.last()
+        likely.next_back()
     } else {
         None
     };

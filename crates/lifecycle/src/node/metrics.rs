@@ -25,13 +25,14 @@ metrics! {
 /// # Errors
 /// If a metric is registered already.
 pub(crate) fn register(registry: &Registry, stories: &Arc<Stories>) -> Result<(), RegistryError> {
+    type ReadFilesystem = fn(&super::ImageFilesystem) -> u64;
     let source = Arc::clone(stories);
     registry.computed(&KUBELET_CONNECTED, move |out| {
         if let Some(connected) = source.node().kubelet {
             out.put(&[], f64::from(u8::from(connected)));
         }
     })?;
-    let disk_metrics: [(_, fn(&super::ImageFilesystem) -> u64); 4] = [
+    let disk_metrics: [(_, ReadFilesystem); 4] = [
         (&IMAGE_FS_SIZE, |fs| fs.size),
         (&IMAGE_FS_AVAILABLE, |fs| fs.available),
         (&IMAGE_FS_INODES, |fs| fs.inodes),
