@@ -374,7 +374,7 @@ async fn names_with_dots_are_resolved_below_the_root() {
     assert_eq!(target, Path::new("../../../ext/a.jar"), "as it is written");
     let mode = root.metadata().expect("the root").permissions().mode();
     assert_eq!(mode & 0o7777, 0o751);
-    let rootfs = Rootfs::new(&store.dir.path().join("c"));
+    let rootfs = Rootfs::new(store.dir.path().join("c"));
     let request = MountRequest {
         layers: found.paths().to_vec(),
         ..MountRequest::default()

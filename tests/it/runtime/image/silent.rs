@@ -52,7 +52,7 @@ async fn fails(store: &Store, name: &str) -> (Error, Duration) {
 }
 
 /// The error names the server and what was waited for; a second attempt is the last.
-fn assert_silent((error, took): (Error, Duration), server: impl ToString, waited_for: &str) {
+fn assert_silent((error, took): (Error, Duration), server: &impl ToString, waited_for: &str) {
     let text = error.to_string();
     assert!(
         matches!(error, Error::RegistryUnavailable { .. }) && text.contains(&server.to_string()),
@@ -67,7 +67,7 @@ async fn a_registry_that_accepts_and_says_nothing() {
     let (store, silent) = (store().await, SilentServer::start().await);
     let name = format!("{}/a:1", silent.address);
     let failed = fails(&store, &name).await;
-    assert_silent(failed, silent.address, "no answer within 1 s");
+    assert_silent(failed, &silent.address, "no answer within 1 s");
     // With TLS, nobody answers the handshake.
     mirrors(
         &store,
@@ -105,7 +105,7 @@ async fn a_silent_token_service_is_waited_for_once_and_not_for_each_request() {
         Some(answer)
     });
     let service = format!("token service {}", silent.address);
-    assert_silent(fails(&store, &name).await, service, "no answer within 1 s");
+    assert_silent(fails(&store, &name).await, &service, "no answer within 1 s");
 }
 
 /// All layers of an image need a token, and wait for it together.
@@ -132,7 +132,7 @@ async fn layers_wait_together_for_a_silent_token_service() {
         })
     });
     let failed = fails(&store, &name).await;
-    assert_silent(failed, silent.address, "no answer within 1 s");
+    assert_silent(failed, &silent.address, "no answer within 1 s");
 }
 
 /// Several pulls wait for the same layer: none of them waits once more after the others.
@@ -148,7 +148,7 @@ async fn pulls_of_one_layer_end_together() {
     });
     let pulls = names.each_ref().map(|name| fails(&store, name));
     for failed in futures_util::future::join_all(pulls).await {
-        assert_silent(failed, registry.address, "less than 1024");
+        assert_silent(failed, &registry.address, "less than 1024");
     }
 }
 
@@ -203,7 +203,7 @@ async fn a_server_that_drips_is_silent_and_a_slow_line_is_not() {
     registry.hook(move |asked| asked.path.ends_with("manifests/1").then(|| drip(&manifest)));
     assert_silent(
         fails(&store, &name).await,
-        registry.address,
+        &registry.address,
         "bytes in 1 s, less than 1024",
     );
     let (blob, digest) = (image.layers[0].clone(), Digest::sha256(&image.layers[0]));
@@ -211,7 +211,7 @@ async fn a_server_that_drips_is_silent_and_a_slow_line_is_not() {
     registry.hook(move |asked| asked.path.ends_with(own.as_str()).then(|| drip(&blob)));
     assert_silent(
         fails(&store, &name).await,
-        registry.address,
+        &registry.address,
         "bytes in 1 s, less than 1024",
     );
     // 20 KB/s, for three times as long as silence is waited for.
@@ -243,7 +243,7 @@ async fn the_least_rate_is_that_of_the_settings() {
     });
     assert_silent(
         fails(&store, &name).await,
-        registry.address,
+        &registry.address,
         "less than 100000",
     );
 }
