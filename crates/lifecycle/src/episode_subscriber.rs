@@ -14,7 +14,7 @@ pub trait EpisodeSubscriber: Debug + Send + Sync {
     fn failing(&self, _episode: &view::EpisodeView, _ids: &Ids) {}
 
     /// `episode` is closed, and was reported before: as failing, or as closed. `from` is the part that was reported, in
-    /// the unit of [`view::Episode::duration_ms`].
+    /// the unit of [`view::EpisodeView::duration_ms`].
     fn continued(&self, episode: &view::EpisodeView, ids: &Ids, _from: f64) {
         self.closed(episode, ids);
     }

@@ -41,7 +41,7 @@ pub struct PodStory {
     pub name: String,
     /// Why the pod was slow, or is not up, in one sentence: the headline of the episode that matters most now.
     pub headline: String,
-    /// The kind of cause that the headline is about, as [`Episode::cause`].
+    /// The kind of cause that the headline is about, as [`EpisodeView::cause`].
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cause: String,
     /// The episodes, with their calls. A pod that was recreated under the same name has another uid.

@@ -59,7 +59,7 @@ impl<T> SettingKey<T> {
 /// A key without its type, for the reference.
 #[derive(Clone, Debug)]
 pub struct KeyDescription {
-    /// Path of its table, as in [`Key`].
+    /// Path of its table, as in [`SettingKey`].
     pub section: &'static str,
     /// The key itself.
     pub name: &'static str,
@@ -132,7 +132,7 @@ impl SettingsSchema {
 
 /// A declared section, or several of them.
 pub trait SettingsSection: Clone {
-    /// Path of its table, as in [`Key`].
+    /// Path of its table, as in [`SettingKey`].
     const PATH: &'static str;
     /// What the section is for.
     const ABOUT: &'static str;

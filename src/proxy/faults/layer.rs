@@ -12,7 +12,7 @@ use crate::cri::status::{Code, code_name};
 use crate::grpc::status::Status;
 use crate::grpc::{BoxError, Request, Response};
 
-/// Adds [`FaultInjection`] to the services of one connection.
+/// Adds `FaultInjection` to the services of one connection.
 #[derive(Clone, Debug)]
 pub struct FaultInjectionLayer {
     faults: Arc<ActiveFaults>,

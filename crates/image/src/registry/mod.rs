@@ -150,7 +150,7 @@ impl RegistryClient {
     ///
     /// # Errors
     ///
-    /// [`Error::Settings`], [`Error::Invalid`] and [`Error::Io`] for files that configure the registry.
+    /// [`crate::Error::Settings`], [`crate::Error::Invalid`] and [`crate::Error::Io`] for files that configure the registry.
     pub fn repository(&self, name: &Reference, auth: Option<&Auth>) -> Result<Repository> {
         let sources = self.read_conf()?.sources(name)?;
         let mut endpoints = Vec::new();
@@ -198,7 +198,7 @@ impl RegistryClient {
 ///
 /// # Errors
 ///
-/// [`Error::Settings`], [`Error::Io`].
+/// [`crate::Error::Settings`], [`crate::Error::Io`].
 pub(crate) fn check_conf(path: &Path) -> Result<()> {
     registries_conf::read(Some(path)).map(drop)
 }

@@ -2,7 +2,7 @@
 //!
 //! gRPC for Go sends a PING with the data of nearly every response, to estimate the bandwidth of the connection. h2 would
 //! acknowledge it before the caller has its response: one more system call in the latency of the call, and the runtime wakes up
-//! for it. So an acknowledgement waits for the next frames of this connection, at most [`MAX_HOLD_TIME`]. RFC 9113, section 6.7,
+//! for it. So an acknowledgement waits for the next frames of this connection, at most `MAX_HOLD_TIME`. RFC 9113, section 6.7,
 //! asks for a higher priority than other frames, and sets no time.
 
 use std::io::{self, IoSlice};
