@@ -73,6 +73,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "settings",
             "call",
             "cri",
+            "units",
         ],
     ),
     // Installation on a node: files, units and the kubelet.
@@ -166,7 +167,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "proxy::listener",
         &["telemetry", "grpc", "uds", "settings", "call"],
     ),
-    ("proxy::instrument", &["telemetry", "grpc", "call", "cri"]),
+    (
+        "proxy::instrument",
+        &["telemetry", "grpc", "call", "cri", "units"],
+    ),
     ("proxy::rescue", &["proxy::backend", "grpc"]),
     (
         "proxy::inspect",
@@ -174,7 +178,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     (
         "proxy::faults",
-        &["telemetry", "grpc", "settings", "call", "cri"],
+        &["telemetry", "grpc", "settings", "call", "cri", "units"],
     ),
     // The next two are independent of each other: backends are passed in as services.
     (
@@ -207,7 +211,15 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // The listener and the observers of exec, attach and port-forward; their protocols are `crates/cri-streaming`.
     (
         "streaming",
-        &["call", "telemetry", "tls", "uds", "settings", "cri"],
+        &[
+            "call",
+            "telemetry",
+            "tls",
+            "uds",
+            "settings",
+            "cri",
+            "units",
+        ],
     ),
     // Certificates and keys of servers.
     ("tls", &["telemetry"]),
