@@ -202,6 +202,7 @@ async fn skopeo_encrypts_a_layer() {
     let layers = store.images.layers(id.as_str()).expect("layers");
     let secret = fs::read(layers.paths()[0].join("etc/secret")).expect("decrypted");
     assert_eq!(secret, b"hush");
+    drop(layers);
     store.images.remove(&name).await.expect("remove");
     store.assert_empty().await;
 }
