@@ -20,7 +20,8 @@ const ANNOTATION: &str = "run.oci.seccomp_bpf_data";
 ///
 /// With cgroup v1 crun requires the controller `hugetlb`, which is not mounted everywhere. So each call sees a private
 /// directory with all hierarchies and this one instead. What crun leaves there, the parent of the pods' cgroups, is
-/// removed with the last of them.
+/// removed with the last of them. The kernel may be busy with the end of the hierarchy, if another call was the last to use it: the
+/// mount is tried again.
 pub(super) fn crun(daemon: &Daemon) -> PathBuf {
     let crun = program("crun", "crun");
     let crun = crun.display();
@@ -41,7 +42,7 @@ pub(super) fn crun(daemon: &Daemon) -> PathBuf {
              mkdir {own}/${{each##*/}}; mount --bind $each {own}/${{each##*/}}\n\
              done\n\
              mkdir -p {own}/hugetlb\n\
-             mount -t cgroup -o hugetlb cgroup {own}/hugetlb\n\
+             for _ in 1 2 3 4 5; do mount -t cgroup -o hugetlb cgroup {own}/hugetlb && break; sleep 0.2; done\n\
              mount --move {own} {top}\n\
              set +e\n\
              {crun} \"$@\"; code=$?\n\
