@@ -201,7 +201,7 @@ impl Cache {
     fn report_aside(&self, path: &Path, why: &str) {
         match self.move_aside(path) {
             Ok(aside) => {
-                tracing::warn!(file.path = %path.display(), why, to = %aside.display(), "a damaged file of the CNI cache was moved aside; what it stands for is released with its pod");
+                tracing::warn!(file.path = %path.display(), why, to = %aside.display(), "a damaged file of the CNI cache was moved aside; its address is released with its pod");
             }
             Err(error) => {
                 tracing::warn!(file.path = %path.display(), why, error.message = %error, "a damaged file of the CNI cache cannot be moved aside");

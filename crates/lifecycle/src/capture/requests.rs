@@ -28,7 +28,7 @@ const MAX_UNFETCHED_LEN: u64 = 16 << 20;
 /// Cost of a recorded call besides its message, in bytes.
 const CALL_OVERHEAD: u64 = 512;
 
-/// A recording ends if nobody fetches from it for this time.
+/// A recording ends after this time without a reader.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A call with its request.
@@ -251,7 +251,7 @@ impl RequestRecording {
         self.take(now)
     }
 
-    /// Ends a recording whose time is over, and drops a recording that nobody fetches. Returns whether a recording is in
+    /// Ends a recording whose time is over, and drops a recording without a reader. Returns whether a recording is in
     /// progress or waits to be fetched.
     pub fn expire(&self, now: Instant) -> bool {
         let mut state = self.state();

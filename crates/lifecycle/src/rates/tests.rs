@@ -11,7 +11,7 @@ static CODE_NAMES: [&str; CODES.len()] = names!(CODES, code_name);
 
 const METHOD: Label = fixed("method", &METHOD_NAMES);
 
-// With the labels of those that the request path counts.
+// They have the labels of the metrics of the request path.
 metrics! {
     RPC_DURATION = Metric::histogram("rpc_duration_seconds", Unit::Seconds, &[METHOD, fixed("outcome", &ENDING_NAMES)],
         CALL_BUCKETS, "Duration of calls.");
@@ -86,7 +86,7 @@ fn routine_errors_are_no_errors() {
     assert_eq!((all.calls, all.errors, all.routine), (136, 1, 35));
 }
 
-/// A method that is called for the first time counts from zero, whatever its older snapshots hold.
+/// A method that is called for the first time counts from zero, even if its older snapshots hold other counts.
 #[test]
 fn windows_are_as_long_as_they_say() {
     let rates = rates();

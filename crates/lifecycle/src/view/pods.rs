@@ -296,7 +296,7 @@ fn state(episodes: &[EpisodeView]) -> (PodState, &EpisodeView) {
         };
         (state, *episode)
     });
-    // Of equal states the newest counts. Trouble of an ephemeral container matters less than that of the pod's own containers.
+    // The newest of several equal states counts. Trouble of an ephemeral container matters less than that of the pod's own containers.
     let worst = states.min_by_key(|(state, episode)| {
         let is_trouble = state.is_trouble();
         (!is_trouble, is_trouble && episode.ephemeral, *state)
