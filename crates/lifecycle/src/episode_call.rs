@@ -131,14 +131,14 @@ impl EpisodeCall {
         Self::new(record, observations, call.steps.get().map(AsRef::as_ref))
     }
 
-    /// Duration so far, for pages.
-    pub(super) fn duration_ms(&self) -> f64 {
-        millis(self.took())
+    /// Returns whether it has started a container.
+    pub(super) fn has_started(&self) -> bool {
+        self.method == Method::StartContainer && self.is_good()
     }
 
-    /// The time from the begin to the caller's deadline, for pages.
-    pub(super) fn deadline_ms(&self) -> Option<f64> {
-        self.deadline.map(millis)
+    /// Returns whether it has started the container with this name.
+    pub(super) fn has_started_container(&self, name: &str) -> bool {
+        self.has_started() && self.container_name() == Some(name)
     }
 
     /// The CLIENT span of the call, the parent of the runtime's spans.
