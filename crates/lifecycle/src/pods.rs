@@ -69,8 +69,8 @@ fn summary_of_pod(
 
 #[cfg(test)]
 mod tests {
-    use crate::script::pod;
     use crate::stories::tests::stories;
+    use crate::tests::script::pod;
     use crate::view::PodState;
     use criscope_cri::status::Code;
 

@@ -8,8 +8,8 @@ use crate::Stories;
 use crate::episode_call::EpisodeCall;
 use crate::journal::JournalLine;
 use crate::process_scanner::WorkKind;
-use crate::script::pod;
 use crate::stories::tests::stories;
+use crate::tests::script::pod;
 use criscope_cri::call::CallState;
 use criscope_cri::status::Code;
 use criscope_cri::units::times::UnixMicros;
@@ -72,7 +72,7 @@ fn it_says_the_same_elsewhere() {
 
 #[test]
 fn a_call_in_flight_is_in_it() {
-    let run = pod("web").run(0, 5000).under_way(Some(240_000));
+    let run = pod("web").run(0, 5000).with_deadline(240_000).under_way();
     let mut bundle = bundle(&stories([]), &[]);
     bundle.snapshot.put_in_flight(run.clone());
     bundle.snapshot.now_unix_us = run.ended_at();
@@ -103,7 +103,7 @@ fn it_may_be_of_one_pod_or_of_the_last_time() {
     assert_eq!(names(&one), ["db"]);
     assert_eq!(one.manifest.pod.as_deref(), Some("shop/db"));
     let mut late = whole.clone();
-    late.keep_since(crate::script::at(5000));
+    late.keep_since(crate::tests::script::at(5000));
     assert_eq!(names(&late), ["web"]);
     let shown =
         |bundle: &CaptureBundle| String::from_utf8_lossy(&bundle.pages["calls.json"]).into_owned();

@@ -12,7 +12,7 @@ use crate::episode_call::EpisodeCall;
 use crate::episode_store::{EpisodeStore, ExitChange, ExitRecord, SandboxEnd, StoreLimits};
 use crate::kubelet::syncs::PodSync;
 use crate::process_scanner::WorkKind;
-use crate::script::{at, pod};
+use crate::tests::script::{at, pod};
 use crate::usual::UsualDurations;
 use crate::view::EpisodeState;
 use criscope_cri::status::Code;

@@ -77,7 +77,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::script::pod;
+    use crate::tests::script::pod;
 
     #[test]
     fn a_timeout_is_no_exit_code() {

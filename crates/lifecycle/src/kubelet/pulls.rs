@@ -131,7 +131,7 @@ fn within(pull: &EndedPull, from: UnixMicros, to: UnixMicros) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::script::{at, pod};
+    use crate::tests::script::{at, pod};
 
     fn queue(pulls: &[(&str, u64, u64)], ours: (u64, u64), since: u64) -> Option<PullQueue> {
         let mut recent = RecentPulls::default();

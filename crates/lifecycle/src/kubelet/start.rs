@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::episode_call::EpisodeCall;
     use crate::episode_store::{EpisodeStore, StoreLimits};
-    use crate::script::{ScriptedPod, at, pod};
+    use crate::tests::script::{ScriptedPod, at, pod};
     use crate::usual::UsualDurations;
 
     const LIMITS: StoreLimits = StoreLimits {

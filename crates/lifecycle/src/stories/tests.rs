@@ -1,7 +1,7 @@
 //! Stories of pods, and their counts.
 
 use super::*;
-use crate::script::{ScriptedPod, pod};
+use crate::tests::script::pod;
 use criscope_cri::status::Code;
 use criscope_settings::SettingsReader;
 
@@ -14,17 +14,9 @@ pub(crate) fn stories(calls: impl IntoIterator<Item = EpisodeCall>) -> Stories {
     stories
 }
 
-/// Another pod of the name `web`.
-fn namesake() -> ScriptedPod {
-    ScriptedPod(Arc::new(PodIdentity {
-        uid: "other".into(),
-        ..(*pod("web").0).clone()
-    }))
-}
-
 #[test]
 fn pods_that_had_the_same_name_are_told_apart_by_uid() {
-    let (first, second) = (pod("web"), namesake());
+    let (first, second) = (pod("web"), pod("web").with_uid("other"));
     let stories = stories([
         second.run(0, 9000),
         second.create(("app", 0), 9000, 10),
@@ -75,7 +67,7 @@ fn a_pod_that_no_call_has_named_is_known_by_the_spans_of_the_kubelet() {
 /// Such as one with `hostUsers: false` where the runtime has no user namespaces: the kubelet makes no call for it.
 #[test]
 fn a_pod_that_no_call_has_named_is_not_an_earlier_one_of_its_name() {
-    let (first, second) = (pod("web"), namesake());
+    let (first, second) = (pod("web"), pod("web").with_uid("other"));
     let up = [
         first.run(10_000, 10),
         first.create(("app", 0), 10_100, 10),

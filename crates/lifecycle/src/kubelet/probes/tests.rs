@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::episode_call::EpisodeCall;
-use crate::script::{ScriptedPod, at, pod};
+use crate::tests::script::{ScriptedPod, at, pod};
 use criscope_cri::status::Code;
 
 impl ContainerProbes {
