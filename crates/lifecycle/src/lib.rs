@@ -41,7 +41,11 @@ mod show;
 pub mod stories;
 mod summary;
 pub mod tables;
-#[cfg(test)]
+#[cfg(any(test, feature = "test-util"))]
+#[cfg_attr(
+    not(test),
+    allow(dead_code, reason = "tests of this crate use the rest")
+)]
 mod tests;
 mod texts;
 pub mod timeline;

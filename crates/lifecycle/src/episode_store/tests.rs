@@ -7,19 +7,9 @@ mod many;
 use std::time::Duration;
 
 use super::*;
-use crate::tests::script::{ScriptedPod, at, pod};
+use crate::tests::script::{ScriptedPod, at, pod, store};
 use crate::timeline::EpisodePhase;
 use criscope_cri::status::Code;
-
-const LIMITS: StoreLimits = StoreLimits {
-    episodes: 512,
-    quiet: Duration::from_secs(10),
-    give_up: Duration::from_secs(1800),
-};
-
-fn store() -> EpisodeStore {
-    EpisodeStore::new(LIMITS, UsualDurations::default())
-}
 
 fn apply(store: &mut EpisodeStore, calls: impl IntoIterator<Item = EpisodeCall>) {
     for call in calls {
@@ -68,13 +58,15 @@ fn ids_alone_are_completed_from_earlier_calls() {
     let (mut store, pod) = (store(), pod("a"));
     apply(&mut store, start(&pod, 0).into_iter().take(3));
     let mut call = pod.start(("app", 0), 700, 200);
-    (call.pod, call.container, call.sandbox_id) = (None, None, None);
+    let record = call.record_mut();
+    (record.pod, record.container, record.sandbox_id) = (None, None, None);
     assert_eq!(store.apply(call), CallEffect::PartOf(0));
     let mut stop = pod.stop(60_000, 3000);
-    stop.pod = None;
+    stop.record_mut().pod = None;
     assert_eq!(store.apply(stop), CallEffect::PartOf(1));
     let mut unknown = pod.stop(60_000, 3000);
-    (unknown.pod, unknown.sandbox_id) = (None, Some("other".into()));
+    let record = unknown.record_mut();
+    (record.pod, record.sandbox_id) = (None, Some("other".into()));
     assert_eq!(store.apply(unknown), CallEffect::Nothing);
 }
 
@@ -108,13 +100,8 @@ fn an_episode_keeps_its_first_and_its_newest_calls() {
 
 #[test]
 fn closed_episodes_are_forgotten_first() {
-    let mut store = EpisodeStore::new(
-        StoreLimits {
-            episodes: 3,
-            ..LIMITS
-        },
-        UsualDurations::default(),
-    );
+    let mut store = store();
+    store.limits.episodes = 3;
     apply(&mut store, [pod("open").run(0, 10)]);
     apply(&mut store, start(&pod("a"), 0));
     store.tick(at(20_000), &[]);

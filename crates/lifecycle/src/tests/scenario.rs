@@ -37,6 +37,7 @@ pub(crate) mod words;
 use std::fs;
 use std::path::Path;
 
+pub(crate) use self::calls::read_calls;
 use self::file::ScenarioFile;
 use self::player::Player;
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::episode_call::{EpisodeCall, ObservedWork};
-use crate::episode_store::ExitRecord;
+use crate::episode_store::{EpisodeStore, ExitRecord, StoreLimits};
 use crate::kubelet::sync_error::SyncError;
 use crate::kubelet::syncs::{KubeletSpan, SyncKind};
 use crate::process_scanner::WorkKind;
+use crate::usual::UsualDurations;
 use criscope_cri::Method;
 use criscope_cri::annotations::ConfigSource;
 use criscope_cri::call::{
@@ -25,6 +26,16 @@ const DAY: UnixMicros = UnixMicros::new(1_750_000_000_000_000);
 /// The moment of that day after this number of milliseconds.
 pub(crate) const fn at(ms: u64) -> UnixMicros {
     UnixMicros::new(DAY.as_micros() + ms * 1000)
+}
+
+/// An empty store with the limits that are the default.
+pub(crate) fn store() -> EpisodeStore {
+    let limits = StoreLimits {
+        episodes: 512,
+        quiet: Duration::from_secs(10),
+        give_up: Duration::from_secs(1800),
+    };
+    EpisodeStore::new(limits, UsualDurations::default())
 }
 
 /// A pod; its sandbox is named after uid and attempt.
@@ -56,7 +67,8 @@ impl ScriptedPod {
         format!("sandbox-{}-{}", self.0.uid, self.0.attempt).into()
     }
 
-    fn call(&self, method: Method, began: u64, took: u64) -> EpisodeCall {
+    /// A call of the kubelet that names the pod's sandbox and nothing in it.
+    pub(crate) fn call(&self, method: Method, began: u64, took: u64) -> EpisodeCall {
         let peer = Peer {
             client: Client::Kubelet,
             pid: None,
@@ -89,17 +101,19 @@ impl ScriptedPod {
 
     pub(crate) fn run(&self, began: u64, took: u64) -> EpisodeCall {
         let mut call = self.call(Method::RunPodSandbox, began, took);
-        call.handler = Some("".into());
+        call.record_mut().handler = Some("".into());
         call
     }
 
     pub(crate) fn pull(&self, image: &str, began: u64, took: u64) -> EpisodeCall {
         let mut call = self.call(Method::PullImage, began, took);
-        (call.image, call.sandbox_id) = (Some(image.into()), None);
+        let record = call.record_mut();
+        (record.image, record.sandbox_id) = (Some(image.into()), None);
         call
     }
 
-    fn container_call(
+    /// A call of the kubelet that names a container.
+    pub(crate) fn container_call(
         &self,
         method: Method,
         name: (&str, u32),
@@ -108,9 +122,10 @@ impl ScriptedPod {
     ) -> EpisodeCall {
         let mut call = self.call(method, began, took);
         let (sandbox, (name, attempt)) = (self.sandbox(), name);
-        call.container_id = Some(format!("{sandbox}/{name}/{attempt}").into());
+        let record = call.record_mut();
+        record.container_id = Some(format!("{sandbox}/{name}/{attempt}").into());
         let name = name.into();
-        call.container = Some(Arc::new(ContainerIdentity { name, attempt }));
+        record.container = Some(Arc::new(ContainerIdentity { name, attempt }));
         call
     }
 
@@ -129,14 +144,14 @@ impl ScriptedPod {
     /// An exec probe with a timeout of a second.
     pub(crate) fn probe(&self, name: (&str, u32), began: u64, took: u64) -> EpisodeCall {
         let mut call = self.container_call(Method::ExecSync, name, began, took);
-        call.facts = exec(1, 0);
+        call.record_mut().facts = exec(1, 0);
         call
     }
 
     /// A postStart or preStop hook.
     pub(crate) fn hook(&self, name: (&str, u32), began: u64, took: u64) -> EpisodeCall {
         let mut call = self.probe(name, began, took);
-        call.facts = exec(0, 0);
+        call.record_mut().facts = exec(0, 0);
         call
     }
 
@@ -208,15 +223,16 @@ fn exec(timeout: u32, exit_code: i32) -> CallFacts {
 
 impl EpisodeCall {
     fn how(mut self, ending: Ending, code: Code, error: Option<&str>) -> Self {
-        self.state = CallState::Ended(Outcome {
+        let elapsed = self.elapsed();
+        self.record_mut().state = CallState::Ended(Outcome {
             ending,
             code,
             source: Source::Backend,
             message: error.map(Arc::from),
-            elapsed: self.elapsed(),
+            elapsed,
         });
         if matches!(self.method, Method::RunPodSandbox) {
-            self.sandbox_id = None;
+            self.record_mut().sandbox_id = None;
         }
         self
     }
@@ -227,7 +243,7 @@ impl EpisodeCall {
 
     /// The command ends with this exit code.
     pub(crate) fn exits(mut self, code: i32) -> Self {
-        if let CallFacts::Exec { exit_code, .. } = &mut self.facts {
+        if let CallFacts::Exec { exit_code, .. } = &mut self.record_mut().facts {
             *exit_code = Some(code);
         }
         self
@@ -235,20 +251,20 @@ impl EpisodeCall {
 
     /// The grace period of a StopContainer, in seconds.
     pub(crate) fn grace(mut self, grace: u32) -> Self {
-        self.facts = CallFacts::Stop { grace };
+        self.record_mut().facts = CallFacts::Stop { grace };
         self
     }
 
     /// The grace period of the pod in a CreateContainer, in seconds.
     pub(crate) fn pod_grace(mut self, pod_grace: u32) -> Self {
-        self.facts = CallFacts::Create { pod_grace };
+        self.record_mut().facts = CallFacts::Create { pod_grace };
         self
     }
 
     /// The kubelet saw its pod these milliseconds before.
     pub(crate) fn seen_before(mut self, before_ms: u32) -> Self {
         let source = ConfigSource::Api;
-        self.facts = CallFacts::Seen {
+        self.record_mut().facts = CallFacts::Seen {
             before_ms,
             source,
             unwatched_ms: 0,
@@ -258,7 +274,8 @@ impl EpisodeCall {
 
     /// It fails because this deadline passes.
     pub(crate) fn late(mut self) -> Self {
-        self.deadline = self.deadline.or(Some(self.elapsed()));
+        let deadline = self.deadline.unwrap_or(self.elapsed());
+        self.record_mut().deadline = Some(deadline);
         self.how(Ending::Deadline, Code::DeadlineExceeded, None)
     }
 
@@ -268,14 +285,14 @@ impl EpisodeCall {
 
     /// It has this deadline, in milliseconds from its begin.
     pub(crate) fn with_deadline(mut self, deadline: u64) -> Self {
-        self.deadline = Some(Duration::from_millis(deadline));
+        self.record_mut().deadline = Some(Duration::from_millis(deadline));
         self
     }
 
     /// It has not ended.
     pub(crate) fn under_way(mut self) -> Self {
         let (stage, age) = (CallStage::Waiting, self.elapsed());
-        self.state = CallState::InFlight { stage, age };
+        self.record_mut().state = CallState::InFlight { stage, age };
         self
     }
 

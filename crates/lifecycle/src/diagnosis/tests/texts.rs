@@ -15,11 +15,9 @@ use std::path::Path;
 
 use crate::diagnosis::Diagnoser;
 use crate::episode_call::EpisodeCall;
-use crate::episode_store::{EpisodeStore, StoreLimits};
 use crate::tests::scenario::calls;
 use crate::tests::scenario::words::Words;
-use crate::tests::script::{at, pod};
-use crate::usual::UsualDurations;
+use crate::tests::script::{at, pod, store};
 use criscope_cri::error_chain;
 
 /// The part of a file that has been read: what the next texts belong to.
@@ -65,12 +63,7 @@ impl Section {
 
 /// The first line at this time on a pod with this call only.
 pub(super) fn first_line(call: EpisodeCall, now: u64) -> String {
-    let limits = StoreLimits {
-        episodes: 10,
-        quiet: std::time::Duration::from_secs(10),
-        give_up: std::time::Duration::from_secs(1800),
-    };
-    let mut store = EpisodeStore::new(limits, UsualDurations::default());
+    let mut store = store();
     store.apply(call);
     let episodes: Vec<_> = store.episodes().collect();
     let cause = Diagnoser::new(&episodes, store.node(), at(now)).newest_cause();

@@ -16,20 +16,7 @@ fn an_end_counts_once_and_goes_to_the_start_it_ended() {
             pod.start(("app", 1), 20_100, 1),
         ],
     );
-    let ended = |attempt| ExitRecord {
-        container: "app".into(),
-        attempt,
-        code: 1,
-        reason: criscope_cri::subject::ExitReason::Error,
-        ran: Duration::from_millis(200),
-        at: at(1100),
-        stop_requested: false,
-        oom_kills: 0,
-        oom_at: None,
-        evicted: None,
-        node_restarted: None,
-        by_event: false,
-    };
+    let ended = |attempt| pod.exit(("app", attempt), 1, 900, 1100);
     assert_eq!(
         store.note_exit(&pod.0, Some("c0"), ended(0)),
         ExitChange::New

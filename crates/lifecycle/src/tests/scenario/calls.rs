@@ -6,6 +6,7 @@
 //! | `pull IMAGE` | PullImage |
 //! | `create C`, `start C`, `kill C`, `sweep C` | CreateContainer, StartContainer, StopContainer, RemoveContainer |
 //! | `probe C`, `hook C` | ExecSync with a timeout of a second, or without one |
+//! | any method, such as `ContainerStatus C` | this method |
 //!
 //! | more | meaning |
 //! |---|---|
@@ -27,13 +28,76 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::words::{Words, named};
+use super::words::{self, Words, named};
 use crate::episode_call::EpisodeCall;
 use crate::process_scanner::WorkKind;
-use crate::tests::script::ScriptedPod;
+use crate::tests::script::{self, ScriptedPod};
 use criscope_cri::Method;
 use criscope_cri::call::{Client, Ending, FaultKind, InjectedFault, Peer};
 use criscope_cri::status::{Code, code_name};
+
+/// The calls of these steps, for tests in Rust: `pod NAME`, `sandbox N`, `up ...` and calls. Panics for other steps.
+pub(crate) fn read_calls(steps: &str) -> Vec<EpisodeCall> {
+    let (mut pod, mut calls) = (script::pod("web"), Vec::new());
+    for step in words::split_steps(steps) {
+        let read = read_step(&mut pod, step, &mut calls);
+        read.unwrap_or_else(|error| panic!("`{step}`: {error}"));
+    }
+    calls
+}
+
+fn read_step(
+    pod: &mut ScriptedPod,
+    step: &str,
+    calls: &mut Vec<EpisodeCall>,
+) -> Result<(), String> {
+    let mut words = Words::new(step, 0)?;
+    let verb = words.word("a step")?;
+    if let Some(next) = read_pod(pod, &verb, &mut words)? {
+        *pod = next;
+    } else if verb == "up" {
+        calls.extend(read_up(pod, &mut words)?);
+    } else {
+        let call = read(pod, &verb, &mut words)?;
+        calls.push(call.ok_or_else(|| format!("unknown step `{verb}`"))?);
+    }
+    Ok(())
+}
+
+/// The pod that `pod NAME`, `pod NAME/UID` or `sandbox N` means; `None` if the verb is that of another step.
+pub(crate) fn read_pod(
+    pod: &ScriptedPod,
+    verb: &str,
+    words: &mut Words,
+) -> Result<Option<ScriptedPod>, String> {
+    let next = match verb {
+        "pod" => {
+            let name = words.word("a name")?;
+            match name.split_once('/') {
+                Some((name, uid)) => script::pod(name).with_uid(uid),
+                None => script::pod(&name),
+            }
+        }
+        "sandbox" => pod.attempt(words.number()?),
+        _ => return Ok(None),
+    };
+    words.end()?;
+    Ok(Some(next))
+}
+
+/// The short verbs and their methods.
+const VERBS: [(&str, Method); 10] = [
+    ("run", Method::RunPodSandbox),
+    ("stop", Method::StopPodSandbox),
+    ("remove", Method::RemovePodSandbox),
+    ("pull", Method::PullImage),
+    ("create", Method::CreateContainer),
+    ("start", Method::StartContainer),
+    ("kill", Method::StopContainer),
+    ("sweep", Method::RemoveContainer),
+    ("probe", Method::ExecSync),
+    ("hook", Method::ExecSync),
+];
 
 /// The call of a step; `None` if its verb is that of another step.
 pub(crate) fn read(
@@ -41,27 +105,31 @@ pub(crate) fn read(
     verb: &str,
     words: &mut Words,
 ) -> Result<Option<EpisodeCall>, String> {
-    let mut call = match verb {
-        "run" => pod.run(words.time()?, words.took()?),
-        "stop" => pod.stop(words.time()?, words.took()?),
-        "remove" => pod.remove(words.time()?, words.took()?),
-        "pull" => {
+    let methods = Method::ALL
+        .into_iter()
+        .map(|method| (method.name(), method));
+    let mut verbs = VERBS.into_iter().chain(methods);
+    let Some((_, method)) = verbs.find(|(word, _)| *word == verb) else {
+        return Ok(None);
+    };
+    let mut call = match method {
+        Method::RunPodSandbox => pod.run(words.time()?, words.took()?),
+        Method::PullImage | Method::ImageStatus | Method::RemoveImage => {
             let image = words.word("an image")?;
-            pod.pull(&image, words.time()?, words.took()?)
+            let mut call = pod.pull(&image, words.time()?, words.took()?);
+            call.record_mut().method = method;
+            call
         }
-        "create" | "start" | "kill" | "sweep" | "probe" | "hook" => {
+        _ if method.name().contains("Container") || method == Method::ExecSync => {
             let (name, run) = words.container()?;
             let (container, began, took) = ((&*name, run), words.time()?, words.took()?);
             match verb {
-                "create" => pod.create(container, began, took),
-                "start" => pod.start(container, began, took),
-                "kill" => pod.kill(container, began, took),
-                "sweep" => pod.sweep(container, began, took),
                 "probe" => pod.probe(container, began, took),
-                _ => pod.hook(container, began, took),
+                "hook" => pod.hook(container, began, took),
+                _ => pod.container_call(method, container, began, took),
             }
         }
-        _ => return Ok(None),
+        _ => pod.call(method, words.time()?, words.took()?),
     };
     while let Some(word) = words.next() {
         call = add(call, &word, words)?;
@@ -91,7 +159,7 @@ fn add(mut call: EpisodeCall, word: &str, words: &mut Words) -> Result<EpisodeCa
         }
         "gives-up" => {
             let mut call = call.fails(Code::DeadlineExceeded, &words.word("a text")?);
-            call.outcome_mut().ending = Ending::Deadline;
+            call.record_mut().outcome_mut().ending = Ending::Deadline;
             call
         }
         "late" => call.late(),
@@ -102,7 +170,7 @@ fn add(mut call: EpisodeCall, word: &str, words: &mut Words) -> Result<EpisodeCa
         "grace" if call.method == Method::CreateContainer => call.pod_grace(seconds(words)?),
         "grace" => call.grace(seconds(words)?),
         "by" => {
-            call.peer = Arc::new(peer(&words.word("a program")?));
+            call.record_mut().peer = Arc::new(peer(&words.word("a program")?));
             call
         }
         "seen-before" => {
@@ -118,7 +186,7 @@ fn add(mut call: EpisodeCall, word: &str, words: &mut Words) -> Result<EpisodeCa
         "fault" => injected(&call, words)?,
         "scanned" => call.scanned(true),
         "size" => {
-            call.request_bytes = words.number()?;
+            call.record_mut().request_bytes = words.number()?;
             call
         }
         kind => observed(call, kind, words)?,
@@ -129,10 +197,7 @@ fn add(mut call: EpisodeCall, word: &str, words: &mut Words) -> Result<EpisodeCa
 fn observed(call: EpisodeCall, kind: &str, words: &mut Words) -> Result<EpisodeCall, String> {
     let work = work_kind(kind).map_err(|_| format!("unknown word `{kind}`"))?;
     let name = words.word("a name")?;
-    let activity = match words.take("doing") {
-        true => words.word("a text")?,
-        false => String::new(),
-    };
+    let activity = words.text_after("doing")?.unwrap_or_default();
     let (from, to) = closed(words)?;
     let mut call = call.seen(work, &name, &activity, from, to);
     if words.take("depth")

@@ -44,17 +44,16 @@ pub(super) fn apply(
         "sandbox-end" => store.note_sandbox_end(&pod.0, sandbox_end(words)?),
         "sync" => {
             let (began, took) = (words.time()?, words.took()?);
-            let span = match words.take("fails") {
-                true => pod.sync_fails(began, took, &words.word("a text")?),
-                false => pod.syncs(began, took),
+            let span = match words.text_after("fails")? {
+                Some(text) => pod.sync_fails(began, took, &text),
+                None => pod.syncs(began, took),
             };
             store.note_sync(span);
         }
         "terminating" => _ = store.note_sync(pod.terminates(words.time()?, words.took()?)),
         "no-image" => {
             let (image, time) = (words.word("an image")?, at(words.time()?));
-            let fails = words.take("fails").then(|| words.word("a text"));
-            let error = fails.transpose()?;
+            let error = words.text_after("fails")?;
             store.note_no_image(FailedImageLookup::new(&image, time, error.as_deref()));
         }
         "fact" => store.note_fact(fact(words)?),
@@ -62,10 +61,7 @@ pub(super) fn apply(
             let time = at(words.time()?);
             let resource = words.word("a resource")?;
             let waited = 1000 * words.length()?;
-            let some = ["cpu", "memory", "io"].map(|name| match name == resource {
-                true => waited,
-                false => 0,
-            });
+            let some = ["cpu", "memory", "io"].map(|name| waited * u64::from(name == resource));
             store.note_pressure(PressureSample { at: time, some });
         }
         "deleted" => {
@@ -149,8 +145,8 @@ fn fact(words: &mut Words) -> Result<NodeFact, String> {
         "node-restarted",
     ];
     let kind = named(&words.word("a kind of fact")?, &KINDS, |kind| kind)?;
-    let of = words.take("of").then(|| words.word("a backend"));
-    let backend = of.transpose()?.unwrap_or_else(|| "main".to_owned());
+    let backend = words.text_after("of")?;
+    let backend = backend.unwrap_or_else(|| "main".to_owned());
     let kind = match kind {
         "backend-down" => NodeFactKind::BackendDown { backend },
         "backend-hangs" => NodeFactKind::BackendHangs { backend },

@@ -72,16 +72,7 @@ impl Scenario {
             // The last value may have several words.
             let values = set.trim().splitn(names.len(), ' ');
             let values: Vec<_> = names.iter().zip(values).collect();
-            let fill = |text: &str| {
-                let start = text.to_owned();
-                values.iter().fold(start, |text, (name, value)| {
-                    text.replace(&format!("${name}"), value)
-                })
-            };
-            let lines = self.lines[1..].iter().map(|line| StepLine {
-                number: line.number,
-                text: fill(&line.text),
-            });
+            let lines = self.lines[1..].iter().map(|line| line.filled(&values));
             Self {
                 title: format!("{} ({})", self.title, set.trim()),
                 number: self.number,
@@ -89,5 +80,16 @@ impl Scenario {
             }
         });
         Ok(variants.collect())
+    }
+}
+
+impl StepLine {
+    /// The line with `$NAME` replaced by its value.
+    fn filled(&self, values: &[(&&str, &str)]) -> Self {
+        let text = self.text.clone();
+        let text = values.iter().fold(text, |text, (name, value)| {
+            text.replace(&format!("${name}"), value)
+        });
+        Self { text, ..*self }
     }
 }

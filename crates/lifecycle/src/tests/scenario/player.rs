@@ -1,16 +1,14 @@
 //! Plays a scenario, line by line, on a store as real calls reach it.
 
-use std::time::Duration;
-
 use super::file::{Scenario, ScenarioFile};
-use super::words::Words;
+use super::words::{self, Words};
 use super::{calls, events, expect};
 use crate::episode_call::EpisodeCall;
-use crate::episode_store::{EpisodeStore, StoreLimits};
+use crate::episode_store::EpisodeStore;
 use crate::kubelet::execs;
-use crate::tests::script::{ScriptedPod, at, pod};
-use crate::usual::UsualDurations;
-use criscope_cri::Method;
+use crate::kubelet::images::FailedImageLookup;
+use crate::tests::script::{ScriptedPod, at, pod, store};
+use criscope_cri::call::episode::is_episodic;
 
 /// A scenario while it is played.
 #[derive(Debug)]
@@ -32,14 +30,9 @@ pub(super) struct Player<'a> {
 impl<'a> Player<'a> {
     /// Plays a scenario of this file and returns what failed.
     pub(super) fn play(file: &'a ScenarioFile, scenario: &Scenario) -> Vec<String> {
-        let limits = StoreLimits {
-            episodes: 512,
-            quiet: Duration::from_secs(10),
-            give_up: Duration::from_secs(1800),
-        };
         let mut player = Self {
             file,
-            store: EpisodeStore::new(limits, UsualDurations::default()),
+            store: store(),
             pod: pod("web"),
             in_flight: Vec::new(),
             from: 0,
@@ -88,10 +81,7 @@ impl<'a> Player<'a> {
             return Err("`repeat N every TIME: STEPS`".to_owned());
         }
         let period = words.length()?;
-        let first = match words.take("from") {
-            true => words.length()?,
-            false => 0,
-        };
+        let first = words.length_after("from")?.unwrap_or(0);
         words.end()?;
         for n in 0..times {
             self.shifted(first + n * period, |player| {
@@ -114,7 +104,7 @@ impl<'a> Player<'a> {
     }
 
     fn steps(&mut self, steps: &str) -> Result<(), String> {
-        for step in split_steps(steps) {
+        for step in words::split_steps(steps) {
             let played = self.step(step);
             played.map_err(|error| format!("`{step}`: {error}"))?;
         }
@@ -124,16 +114,11 @@ impl<'a> Player<'a> {
     fn step(&mut self, step: &str) -> Result<(), String> {
         let mut words = Words::new(step, self.from)?;
         let verb = words.word("a step")?;
+        if let Some(pod) = calls::read_pod(&self.pod, &verb, &mut words)? {
+            self.pod = pod;
+            return Ok(());
+        }
         match &*verb {
-            "pod" => {
-                let name = words.word("a name")?;
-                let (name, uid) = name.split_once('/').unwrap_or((&name, ""));
-                self.pod = match uid {
-                    "" => pod(name),
-                    uid => pod(name).with_uid(uid),
-                };
-            }
-            "sandbox" => self.pod = self.pod.attempt(words.number()?),
             "up" => {
                 let calls = calls::read_up(&self.pod, &mut words)?;
                 calls.into_iter().for_each(|call| self.apply(call));
@@ -148,10 +133,7 @@ impl<'a> Player<'a> {
                 let name = words.word("a block")?;
                 let block = self.file.blocks.get(&name);
                 let block = block.ok_or_else(|| format!("there is no block [{name}]"))?;
-                let by = match words.take("from") {
-                    true => words.length()?,
-                    false => 0,
-                };
+                let by = words.length_after("from")?.unwrap_or(0);
                 let mut lines = block.iter();
                 self.shifted(by, |player| {
                     lines.try_for_each(|line| player.line(&line.text))
@@ -169,16 +151,19 @@ impl<'a> Player<'a> {
         words.end()
     }
 
-    /// Applies a call as the aggregator does. The runs of probes are no part of an episode.
+    /// Applies a call as the aggregator does.
     fn apply(&mut self, mut call: EpisodeCall) {
         self.in_flight.retain(|other| !is_same(other, &call));
         if call.is_in_flight() {
             return self.in_flight.push(call);
         }
-        if call.method == Method::ExecSync && !execs::is_hook(&call) {
-            if execs::is_probe(&call) {
-                self.store.note_probe(&call);
-            }
+        if execs::is_probe(&call) {
+            return self.store.note_probe(&call);
+        }
+        if let Some(lookup) = FailedImageLookup::from_record(&call) {
+            return self.store.note_no_image(lookup);
+        }
+        if !is_episodic(call.method) && !execs::is_hook(&call) {
             return;
         }
         self.store.tick(call.ended_at(), &self.in_flight);
@@ -203,17 +188,6 @@ impl<'a> Player<'a> {
 /// Returns whether two calls are the same one at different times.
 fn is_same(a: &EpisodeCall, b: &EpisodeCall) -> bool {
     (a.method, a.seq, &a.pod, a.target()) == (b.method, b.seq, &b.pod, b.target())
-}
-
-/// The steps of a line, which are separated by `;` outside of texts.
-fn split_steps(line: &str) -> Vec<&str> {
-    let mut is_text = false;
-    let steps = line.split(|c: char| {
-        is_text ^= c == '`';
-        c == ';' && !is_text
-    });
-    let steps = steps.map(str::trim).filter(|step| !step.is_empty());
-    steps.collect()
 }
 
 /// The text with `{n}`, `{n+1}` and so on as numbers.

@@ -81,6 +81,18 @@ impl Words {
         millis(took.ok_or_else(|| format!("`{word}`: a duration begins with +"))?)
     }
 
+    /// The text after this word, if the word comes next.
+    pub(crate) fn text_after(&mut self, word: &str) -> Result<Option<String>, String> {
+        let is_next = self.take(word);
+        is_next.then(|| self.word("a text")).transpose()
+    }
+
+    /// The duration after this word, if the word comes next.
+    pub(crate) fn length_after(&mut self, word: &str) -> Result<Option<u64>, String> {
+        let is_next = self.take(word);
+        is_next.then(|| self.length()).transpose()
+    }
+
     /// `+TIME`, if it comes next.
     pub(crate) fn took_or(&mut self, default: u64) -> Result<u64, String> {
         if self.begins('+') {
@@ -125,6 +137,17 @@ impl Words {
         self.next()
             .map_or(Ok(()), |word| Err(format!("unknown word `{word}`")))
     }
+}
+
+/// The steps of a line, which are separated by `;` outside of texts.
+pub(crate) fn split_steps(line: &str) -> Vec<&str> {
+    let mut is_text = false;
+    let steps = line.split(|c: char| {
+        is_text ^= c == '`';
+        c == ';' && !is_text
+    });
+    let steps = steps.map(str::trim).filter(|step| !step.is_empty());
+    steps.collect()
 }
 
 /// A number of milliseconds, or one with a unit.
