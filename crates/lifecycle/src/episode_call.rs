@@ -1,6 +1,6 @@
 //! A call of an episode: its record, and the runtime's observed work for it.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,12 +83,6 @@ impl Deref for EpisodeCall {
     }
 }
 
-impl DerefMut for EpisodeCall {
-    fn deref_mut(&mut self) -> &mut CallRecord {
-        Arc::make_mut(&mut self.record)
-    }
-}
-
 impl EpisodeCall {
     /// A call with its observed work: from the process scanner, or the steps of the built-in runtime.
     pub(super) fn new(
@@ -117,6 +111,11 @@ impl EpisodeCall {
             queue: None,
             remarks: steps.map(RuntimeSteps::remarks).unwrap_or_default(),
         }
+    }
+
+    /// The record, for a change: copies it if the flight recorder has it too.
+    pub(super) fn record_mut(&mut self) -> &mut CallRecord {
+        Arc::make_mut(&mut self.record)
     }
 
     /// Notes whether processes were scanned while the call was in flight.
