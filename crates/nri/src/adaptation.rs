@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use criscope_wire::ttrpc::CODE_UNIMPLEMENTED;
 use prost::Message;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{
@@ -18,7 +19,7 @@ use crate::api::{
     UpdateContainersResponse,
 };
 use crate::connection::{IncomingRequest, PluginConnection};
-use crate::error::{ListenError, UNIMPLEMENTED};
+use crate::error::ListenError;
 use crate::launch::{PluginProcess, discover, launch};
 use crate::listen::bind;
 use crate::observer::{CloseReason, PluginInfo, PluginObserver};
@@ -311,7 +312,7 @@ impl Adaptation {
         while let Some(IncomingRequest { stream, request }) = requests.recv().await {
             let known = request.service == RUNTIME_SERVICE && request.method == "UpdateContainers";
             let answer = match UpdateContainersRequest::decode(request.payload) {
-                _ if !known => Err((UNIMPLEMENTED, format!("no method {}", request.method))),
+                _ if !known => Err((CODE_UNIMPLEMENTED, format!("no method {}", request.method))),
                 Err(error) => Err((INVALID_ARGUMENT, error.to_string())),
                 Ok(request) => Ok(self.update_containers(plugin.name(), request).await),
             };

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use criscope_wire::ttrpc::{CODE_UNIMPLEMENTED, MAX_MESSAGE_LEN};
 use prost::Message;
 
 use crate::api::{
@@ -13,8 +14,7 @@ use crate::api::{
     SynchronizeRequest, SynchronizeResponse, VERSION,
 };
 use crate::connection::PluginConnection;
-use crate::error::{CallError, UNIMPLEMENTED};
-use crate::frame::MAX_MESSAGE;
+use crate::error::CallError;
 use crate::launch::PluginProcess;
 use crate::observer::{CloseReason, PluginInfo, PluginObserver};
 use crate::settings::NriSettings;
@@ -172,7 +172,7 @@ impl RegisteredPlugin {
         }
         if !self.old.load(Ordering::Relaxed) {
             match self.call(event.method(), request).await {
-                Err(CallError::Status { code, .. }) if code == UNIMPLEMENTED => {
+                Err(CallError::Status { code, .. }) if code == CODE_UNIMPLEMENTED => {
                     self.old.store(true, Ordering::Relaxed);
                 }
                 result => return result,
@@ -223,7 +223,7 @@ fn sync_messages(pods: Vec<PodSandbox>, containers: Vec<Container>) -> Vec<Synch
             (None, Some(container)) => container.encoded_len() + ELEMENT,
             (None, None) => break,
         };
-        if size > 0 && size + next > MAX_MESSAGE - ENVELOPE_RESERVE {
+        if size > 0 && size + next > MAX_MESSAGE_LEN - ENVELOPE_RESERVE {
             all.push(std::mem::take(&mut last));
             size = 0;
         }
@@ -310,7 +310,7 @@ mod tests {
         assert!(all.len() >= 3);
         assert!(
             all.iter()
-                .all(|piece| piece.encoded_len() < MAX_MESSAGE - ENVELOPE_RESERVE)
+                .all(|piece| piece.encoded_len() < MAX_MESSAGE_LEN - ENVELOPE_RESERVE)
         );
         let pods: Vec<_> = all.iter().flat_map(|piece| &piece.pods).collect();
         assert!(

@@ -1,9 +1,8 @@
 //! A process of the pod: the init of a container, or an exec.
 
 use std::io;
-use std::path::Path;
 
-use super::log::{self, Log, Stream};
+use super::log::{Log, Stream};
 use super::oom::Oom;
 use super::protocol::{self, Event, Exit, Target};
 use super::streams::Streams;
@@ -69,8 +68,7 @@ impl Process {
     pub(super) fn open_log(&mut self) -> io::Result<()> {
         let spec = &self.streams.spec;
         if !spec.log.is_empty() {
-            let path = log::path_of(Path::new(&spec.log), spec.log_is_resolved)?;
-            self.log = Some(Log::open(path, spec.max_line, spec.tty)?);
+            self.log = Some(Log::open((&spec.log).into(), spec.max_line, spec.tty)?);
         }
         Ok(())
     }

@@ -3,6 +3,9 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use criscope_wire::Timestamp;
+use criscope_wire::task::{ProcessRequest, WaitResponse};
+
 use super::super::job::{Job, Purpose};
 use super::super::protocol::{Exit, SYSTEM};
 use super::super::requests::failure;
@@ -12,7 +15,6 @@ use super::super::{clock, protocol::Answer};
 use super::LAST_OUTPUT;
 use super::calls::Result;
 use super::connection::Call;
-use super::messages::{Process, Timestamp, Waited};
 
 /// The code of a container that was killed because no process observes its exit, as of containerd's shims.
 const KILLED: i32 = 137;
@@ -22,7 +24,7 @@ const CLEANING: Duration = Duration::from_secs(30);
 
 impl Shim {
     /// Handles an exit. That of a container is told once its output has ended, so that its log is complete.
-    pub(super) fn task_waited(&mut self, number: u64, waited: Result<Waited>) {
+    pub(super) fn task_waited(&mut self, number: u64, waited: Result<WaitResponse>) {
         let exit = match waited {
             Ok(waited) => Exit {
                 code: waited.exit_status.cast_signed(),
@@ -65,13 +67,14 @@ impl Shim {
         };
         self.conclude(number, Exit { pid, ..exit });
         if !target.exec.is_empty() {
-            let request = Process {
+            let request = ProcessRequest {
                 id: target.container,
                 exec_id: target.exec,
             };
             if let Some(connection) = self.connection(number) {
                 let about = (number, None);
-                connection.call_method(Call::Other, "Delete", about, &request, Some(CLEANING));
+                let timeout = Some(CLEANING);
+                let _fits = connection.call_method(Call::Other, "Delete", about, &request, timeout);
             }
         } else if let Some(asked) = delete {
             let done = self.delete_ended(asked, number, &target.container);

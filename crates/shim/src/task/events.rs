@@ -7,7 +7,8 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use super::ttrpc::{self, REQUEST, RESPONSE, Response};
+use bytes::BytesMut;
+use criscope_wire::ttrpc::{self, Request, Response};
 
 /// The socket in the pod's directory.
 pub(super) const SOCKET: &str = "events.sock";
@@ -18,7 +19,7 @@ const MAX_CONNECTIONS: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Events {
     listener: UnixListener,
-    connections: Vec<(UnixStream, Vec<u8>)>,
+    connections: Vec<(UnixStream, BytesMut)>,
 }
 
 impl Events {
@@ -47,7 +48,7 @@ impl Events {
             && let Ok((stream, _)) = self.listener.accept()
             && stream.set_nonblocking(true).is_ok()
         {
-            self.connections.push((stream, Vec::new()));
+            self.connections.push((stream, BytesMut::new()));
         }
         self.connections
             .retain_mut(|(stream, input)| acknowledge(stream, input, room).is_ok());
@@ -60,16 +61,16 @@ impl Drop for Events {
     }
 }
 
-fn acknowledge(stream: &mut UnixStream, input: &mut Vec<u8>, room: &mut [u8]) -> io::Result<()> {
+fn acknowledge(stream: &mut UnixStream, input: &mut BytesMut, room: &mut [u8]) -> io::Result<()> {
     match stream.read(room) {
         Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
         Ok(n) => input.extend_from_slice(&room[..n]),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
         Err(e) => return Err(e),
     }
-    while let Some((event, _)) = ttrpc::take(input, REQUEST)? {
+    while let Some((event, _)) = ttrpc::decode::<Request>(input).map_err(io::Error::other)? {
         let mut answer = Vec::new();
-        ttrpc::encode(&mut answer, event, RESPONSE, &Response::default());
+        ttrpc::encode(&mut answer, event, &Response::default()).map_err(io::Error::other)?;
         // A few bytes, which fit unless the shim does not read its answers.
         stream.write_all(&answer)?;
     }

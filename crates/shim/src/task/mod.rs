@@ -18,10 +18,8 @@ mod ends;
 mod events;
 pub(crate) mod fifo;
 mod launch;
-mod messages;
 mod stats;
 mod status;
-mod ttrpc;
 
 use std::fs::File;
 use std::io;
