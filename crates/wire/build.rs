@@ -14,7 +14,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
     let descriptors = protox::compile(FILES, ["proto"])?;
     prost_build::Config::new()
-        .bytes([".ttrpc"])
         // Payloads hold environment values and annotations: no request or response can be printed.
         .skip_debug([".ttrpc"])
         .include_file("messages.rs")

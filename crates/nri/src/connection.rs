@@ -113,10 +113,10 @@ impl PluginConnection {
         &self,
         service: &str,
         method: &str,
-        payload: Bytes,
+        payload: Vec<u8>,
         metadata: Vec<(String, String)>,
         timeout: Duration,
-    ) -> Result<Bytes, CallError> {
+    ) -> Result<Vec<u8>, CallError> {
         let stream = self.next.fetch_add(2, Ordering::Relaxed);
         let request = Request {
             service: service.to_owned(),
@@ -150,7 +150,7 @@ impl PluginConnection {
     }
 
     /// Answers a request of the plugin.
-    pub(crate) async fn answer(&self, stream: u32, result: Result<Bytes, (i32, String)>) {
+    pub(crate) async fn answer(&self, stream: u32, result: Result<Vec<u8>, (i32, String)>) {
         let response = match result {
             Ok(payload) => Response {
                 status: None,
@@ -158,7 +158,7 @@ impl PluginConnection {
             },
             Err((code, message)) => Response {
                 status: Some(Status { code, message }),
-                payload: Bytes::new(),
+                payload: Vec::new(),
             },
         };
         match encode(self.serves, stream, &response) {
@@ -234,10 +234,11 @@ impl PluginConnection {
     }
 
     fn take_responses(&self, data: &mut BytesMut) -> Result<(), FrameError> {
-        while let Some((stream, response)) = decode::<Response>(data)? {
+        while let Some(frame) = decode::<Response>(data)? {
+            data.advance(frame.length);
             // The caller may have given up the request.
-            if let Some(answer) = self.pending().remove(&stream) {
-                let _given_up = answer.send(response);
+            if let Some(answer) = self.pending().remove(&frame.stream) {
+                let _given_up = answer.send(frame.message);
             }
         }
         Ok(())
@@ -247,9 +248,9 @@ impl PluginConnection {
         data: &mut BytesMut,
         requests: &mpsc::Sender<IncomingRequest>,
     ) -> Result<(), String> {
-        while let Some((stream, request)) =
-            decode::<Request>(data).map_err(|error| error.to_string())?
-        {
+        while let Some(frame) = decode(data).map_err(|error| error.to_string())? {
+            data.advance(frame.length);
+            let (stream, request) = (frame.stream, frame.message);
             // This does not wait for room: a response that another request waits for may be behind the request.
             requests
                 .try_send(IncomingRequest { stream, request })

@@ -80,8 +80,10 @@ mod tests {
                 assert_eq!(connection, PLUGIN_CONNECTION);
                 data.put_slice(&piece);
             }
-            let got = ttrpc::decode::<Request>(&mut data).expect("valid");
-            assert!(got == Some((3, sent)));
+            let got = ttrpc::decode::<Request>(&data).expect("valid");
+            let got = got.expect("complete");
+            assert_eq!((got.stream, got.length), (3, data.len()));
+            assert!(got.message == sent);
         }
     }
 

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
 use criscope_wire::ttrpc::{CODE_UNIMPLEMENTED, MAX_MESSAGE_LEN};
 use prost::Message;
 
@@ -192,7 +191,7 @@ impl RegisteredPlugin {
         method: &'static str,
         request: &impl Message,
     ) -> Result<A, CallError> {
-        let payload = Bytes::from(request.encode_to_vec());
+        let payload = request.encode_to_vec();
         let run = Box::pin(async move {
             let metadata = self.observer.metadata();
             let connection = &self.connection;
@@ -201,7 +200,7 @@ impl RegisteredPlugin {
                 .await
         });
         let answer = self.observer.request(&self.info.name, method, run).await?;
-        A::decode(answer).map_err(|error| CallError::Malformed(error.to_string()))
+        A::decode(&*answer).map_err(|error| CallError::Malformed(error.to_string()))
     }
 }
 

@@ -7,6 +7,7 @@ use super::oom::Oom;
 use super::protocol::{self, Event, Exit, Target};
 use super::streams::Streams;
 use super::task::TaskProcess;
+use super::{clock, record};
 
 #[derive(Debug)]
 pub(super) struct Process {
@@ -49,6 +50,17 @@ impl Process {
             owner: 0,
             forgotten: false,
             task: None,
+        }
+    }
+
+    /// Sets the pid. An additional process runs from its creation on.
+    pub(super) fn created(&mut self, pid: u32) {
+        self.pid = pid;
+        if self.is_init() {
+            self.oom = Oom::watch(pid);
+            let _ = record::write_init(&self.target.container, pid);
+        } else {
+            self.started_at = clock::now();
         }
     }
 

@@ -4,7 +4,7 @@
 //! | length, 4 bytes | stream, 4 bytes | type, 1 byte | flags, 1 byte | message |          big endian
 //! ```
 
-use bytes::{Buf as _, BufMut, Bytes, BytesMut};
+use bytes::{Buf as _, BufMut};
 use prost::{DecodeError, Message};
 
 pub use crate::messages::ttrpc::{KeyValue, Request, Response, Status};
@@ -40,7 +40,7 @@ impl Response {
     ///
     /// # Errors
     /// The status.
-    pub fn into_result(self) -> Result<Bytes, Status> {
+    pub fn into_result(self) -> Result<Vec<u8>, Status> {
         match self.status {
             Some(status) if status.code != 0 => Err(status),
             _ => Ok(self.payload),
@@ -90,31 +90,48 @@ pub fn encode<M: FrameMessage>(
     Ok(())
 }
 
-/// Takes the next complete message out of the received bytes, with the number of its stream.
+/// A frame that has arrived.
+#[derive(Debug)]
+pub struct Frame<M> {
+    /// The number of its stream.
+    pub stream: u32,
+    /// The message.
+    pub message: M,
+    /// The length of the frame, with which it is removed from the received bytes.
+    pub length: usize,
+}
+
+/// Reads the first frame of the received bytes; `None` if it is not complete.
 ///
 /// # Errors
 /// If the other end does not speak ttrpc, or sent another type of message.
-pub fn decode<M: FrameMessage>(input: &mut BytesMut) -> Result<Option<(u32, M)>, FrameError> {
-    let Some(mut header) = input.get(..HEADER_LEN) else {
+pub fn decode<M: FrameMessage>(input: &[u8]) -> Result<Option<Frame<M>>, FrameError> {
+    let Some((stream, content)) = split(input, M::TYPE)? else {
+        return Ok(None);
+    };
+    Ok(Some(Frame {
+        stream,
+        message: M::decode(content)?,
+        length: HEADER_LEN + content.len(),
+    }))
+}
+
+/// Splits the first frame into its stream and its message.
+fn split(input: &[u8], expected: u8) -> Result<Option<(u32, &[u8])>, FrameError> {
+    let Some((mut header, rest)) = input.split_at_checked(HEADER_LEN) else {
         return Ok(None);
     };
     let (length, stream, found) = (header.get_u32() as usize, header.get_u32(), header.get_u8());
     if length > MAX_MESSAGE_LEN {
         return Err(FrameError::TooLong(length));
     }
-    if found != M::TYPE {
-        let expected = M::TYPE;
+    if found != expected {
         return Err(FrameError::Type { found, expected });
     }
     if stream % 2 == 0 {
         return Err(FrameError::Stream(stream));
     }
-    if input.len() < HEADER_LEN + length {
-        return Ok(None);
-    }
-    input.advance(HEADER_LEN);
-    let message = M::decode(input.split_to(length).freeze())?;
-    Ok(Some((stream, message)))
+    Ok(rest.get(..length).map(|content| (stream, content)))
 }
 
 #[cfg(test)]
@@ -125,7 +142,7 @@ mod tests {
         Request {
             service: "containerd.task.v2.Task".to_owned(),
             method: "Wait".to_owned(),
-            payload: vec![7; bytes].into(),
+            payload: vec![7; bytes],
             metadata: vec![KeyValue {
                 key: "containerd-namespace-ttrpc".to_owned(),
                 value: "k8s.io".to_owned(),
@@ -144,14 +161,15 @@ mod tests {
             bytes[..4],
             ((bytes.len() - HEADER_LEN) as u32).to_be_bytes()
         );
-        let mut input = BytesMut::new();
-        for (at, byte) in bytes.iter().enumerate() {
-            input.put_u8(*byte);
-            let taken = decode::<Request>(&mut input).expect("ttrpc");
-            assert_eq!(taken.is_some(), at + 1 == bytes.len());
-            assert!(taken.is_none_or(|taken| taken == (5, sent.clone())));
+        for length in 0..bytes.len() {
+            let part = decode::<Request>(&bytes[..length]).expect("ttrpc");
+            assert!(part.is_none(), "{length}");
         }
-        assert!(input.is_empty());
+        let length = bytes.len();
+        bytes.extend_from_slice(&bytes.clone());
+        let whole = decode::<Request>(&bytes).expect("ttrpc").expect("whole");
+        assert_eq!((whole.stream, whole.length), (5, length));
+        assert!(whole.message == sent);
     }
 
     #[test]
@@ -164,7 +182,7 @@ mod tests {
             (&[0, 0, 0, 0, 0, 0, 0, 2, 2, 0], "stream 2"),
             (&[0, 0, 0, 1, 0, 0, 0, 1, 2, 0, 0xff], "varint"),
         ] {
-            let refused = decode::<Response>(&mut BytesMut::from(bytes));
+            let refused = decode::<Response>(bytes);
             let error = refused.err().expect(text);
             assert!(error.to_string().contains(text), "{error}");
         }
@@ -180,12 +198,12 @@ mod tests {
         };
         let response = |code| Response {
             status: status(code),
-            payload: Bytes::from_static(&[7]),
+            payload: vec![7],
         };
         assert!(
             response(0)
                 .into_result()
-                .is_ok_and(|payload| payload[..] == [7])
+                .is_ok_and(|payload| payload == [7])
         );
         assert!(
             response(5)

@@ -11,7 +11,6 @@ use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use bytes::BytesMut;
 use criscope_wire::task::PidResponse;
 use criscope_wire::ttrpc::{self, FrameMessage, Request, Response};
 use prost::Message as _;
@@ -88,7 +87,7 @@ fn serve(ours: &UnixStream, real: &Path, pid: u32) -> io::Result<()> {
     thread::spawn(move || {
         pass_on(theirs, to, |stream, response: &mut Response| {
             if lock(&creates).remove(&stream) && !response.payload.is_empty() {
-                response.payload = PidResponse { pid }.encode_to_vec().into();
+                response.payload = PidResponse { pid }.encode_to_vec();
             }
         })
     });
@@ -101,17 +100,18 @@ fn pass_on<M: FrameMessage>(
     mut to: UnixStream,
     change: impl Fn(u32, &mut M),
 ) -> io::Result<()> {
-    let (mut input, mut room) = (BytesMut::new(), [0; 4096]);
+    let (mut input, mut room) = (Vec::new(), [0; 4096]);
     loop {
         let count = from.read(&mut room)?;
         if count == 0 {
             return to.shutdown(Shutdown::Both);
         }
         input.extend_from_slice(&room[..count]);
-        while let Some((stream, mut message)) = ttrpc::decode(&mut input).expect("ttrpc") {
-            change(stream, &mut message);
+        while let Some(mut frame) = ttrpc::decode(&input).expect("ttrpc") {
+            input.drain(..frame.length);
+            change(frame.stream, &mut frame.message);
             let mut bytes = Vec::new();
-            ttrpc::encode(&mut bytes, stream, &message).expect("fits");
+            ttrpc::encode(&mut bytes, frame.stream, &frame.message).expect("fits");
             to.write_all(&bytes)?;
         }
     }

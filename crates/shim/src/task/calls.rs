@@ -3,7 +3,6 @@
 use std::fs;
 use std::time::Duration;
 
-use bytes::Bytes;
 use criscope_wire::Any;
 use criscope_wire::task::{
     CloseIoRequest, ConnectResponse, CreateTaskRequest, ExecProcessRequest, KillRequest,
@@ -12,6 +11,7 @@ use criscope_wire::task::{
 use criscope_wire::ttrpc::FrameError;
 use prost::{DecodeError, Message};
 
+use super::super::clock;
 use super::super::process::Process;
 use super::super::protocol::{
     Answer, Create, Empty, Exec, Failure, Kill, NOT_FOUND, PRECONDITION, Resize, SYSTEM, Stdio,
@@ -20,7 +20,6 @@ use super::super::protocol::{
 use super::super::requests::{Result as Answered, deleted_meanwhile, failure, system};
 use super::super::server::Shim;
 use super::super::streams::Streams;
-use super::super::{clock, oom::Oom, record};
 use super::connection::{Call, Pending};
 use super::events::Events;
 use super::launch::not_running;
@@ -31,7 +30,7 @@ const PROCESS: &str = "types.containerd.io/opencontainers/runtime-spec/1/Process
 const RESOURCES: &str = "types.containerd.io/opencontainers/runtime-spec/1/LinuxResources";
 
 /// The result of a call.
-pub(super) type Result<T = Bytes> = std::result::Result<T, Failure>;
+pub(super) type Result<T = Vec<u8>> = std::result::Result<T, Failure>;
 
 pub(super) fn timed_out() -> Result {
     Err(failure(TIMEOUT, "the containerd shim did not answer"))
@@ -143,9 +142,9 @@ impl Shim {
     }
 
     fn fifos(&self, number: u64) -> [String; 3] {
-        let mut all = self.processes.iter();
-        let process = all.find(|process| process.number == number);
-        let fifos = process.and_then(|process| process.streams.fifos.as_ref());
+        let fifos = self
+            .process(number)
+            .and_then(|process| process.streams.fifos.as_ref());
         fifos.map(super::fifo::Fifos::paths).unwrap_or_default()
     }
 
@@ -377,9 +376,7 @@ impl Shim {
 
     fn start_exec(&mut self, pending: Pending) -> Answered {
         let number = pending.process;
-        let mut all = self.processes.iter();
-        let found = all.find(|process| process.number == number);
-        let found = found.ok_or_else(deleted_meanwhile)?;
+        let found = self.process(number).ok_or_else(deleted_meanwhile)?;
         let request = process(&found.target);
         let about = (number, pending.asked);
         self.send(
@@ -399,16 +396,8 @@ impl Shim {
                 return Err(error);
             }
         };
-        let Some(found) = self.processes.iter_mut().find(|one| one.number == number) else {
-            return Err(deleted_meanwhile());
-        };
-        found.pid = pid;
-        if found.is_init() {
-            found.oom = Oom::watch(pid);
-            let _ = record::write_init(&found.target.container, pid);
-        } else {
-            found.started_at = clock::now();
-        }
+        let found = self.process_mut(number).ok_or_else(deleted_meanwhile)?;
+        found.created(pid);
         let request = process(&found.target);
         self.send(Call::Wait, (number, None), &request, None)?;
         Ok(Answer::Pid(pid))
@@ -420,17 +409,14 @@ impl Shim {
         self.with(number, |process| {
             process.started_at = clock::now();
             if pid != 0 && pid != process.pid && process.is_alive() {
-                process.pid = pid;
-                process.oom = Oom::watch(pid);
-                let _ = record::write_init(&process.target.container, pid);
+                process.created(pid);
             }
         });
     }
 
     /// Drops a process that could not be created, here and in the containerd shim.
     fn drop_unmade(&mut self, number: u64) {
-        let mut all = self.processes.iter();
-        if let Some(found) = all.find(|process| process.number == number) {
+        if let Some(found) = self.process(number) {
             let request = process(&found.target);
             let _gone = self.send_other("Delete", (number, None), &request);
         }

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
 use criscope_wire::ttrpc::{self, FrameError, KeyValue, Request, Response};
 use nix::poll::PollFlags;
 use prost::Message;
@@ -66,7 +65,7 @@ pub(crate) struct Connection {
     stream: UnixStream,
     service: &'static str,
     namespace: String,
-    input: BytesMut,
+    input: Vec<u8>,
     output: Vec<u8>,
     next: u32,
     pending: Vec<Pending>,
@@ -89,7 +88,7 @@ impl Connection {
             stream,
             service,
             namespace: namespace.to_owned(),
-            input: BytesMut::new(),
+            input: Vec::new(),
             output: Vec::new(),
             next: 1,
             pending: Vec::new(),
@@ -125,7 +124,7 @@ impl Connection {
         let request = Request {
             service: self.service.to_owned(),
             method: method.to_owned(),
-            payload: message.encode_to_vec().into(),
+            payload: message.encode_to_vec(),
             timeout_nano: timeout.map_or(0, |timeout| {
                 timeout.as_nanos().try_into().unwrap_or(i64::MAX)
             }),
@@ -203,12 +202,15 @@ impl Connection {
     /// # Errors
     /// If the other end does not speak ttrpc.
     pub(crate) fn answer(&mut self) -> io::Result<Option<(Pending, Response)>> {
-        while let Some((stream, response)) =
-            ttrpc::decode::<Response>(&mut self.input).map_err(io::Error::other)?
-        {
+        while let Some(frame) = ttrpc::decode::<Response>(&self.input).map_err(io::Error::other)? {
+            self.input.drain(..frame.length);
             // The answer to a call that was given up has no receiver.
-            if let Some(at) = self.pending.iter().position(|one| one.stream == stream) {
-                return Ok(Some((self.pending.remove(at), response)));
+            if let Some(at) = self
+                .pending
+                .iter()
+                .position(|one| one.stream == frame.stream)
+            {
+                return Ok(Some((self.pending.remove(at), frame.message)));
             }
         }
         Ok(None)

@@ -113,8 +113,7 @@ impl Shim {
                     });
                 }
             });
-            let cleaning = self.processes.iter().find(|one| one.number == number);
-            let cleaning = cleaning.filter(|_| is_init);
+            let cleaning = self.process(number).filter(|_| is_init);
             match cleaning.map(|process| self.clean_up(process)) {
                 Some(Ok(pid)) => self.jobs.push(Job {
                     pid,
@@ -138,8 +137,7 @@ impl Shim {
     /// Kills the init of a container that the cleanup left: the `delete` of runwasi's shims ends nothing. Such a process has become a child of
     /// this shim, so its pid is not reused. gVisor's has one process for several containers, in a cgroup of the sandbox container or of the pod.
     pub(crate) fn kill_left(&self, number: u64) {
-        let mut all = self.processes.iter().filter(|process| process.is_init());
-        if let Some(process) = all.find(|process| process.number == number)
+        if let Some(process) = self.process(number).filter(|one| one.is_init())
             && signal::is_child(process.pid)
             && is_in_cgroup_of(process.pid, &process.target.container)
         {

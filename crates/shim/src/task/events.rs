@@ -7,7 +7,6 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use bytes::BytesMut;
 use criscope_wire::ttrpc::{self, Request, Response};
 
 /// The socket in the pod's directory.
@@ -19,7 +18,7 @@ const MAX_CONNECTIONS: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Events {
     listener: UnixListener,
-    connections: Vec<(UnixStream, BytesMut)>,
+    connections: Vec<(UnixStream, Vec<u8>)>,
 }
 
 impl Events {
@@ -48,7 +47,7 @@ impl Events {
             && let Ok((stream, _)) = self.listener.accept()
             && stream.set_nonblocking(true).is_ok()
         {
-            self.connections.push((stream, BytesMut::new()));
+            self.connections.push((stream, Vec::new()));
         }
         self.connections
             .retain_mut(|(stream, input)| acknowledge(stream, input, room).is_ok());
@@ -61,16 +60,17 @@ impl Drop for Events {
     }
 }
 
-fn acknowledge(stream: &mut UnixStream, input: &mut BytesMut, room: &mut [u8]) -> io::Result<()> {
+fn acknowledge(stream: &mut UnixStream, input: &mut Vec<u8>, room: &mut [u8]) -> io::Result<()> {
     match stream.read(room) {
         Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
         Ok(n) => input.extend_from_slice(&room[..n]),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
         Err(e) => return Err(e),
     }
-    while let Some((event, _)) = ttrpc::decode::<Request>(input).map_err(io::Error::other)? {
+    while let Some(event) = ttrpc::decode::<Request>(input).map_err(io::Error::other)? {
+        input.drain(..event.length);
         let mut answer = Vec::new();
-        ttrpc::encode(&mut answer, event, &Response::default()).map_err(io::Error::other)?;
+        ttrpc::encode(&mut answer, event.stream, &Response::default()).map_err(io::Error::other)?;
         // A few bytes, which fit unless the shim does not read its answers.
         stream.write_all(&answer)?;
     }

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     fn response(stats: Option<Any>) -> Result {
-        Ok(StatsResponse { stats }.encode_to_vec().into())
+        Ok(StatsResponse { stats }.encode_to_vec())
     }
 
     #[test]
@@ -93,7 +93,7 @@ mod tests {
         };
         let long = reported(response(Some(any))).expect_err("too long");
         assert_eq!(long.kind, RUNTIME);
-        let damaged = reported(Ok(vec![0x0a, 0x7f].into())).expect_err("damaged");
+        let damaged = reported(Ok(vec![0x0a, 0x7f])).expect_err("damaged");
         assert_eq!(damaged.kind, SYSTEM);
         let failed = failure(RUNTIME, "no");
         assert_eq!(reported(Err(failed.clone())), Err(failed));

@@ -42,7 +42,7 @@ mod tests {
                 code,
                 message: message.to_owned(),
             }),
-            payload: vec![7].into(),
+            payload: vec![7],
         }
     }
 
@@ -64,9 +64,6 @@ mod tests {
         assert_eq!((failed.kind, &*failed.message), (RUNTIME, "no"));
         let gone = result(Call::Update, response(5, "gone")).expect_err("gone");
         assert_eq!(gone.kind, NOT_FOUND);
-        assert_eq!(
-            result(Call::Update, response(0, "")).expect("done")[..],
-            [7]
-        );
+        assert_eq!(result(Call::Update, response(0, "")).expect("done"), [7]);
     }
 }
