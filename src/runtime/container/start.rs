@@ -95,8 +95,8 @@ impl Runtime {
         let shim = self.shim_of(sandbox).await?;
         let record = container.record();
         let (pod, logged) = (sandbox.record(), container.record());
+        let log = super::log::path_of(&pod, &logged);
         let log = blocking(move || {
-            let log = super::log::path_of(&pod, &logged)?;
             log.as_deref().map_or(Ok(()), super::log::prepare)?;
             Ok(log.unwrap_or_default())
         });
@@ -112,7 +112,6 @@ impl Runtime {
                     hold: false,
                     log: log.display().to_string(),
                     max_line: self.live().settings.max_log_line,
-                    log_is_resolved: true,
                 },
                 runtime: handler.call_create(&sandbox.id),
             };

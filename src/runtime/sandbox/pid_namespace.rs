@@ -144,15 +144,10 @@ impl Runtime {
         let Some(hierarchies) = &self.hierarchies else {
             return Ok(());
         };
-        // The second name is that of older versions.
-        let found: std::result::Result<Vec<_>, _> = [id, &format!("init-{id}")]
-            .map(|name| hierarchies.at(&self.init_cgroup(name)))
-            .into_iter()
-            .collect();
-        let cgroups = found.map_err(|error| Error::Internal(error.to_string()))?;
+        let found = hierarchies.at(&self.init_cgroup(id));
+        let cgroup = found.map_err(|error| Error::Internal(error.to_string()))?;
         let removed = blocking(move || {
-            let existing = cgroups.iter().filter(|cgroup| cgroup.exists());
-            for cgroup in existing {
+            if cgroup.exists() {
                 let removed = cgroup.remove(DYING);
                 removed.map_err(|error| Error::Internal(error.to_string()))?;
             }

@@ -84,8 +84,7 @@ pub struct SandboxRecord {
     /// The pid of the init of its shared PID namespace, or that of its sandbox container; 0 without one.
     #[serde(default)]
     pub pid_namespace: u32,
-    /// The log directory without links, as it was found before a container could change it. `None` without one, and in older
-    /// records.
+    /// The log directory without links, as it was found before a container could change it. `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_directory: Option<PathBuf>,
     /// The SELinux label of its processes.

@@ -2,16 +2,15 @@
 //!
 //! cAdvisor takes an id from the last part of a cgroup's path and asks for the container, then for its task. It reads labels,
 //! image, and the pid, whose `/proc/PID/net` it reads if the label `io.cri-containerd.kind` is `sandbox`.
-//! [ADR 0068](../../../docs/adr/0068-containerds-api-for-cadvisor.md) says why it gets no more than that.
-
-pub(crate) mod messages;
+//! [ADR 0068](../../docs/adr/0068-containerds-api-for-cadvisor.md) says why it gets no more than that.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use criscope_wire::services::{Container, Process, Status};
+use criscope_wire::{Any, Timestamp};
 use serde_json::json;
 
-use self::messages::{Any, Container, Process, Status, Timestamp};
 use super::Runtime;
 use super::error::{Error, Result, What};
 use super::store::{self, ContainerRecord, ContainerState, Sandbox, SandboxRecord, SandboxState};
@@ -88,6 +87,15 @@ impl Runtime {
     }
 }
 
+/// A time in nanoseconds since 1970; `None` for 0, which is no time.
+fn timestamp(nanos: i64) -> Option<Timestamp> {
+    const SECOND: i64 = 1_000_000_000;
+    (nanos != 0).then(|| Timestamp {
+        seconds: nanos.div_euclid(SECOND),
+        nanos: i32::try_from(nanos.rem_euclid(SECOND)).unwrap_or_default(),
+    })
+}
+
 fn no_task(id: &str) -> Error {
     Error::not_found(What::Task, id)
 }
@@ -116,7 +124,7 @@ fn task_of(record: &ContainerRecord) -> Option<Process> {
     let code = record.exit.as_ref().map_or(0, |exit| exit.code);
     Some(Process {
         exit_status: u32::try_from(code).unwrap_or_default(),
-        exited_at: Timestamp::from_nanos(record.finished_at),
+        exited_at: timestamp(record.finished_at),
         ..process(&record.id, 0, status)
     })
 }
@@ -142,8 +150,8 @@ fn described(id: &str, created_at: i64) -> Container {
     Container {
         id: id.to_owned(),
         spec: Some(spec()),
-        created_at: Timestamp::from_nanos(created_at),
-        updated_at: Timestamp::from_nanos(created_at),
+        created_at: timestamp(created_at),
+        updated_at: timestamp(created_at),
         ..Container::default()
     }
 }
