@@ -18,7 +18,6 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tower::{Layer, Service};
 
-use self::answer::InspectedBody;
 use crate::call::{Call, CallStage, Sealed, episode};
 use crate::cri::secrets::Secrets;
 use crate::cri::subject::Subject;
@@ -97,7 +96,7 @@ where
                 return Ok(response);
             }
             let index = Arc::clone(&settings.index);
-            Ok(response.map(|body| Body::boxed(InspectedBody::new(body, call, index))))
+            Ok(response.map(|body| answer::inspected(body, call, index)))
         })
     }
 }

@@ -13,7 +13,7 @@ use crate::proxy::inspect::InspectLayer;
 use crate::proxy::instrument::body::InstrumentBody;
 use crate::proxy::instrument::{InstrumentLayer, InstrumentState};
 use crate::proxy::pod_index::PodIndex;
-use crate::proxy::rescue::RescueLayer;
+use crate::proxy::rescue::rescue;
 use crate::proxy::router::{CallRouter, RoutingTable};
 use crate::proxy::sessions::SessionProxy;
 
@@ -56,7 +56,7 @@ pub fn stack(
         // Outermost, so that it sees every end: responses, errors, resets and drops.
         .layer(InstrumentLayer::new(parts.shared.clone(), peer))
         // Turns errors into gRPC statuses. Below instrument, so that these responses are measured like any other.
-        .layer(RescueLayer)
+        .map_result(rescue)
         // Reads the request message. Above the router, which decides by its content.
         .layer(InspectLayer::new(
             Arc::clone(&parts.index),

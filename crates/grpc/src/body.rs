@@ -8,10 +8,11 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use h2::Reason;
 use http::HeaderMap;
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body::{Body as HttpBody, Frame};
 use hyper::body::Incoming;
 
 use super::BoxError;
+use super::observed::FrameResult;
 
 /// The body of a request or response.
 ///
@@ -88,10 +89,7 @@ impl HttpBody for Body {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<FrameResult>> {
         match &mut *self {
             Self::Empty => Poll::Ready(None),
             Self::Incoming(rest) => poll_incoming(rest, cx),
@@ -111,16 +109,9 @@ impl HttpBody for Body {
             Self::Boxed(body) => body.is_end_stream(),
         }
     }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::default()
-    }
 }
 
-fn poll_incoming(
-    body: &mut Incoming,
-    cx: &mut Context<'_>,
-) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+fn poll_incoming(body: &mut Incoming, cx: &mut Context<'_>) -> Poll<Option<FrameResult>> {
     let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
     Poll::Ready(match frame {
         // hyper treats a reset with NO_ERROR as an early end of the body. A truncated request must not look complete.

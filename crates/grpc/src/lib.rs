@@ -4,6 +4,7 @@
 pub mod body;
 pub mod frame;
 pub mod limits;
+pub mod observed;
 pub mod status;
 pub mod uds;
 pub mod unary;

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body::Body as _;
 use tonic::Code;
 
 use crate::call::Call;
 use crate::cri::{Method, peek};
+use crate::grpc::Body;
 use crate::grpc::frame::{self, FrameHeader};
-use crate::grpc::{Body, BoxError};
+use crate::grpc::observed::{BodyObserver, FrameResult, ObservedBody};
 use crate::proxy::pod_index::{ContainerEntry, PodIndex, SandboxEntry};
 
 /// Most bytes of a response that are copied. An id needs seventy; for an ExecSync with more output than this the record has
@@ -25,24 +26,18 @@ pub const fn is_wanted(method: Method) -> bool {
 }
 
 /// Forwards a response and copies it.
-#[derive(Debug)]
-pub struct InspectedBody {
-    inner: Body,
+pub(super) fn inspected(body: Body, call: Arc<Call>, index: Arc<PodIndex>) -> Body {
+    let copy = Some(BytesMut::new());
+    Body::boxed(ObservedBody::new(body, ResponseCopy { call, index, copy }))
+}
+
+struct ResponseCopy {
     call: Arc<Call>,
     index: Arc<PodIndex>,
     copy: Option<BytesMut>,
 }
 
-impl InspectedBody {
-    pub(super) fn new(inner: Body, call: Arc<Call>, index: Arc<PodIndex>) -> Self {
-        Self {
-            inner,
-            call,
-            index,
-            copy: Some(BytesMut::new()),
-        }
-    }
-
+impl ResponseCopy {
     fn keep(&mut self, data: &Bytes) {
         let Some(copy) = &mut self.copy else { return };
         if copy.len() + data.len() <= MAX_COPY_BYTES {
@@ -110,15 +105,9 @@ fn learn(call: &Call, index: &PodIndex) {
     }
 }
 
-impl HttpBody for InspectedBody {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+impl BodyObserver<Body> for ResponseCopy {
+    fn poll_frame(&mut self, body: &mut Body, cx: &mut Context<'_>) -> Poll<Option<FrameResult>> {
+        let frame = ready!(Pin::new(body).poll_frame(cx));
         if let Some(Ok(frame)) = &frame {
             if let Some(data) = frame.data_ref() {
                 self.keep(data);
@@ -130,13 +119,5 @@ impl HttpBody for InspectedBody {
             }
         }
         Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
     }
 }

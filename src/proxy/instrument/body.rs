@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body::{Body as _, Frame};
 use tokio::time::{Sleep, sleep_until};
 use tonic::Code;
 
@@ -13,8 +13,9 @@ use super::classify::{self, CallOutcome};
 use super::deadline::last_moment;
 use super::guard::CancellationGuard;
 use crate::call::Source;
+use crate::grpc::Body;
+use crate::grpc::observed::{BodyObserver, FrameResult, ObservedBody};
 use crate::grpc::status::Status;
-use crate::grpc::{Body, BoxError};
 
 /// The ending of a call whose body has no status: taken from the response headers.
 #[derive(Debug)]
@@ -35,23 +36,20 @@ impl UnfinishedCall {
 }
 
 /// See [`crate::proxy::instrument`].
+pub type InstrumentBody = ObservedBody<Body, CallEndObserver>;
+
+/// Ends a call at the end of its response body.
 #[derive(Debug)]
-pub struct InstrumentBody {
-    inner: Body,
+pub struct CallEndObserver {
     guard: Option<CancellationGuard>,
     unfinished: UnfinishedCall,
     /// Ends a response that stalls; created at the first wait.
     last_moment: Option<Pin<Box<Sleep>>>,
 }
 
-impl InstrumentBody {
-    pub(super) fn new(
-        inner: Body,
-        guard: Option<CancellationGuard>,
-        unfinished: UnfinishedCall,
-    ) -> Self {
+impl CallEndObserver {
+    pub(super) fn new(guard: Option<CancellationGuard>, unfinished: UnfinishedCall) -> Self {
         Self {
-            inner,
             guard,
             unfinished,
             last_moment: None,
@@ -59,7 +57,7 @@ impl InstrumentBody {
     }
 
     /// Resolves when an unfinished response is past its deadline.
-    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Frame<Bytes>> {
+    fn poll_late(&mut self, body: &mut Body, cx: &mut Context<'_>) -> Poll<Frame<Bytes>> {
         if self.last_moment.is_none() {
             let at = self.guard.as_ref().and_then(|g| last_moment(g.call()));
             self.last_moment = at.map(|at| Box::pin(sleep_until(at)));
@@ -69,7 +67,7 @@ impl InstrumentBody {
         };
         ready!(sleep.as_mut().poll(cx));
         // Dropping the body resets the backend's stream.
-        self.inner = Body::Empty;
+        *body = Body::Empty;
         self.unfinished.source = Source::Proxy;
         let status = Status::new(
             Code::DeadlineExceeded,
@@ -84,13 +82,13 @@ impl InstrumentBody {
         }
     }
 
-    fn see(&mut self, frame: &Frame<Bytes>) {
+    fn see(&mut self, frame: &Frame<Bytes>, body: &Body) {
         if let Some(data) = frame.data_ref() {
             if let Some(guard) = &self.guard {
                 guard.call().add_response_bytes(data.len());
             }
             // A connection does not poll a body again that reports its end.
-            if self.inner.is_end_stream() {
+            if body.is_end_stream() {
                 self.finish(UnfinishedCall::end);
             }
         } else if let Some(trailers) = frame.trailers_ref() {
@@ -101,20 +99,14 @@ impl InstrumentBody {
     }
 }
 
-impl HttpBody for InstrumentBody {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let frame = match Pin::new(&mut self.inner).poll_frame(cx) {
+impl BodyObserver<Body> for CallEndObserver {
+    fn poll_frame(&mut self, body: &mut Body, cx: &mut Context<'_>) -> Poll<Option<FrameResult>> {
+        let frame = match Pin::new(&mut *body).poll_frame(cx) {
             Poll::Ready(frame) => frame,
-            Poll::Pending => Some(Ok(ready!(self.poll_late(cx)))),
+            Poll::Pending => Some(Ok(ready!(self.poll_late(body, cx)))),
         };
         match &frame {
-            Some(Ok(frame)) => self.see(frame),
+            Some(Ok(frame)) => self.see(frame, body),
             Some(Err(error)) => {
                 if let Some(guard) = self.guard.take() {
                     guard.broken(error);
@@ -123,13 +115,5 @@ impl HttpBody for InstrumentBody {
             None => self.finish(UnfinishedCall::end),
         }
         Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
     }
 }

@@ -10,7 +10,7 @@ use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep_until};
 use tonic::Code;
 
-use super::body::{InstrumentBody, UnfinishedCall};
+use super::body::{CallEndObserver, InstrumentBody, UnfinishedCall};
 use super::classify;
 use super::deadline::last_moment;
 use super::guard::CancellationGuard;
@@ -97,5 +97,8 @@ fn answer(response: grpc::Response, guard: Option<CancellationGuard>) -> Respons
         source,
         in_headers,
     };
-    Response::from_parts(head, InstrumentBody::new(body, guard, unfinished))
+    Response::from_parts(
+        head,
+        InstrumentBody::new(body, CallEndObserver::new(guard, unfinished)),
+    )
 }

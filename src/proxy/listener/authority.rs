@@ -8,12 +8,14 @@
 //! Only the literal that carries the path has to be found; later calls refer to it by its index (RFC 7541). The
 //! replacement is never longer than the path, so the caller's dynamic table never holds an entry that ours has evicted.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::uds::StreamFilter;
 
 /// Length of the connection preface (RFC 9113, section 3.4).
 const PREFACE_LENGTH: usize = 24;
@@ -32,10 +34,9 @@ const AUTHORITY: usize = 1;
 
 const REPLACEMENT_AUTHORITY: &[u8] = b"localhost";
 
-/// A stream that replaces a path in `:authority` by `localhost`.
+/// Replaces a path in `:authority` by `localhost`. For a connection from which nothing has been read.
 #[derive(Debug)]
-pub(super) struct RewriteAuthority<S> {
-    inner: S,
+pub(super) struct RewriteAuthority {
     /// Bytes to forward before the next frame begins.
     skip: usize,
     /// An incomplete HEADERS frame.
@@ -44,17 +45,17 @@ pub(super) struct RewriteAuthority<S> {
     out: BytesMut,
 }
 
-impl<S> RewriteAuthority<S> {
-    /// Wraps a connection from which nothing has been read.
-    pub(super) fn new(inner: S) -> Self {
+impl Default for RewriteAuthority {
+    fn default() -> Self {
         Self {
-            inner,
             skip: PREFACE_LENGTH,
             held: BytesMut::new(),
             out: BytesMut::new(),
         }
     }
+}
 
+impl RewriteAuthority {
     /// Returns how many of these bytes can be forwarded unchanged.
     fn pass(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
@@ -200,34 +201,34 @@ fn is_path(frame: &[u8], value: &StringPosition) -> bool {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for RewriteAuthority<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> StreamFilter<S> for RewriteAuthority {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        &mut self,
+        inner: &mut S,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = &mut *self;
         loop {
-            if !this.out.is_empty() {
-                let n = this.out.len().min(buf.remaining());
-                buf.put_slice(&this.out.split_to(n));
+            if !self.out.is_empty() {
+                let n = self.out.len().min(buf.remaining());
+                buf.put_slice(&self.out.split_to(n));
                 return Poll::Ready(Ok(()));
             }
             let before = buf.filled().len();
-            ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
+            ready!(Pin::new(&mut *inner).poll_read(cx, buf))?;
             if buf.filled().len() == before {
                 // End of file, or a full buffer. A truncated frame is dropped.
                 return Poll::Ready(Ok(()));
             }
             let mut passed = 0;
-            if this.held.is_empty() {
-                passed = this.pass(&buf.filled()[before..]);
+            if self.held.is_empty() {
+                passed = self.pass(&buf.filled()[before..]);
             }
-            this.held
+            self.held
                 .extend_from_slice(&buf.filled()[before + passed..]);
             buf.set_filled(before + passed);
-            if !this.held.is_empty() {
-                this.rewrite();
+            if !self.held.is_empty() {
+                self.rewrite();
             }
             if passed > 0 {
                 return Poll::Ready(Ok(()));
@@ -236,41 +237,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for RewriteAuthority<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for RewriteAuthority<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+    use crate::uds::FilteredStream;
 
     fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
         let len = u32::try_from(payload.len()).expect("small").to_be_bytes();
@@ -288,7 +260,7 @@ mod tests {
         let bytes = bytes.to_vec();
         let writer = tokio::spawn(async move { near.write_all(&bytes).await });
         let mut read = Vec::new();
-        let mut rewritten = RewriteAuthority::new(far);
+        let mut rewritten = FilteredStream::new(far, RewriteAuthority::default());
         rewritten.read_to_end(&mut read).await.expect("read");
         writer.await.expect("joined").expect("written");
         read

@@ -10,41 +10,78 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::uds::StreamFilter;
+
 /// The longest payload of a DATA frame, in bytes: the default and the minimum of `SETTINGS_MAX_FRAME_SIZE` (RFC 9113, section 6.5.2).
 const MAX_FRAME_PAYLOAD: usize = 16 << 10;
 
 /// Most bytes that wait: eight full frames with their headers, as many as are read from a runtime at once.
 const MAX_HELD_BYTES: usize = 8 * (9 + MAX_FRAME_PAYLOAD);
 
-/// A stream that sends the DATA frames of a response together.
-#[derive(Debug)]
-pub(super) struct BatchedStream<S> {
-    inner: S,
+/// Sends the DATA frames of a response together.
+#[derive(Debug, Default)]
+pub(super) struct BatchFrames {
     waiting: Vec<u8>,
     /// How much of it was sent.
     sent: usize,
 }
 
-impl<S> BatchedStream<S> {
-    pub(super) fn new(inner: S) -> Self {
-        Self {
-            inner,
-            waiting: Vec::new(),
-            sent: 0,
-        }
-    }
-
+impl BatchFrames {
     /// Returns whether another full frame may be added before the waiting frames are sent.
     fn has_room(&self) -> bool {
         self.sent == 0 && self.waiting.len() + MAX_FRAME_PAYLOAD <= MAX_HELD_BYTES
     }
 }
 
-impl<S: AsyncWrite + Unpin> BatchedStream<S> {
-    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+impl<S: AsyncRead + AsyncWrite + Unpin> StreamFilter<S> for BatchFrames {
+    /// A connection reads first whenever it is polled, so frames that have waited since the last poll are sent here.
+    fn poll_read(
+        &mut self,
+        inner: &mut S,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Poll::Ready(Err(error)) = self.poll_release(inner, cx) {
+            return Poll::Ready(Err(error));
+        }
+        Pin::new(inner).poll_read(cx, buf)
+    }
+
+    fn poll_write(
+        &mut self,
+        inner: &mut S,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let length: usize = bufs.iter().map(|buf| buf.len()).sum();
+        if self.waiting.len() + length > MAX_HELD_BYTES {
+            ready!(self.poll_release(inner, cx))?;
+        }
+        if self.waiting.is_empty() {
+            // The payload of a DATA frame is a slice of its own, unless it is so short that h2 copies it.
+            if bufs.len() < 2 || length > MAX_HELD_BYTES {
+                return Pin::new(inner).poll_write_vectored(cx, bufs);
+            }
+            cx.waker().wake_by_ref();
+        }
+        for buf in bufs {
+            self.waiting.extend_from_slice(buf);
+        }
+        Poll::Ready(Ok(length))
+    }
+
+    /// Frames that wait for more count as flushed.
+    fn poll_flush(&mut self, inner: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.has_room() {
+            ready!(self.poll_release(inner, cx))?;
+        }
+        Pin::new(inner).poll_flush(cx)
+    }
+
+    fn poll_release(&mut self, inner: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.sent < self.waiting.len() {
             let rest = &self.waiting[self.sent..];
-            let sent = ready!(Pin::new(&mut self.inner).poll_write(cx, rest))?;
+            let sent = ready!(Pin::new(&mut *inner).poll_write(cx, rest))?;
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -56,72 +93,12 @@ impl<S: AsyncWrite + Unpin> BatchedStream<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for BatchedStream<S> {
-    /// A connection reads first whenever it is polled, so frames that have waited since the last poll are sent here.
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if let Poll::Ready(Err(error)) = self.poll_send(cx) {
-            return Poll::Ready(Err(error));
-        }
-        Pin::new(&mut self.inner).poll_read(cx, buf)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for BatchedStream<S> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let length: usize = bufs.iter().map(|buf| buf.len()).sum();
-        if self.waiting.len() + length > MAX_HELD_BYTES {
-            ready!(self.poll_send(cx))?;
-        }
-        if self.waiting.is_empty() {
-            // The payload of a DATA frame is a slice of its own, unless it is so short that h2 copies it.
-            if bufs.len() < 2 || length > MAX_HELD_BYTES {
-                return Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
-            }
-            cx.waker().wake_by_ref();
-        }
-        for buf in bufs {
-            self.waiting.extend_from_slice(buf);
-        }
-        Poll::Ready(Ok(length))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    /// Frames that wait for more count as flushed.
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.has_room() {
-            ready!(self.poll_send(cx))?;
-        }
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_send(cx))?;
-        Pin::new(&mut self.inner).poll_shutdown(cx)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::uds::FilteredStream;
+
+    type BatchedStream = FilteredStream<Peer, BatchFrames>;
 
     /// Takes a number of bytes, and notes each write.
     #[derive(Default)]
@@ -164,25 +141,26 @@ mod tests {
         }
     }
 
-    fn stream(space: usize) -> BatchedStream<Peer> {
-        BatchedStream::new(Peer {
+    fn stream(space: usize) -> BatchedStream {
+        let peer = Peer {
             space,
             ..Peer::default()
-        })
+        };
+        BatchedStream::new(peer, BatchFrames::default())
     }
 
     /// Writes and flushes like h2; returns whether both were done.
-    fn write(stream: &mut BatchedStream<Peer>, bytes: &[u8]) -> bool {
+    fn write(stream: &mut BatchedStream, bytes: &[u8]) -> bool {
         write_slices(stream, &[IoSlice::new(bytes)])
     }
 
     /// A DATA frame: its header, and its payload.
-    fn write_data(stream: &mut BatchedStream<Peer>, frame: &[u8]) -> bool {
+    fn write_data(stream: &mut BatchedStream, frame: &[u8]) -> bool {
         let (header, payload) = frame.split_at(9);
         write_slices(stream, &[IoSlice::new(header), IoSlice::new(payload)])
     }
 
-    fn write_slices(stream: &mut BatchedStream<Peer>, bufs: &[IoSlice<'_>]) -> bool {
+    fn write_slices(stream: &mut BatchedStream, bufs: &[IoSlice<'_>]) -> bool {
         let length: usize = bufs.iter().map(|buf| buf.len()).sum();
         let mut cx = Context::from_waker(std::task::Waker::noop());
         match Pin::new(&mut *stream).poll_write_vectored(&mut cx, bufs) {
@@ -192,13 +170,13 @@ mod tests {
         Pin::new(stream).poll_flush(&mut cx).is_ready()
     }
 
-    fn read(stream: &mut BatchedStream<Peer>) {
+    fn read(stream: &mut BatchedStream) {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let read = Pin::new(stream).poll_read(&mut cx, &mut ReadBuf::new(&mut []));
         assert!(read.is_pending());
     }
 
-    fn lengths(stream: &BatchedStream<Peer>) -> Vec<usize> {
+    fn lengths(stream: &BatchedStream) -> Vec<usize> {
         stream.inner.writes.iter().map(Vec::len).collect()
     }
 

@@ -2,7 +2,6 @@
 
 mod authority;
 mod batched;
-mod counted;
 pub(crate) mod metrics;
 pub mod peer;
 pub mod serve;

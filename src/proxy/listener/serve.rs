@@ -14,18 +14,18 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower::Service;
+use tower::{Service, ServiceExt as _};
 
 use super::authority::RewriteAuthority;
-use super::batched::BatchedStream;
-use super::counted::CountedService;
+use super::batched::BatchFrames;
 use super::metrics::ConnectionMetrics;
 use super::peer;
 use crate::call::{Client, Peer};
 use crate::grpc::BoxError;
 use crate::grpc::limits::{CONNECTION_WINDOW, MAX_HEADER_LIST, STREAM_WINDOW};
-use crate::uds::SocketStream;
+use crate::grpc::observed::ObservedBody;
 use crate::uds::limit::{ConnectionLimit, ConnectionPermit, EvictionPolicy};
+use crate::uds::{FilteredStream, SocketStream};
 
 /// Most concurrent connections. A node has a handful of callers; beyond this the connection idle for longest is asked to
 /// close, and if all have calls in flight, new ones wait in the listener's backlog.
@@ -63,7 +63,7 @@ where
         + Send
         + 'static,
     S::Future: Send,
-    B: HttpBody<Data = bytes::Bytes, Error = BoxError> + Send + 'static,
+    B: HttpBody<Data = bytes::Bytes, Error = BoxError> + Send + Unpin + 'static,
 {
     let listener = tokio::net::UnixListener::from_std(listener)?;
     let limit = ConnectionLimit::new(MAX_CONNECTIONS, EvictionPolicy::Idle);
@@ -95,7 +95,12 @@ where
             }
         };
         let open = OpenConnectionGuard::new(&connections, peer.client);
-        let service = CountedService::new(make_service(peer), Arc::clone(&permit));
+        // Counts its calls in the permit of the connection, from the request to the end of the response body.
+        let busy = Arc::clone(&permit);
+        let service = make_service(peer).map_future(move |answer| {
+            let busy = busy.request();
+            async move { Ok(answer.await?.map(|body| ObservedBody::new(body, busy))) }
+        });
         let (stop, cut, calls) = (stop.clone(), cut.clone(), calls.clone());
         tasks.spawn(async move {
             tokio::select! {
@@ -181,7 +186,7 @@ async fn connection<S, B>(
         + Send
         + 'static,
     S::Future: Send,
-    B: HttpBody<Data = bytes::Bytes, Error = BoxError> + Send + 'static,
+    B: HttpBody<Data = bytes::Bytes, Error = BoxError> + Send + Unpin + 'static,
 {
     // The client sends first (RFC 9113, section 3.4). A connection that never sent anything has nothing to drain.
     let spoken = tokio::select! {
@@ -193,7 +198,8 @@ async fn connection<S, B>(
         tracing::debug!(error.message = %error, "connection ended");
         return;
     }
-    let io = TokioIo::new(RewriteAuthority::new(BatchedStream::new(stream)));
+    let stream = FilteredStream::new(stream, BatchFrames::default());
+    let io = TokioIo::new(FilteredStream::new(stream, RewriteAuthority::default()));
     let service = TowerToHyperService::new(service);
     let mut connection = pin!(settings(calls).serve_connection(io, service));
     let ended = tokio::select! {

@@ -14,6 +14,7 @@ use tonic::Code;
 
 use super::fan_out::{BackendResponse, blame};
 use crate::grpc::frame::{self, FrameHeader, HEADER_LENGTH};
+use crate::grpc::observed::FrameResult;
 use crate::grpc::status::Status;
 use crate::grpc::{Body, BoxError, Response};
 
@@ -116,8 +117,6 @@ impl MessageReader {
         Ok(Some(self.buffer.split_to(HEADER_LENGTH + len).freeze()))
     }
 }
-
-type FrameResult = Result<Frame<Bytes>, BoxError>;
 
 fn respond(
     answers: &[MessageReader],

@@ -7,13 +7,14 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body::{Body as _, Frame};
 use http_body_util::BodyExt as _;
 use tonic::Code;
 
 use super::url::UrlMessage;
 use crate::grpc::frame::{self, FrameHeader};
-use crate::grpc::{Body, BoxError, Response};
+use crate::grpc::observed::{BodyObserver, FrameResult, ObservedBody};
+use crate::grpc::{Body, Response};
 
 /// Largest response that is read. A URL has about a hundred bytes.
 const MAX_RESPONSE_BYTES: usize = 16 << 10;
@@ -21,7 +22,7 @@ const MAX_RESPONSE_BYTES: usize = 16 << 10;
 /// The part of a response that was read.
 pub(super) struct BufferedResponse {
     head: http::response::Parts,
-    frames: VecDeque<Result<Frame<Bytes>, BoxError>>,
+    frames: VecDeque<FrameResult>,
     rest: Body,
 }
 
@@ -84,10 +85,7 @@ impl BufferedResponse {
 
     /// The response as it arrived.
     pub(super) fn untouched(self) -> Response {
-        let body = ReplayedBody {
-            frames: self.frames,
-            rest: self.rest,
-        };
+        let body = ObservedBody::new(self.rest, ReplayedFrames(self.frames));
         Response::from_parts(self.head, Body::boxed(body))
     }
 
@@ -102,31 +100,18 @@ impl BufferedResponse {
     }
 }
 
-/// The bytes that were read, then the rest.
-struct ReplayedBody {
-    frames: VecDeque<Result<Frame<Bytes>, BoxError>>,
-    rest: Body,
-}
+/// The frames that were read, before the rest.
+struct ReplayedFrames(VecDeque<FrameResult>);
 
-impl HttpBody for ReplayedBody {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match self.frames.pop_front() {
+impl BodyObserver<Body> for ReplayedFrames {
+    fn poll_frame(&mut self, rest: &mut Body, cx: &mut Context<'_>) -> Poll<Option<FrameResult>> {
+        match self.0.pop_front() {
             Some(frame) => Poll::Ready(Some(frame)),
-            None => Pin::new(&mut self.rest).poll_frame(cx),
+            None => Pin::new(rest).poll_frame(cx),
         }
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.frames.is_empty() && self.rest.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::default()
+    fn is_end_stream(&self, rest: &Body) -> bool {
+        self.0.is_empty() && rest.is_end_stream()
     }
 }

@@ -6,8 +6,13 @@ use std::future::pending;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
+use http_body::Body;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+
+use crate::BoxError;
+use crate::observed::BodyObserver;
 
 /// Which connections may be asked to close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,6 +197,12 @@ impl Drop for RequestInProgress {
         // A new connection may be waiting for one that may be evicted.
         self.limit.changed.notify_one();
     }
+}
+
+/// A request is in progress until its response body is dropped.
+impl<B> BodyObserver<B> for RequestInProgress where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin
+{
 }
 
 #[cfg(test)]

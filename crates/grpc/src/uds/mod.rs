@@ -1,6 +1,8 @@
-//! Connections of every listener: the stream of a unix socket, and the limit on concurrent connections.
+//! Connections of every listener: the stream of a unix socket, filters of streams, and the limit on concurrent connections.
 
+pub mod filter;
 pub mod limit;
 pub mod stream;
 
+pub use filter::{FilteredStream, StreamFilter};
 pub use stream::SocketStream;

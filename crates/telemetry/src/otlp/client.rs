@@ -18,10 +18,11 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::Code;
 
-use super::alert::TlsAlertStream;
+use super::alert::TlsAlert;
 use super::collector::Collector;
 use crate::settings::OtlpProtocol;
 use criscope_grpc::frame::{self, FrameHeader};
+use criscope_grpc::uds::FilteredStream;
 
 /// Largest response, in bytes: the number of rejected spans and a reason.
 const MAX_RESPONSE_LEN: usize = 64 << 10;
@@ -242,7 +243,7 @@ async fn connect(collector: &Arc<Collector>) -> Result<CollectorConnection, BoxE
         Some(config) => {
             let name = ServerName::try_from(host.to_owned())?;
             let stream = TlsConnector::from(config).connect(name, stream).await?;
-            Box::new(TlsAlertStream::new(stream))
+            Box::new(FilteredStream::new(stream, TlsAlert::default()))
         }
     };
     // Every request on a connection reports its errors too.

@@ -13,13 +13,14 @@ use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket};
 use tokio::io::BufReader;
 
-use super::held_ping::HeldPingStream;
-use super::yielding::YieldingStream;
+use super::held_ping::HoldPingAcknowledgement;
+use super::yielding::YieldAfterRead;
 use super::{Error, RemoteBackend};
 use crate::grpc::limits::{CONNECTION_WINDOW, MAX_HEADER_LIST, STREAM_WINDOW};
-use crate::uds::SocketStream;
+use crate::uds::{FilteredStream, SocketStream};
 
-type RuntimeConnection = Connection<HeldPingStream<BufReader<YieldingStream<SocketStream>>>, Bytes>;
+type BufferedStream = BufReader<FilteredStream<SocketStream, YieldAfterRead>>;
+type RuntimeConnection = Connection<FilteredStream<BufferedStream, HoldPingAcknowledgement>, Bytes>;
 
 /// How often and how long to wait while the listener's backlog is full.
 const BACKLOG_TRIES: u32 = 20;
@@ -101,8 +102,9 @@ impl RemoteBackend {
         if let Ok(peer) = getsockopt(&stream, PeerCredentials) {
             self.health.set_pid(peer.pid());
         }
-        let stream = YieldingStream::new(SocketStream::new(stream)?);
-        let stream = HeldPingStream::new(BufReader::with_capacity(READ_BUFFER, stream));
+        let stream = FilteredStream::new(SocketStream::new(stream)?, YieldAfterRead::default());
+        let stream = BufReader::with_capacity(READ_BUFFER, stream);
+        let stream = FilteredStream::new(stream, HoldPingAcknowledgement::new());
         // A handshake only writes; the runtime's SETTINGS are read later.
         settings().handshake(stream).await.map_err(|error| {
             let source = error.into_io();

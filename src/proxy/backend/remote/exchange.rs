@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use h2::client::SendRequest;
 use h2::{Error, Reason, RecvStream, SendStream};
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body::{Body as HttpBody, Frame};
 use http_body_util::BodyExt;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -209,9 +209,5 @@ impl HttpBody for ResponseBody {
 
     fn is_end_stream(&self) -> bool {
         self.receive.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::default()
     }
 }

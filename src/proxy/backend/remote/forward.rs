@@ -8,14 +8,14 @@ use h2::client::SendRequest;
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
 
-use super::body::ForwardedBody;
+use super::body::forwarded;
 use super::error::was_reset_by_runtime;
 use super::exchange::{ExchangeError, ResponseBody, exchange};
 use super::{Error, RemoteBackend};
 use crate::call::{Call, CallStage};
 use crate::cri::Method;
 use crate::cri::method::{ApiVersion, Class};
-use crate::grpc::{Body, BoxError, CallHandler, Request, Response, ResponseFuture};
+use crate::grpc::{BoxError, CallHandler, Request, Response, ResponseFuture};
 use crate::telemetry::propagation;
 
 /// The runtime as seen from one connection of a caller. See [`crate::proxy::backend::remote`].
@@ -74,8 +74,7 @@ impl RemoteConnection {
             call.set_stage(CallStage::Waiting);
         }
         match self.send(sender, request, method).await {
-            Ok(response) => Ok(response
-                .map(|body| Body::boxed(ForwardedBody::new(body, call, Arc::clone(&self.remote))))),
+            Ok(response) => Ok(response.map(|body| forwarded(body, call, self.remote))),
             Err(error) => {
                 if let Some(call) = &call {
                     call.backend_ends();

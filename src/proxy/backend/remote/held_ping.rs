@@ -13,6 +13,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::uds::StreamFilter;
+
 /// How long an acknowledgement waits for other frames.
 const MAX_HOLD_TIME: Duration = Duration::from_millis(5);
 
@@ -22,21 +24,19 @@ const PING_FRAME_LENGTH: usize = 17;
 /// Start of the header of an acknowledgement: length, type PING, flag ACK, stream 0.
 const ACKNOWLEDGEMENT_HEADER: [u8; 9] = [0, 0, 8, 6, 1, 0, 0, 0, 0];
 
-/// A stream that holds acknowledgements of PINGs back until other frames follow.
+/// Holds acknowledgements of PINGs back until other frames follow.
 #[derive(Debug)]
-pub struct HeldPingStream<S> {
-    inner: S,
+pub struct HoldPingAcknowledgement {
     /// The acknowledgement, and how much of it was written.
     held: Option<([u8; PING_FRAME_LENGTH], usize)>,
     /// Until when it may wait.
     deadline: Pin<Box<Sleep>>,
 }
 
-impl<S> HeldPingStream<S> {
-    /// Wraps a stream. Must be called inside a Tokio runtime.
-    pub fn new(inner: S) -> Self {
+impl HoldPingAcknowledgement {
+    /// Must be called inside a Tokio runtime.
+    pub fn new() -> Self {
         Self {
-            inner,
             held: None,
             deadline: Box::pin(sleep(Duration::ZERO)),
         }
@@ -54,12 +54,11 @@ impl<S> HeldPingStream<S> {
         self.deadline.as_mut().reset(Instant::now() + MAX_HOLD_TIME);
         true
     }
-}
 
-impl<S: AsyncWrite + Unpin> HeldPingStream<S> {
     /// Writes the held bytes, and then `bufs`. Returns how much was written of `bufs`.
-    fn poll_release(
+    fn poll_send<S: AsyncWrite + Unpin>(
         &mut self,
+        inner: &mut S,
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
@@ -68,7 +67,7 @@ impl<S: AsyncWrite + Unpin> HeldPingStream<S> {
             let mut all = [IoSlice::new(rest); 8];
             let copied = bufs.len().min(all.len() - 1);
             all[1..=copied].copy_from_slice(&bufs[..copied]);
-            let sent = ready!(Pin::new(&mut self.inner).poll_write_vectored(cx, &all[..=copied]))?;
+            let sent = ready!(Pin::new(&mut *inner).poll_write_vectored(cx, &all[..=copied]))?;
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -82,39 +81,14 @@ impl<S: AsyncWrite + Unpin> HeldPingStream<S> {
                 return Poll::Ready(Ok(of_bufs));
             }
         }
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
-    }
-
-    /// Writes the held bytes.
-    fn poll_release_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.held.is_some() {
-            ready!(self.poll_release(cx, &[]))?;
-        }
-        Poll::Ready(Ok(()))
+        Pin::new(inner).poll_write_vectored(cx, bufs)
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for HeldPingStream<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buf)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for HeldPingStream<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> StreamFilter<S> for HoldPingAcknowledgement {
     fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        &mut self,
+        inner: &mut S,
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
@@ -123,27 +97,25 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for HeldPingStream<S> {
         {
             return Poll::Ready(Ok(PING_FRAME_LENGTH));
         }
-        self.poll_release(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
+        self.poll_send(inner, cx, bufs)
     }
 
     /// Held bytes count as flushed; the deadline wakes the connection, which flushes again.
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_flush(&mut self, inner: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.held.is_some() {
             if self.deadline.as_mut().poll(cx).is_pending() {
                 return Poll::Ready(Ok(()));
             }
-            ready!(self.poll_release_held(cx))?;
+            ready!(self.poll_release(inner, cx))?;
         }
-        Pin::new(&mut self.inner).poll_flush(cx)
+        Pin::new(inner).poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_release_held(cx))?;
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+    fn poll_release(&mut self, inner: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.held.is_some() {
+            ready!(self.poll_send(inner, cx, &[]))?;
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -152,6 +124,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
     use super::*;
+    use crate::uds::FilteredStream;
 
     fn acknowledgement(with: u8) -> [u8; PING_FRAME_LENGTH] {
         let mut frame = [with; PING_FRAME_LENGTH];
@@ -159,9 +132,17 @@ mod tests {
         frame
     }
 
-    fn pair(room: usize) -> (HeldPingStream<DuplexStream>, DuplexStream) {
+    fn pair(
+        room: usize,
+    ) -> (
+        FilteredStream<DuplexStream, HoldPingAcknowledgement>,
+        DuplexStream,
+    ) {
         let (ours, theirs) = duplex(room);
-        (HeldPingStream::new(ours), theirs)
+        (
+            FilteredStream::new(ours, HoldPingAcknowledgement::new()),
+            theirs,
+        )
     }
 
     async fn read(from: &mut DuplexStream, length: usize) -> Vec<u8> {

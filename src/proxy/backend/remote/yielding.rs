@@ -3,33 +3,25 @@
 //! h2 reads a connection until it is empty. A runtime writes a list as fast as it is read: up to a whole megabyte would be read
 //! before the tasks that pass it on run, while the caller waits.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream that lets other tasks run after each read that filled the buffer.
-#[derive(Debug)]
-pub struct YieldingStream<S> {
-    inner: S,
+use crate::uds::StreamFilter;
+
+/// Lets other tasks run after each read that filled the buffer.
+#[derive(Debug, Default)]
+pub struct YieldAfterRead {
     /// True if the last read filled the buffer: then there is probably more.
     filled: bool,
 }
 
-impl<S> YieldingStream<S> {
-    /// Wraps a stream.
-    pub fn new(inner: S) -> Self {
-        Self {
-            inner,
-            filled: false,
-        }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for YieldingStream<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> StreamFilter<S> for YieldAfterRead {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        &mut self,
+        inner: &mut S,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
@@ -37,39 +29,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for YieldingStream<S> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
+        ready!(Pin::new(inner).poll_read(cx, buf))?;
         self.filled = buf.remaining() == 0;
         Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for YieldingStream<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
     }
 }
 
@@ -80,6 +42,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
     use super::*;
+    use crate::uds::FilteredStream;
 
     /// Reads until 16 bytes have come, and returns how often another task could run meanwhile.
     async fn turns(writes: &[&[u8]]) -> u32 {
@@ -87,7 +50,7 @@ mod tests {
         for write in writes {
             theirs.write_all(write).await.expect("written");
         }
-        let mut stream = YieldingStream::new(ours);
+        let mut stream = FilteredStream::new(ours, YieldAfterRead::default());
         let (mut buf, mut read) = ([0; 8], 0);
         let turns = Cell::new(0);
         let reading = async {
@@ -114,7 +77,7 @@ mod tests {
         assert_eq!(turns(&[&[1; 8], &[2; 8]]).await, 1);
         assert_eq!(turns(&[&[1; 16]]).await, 1);
         let (ours, mut theirs) = duplex(100);
-        let mut stream = YieldingStream::new(ours);
+        let mut stream = FilteredStream::new(ours, YieldAfterRead::default());
         theirs.write_all(&[1; 7]).await.expect("written");
         let mut buf = [0; 8];
         assert_eq!(stream.read(&mut buf).await.expect("read"), 7);
