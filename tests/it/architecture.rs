@@ -6,6 +6,7 @@ mod invariants;
 mod metrics;
 mod settings;
 mod source;
+mod telemetry;
 
 use std::fmt::Debug;
 use std::fs;
