@@ -47,12 +47,11 @@ pub(super) fn say(
         return Ok(listed(pods.iter().map(|pod| pod.name.to_string())));
     }
     let mut store = store.clone();
-    let mut newest_in_flight = None;
-    for call in in_flight {
-        let mut call = call.clone();
+    let mut shown = in_flight.to_vec();
+    shown.sort_by_key(|call| call.began);
+    for mut call in shown {
         store.observe(&mut call);
-        store.apply(call.clone());
-        newest_in_flight = Some(call);
+        store.apply(call);
     }
     let episodes = store.episodes().filter(|episode| {
         (&episode.pod.namespace, &episode.pod.name) == (&pod.0.namespace, &pod.0.name)
@@ -85,7 +84,12 @@ pub(super) fn say(
                 format!("{}#{} {}{asked}", exit.container, exit.attempt, exit.code)
             }))
         }
-        "evidence" => evidence(&newest_in_flight.ok_or("no call is in flight")?),
+        "evidence" => {
+            let newest = in_flight.last().ok_or("no call is in flight")?;
+            let mut newest = newest.clone();
+            store.observe(&mut newest);
+            evidence(&newest)
+        }
         "probes" => {
             let probes = store.probes_of(&episodes);
             listed(probes.iter().map(|probe| {

@@ -19,6 +19,8 @@ pub(super) struct Player<'a> {
     pod: ScriptedPod,
     /// Calls that have not ended: they are shown, and not part of the store.
     in_flight: Vec<EpisodeCall>,
+    /// Number of calls so far. Each has its own, also if two begin at the same time.
+    applied: u64,
     /// The time from which the times of the next steps count, in milliseconds.
     from: u64,
     /// Number of expectations.
@@ -35,6 +37,7 @@ impl<'a> Player<'a> {
             store: store(),
             pod: pod("web"),
             in_flight: Vec::new(),
+            applied: 0,
             from: 0,
             expected: 0,
             failures: Vec::new(),
@@ -154,21 +157,20 @@ impl<'a> Player<'a> {
     /// Applies a call as the aggregator does.
     fn apply(&mut self, mut call: EpisodeCall) {
         self.in_flight.retain(|other| !is_same(other, &call));
-        if call.is_in_flight() {
-            return self.in_flight.push(call);
+        self.applied += 1;
+        call.record_mut().seq = self.applied;
+        let is_told = is_episodic(call.method) || execs::is_hook(&call);
+        if is_told && call.is_in_flight() {
+            self.in_flight.push(call);
+        } else if is_told {
+            self.store.tick(call.ended_at(), &self.in_flight);
+            self.store.observe(&mut call);
+            self.store.apply(call);
+        } else if execs::is_probe(&call) && !call.is_in_flight() {
+            self.store.note_probe(&call);
+        } else if let Some(lookup) = FailedImageLookup::from_record(&call) {
+            self.store.note_no_image(lookup);
         }
-        if execs::is_probe(&call) {
-            return self.store.note_probe(&call);
-        }
-        if let Some(lookup) = FailedImageLookup::from_record(&call) {
-            return self.store.note_no_image(lookup);
-        }
-        if !is_episodic(call.method) && !execs::is_hook(&call) {
-            return;
-        }
-        self.store.tick(call.ended_at(), &self.in_flight);
-        self.store.observe(&mut call);
-        self.store.apply(call);
     }
 
     fn expect(&mut self, subject: &str, is_wanted: bool, wanted: &str) -> Result<(), String> {
@@ -187,7 +189,7 @@ impl<'a> Player<'a> {
 
 /// Returns whether two calls are the same one at different times.
 fn is_same(a: &EpisodeCall, b: &EpisodeCall) -> bool {
-    (a.method, a.seq, &a.pod, a.target()) == (b.method, b.seq, &b.pod, b.target())
+    (a.method, a.began, &a.pod, a.target()) == (b.method, b.began, &b.pod, b.target())
 }
 
 /// The text with `{n}`, `{n+1}` and so on as numbers.
