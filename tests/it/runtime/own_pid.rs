@@ -102,10 +102,9 @@ fn pass_on<M: FrameMessage>(
 ) -> io::Result<()> {
     let (mut input, mut room) = (Vec::new(), [0; 4096]);
     loop {
-        let count = from.read(&mut room)?;
-        if count == 0 {
+        let Ok(count @ 1..) = from.read(&mut room) else {
             return to.shutdown(Shutdown::Both);
-        }
+        };
         input.extend_from_slice(&room[..count]);
         while let Some(mut frame) = ttrpc::decode(&input).expect("ttrpc") {
             input.drain(..frame.length);
