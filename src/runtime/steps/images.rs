@@ -17,7 +17,7 @@ impl Observer for StepRecorder {
 
     fn pull_started(&self) {
         if let Some(metrics) = self.metrics() {
-            metrics.pull_begins();
+            metrics.pulling.add((), 1);
         }
     }
 
@@ -41,7 +41,7 @@ impl Observer for StepRecorder {
 
     fn bytes_fetched(&self, bytes: u64) {
         if let Some(metrics) = self.metrics() {
-            metrics.pulled(bytes);
+            metrics.pulled_bytes.inc_by((), bytes);
         }
     }
 

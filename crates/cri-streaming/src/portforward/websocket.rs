@@ -20,15 +20,12 @@ use crate::heartbeat::HeartbeatSender;
 use crate::observe::SessionOutcome;
 use crate::pipe::{StreamPipe, pipe};
 use crate::session::SessionResult;
-use crate::websocket::{self, ControlQueue, FrameSender, WebSocketEvent, WebSocketReader};
+use crate::websocket::{
+    self, ControlQueue, FrameSender, GOING_AWAY, PROTOCOL_ERROR, WebSocketEvent, WebSocketReader,
+};
 
 /// Maximum number of ports per session: each has two channels, and channel numbers are one byte.
 pub(crate) const MAX_PORTS: usize = 127;
-
-/// The close code for a protocol violation by the client.
-const PROTOCOL_ERROR: u16 = 1002;
-/// The close code of a server that shuts down.
-const GOING_AWAY: u16 = 1001;
 
 /// Serves one session.
 pub(crate) async fn serve<T>(

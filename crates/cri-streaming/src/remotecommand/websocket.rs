@@ -11,7 +11,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::resize::SizeDecoder;
 use super::{ClientStreams, run};
-use crate::channels::{ChannelDecoder, ChannelEncoding, ChannelEvent, ChannelWriter};
+use crate::channels::{
+    ChannelDecoder, ChannelEncoding, ChannelEvent, ChannelWriter, ERROR, RESIZE, STDERR, STDIN,
+    STDOUT,
+};
 use crate::context::{LINGER_TIMEOUT, SessionContext};
 use crate::heartbeat::HeartbeatSender;
 use crate::observe::SessionOutcome;
@@ -19,18 +22,9 @@ use crate::pipe::{pipe, sizes};
 use crate::request::{SessionTarget, StreamOptions};
 use crate::runtime::{InputStream, OutputStream, TerminalSize};
 use crate::session::SessionResult;
-use crate::websocket::{self, ControlQueue, WebSocketEvent, WebSocketReader};
-
-const STDIN: u8 = 0;
-const STDOUT: u8 = 1;
-const STDERR: u8 = 2;
-const ERROR: u8 = 3;
-const RESIZE: u8 = 4;
-
-/// The close code for a protocol violation by the client.
-const PROTOCOL_ERROR: u16 = 1002;
-/// The close code of a server that shuts down.
-const GOING_AWAY: u16 = 1001;
+use crate::websocket::{
+    self, ControlQueue, GOING_AWAY, PROTOCOL_ERROR, WebSocketEvent, WebSocketReader,
+};
 
 /// Serves one session.
 pub(crate) async fn serve<T>(

@@ -18,7 +18,7 @@ use tonic::Code;
 
 use super::client::{ContainerdClient, ContainerdError};
 use super::messages::{EventEnvelope, ProtoTimestamp, TaskExit, TaskReference};
-use super::metrics::{EventMetrics, EventResult};
+use super::metrics::{EventMetrics, EventResult, SubscriptionChange};
 use crate::call_sink::AggregatorEvent;
 use crate::container_events::{ContainerEvent, ContainerEventKind};
 use crate::process_scanner::Upstreams;
@@ -94,7 +94,7 @@ impl EventWatch {
             };
             let began = Instant::now();
             let Err(error) = self.follow(&upstream.socket).await;
-            self.metrics.ended();
+            self.metrics.subscriptions.inc(SubscriptionChange::Ended);
             tracing::debug!(
                 target: "criscope::lifecycle",
                 event = "containerd.events",
@@ -120,7 +120,7 @@ impl EventWatch {
         let mut events = client
             .subscribe(&[START_TOPIC, EXIT_TOPIC, OOM_TOPIC])
             .await?;
-        self.metrics.begun();
+        self.metrics.subscriptions.inc(SubscriptionChange::Begun);
         loop {
             let event = events.next().await?;
             self.forward(&event);
@@ -130,15 +130,15 @@ impl EventWatch {
     /// Forwards the event of a task that belongs to a pod.
     fn forward(&self, event: &EventEnvelope) {
         let Some((result, task)) = read(event) else {
-            return self.metrics.seen(EventResult::Unreadable);
+            return self.metrics.events.inc(EventResult::Unreadable);
         };
         let Some(task) = task else {
-            return self.metrics.seen(result);
+            return self.metrics.events.inc(result);
         };
         let Some(subject) = (self.identify)(&task.id) else {
-            return self.metrics.seen(EventResult::Unknown);
+            return self.metrics.events.inc(EventResult::Unknown);
         };
-        self.metrics.seen(result);
+        self.metrics.events.inc(result);
         let Some(pod) = subject.pod else { return };
         let event = ContainerEvent {
             id: task.id.into(),
