@@ -115,13 +115,15 @@ fn html(routes: &RoutesReport) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call::RouteReason;
 
     #[test]
     fn decisions_are_read_from_the_counters() {
         let registry = Registry::new(prometheus::Registry::new(), ["main".to_owned()]);
         assert_eq!(decisions(&registry), []);
-        let counters = registry.counters::<2>(&ROUTE_DECISIONS).expect("once");
-        counters.at([0, 0]).expect("in range").inc_by(7);
+        let counters = registry.counters(&ROUTE_DECISIONS).expect("once");
+        let backend = registry.backends().value("");
+        counters.inc_by((backend, RouteReason::Default), 7);
         let decision = RoutingDecision {
             backend: "main".to_owned(),
             reason: "default".to_owned(),

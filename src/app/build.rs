@@ -17,6 +17,7 @@ use super::{ServeError, recording};
 use crate::admin;
 use crate::call::Call;
 use crate::config::{self, Config, RoutingSettings};
+use crate::cri::secrets::Secrets;
 use crate::grpc::CriService;
 use crate::lifecycle::capture::requests::RequestRecording;
 use crate::lifecycle::containerd::PullProgress;
@@ -26,6 +27,7 @@ use crate::lifecycle::recorder::{DumpWriter, FlightRecorder};
 use crate::lifecycle::{Aggregator, AggregatorEvent, CallSink, EpisodeTracer, Stories, aggregator};
 use crate::proxy::backend::{self, Backend, probe, resync};
 use crate::proxy::faults::ActiveFaults;
+use crate::proxy::inspect::Inspector;
 use crate::proxy::instrument::signals::{CallSignals, SignalSettings, watch_in_flight};
 use crate::proxy::instrument::stuck::StuckCallWatch;
 use crate::proxy::instrument::{CallObserver, InFlightCalls, InstrumentState};
@@ -96,8 +98,8 @@ pub(super) fn build(
         .collect::<Result<_, _>>()?;
     let connections = Arc::new(ConnectionMetrics::new(&registry)?);
     let in_flight = Arc::new(InFlightCalls::default());
-    watch_in_flight(&registry, Arc::clone(&in_flight) as _)?;
-    let records = RecordReceivers::new(config, &in_flight, &backends, &hash, drops);
+    watch_in_flight(&registry, &in_flight)?;
+    let records = RecordReceivers::new(config, &in_flight, &hash, drops);
     let signals = CallSignals::new(
         &registry,
         &config.into(),
@@ -165,7 +167,6 @@ impl RecordReceivers {
     fn new(
         config: &Config,
         in_flight: &Arc<InFlightCalls>,
-        backends: &[Arc<Backend>],
         hash: &ConfigHash,
         drops: &Arc<Drops>,
     ) -> Self {
@@ -182,7 +183,6 @@ impl RecordReceivers {
             sink,
             observations: Arc::clone(&observations),
             dumps: Arc::clone(&dumps),
-            backends: backends.to_vec(),
             requests: Arc::clone(&requests),
         };
         Self {
@@ -376,15 +376,21 @@ impl ProcessParts {
         max_message_bytes: usize,
         sessions: Option<SessionProxy>,
     ) -> StackParts {
+        let secrets = Arc::<Secrets>::default();
+        let inspector = Inspector {
+            index: Arc::clone(&self.index),
+            secrets: Arc::clone(&secrets),
+            backends: self.backends.clone(),
+            limit: max_message_bytes,
+        };
         StackParts {
             shared: InstrumentState {
                 signals: Arc::clone(&self.signals),
                 in_flight: Arc::clone(&self.in_flight),
                 seq: Arc::default(),
-                secrets: Arc::default(),
+                secrets,
             },
-            index: Arc::clone(&self.index),
-            max_message_bytes,
+            inspector: Arc::new(inspector),
             faults: self.faults.clone(),
             table: Arc::clone(&self.table),
             backends: self.backends.clone(),

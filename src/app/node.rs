@@ -32,6 +32,7 @@ fn state(backend: &Backend) -> BackendState {
         reason,
         changed,
         conditions,
+        image_fs,
         ..
     } = health.state();
     let not_ready = conditions
@@ -48,7 +49,7 @@ fn state(backend: &Backend) -> BackendState {
         since: changed,
         reason,
         not_ready: not_ready.collect(),
-        image_fs: health.image_fs(),
+        image_fs,
         pid: health.pid(),
     }
 }

@@ -15,7 +15,7 @@ use super::ServeError;
 use super::build::ProcessParts;
 use crate::call::Call;
 use crate::config::StreamingSettings;
-use crate::cri::subject::Subject;
+use crate::cri::subject::{PodIdentity, Subject};
 use crate::lifecycle::{AggregatorEvent, sessions};
 use crate::proxy::pod_index::PodIndex;
 use crate::proxy::sessions::{SessionProxy, SessionProxyMetrics};
@@ -66,47 +66,33 @@ struct SessionStoryObserver {
 
 impl SessionObserver for SessionStoryObserver {
     fn began(&self, begin: &SessionBegin<'_>) {
-        let subject = self.subject(begin.kind, begin.id, streaming::call(begin.extensions));
+        let (pod, request) = self.request(begin, SystemTime::now());
         let counters = Arc::clone(begin.carried);
         self.send(AggregatorEvent::SessionBegan(Box::new(
             sessions::ActiveSession {
                 number: begin.number,
                 id: begin.id.to_owned(),
-                pod: subject.pod,
-                request: sessions::SessionRequest {
-                    container: subject.container,
-                    kind: begin.kind.name(),
-                    carrier: (begin.transport.name(), begin.protocol),
-                    client: streaming::call(begin.extensions).map(|call| call.peer.client),
-                    program: begin.program().map(str::to_owned),
-                    began: SystemTime::now(),
-                },
+                pod,
+                request,
                 since: Instant::now(),
                 bytes: sessions::SessionBytes::new(move || counters.so_far()),
             },
         )));
     }
 
-    fn ended(&self, end: &SessionEnd<'_>) {
-        let subject = self.subject(end.kind, end.id, streaming::call(end.extensions));
+    fn ended(&self, begin: &SessionBegin<'_>, end: &SessionEnd) {
+        let (pod, request) = self.request(begin, SystemTime::now() - end.duration);
         // Without a known pod it belongs to no episode, but the list of open sessions must drop it.
-        let session = subject.pod.map(|pod| sessions::EndedSession {
+        let session = pod.map(|pod| sessions::EndedSession {
             pod,
-            request: sessions::SessionRequest {
-                container: subject.container,
-                kind: end.kind.name(),
-                carrier: (end.transport.name(), end.protocol),
-                client: streaming::call(end.extensions).map(|call| call.peer.client),
-                program: end.program().map(str::to_owned),
-                began: SystemTime::now() - end.duration,
-            },
+            request,
             elapsed: end.duration,
             bytes: (end.bytes_in, end.bytes_out),
             outcome: end.outcome.name(),
             exit_code: end.exit_code,
         });
         self.send(AggregatorEvent::SessionEnded(
-            end.number,
+            begin.number,
             session.map(Box::new),
         ));
     }
@@ -117,6 +103,25 @@ impl SessionStoryObserver {
         if self.feed.try_send(event).is_err() {
             self.drops.add(DropReason::StoryQueueFull, 1);
         }
+    }
+
+    /// The pod of a session, and the request for it.
+    fn request(
+        &self,
+        begin: &SessionBegin<'_>,
+        began: SystemTime,
+    ) -> (Option<Arc<PodIdentity>>, sessions::SessionRequest) {
+        let call = streaming::call(begin.extensions);
+        let subject = self.subject(begin.kind, begin.id, call);
+        let request = sessions::SessionRequest {
+            container: subject.container,
+            kind: begin.kind.name(),
+            carrier: (begin.transport.name(), begin.protocol),
+            client: call.map(|call| call.peer.client),
+            program: begin.program().map(str::to_owned),
+            began,
+        };
+        (subject.pod, request)
     }
 
     /// The subject of the call; if its pod was unknown then, the one in the pod index now.

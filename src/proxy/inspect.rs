@@ -16,7 +16,7 @@ use futures_util::future::{BoxFuture, join};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tower::{Layer, Service};
+use tower::Service;
 
 use crate::call::{Call, CallStage, Sealed, episode};
 use crate::cri::secrets::Secrets;
@@ -25,43 +25,34 @@ use crate::cri::{Method, peek};
 use crate::grpc::body::BodyPrefix;
 use crate::grpc::frame::{self, FrameHeader};
 use crate::grpc::{Body, BoxError, Request, Response};
+use crate::proxy::backend::Backend;
 use crate::proxy::pod_index::PodIndex;
 
-/// Adds [`InspectService`] to the services of one connection.
-#[derive(Clone, Debug)]
-pub struct InspectLayer {
-    index: Arc<PodIndex>,
-    secrets: Arc<Secrets>,
-    limit: usize,
-}
-
-impl InspectLayer {
-    /// Reads messages of up to `limit` bytes, completes their identity from `index` and remembers their `secrets`.
-    pub fn new(index: Arc<PodIndex>, secrets: Arc<Secrets>, limit: usize) -> Self {
-        Self {
-            index,
-            secrets,
-            limit,
-        }
-    }
-}
-
-impl<S> Layer<S> for InspectLayer {
-    type Service = InspectService<S>;
-
-    fn layer(&self, inner: S) -> InspectService<S> {
-        InspectService {
-            inner,
-            settings: self.clone(),
-        }
-    }
+/// What messages are read with, and what is learned from them.
+#[derive(Debug)]
+pub struct Inspector {
+    /// Completes identities, and learns new ids.
+    pub index: Arc<PodIndex>,
+    /// Remembers the secrets of requests.
+    pub secrets: Arc<Secrets>,
+    /// The backends, which learn their conditions.
+    pub backends: Vec<Arc<Backend>>,
+    /// Largest message that is read, in bytes.
+    pub limit: usize,
 }
 
 /// Identifies the pod and container of each call from its request message.
 #[derive(Clone, Debug)]
 pub struct InspectService<S> {
     inner: S,
-    settings: InspectLayer,
+    inspector: Arc<Inspector>,
+}
+
+impl<S> InspectService<S> {
+    /// Inspects the calls of one connection.
+    pub fn new(inner: S, inspector: Arc<Inspector>) -> Self {
+        Self { inner, inspector }
+    }
 }
 
 impl<S> Service<Request> for InspectService<S>
@@ -81,27 +72,26 @@ where
         // The service that is ready must make the call; its clone becomes ready before the next.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
-        let settings = self.settings.clone();
+        let inspector = Arc::clone(&self.inspector);
         Box::pin(async move {
             let Some(call) = request.extensions().get::<Arc<Call>>().cloned() else {
                 return inner.call(request).await;
             };
-            let request = settings.inspect(&call, request).await?;
+            let request = inspector.inspect(&call, request).await?;
             let response = inner.call(request);
-            let response = match settings.unremembered(&call) {
+            let response = match inspector.unremembered(&call) {
                 Some(secrets) => join(response, secrets.remember()).await.0?,
                 None => response.await?,
             };
             if !answer::is_wanted(call.method) || response.body().is_end_stream() {
                 return Ok(response);
             }
-            let index = Arc::clone(&settings.index);
-            Ok(response.map(|body| answer::inspected(body, call, index)))
+            Ok(response.map(|body| answer::inspected(body, call, inspector)))
         })
     }
 }
 
-impl InspectLayer {
+impl Inspector {
     fn unremembered(&self, call: &Arc<Call>) -> Option<UnrememberedSecrets> {
         Secrets::are_in(call.method).then(|| UnrememberedSecrets {
             call: Arc::clone(call),

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use tower::{Layer as _, Service, ServiceBuilder};
+use tower::layer::layer_fn;
+use tower::{Service, ServiceBuilder};
 
 use crate::call::Peer;
 use crate::grpc::{Body, BoxError, CriService};
 use crate::proxy::backend::Backend;
-use crate::proxy::faults::{ActiveFaults, FaultInjectionLayer};
-use crate::proxy::inspect::InspectLayer;
+use crate::proxy::faults::{ActiveFaults, FaultInjection};
+use crate::proxy::inspect::{InspectService, Inspector};
 use crate::proxy::instrument::body::InstrumentBody;
-use crate::proxy::instrument::{InstrumentLayer, InstrumentState};
-use crate::proxy::pod_index::PodIndex;
+use crate::proxy::instrument::{InstrumentService, InstrumentState};
 use crate::proxy::rescue::rescue;
 use crate::proxy::router::{CallRouter, RoutingTable};
 use crate::proxy::sessions::SessionProxy;
@@ -22,10 +22,8 @@ use crate::proxy::sessions::SessionProxy;
 pub struct StackParts {
     /// Signals, calls in flight, sequence numbers.
     pub shared: InstrumentState,
-    /// Pods and containers by their ids.
-    pub index: Arc<PodIndex>,
-    /// Largest request message that is read, in bytes.
-    pub max_message_bytes: usize,
+    /// What messages are read with, and what is learned from them.
+    pub inspector: Arc<Inspector>,
     /// The faults to inject; `None` unless they are enabled.
     pub faults: Option<Arc<ActiveFaults>>,
     /// The routing of calls.
@@ -50,21 +48,28 @@ pub fn stack(
 + Send
 + 'static
 + use<> {
+    let shared = parts.shared.clone();
+    let inspector = Arc::clone(&parts.inspector);
+    let faults = parts.faults.clone();
     ServiceBuilder::new()
         // hyper's body is wrapped as the body type of all layers, without a copy.
         .map_request(|request: http::Request<Incoming>| request.map(Body::Incoming))
         // Outermost, so that it sees every end: responses, errors, resets and drops.
-        .layer(InstrumentLayer::new(parts.shared.clone(), peer))
+        .layer(layer_fn(move |inner| {
+            InstrumentService::new(inner, shared.clone(), Arc::clone(&peer))
+        }))
         // Turns errors into gRPC statuses. Below instrument, so that these responses are measured like any other.
         .map_result(rescue)
         // Reads the request message. Above the router, which decides by its content.
-        .layer(InspectLayer::new(
-            Arc::clone(&parts.index),
-            Arc::clone(&parts.shared.secrets),
-            parts.max_message_bytes,
-        ))
+        .layer(layer_fn(move |inner| {
+            InspectService::new(inner, Arc::clone(&inspector))
+        }))
         // Injects faults, if that is enabled. Below inspect, which knows the pod; before any backend is asked.
-        .option_layer(parts.faults.clone().map(FaultInjectionLayer::new))
+        .option_layer(
+            faults.map(|faults| {
+                layer_fn(move |inner| FaultInjection::new(inner, Arc::clone(&faults)))
+            }),
+        )
         // Chooses the backend of each call.
         .service(CallRouter::new(Arc::clone(&parts.table), backends(parts)))
 }
@@ -75,7 +80,7 @@ fn backends(parts: &StackParts) -> Vec<CriService> {
     let services = backends.map(|backend| match &parts.sessions {
         // Rewrites the URLs in the responses to Exec, Attach and PortForward, so that sessions pass through criscope. The
         // local runtime serves its sessions itself.
-        Some(sessions) if !backend.is_local() => sessions.layer(backend.service()),
+        Some(sessions) if !backend.is_local() => sessions.wrap(backend.service()),
         _ => backend.service(),
     });
     services.collect()

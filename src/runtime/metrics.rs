@@ -9,16 +9,15 @@ use criscope_nri::CloseReason;
 
 pub(crate) use self::work::{RuntimeWork, ShimEnd, StatsFailure};
 use super::Runtime;
+use super::shim_client::Unreadable;
+use super::stats::disk::Missing;
 use super::store::{ContainerState, SandboxState};
 use crate::call::steps::{RuntimeStep, StepOutcome};
-use crate::telemetry::metric::{Label, Metric, MetricKind, Unit, fixed, metrics, names};
+use crate::cri::names;
+use crate::telemetry::metric::{Label, Metric, MetricKind, Unit, fixed, label, metrics};
 use crate::telemetry::registry::{Registry, RegistryError};
 
-static STEP_NAMES: [&str; RuntimeStep::ALL.len()] = names!(RuntimeStep::ALL, RuntimeStep::name);
-static STEP_OUTCOME_NAMES: [&str; StepOutcome::ALL.len()] =
-    names!(StepOutcome::ALL, StepOutcome::name);
-
-const STEP_OUTCOME: Label = fixed("outcome", &STEP_OUTCOME_NAMES);
+const STEP_OUTCOME: Label = label::<StepOutcome>("outcome");
 /// Histogram buckets for steps, which mostly take milliseconds. There are few, because there are many series.
 const STEP_BUCKETS: &[f64] = &[
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0,
@@ -54,9 +53,23 @@ pub(crate) const PLUGINS: &[&str] = &[
     "linkerd-cni",
     OTHER_PLUGINS,
 ];
-/// The verbs of CNI plugins, as in the names of steps.
-pub(crate) const PLUGIN_VERBS: &[&str] =
-    &["cni_add", "cni_del", "cni_check", "cni_status", "cni_gc"];
+crate::cri::listed! {
+    /// A type of CNI plugins.
+    struct Plugin in PLUGINS;
+}
+
+/// The verbs of CNI plugins.
+const PLUGIN_VERBS: [RuntimeStep; 5] = [
+    RuntimeStep::CniAdd,
+    RuntimeStep::CniDel,
+    RuntimeStep::CniCheck,
+    RuntimeStep::CniStatus,
+    RuntimeStep::CniGc,
+];
+crate::cri::listed! {
+    /// A verb of CNI plugins.
+    struct PluginVerb in &names!(PLUGIN_VERBS, RuntimeStep::name);
+}
 
 /// The `registry` label of registries that are not in [`REGISTRIES`].
 pub(crate) const OTHER_REGISTRIES: &str = "other";
@@ -99,18 +112,55 @@ pub(crate) const NRI_METHODS: &[&str] = &[
 pub(crate) const NRI_RESULTS: &[&str] =
     &["ok", "error", "timeout", "closed", "malformed", "too_large"];
 
-/// Methods of containerd's API, and results of requests to it.
-pub(crate) const CONTAINERD_METHODS: &[&str] =
-    &["Version", "Containers.Get", "Tasks.Get", OTHER_METHODS];
-pub(crate) const CONTAINERD_RESULTS: &[&str] = &["ok", "not_found", "error"];
-/// The `method` label of the ones that are not served.
-pub(crate) const OTHER_METHODS: &str = "other";
+crate::cri::listed! {
+    /// A method of plugins.
+    struct NriMethod in NRI_METHODS;
+}
+crate::cri::listed! {
+    /// The result of a request to a plugin.
+    struct NriResult in NRI_RESULTS;
+}
+crate::cri::listed! {
+    /// Why the connection of a plugin was closed.
+    struct NriClose in &CloseReason::LABELS;
+}
+
+crate::cri::named! {
+    /// A method of containerd's API.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) enum ContainerdMethod {
+        Version = "Version",
+        GetContainer = "Containers.Get",
+        GetTask = "Tasks.Get",
+        /// Not served.
+        Other = "other",
+    }
+}
+
+crate::cri::named! {
+    /// The result of a request of containerd's API.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) enum ContainerdResult {
+        Ok = "ok",
+        NotFound = "not_found",
+        Error = "error",
+    }
+}
+
+crate::cri::listed! {
+    /// Which part verified an image, in the order of `Verifier`.
+    struct VerifiedBy in &["plugins", "policy"];
+}
+crate::cri::listed! {
+    /// The result of a verification, in the order of `Verdict`.
+    struct VerifyResult in &["accepted", "refused", "failed"];
+}
 
 metrics! {
-    RUNTIME_PHASE = Metric::histogram("runtime_phase_duration_seconds", Unit::Seconds, &[fixed("phase", &STEP_NAMES), STEP_OUTCOME], STEP_BUCKETS,
+    RUNTIME_PHASE = Metric::histogram("runtime_phase_duration_seconds", Unit::Seconds, &[label::<RuntimeStep>("phase"), STEP_OUTCOME], STEP_BUCKETS,
         "Steps of the built-in runtime's work; some are parts of others.");
     RUNTIME_CNI_PLUGIN = Metric::histogram("runtime_cni_plugin_duration_seconds", Unit::Seconds,
-        &[fixed("plugin", PLUGINS), fixed("verb", PLUGIN_VERBS), STEP_OUTCOME], STEP_BUCKETS,
+        &[label::<Plugin>("plugin"), label::<PluginVerb>("verb"), STEP_OUTCOME], STEP_BUCKETS,
         "CNI plugins of the built-in runtime by their type, as far as it is well known.");
     RUNTIME_IMAGE_PULLS = Metric::counter("runtime_image_pulls_total", &[STEP_OUTCOME],
         "Pulls of the built-in runtime that ended.");
@@ -119,7 +169,7 @@ metrics! {
     RUNTIME_IMAGE_PULL_BYTES = Metric::new(MetricKind::Counter, "runtime_image_pull_bytes_total", Unit::Bytes, &[],
         "Bytes of layers that came from registries, those of pulls that failed included.");
     RUNTIME_IMAGE_VERIFICATIONS = Metric::counter("runtime_image_verifications_total",
-        &[fixed("verifier", &["plugins", "policy"]), fixed("result", &["accepted", "refused", "failed"])],
+        &[label::<VerifiedBy>("verifier"), label::<VerifyResult>("result")],
         "Verifications of images by the built-in runtime, at pulls and, by the policy, at the creation of containers. `failed` are those that could not be decided; such an image is not used either.");
     RUNTIME_REGISTRY_REMAINING = Metric::gauge("runtime_registry_requests_remaining", Unit::Count, &[fixed("registry", REGISTRIES)],
         "Requests that a registry still allows, as it told last; until the window of its limit is over, and only for registries with a limit. Of those under `other`, the one with the fewest left.");
@@ -129,29 +179,29 @@ metrics! {
         "Images in the built-in runtime's store.");
     RUNTIME_IMAGE_BYTES = Metric::gauge("runtime_image_bytes", Unit::Bytes, &[],
         "Bytes of its unpacked layers; one that several images share counts once.");
-    RUNTIME_SANDBOXES = Metric::gauge("runtime_sandboxes", Unit::Count, &[fixed("state", &["making", "ready", "stopped"])],
+    RUNTIME_SANDBOXES = Metric::gauge("runtime_sandboxes", Unit::Count, &[label::<SandboxState>("state")],
         "Sandboxes of the built-in runtime.");
-    RUNTIME_CONTAINERS = Metric::gauge("runtime_containers", Unit::Count, &[fixed("state", &["making", "created", "starting", "running", "exited"])],
+    RUNTIME_CONTAINERS = Metric::gauge("runtime_containers", Unit::Count, &[label::<ContainerState>("state")],
         "Containers of the built-in runtime.");
     RUNTIME_SHIMS = Metric::gauge("runtime_shims", Unit::Count, &[],
         "Shims that the built-in runtime is connected to.");
-    RUNTIME_SHIMS_LOST = Metric::counter("runtime_shims_lost_total", &[fixed("how", &["died", "killed"])],
+    RUNTIME_SHIMS_LOST = Metric::counter("runtime_shims_lost_total", &[label::<ShimEnd>("how")],
         "Shims that ended before their pod, and its containers with them: by themselves, or killed because they did not answer.");
-    RUNTIME_LAYERS_INCOMPLETE = Metric::counter("runtime_writable_layers_incomplete_total", &[fixed("reason", &["time", "moved", "depth"])],
+    RUNTIME_LAYERS_INCOMPLETE = Metric::counter("runtime_writable_layers_incomplete_total", &[label::<Missing>("reason")],
         "Times that a writable layer was larger than what could be counted of it: its use is at least what the statistics say.");
     RUNTIME_SHIM_MESSAGES_UNREADABLE = Metric::counter("runtime_shim_messages_unreadable_total",
-        &[fixed("what", &["unknown_event", "event", "answer", "frame", "request"])],
+        &[label::<Unreadable>("what")],
         "Messages between the built-in runtime and a shim that could not be read, because one of them is newer or the message is damaged. The state of the shim is asked for instead.");
-    RUNTIME_SHIM_STATISTICS_FAILED = Metric::counter("runtime_shim_statistics_failed_total", &[fixed("reason", &["timeout", "error", "malformed"])],
+    RUNTIME_SHIM_STATISTICS_FAILED = Metric::counter("runtime_shim_statistics_failed_total", &[label::<StatsFailure>("reason")],
         "Queries for the statistics of a container that its shim of containerd did not answer, or not with metrics. The container has none until it answers, and the shim is asked less often.");
     RUNTIME_NRI_PLUGINS = Metric::gauge("runtime_nri_plugins", Unit::Count, &[],
         "Plugins of the Node Resource Interface that are registered.");
-    RUNTIME_NRI_REQUESTS = Metric::counter("runtime_nri_requests_total", &[fixed("method", NRI_METHODS), fixed("result", NRI_RESULTS)],
+    RUNTIME_NRI_REQUESTS = Metric::counter("runtime_nri_requests_total", &[label::<NriMethod>("method"), label::<NriResult>("result")],
         "Requests to plugins of the Node Resource Interface. Their names are in log lines and spans.");
-    RUNTIME_NRI_CLOSED = Metric::counter("runtime_nri_plugins_closed_total", &[fixed("reason", &CloseReason::LABELS)],
+    RUNTIME_NRI_CLOSED = Metric::counter("runtime_nri_plugins_closed_total", &[label::<NriClose>("reason")],
         "Connections of plugins that were closed, those that never registered included.");
     RUNTIME_CONTAINERD_REQUESTS = Metric::counter("runtime_containerd_requests_total",
-        &[fixed("method", CONTAINERD_METHODS), fixed("result", CONTAINERD_RESULTS)],
+        &[label::<ContainerdMethod>("method"), label::<ContainerdResult>("result")],
         "Requests of containerd's own API at `runtime.containerd_socket`, as the kubelet's cAdvisor makes them. Without any, the kubelet was not restarted after the setting was turned on, or asks another socket.");
     RUNTIME_EVENTS_DROPPED = Metric::counter("runtime_events_dropped_total", &[],
         "Events of containers that a listener was too slow for.");
@@ -227,7 +277,7 @@ fn register(
         let Some(having) = read() else { return };
         for state in ContainerState::ALL {
             let there = having.containers.iter().filter(|one| **one == state);
-            out.put(&[state.label()], there.count() as f64);
+            out.put(&[state.name()], there.count() as f64);
         }
     })
 }
@@ -259,9 +309,9 @@ pub(crate) fn populate(registry: &Registry) {
             work.nri_request(method, result);
         }
     }
-    for method in CONTAINERD_METHODS {
-        for result in CONTAINERD_RESULTS {
-            work.containerd_request(method, result);
+    for method in ContainerdMethod::ALL {
+        for result in ContainerdResult::ALL {
+            work.containerd_requests.inc((method, result));
         }
     }
     register(registry, || Some(Having::default())).expect("once");

@@ -103,21 +103,21 @@ impl StepRecorder {
     /// Records a shim that was lost before its pod was stopped.
     pub fn shim_lost(&self, how: ShimEnd) {
         if let Some(metrics) = self.metrics() {
-            metrics.shim_lost(how);
+            metrics.shims_lost.inc(how);
         }
     }
 
     /// Records that a shim of containerd did not report the statistics of a container.
     pub fn shim_statistics_failed(&self, why: StatsFailure) {
         if let Some(metrics) = self.metrics() {
-            metrics.shim_statistics_failed(why);
+            metrics.shim_statistics_failed.inc(why);
         }
     }
 
     /// Records an undecodable message between the daemon and a shim.
     pub fn shim_message_unreadable(&self, what: Unreadable) {
         if let Some(metrics) = self.metrics() {
-            metrics.shim_message_unreadable(what as usize);
+            metrics.shim_messages_unreadable.inc(what);
         }
     }
 

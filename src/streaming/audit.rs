@@ -1,6 +1,6 @@
 //! The audit log: one line for each session, at its end.
 
-use cri_streaming::{SessionEnd, SessionKind, SessionObserver};
+use cri_streaming::{SessionBegin, SessionEnd, SessionKind, SessionObserver};
 
 use crate::units::times::whole_millis;
 
@@ -13,20 +13,20 @@ pub struct SessionAuditLog {
 }
 
 impl SessionObserver for SessionAuditLog {
-    fn ended(&self, end: &SessionEnd<'_>) {
-        let program = end.program();
-        let call = super::call(end.extensions);
+    fn ended(&self, begin: &SessionBegin<'_>, end: &SessionEnd) {
+        let program = begin.program();
+        let call = super::call(begin.extensions);
         let subject = call.and_then(|call| call.subject.get());
         let pod = subject.and_then(|subject| subject.pod.as_deref());
-        let is_pod = end.kind == SessionKind::PortForward;
-        let command = self.commands.then(|| shown(end.command));
+        let is_pod = begin.kind == SessionKind::PortForward;
+        let command = self.commands.then(|| shown(begin.command));
         tracing::info!(
             event = "stream.session",
-            stream.kind = end.kind.name(),
-            container.id = (!is_pod).then_some(end.id),
-            criscope.sandbox.id = is_pod.then_some(end.id),
-            stream.transport = end.transport.name(),
-            stream.protocol = end.protocol,
+            stream.kind = begin.kind.name(),
+            container.id = (!is_pod).then_some(begin.id),
+            criscope.sandbox.id = is_pod.then_some(begin.id),
+            stream.transport = begin.transport.name(),
+            stream.protocol = begin.protocol,
             duration_ms = whole_millis(end.duration),
             stream.bytes.in = end.bytes_in,
             stream.bytes.out = end.bytes_out,
@@ -34,7 +34,7 @@ impl SessionObserver for SessionAuditLog {
             process.exit.code = end.exit_code,
             stream.connections = end.connections,
             process.executable.name = program,
-            arguments = program.map(|_| end.command.len() - 1),
+            arguments = program.map(|_| begin.command.len() - 1),
             command = command.filter(|_| program.is_some()),
             criscope.client = call.map(|call| call.peer.client.name()),
             criscope.client.comm = call.and_then(|call| call.peer.comm.as_deref()),
@@ -86,22 +86,26 @@ mod tests {
         let command: Vec<_> = command.iter().map(|&word| word.to_owned()).collect();
         crate::telemetry::logging::testing::apart();
         tracing::subscriber::with_default(subscriber, || {
-            log.ended(&SessionEnd {
+            let begin = SessionBegin {
                 number: 1,
                 kind: SessionKind::Exec,
                 id: "abc",
                 transport: Transport::Spdy,
                 protocol: "v4.channel.k8s.io",
+                command: &command,
+                extensions: &http::Extensions::new(),
+                carried: &Arc::default(),
+            };
+            let end = SessionEnd {
                 duration: Duration::from_millis(1500),
                 bytes_in: 1,
                 bytes_out: 2,
                 outcome: SessionOutcome::Done,
                 exit_code: Some(3),
                 connections: 0,
-                command: &command,
-                extensions: &http::Extensions::new(),
                 proxied: None,
-            });
+            };
+            log.ended(&begin, &end);
         });
         let bytes = written.0.lock().expect("no panic").clone();
         serde_json::from_slice(&bytes).expect("one line of JSON")

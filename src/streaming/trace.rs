@@ -2,13 +2,13 @@
 
 use std::time::SystemTime;
 
-use opentelemetry::trace::{SpanContext, SpanKind, Status, TraceFlags, TraceState};
+use opentelemetry::trace::Status;
 use opentelemetry::{InstrumentationScope, KeyValue};
-use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEvents, SpanLinks};
+use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use opentelemetry_semantic_conventions::attribute as key;
 
 use crate::telemetry::otlp::{self, SpanSink};
-use cri_streaming::{SessionEnd, SessionKind, SessionObserver, SessionOutcome};
+use cri_streaming::{SessionBegin, SessionEnd, SessionKind, SessionObserver, SessionOutcome};
 
 /// Exports a span at the end of each session.
 #[derive(Debug)]
@@ -28,40 +28,27 @@ impl SessionSpans {
 }
 
 impl SessionObserver for SessionSpans {
-    fn ended(&self, end: &SessionEnd<'_>) {
-        let Some(call) = super::call(end.extensions).filter(|call| call.is_kept()) else {
+    fn ended(&self, begin: &SessionBegin<'_>, end: &SessionEnd) {
+        let Some(call) = super::call(begin.extensions).filter(|call| call.is_kept()) else {
             return;
         };
         let Some(placement) = call.placement() else {
             return;
         };
-        let end_time = SystemTime::now();
-        let span = RandomIdGenerator::default().new_span_id();
-        self.sink.export(SpanData {
-            span_context: SpanContext::new(
-                placement.trace_id,
-                span,
-                TraceFlags::SAMPLED,
-                false,
-                placement.state.cloned().unwrap_or(TraceState::NONE),
-            ),
-            parent_span_id: placement.server,
-            parent_span_is_remote: false,
-            span_kind: SpanKind::Internal,
-            name: name(end.kind).into(),
-            start_time: end_time - end.duration,
-            end_time,
-            attributes: attributes(end),
-            dropped_attributes_count: 0,
-            events: SpanEvents::default(),
-            links: SpanLinks::default(),
-            status: if is_failed(end.outcome) {
-                Status::error("")
-            } else {
-                Status::Unset
-            },
-            instrumentation_scope: self.scope.clone(),
-        });
+        let now = SystemTime::now();
+        let own = RandomIdGenerator::default().new_span_id();
+        let mut span = otlp::span(
+            &self.scope,
+            otlp::context(placement.trace_id, own, placement.state),
+            placement.server,
+            name(begin.kind),
+            (now - end.duration, now),
+        );
+        span.attributes = attributes(begin, end);
+        if is_failed(end.outcome) {
+            span.status = Status::error("");
+        }
+        self.sink.export(span);
     }
 }
 
@@ -79,12 +66,12 @@ fn name(kind: SessionKind) -> &'static str {
 }
 
 /// Identity, sizes and outcome; neither the command nor its output.
-fn attributes(end: &SessionEnd<'_>) -> Vec<KeyValue> {
+fn attributes(begin: &SessionBegin<'_>, end: &SessionEnd) -> Vec<KeyValue> {
     let [bytes_in, bytes_out] =
         [end.bytes_in, end.bytes_out].map(|n| i64::try_from(n).unwrap_or(i64::MAX));
     let mut out = vec![
-        KeyValue::new("criscope.stream.transport", end.transport.name()),
-        KeyValue::new("criscope.stream.protocol", end.protocol),
+        KeyValue::new("criscope.stream.transport", begin.transport.name()),
+        KeyValue::new("criscope.stream.protocol", begin.protocol),
         KeyValue::new("criscope.stream.outcome", end.outcome.name()),
         KeyValue::new("criscope.stream.bytes.in", bytes_in),
         KeyValue::new("criscope.stream.bytes.out", bytes_out),
@@ -95,7 +82,7 @@ fn attributes(end: &SessionEnd<'_>) -> Vec<KeyValue> {
     if let Some(code) = end.exit_code {
         out.push(KeyValue::new(key::PROCESS_EXIT_CODE, i64::from(code)));
     }
-    let subject = super::call(end.extensions).and_then(|call| call.subject.get());
+    let subject = super::call(begin.extensions).and_then(|call| call.subject.get());
     if let Some(pod) = subject.and_then(|s| s.pod.as_ref()) {
         let names = [
             (key::K8S_NAMESPACE_NAME, &pod.namespace),

@@ -12,8 +12,14 @@ use tokio_util::sync::PollSender;
 
 use super::websocket::{FrameSender, binary, text};
 
+/// The channels of exec and attach.
+pub(super) const STDIN: u8 = 0;
+pub(super) const STDOUT: u8 = 1;
+pub(super) const STDERR: u8 = 2;
+pub(super) const ERROR: u8 = 3;
+pub(super) const RESIZE: u8 = 4;
 /// The control channel for closing other channels, from version 5 on.
-const CLOSE_CHANNEL: u8 = 255;
+pub(super) const CLOSE_CHANNEL: u8 = 255;
 /// Maximum size of a message, in bytes. Clients have buffers of 32 KiB and one byte.
 pub(super) const MAX_MESSAGE_LEN: usize = 32 << 10;
 

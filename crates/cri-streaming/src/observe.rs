@@ -100,9 +100,10 @@ named! {
     }
 }
 
-/// The start of a session. It has no `Debug`, which would show the command.
+/// What is known of a session from its start. `Debug` does not show the command.
+#[derive(Clone, Copy)]
 pub struct SessionBegin<'a> {
-    /// Number of the session, the same as in its end. Unique in this process.
+    /// Number of the session, unique in this process.
     pub number: u64,
     /// The kind of the session.
     pub kind: SessionKind,
@@ -147,18 +148,9 @@ impl TrafficCounters {
     }
 }
 
-/// The end of a session. It has no `Debug`, which would show the command.
-pub struct SessionEnd<'a> {
-    /// Number of the session, the same as in its start.
-    pub number: u64,
-    /// The kind of the session.
-    pub kind: SessionKind,
-    /// Id of the container, or of the sandbox for port-forward.
-    pub id: &'a str,
-    /// The transport.
-    pub transport: Transport,
-    /// The negotiated protocol.
-    pub protocol: &'static str,
+/// The end of a session.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionEnd {
     /// Duration, from the first byte of the request.
     pub duration: Duration,
     /// Bytes from the client to the container or pod, without protocol overhead; including it for a proxied session.
@@ -171,10 +163,6 @@ pub struct SessionEnd<'a> {
     pub exit_code: Option<i32>,
     /// Forwarded connections.
     pub connections: u64,
-    /// The command and its arguments, which may contain secrets.
-    pub command: &'a [String],
-    /// The extensions that were passed to [`SessionServer::issue`](crate::SessionServer::issue).
-    pub extensions: &'a Extensions,
     /// Details of a session that was proxied to an upstream.
     pub proxied: Option<ProxiedSession>,
 }
@@ -199,17 +187,12 @@ pub enum FirstToClose {
     Both,
 }
 
-/// The program of a command, without its path and arguments.
-fn program(command: &[String]) -> Option<&str> {
-    let path = command.first()?;
-    let mut parts = path.rsplit('/');
-    Some(parts.find(|part| !part.is_empty()).unwrap_or(path))
-}
-
 impl SessionBegin<'_> {
     /// The program of the command, without its path and arguments.
     pub fn program(&self) -> Option<&str> {
-        program(self.command)
+        let path = self.command.first()?;
+        let mut parts = path.rsplit('/');
+        Some(parts.find(|part| !part.is_empty()).unwrap_or(path))
     }
 }
 
@@ -219,24 +202,6 @@ impl fmt::Debug for SessionBegin<'_> {
             .field("number", &self.number)
             .field("kind", &self.kind)
             .field("id", &self.id)
-            .finish_non_exhaustive()
-    }
-}
-
-impl SessionEnd<'_> {
-    /// The program of the command, without its path and arguments.
-    pub fn program(&self) -> Option<&str> {
-        program(self.command)
-    }
-}
-
-impl fmt::Debug for SessionEnd<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionEnd")
-            .field("number", &self.number)
-            .field("kind", &self.kind)
-            .field("id", &self.id)
-            .field("outcome", &self.outcome)
             .finish_non_exhaustive()
     }
 }
@@ -264,7 +229,7 @@ pub trait SessionObserver: Send + Sync + 'static {
     fn bytes(&self, _kind: SessionKind, _direction: Direction, _n: u64) {}
 
     /// Called when a session has ended.
-    fn ended(&self, _end: &SessionEnd<'_>) {}
+    fn ended(&self, _begin: &SessionBegin<'_>, _end: &SessionEnd) {}
 }
 
 /// All observers.

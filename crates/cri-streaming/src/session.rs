@@ -73,17 +73,12 @@ impl From<SessionOutcome> for SessionResult {
 }
 
 /// The counters of a session.
+#[derive(Debug)]
 pub struct SessionMeter {
     kind: SessionKind,
     carried: Arc<TrafficCounters>,
     connections: AtomicU64,
     observers: SessionObservers,
-}
-
-impl std::fmt::Debug for SessionMeter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Meter").finish_non_exhaustive()
-    }
 }
 
 impl SessionMeter {
@@ -114,6 +109,7 @@ impl SessionMeter {
 }
 
 /// A session, open until it is dropped.
+#[derive(Debug)]
 pub struct ObservedSession {
     number: u64,
     info: SessionInfo,
@@ -124,12 +120,6 @@ pub struct ObservedSession {
     ended: SessionResult,
 }
 
-impl std::fmt::Debug for ObservedSession {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ObservedSession").finish_non_exhaustive()
-    }
-}
-
 impl ObservedSession {
     /// Starts a session and notifies its observers.
     pub fn begin(
@@ -138,34 +128,36 @@ impl ObservedSession {
         protocol: &'static str,
         observers: &SessionObservers,
     ) -> Self {
-        let number = NEXT_SESSION.fetch_add(1, Ordering::Relaxed);
-        let carried = Arc::<TrafficCounters>::default();
-        let begin = SessionBegin {
-            number,
+        let meter = SessionMeter {
             kind: info.kind,
-            id: &info.id,
-            transport,
-            protocol,
-            command: &info.command,
-            extensions: &info.extensions,
-            carried: &carried,
+            carried: Arc::default(),
+            connections: AtomicU64::new(0),
+            observers: observers.clone(),
         };
-        observers.each(|observer| observer.began(&begin));
-        let kind = info.kind;
-        Self {
-            number,
+        let session = Self {
+            number: NEXT_SESSION.fetch_add(1, Ordering::Relaxed),
             info,
             transport,
             protocol,
             began: Instant::now(),
-            meter: Arc::new(SessionMeter {
-                kind,
-                carried,
-                connections: AtomicU64::new(0),
-                observers: observers.clone(),
-            }),
+            meter: Arc::new(meter),
             // The outcome if the session is dropped before its end.
             ended: SessionOutcome::Shutdown.into(),
+        };
+        observers.each(|observer| observer.began(&session.begin_facts()));
+        session
+    }
+
+    fn begin_facts(&self) -> SessionBegin<'_> {
+        SessionBegin {
+            number: self.number,
+            kind: self.info.kind,
+            id: &self.info.id,
+            transport: self.transport,
+            protocol: self.protocol,
+            command: &self.info.command,
+            extensions: &self.info.extensions,
+            carried: &self.meter.carried,
         }
     }
 
@@ -186,22 +178,18 @@ impl Drop for ObservedSession {
         self.meter.carried.end();
         let (bytes_in, bytes_out) = self.meter.carried.bytes();
         let end = SessionEnd {
-            number: self.number,
-            kind: self.info.kind,
-            id: &self.info.id,
-            transport: self.transport,
-            protocol: self.protocol,
             duration: self.began.elapsed(),
             bytes_in,
             bytes_out,
             outcome: self.ended.outcome,
             exit_code: self.ended.exit_code,
             connections: self.meter.connections.load(Ordering::Relaxed),
-            command: &self.info.command,
-            extensions: &self.info.extensions,
             proxied: self.ended.proxied,
         };
-        self.meter.observers.each(|observer| observer.ended(&end));
+        let begin = self.begin_facts();
+        self.meter
+            .observers
+            .each(|observer| observer.ended(&begin, &end));
     }
 }
 

@@ -32,40 +32,24 @@ pub struct PodOrigin {
     pub source: ConfigSource,
 }
 
-/// Where the kubelet has a pod from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum ConfigSource {
-    /// The API server.
-    Api,
-    /// A file: a static pod.
-    File,
-    /// An URL: a static pod.
-    Http,
-    /// It does not say, or says something else.
-    #[default]
-    Unknown,
+crate::named! {
+    /// Where the kubelet has a pod from.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[repr(u8)]
+    pub enum ConfigSource {
+        /// The API server.
+        Api = "api",
+        /// A file: a static pod.
+        File = "file",
+        /// An URL: a static pod.
+        Http = "http",
+        /// It does not say, or says something else.
+        #[default]
+        Unknown = "unknown",
+    }
 }
 
 impl ConfigSource {
-    /// Every value.
-    pub const ALL: [ConfigSource; 4] = [
-        ConfigSource::Api,
-        ConfigSource::File,
-        ConfigSource::Http,
-        ConfigSource::Unknown,
-    ];
-
-    /// The name in pages and the journal.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Api => "api",
-            Self::File => "file",
-            Self::Http => "http",
-            Self::Unknown => "unknown",
-        }
-    }
-
     fn parse(value: &[u8]) -> Self {
         match value {
             b"api" => Self::Api,

@@ -21,6 +21,7 @@ pub mod visible;
 mod words;
 
 pub use method::Method;
+pub use names::{Named, NamedSet};
 
 /// The messages and services of CRI v1, generated from `proto/api.proto`. They have no `Debug`: printing one would
 /// print secrets.

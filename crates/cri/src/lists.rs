@@ -7,14 +7,6 @@ use prost::Message;
 use super::peek::{ContainerMetadata, PodMetadata};
 use super::subject::{ContainerIdentity, PodIdentity};
 
-/// The identity fields of `ListPodSandboxResponse`.
-#[derive(Clone, PartialEq, Message)]
-pub struct Sandboxes {
-    /// One per sandbox.
-    #[prost(message, repeated, tag = "1")]
-    pub items: Vec<Sandbox>,
-}
-
 /// The identity fields of `PodSandbox`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Sandbox {
@@ -30,14 +22,6 @@ impl Sandbox {
     pub fn pod(&self) -> Arc<PodIdentity> {
         self.metadata.clone().unwrap_or_default().identity()
     }
-}
-
-/// The identity fields of `ListContainersResponse`.
-#[derive(Clone, PartialEq, Message)]
-pub struct Containers {
-    /// One per container.
-    #[prost(message, repeated, tag = "1")]
-    pub containers: Vec<Container>,
 }
 
 /// The identity fields of `Container`.

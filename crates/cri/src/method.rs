@@ -100,6 +100,14 @@ macro_rules! methods {
                 }
             }
         }
+
+        impl crate::Named for Method {
+            const NAMES: &'static [&'static str] = &[$(stringify!($name),)* "_OTHER"];
+
+            fn index(self) -> usize {
+                self as usize
+            }
+        }
     };
 }
 

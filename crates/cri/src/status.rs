@@ -46,6 +46,14 @@ pub const fn code_name(code: Code) -> &'static str {
     }
 }
 
+impl crate::Named for Code {
+    const NAMES: &'static [&'static str] = &crate::names!(CODES, code_name);
+
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
 /// Returns whether a code is a server fault (OpenTelemetry, semantic conventions for gRPC, server spans).
 pub const fn is_server_fault(code: Code) -> bool {
     matches!(

@@ -138,45 +138,23 @@ pub struct ContainerExit {
     pub reason: ExitReason,
 }
 
-/// Why a container exited: the reasons that runtimes use, and one for all others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum ExitReason {
-    /// With exit code 0.
-    Completed,
-    /// With another exit code.
-    Error,
-    /// Killed by the kernel's OOM killer.
-    OomKilled,
-    /// The runtime does not know how: the container's shim died, or the exit was lost with the runtime or the node.
-    Unknown,
-    /// The built-in runtime killed it because a plugin wanted that.
-    Evicted,
-    /// Another reason.
-    Other,
-}
-
-impl ExitReason {
-    /// Every value.
-    pub const ALL: [ExitReason; 6] = [
-        ExitReason::Completed,
-        ExitReason::Error,
-        ExitReason::OomKilled,
-        ExitReason::Unknown,
-        ExitReason::Evicted,
-        ExitReason::Other,
-    ];
-
-    /// The name in pages, logs and labels.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Error => "error",
-            Self::OomKilled => "oom_killed",
-            Self::Unknown => "unknown",
-            Self::Evicted => "evicted",
-            Self::Other => "other",
-        }
+crate::named! {
+    /// Why a container exited: the reasons that runtimes use, and one for all others.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[repr(u8)]
+    pub enum ExitReason {
+        /// With exit code 0.
+        Completed = "completed",
+        /// With another exit code.
+        Error = "error",
+        /// Killed by the kernel's OOM killer.
+        OomKilled = "oom_killed",
+        /// The runtime does not know how: the container's shim died, or the exit was lost with the runtime or the node.
+        Unknown = "unknown",
+        /// The built-in runtime killed it because a plugin wanted that.
+        Evicted = "evicted",
+        /// Another reason.
+        Other = "other",
     }
 }
 

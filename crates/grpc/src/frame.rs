@@ -31,6 +31,12 @@ impl FrameHeader {
     }
 }
 
+/// The first message in these bytes; `None` if it is compressed or incomplete.
+pub fn message(bytes: &[u8]) -> Option<&[u8]> {
+    let head = FrameHeader::read(bytes).filter(|head| !head.compressed)?;
+    bytes.get(HEADER_LENGTH..HEADER_LENGTH.checked_add(head.len)?)
+}
+
 /// Prepends the header to an uncompressed message.
 ///
 /// # Errors

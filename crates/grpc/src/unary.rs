@@ -102,12 +102,7 @@ where
         .map_err(unavailable)?;
     end(&head, collected.trailers())?;
     let bytes = collected.to_bytes();
-    let message = FrameHeader::read(&bytes)
-        .filter(|head| !head.compressed)
-        .and_then(|head| {
-            bytes.get(frame::HEADER_LENGTH..frame::HEADER_LENGTH.checked_add(head.len)?)
-        })
-        .ok_or_else(not_a_message)?;
+    let message = frame::message(&bytes).ok_or_else(not_a_message)?;
     A::decode(message).map_err(|_| not_a_message())
 }
 

@@ -11,49 +11,21 @@ use super::episode_call::EpisodeCall;
 use super::episode_store::{Episode, ExitRecord};
 use super::timeline::EpisodePhase;
 use super::view::EpisodeState;
-use criscope_cri::Method;
 use criscope_cri::call::Ending;
 use criscope_cri::call::episode::Kind;
 use criscope_cri::subject::ExitReason;
 use criscope_cri::units::times::millis;
+use criscope_cri::{Method, names};
 use criscope_telemetry::family::{Counters, Histograms};
-use criscope_telemetry::metric::{Label, Metric, Unit, Values, fixed, metrics, names};
+use criscope_telemetry::labels::{HandlerLabel, HandlerLabels};
+use criscope_telemetry::metric::{Label, Metric, RUNTIME_HANDLER, Unit, label, metrics};
 use criscope_telemetry::registry::{Registry, RegistryError};
 
-static EPISODE_NAMES: [&str; Kind::ALL.len()] = names!(Kind::ALL, Kind::name);
-static EXIT_NAMES: [&str; ExitReason::ALL.len()] = names!(ExitReason::ALL, ExitReason::name);
-
-/// How an episode ended.
-const EPISODE_OUTCOME: Label = fixed("outcome", &["ok", "failed", "cancelled"]);
-const RUNTIME_HANDLER: Label = Label {
-    name: "runtime_handler",
-    values: Values::Handlers,
-};
+const EPISODE_OUTCOME: Label = label::<EpisodeOutcome>("outcome");
 /// The phases of a start.
-const START_PHASE: Label = fixed(
-    "phase",
-    &[
-        "sandbox",
-        "network",
-        "image_pull",
-        "container_create",
-        "container_start",
-        "init_container",
-        "hook",
-        "outside_cri",
-    ],
-);
+const START_PHASE: Label = label::<StartPhase>("phase");
 /// The parts of a start that can fail.
-const START_CALL: Label = fixed(
-    "phase",
-    &[
-        "sandbox",
-        "network",
-        "image_pull",
-        "container_create",
-        "container_start",
-    ],
-);
+const START_CALL: Label = label::<StartCall>("phase");
 /// Starts and stops of pods.
 const START_BUCKETS: &[f64] = &[
     0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0,
@@ -74,7 +46,7 @@ const PHASE_BUCKETS: &[f64] = &[
 
 metrics! {
     POD_START_DURATION = Metric::histogram("pod_start_duration_seconds", Unit::Seconds,
-        &[EPISODE_OUTCOME, fixed("image_pull", &["none", "some"]), RUNTIME_HANDLER], START_BUCKETS,
+        &[EPISODE_OUTCOME, label::<ImagePulls>("image_pull"), RUNTIME_HANDLER], START_BUCKETS,
         "Time from the first call of a pod's start to the end of its last, counted once no call follows for `story.quiet`. A start that its caller broke off is `cancelled`; one that continues after it was counted is counted again when it is up.").with_exemplars();
     POD_START_PHASE = Metric::histogram("pod_start_phase_seconds", Unit::Seconds, &[START_PHASE], PHASE_BUCKETS,
         "Parts of the same time; they add up to it, and a part that did not occur is not counted.");
@@ -99,7 +71,7 @@ metrics! {
         "Time from the first call that stops a pod to the end of the first StopPodSandbox that succeeds.");
     CONTAINER_RESTARTS = Metric::counter("container_restarts_total", &[],
         "Containers that were started again.");
-    CONTAINER_EXITS = Metric::counter("container_exits_total", &[fixed("reason", &EXIT_NAMES)],
+    CONTAINER_EXITS = Metric::counter("container_exits_total", &[label::<ExitReason>("reason")],
         "Containers that ended, as far as the kubelet asked how they are.");
     CONTAINER_OOM_KILLS = Metric::counter("container_oom_kills_total", &[],
         "Processes of containers that the kernel killed for lack of memory, in containers that run on too, as far as the runtime tells: \
@@ -113,11 +85,34 @@ metrics! {
     RELIST_LAST = Metric::gauge("kubelet_relist_last_seconds", Unit::Seconds, &[],
         "Time since the begin of the kubelet's last relist whose lists succeeded; above 180 the node is not ready. Absent without \
         a kubelet at work, and with evented PLEG.");
-    STORY_EPISODES = Metric::gauge("story_episodes", Unit::Count, &[fixed("kind", &EPISODE_NAMES)],
+    STORY_EPISODES = Metric::gauge("story_episodes", Unit::Count, &[label::<Kind>("kind")],
         "Starts, restarts and stops that are remembered.");
 }
 
-/// The phases of a start, in the order of the metric's label.
+criscope_cri::named! {
+    /// How an episode ended.
+    #[derive(Clone, Copy, Debug)]
+    enum EpisodeOutcome {
+        Ok = "ok",
+        Failed = "failed",
+        Cancelled = "cancelled",
+    }
+}
+
+criscope_cri::named! {
+    /// Whether a start pulled images.
+    #[derive(Clone, Copy, Debug)]
+    enum ImagePulls {
+        None = "none",
+        Some = "some",
+    }
+}
+
+criscope_cri::listed! {
+    /// A phase of a start.
+    struct StartPhase in &names!(START_PHASES, EpisodePhase::name);
+}
+
 const START_PHASES: [EpisodePhase; 8] = [
     EpisodePhase::Sandbox,
     EpisodePhase::Network,
@@ -128,7 +123,12 @@ const START_PHASES: [EpisodePhase; 8] = [
     EpisodePhase::Hook,
     EpisodePhase::OutsideCri,
 ];
-/// The parts of a start that can fail, in the order of the catalogue.
+
+criscope_cri::listed! {
+    /// A part of a start that can fail.
+    struct StartCall in &names!(START_CALLS, EpisodePhase::name);
+}
+
 const START_CALLS: [EpisodePhase; 5] = [
     EpisodePhase::Sandbox,
     EpisodePhase::Network,
@@ -140,30 +140,30 @@ const START_CALLS: [EpisodePhase; 5] = [
 /// Metrics that the aggregator counts.
 #[derive(Debug)]
 pub(super) struct StoryMetrics {
-    starts: Histograms<3>,
-    phases: Histograms<1>,
-    sli: Histograms<0>,
-    total: Histograms<0>,
-    before_cri: Histograms<0>,
-    failures: Counters<1>,
-    stops: Histograms<1>,
-    relists: Histograms<0>,
-    restarts: Counters<0>,
-    exits: Counters<1>,
-    oom_kills: Counters<0>,
-    sandbox_deaths: Counters<0>,
-    registry: Registry,
+    starts: Histograms<(EpisodeOutcome, ImagePulls, HandlerLabel)>,
+    phases: Histograms<StartPhase>,
+    sli: Histograms,
+    total: Histograms,
+    before_cri: Histograms,
+    failures: Counters<StartCall>,
+    stops: Histograms<EpisodeOutcome>,
+    relists: Histograms,
+    restarts: Counters,
+    exits: Counters<ExitReason>,
+    oom_kills: Counters,
+    sandbox_deaths: Counters,
+    handlers: HandlerLabels,
 }
 
 fn seconds(time: Duration) -> f64 {
     millis(time) / 1e3
 }
 
-fn index(state: EpisodeState) -> usize {
+fn outcome(state: EpisodeState) -> EpisodeOutcome {
     match state {
-        EpisodeState::Open | EpisodeState::Failing | EpisodeState::Ok => 0,
-        EpisodeState::Failed => 1,
-        EpisodeState::Cancelled => 2,
+        EpisodeState::Open | EpisodeState::Failing | EpisodeState::Ok => EpisodeOutcome::Ok,
+        EpisodeState::Failed => EpisodeOutcome::Failed,
+        EpisodeState::Cancelled => EpisodeOutcome::Cancelled,
     }
 }
 
@@ -175,36 +175,21 @@ impl StoryMetrics {
     pub(super) fn new(registry: &Registry, stories: &Arc<Stories>) -> Result<Self, RegistryError> {
         compute(registry, stories)?;
         super::node::metrics::register(registry, stories)?;
-        let metrics = Self {
+        Ok(Self {
             starts: registry.histograms(&POD_START_DURATION)?,
             phases: registry.histograms(&POD_START_PHASE)?,
             sli: registry.histograms(&POD_START_SLI)?,
             total: registry.histograms(&POD_START_TOTAL)?,
             before_cri: registry.histograms(&POD_START_BEFORE_CRI)?,
-            failures: registry.counters(&POD_START_FAILURES)?,
+            failures: registry.counters(&POD_START_FAILURES)?.with_all_series(),
             stops: registry.histograms(&POD_STOP_DURATION)?,
             relists: registry.histograms(&RELIST_DURATION)?,
-            restarts: registry.counters(&CONTAINER_RESTARTS)?,
-            exits: registry.counters(&CONTAINER_EXITS)?,
-            oom_kills: registry.counters(&CONTAINER_OOM_KILLS)?,
-            sandbox_deaths: registry.counters(&SANDBOX_DEATHS)?,
-            registry: registry.clone(),
-        };
-        metrics.show_from_the_start();
-        Ok(metrics)
-    }
-
-    /// Exports zeros, so that the first failure counts as an increase.
-    fn show_from_the_start(&self) {
-        for i in 0..START_CALLS.len() {
-            self.failures.at([i]);
-        }
-        for reason in 0..ExitReason::ALL.len() {
-            self.exits.at([reason]);
-        }
-        self.restarts.at([]);
-        self.oom_kills.at([]);
-        self.sandbox_deaths.at([]);
+            restarts: registry.counters(&CONTAINER_RESTARTS)?.with_all_series(),
+            exits: registry.counters(&CONTAINER_EXITS)?.with_all_series(),
+            oom_kills: registry.counters(&CONTAINER_OOM_KILLS)?.with_all_series(),
+            sandbox_deaths: registry.counters(&SANDBOX_DEATHS)?.with_all_series(),
+            handlers: registry.handlers().clone(),
+        })
     }
 
     /// Counts a call of an episode of this kind.
@@ -213,47 +198,33 @@ impl StoryMetrics {
         let failed = START_CALLS.iter().position(|p| *p == phase);
         // A call that the kubelet breaks off because the pod was deleted has not failed.
         let is_failure = call.is_bad() && !call.has_ended(Ending::Cancelled);
-        if let Some(i) = failed.filter(|_| kind == Kind::Start && is_failure)
-            && let Some(failures) = self.failures.at([i])
-        {
-            failures.inc();
+        if let Some(place) = failed.filter(|_| kind == Kind::Start && is_failure) {
+            self.failures.inc(StartCall(place));
         }
         let again = call.container.as_ref().is_some_and(|c| c.attempt > 0);
-        if again
-            && call.method == Method::StartContainer
-            && call.is_good()
-            && let Some(restarts) = self.restarts.at([])
-        {
-            restarts.inc();
+        if again && call.method == Method::StartContainer && call.is_good() {
+            self.restarts.inc(());
         }
     }
 
     /// Counts a relist of the kubelet and its duration.
     pub(super) fn relist(&self, took: Duration) {
-        if let Some(relists) = self.relists.at([]) {
-            relists.observe(seconds(took));
-        }
+        self.relists.observe((), seconds(took));
     }
 
     /// Counts the exit of a container.
     pub(super) fn exit(&self, exit: &ExitRecord) {
-        if let Some(exits) = self.exits.at([exit.reason as usize]) {
-            exits.inc();
-        }
+        self.exits.inc(exit.reason);
     }
 
     /// Counts processes of a container that the kernel killed for lack of memory.
     pub(super) fn oom_kills(&self, kills: u32) {
-        if let Some(all) = self.oom_kills.at([]) {
-            all.inc_by(u64::from(kills));
-        }
+        self.oom_kills.inc_by((), u64::from(kills));
     }
 
     /// Counts a sandbox that ended without a request to stop it.
     pub(super) fn sandbox_death(&self) {
-        if let Some(deaths) = self.sandbox_deaths.at([]) {
-            deaths.inc();
-        }
+        self.sandbox_deaths.inc(());
     }
 
     /// Counts an episode that was closed. `trace` is its trace, if the trace is exported.
@@ -266,27 +237,26 @@ impl StoryMetrics {
             Kind::Start => self.start(episode, time, trace),
             // Only containers were stopped, not the pod, or it was stopped before.
             Kind::Stop if episode.is_tentative() || episode.only_cleans => {}
-            Kind::Stop => {
-                if let Some(stops) = self.stops.at([index(episode.state)]) {
-                    stops.observe(time);
-                }
-            }
+            Kind::Stop => self.stops.observe(outcome(episode.state), time),
             Kind::Restart => {}
         }
     }
 
     fn start(&self, episode: &Episode, time: f64, trace: Option<TraceId>) {
-        let handler = self.registry.handler(episode.handler.as_deref());
-        let labels = [index(episode.state), usize::from(episode.pulled), handler];
-        self.starts.observe(labels, time, trace);
+        let handler = self.handlers.value(episode.handler.as_deref());
+        let pulls = if episode.pulled {
+            ImagePulls::Some
+        } else {
+            ImagePulls::None
+        };
+        let labels = (outcome(episode.state), pulls, handler);
+        self.starts.observe_traced(labels, time, trace);
         self.since_seen(episode);
         let shares = episode.shares();
-        for (i, phase) in START_PHASES.into_iter().enumerate() {
+        for (place, phase) in START_PHASES.into_iter().enumerate() {
             let share = shares[phase as usize];
-            if !share.is_zero()
-                && let Some(phases) = self.phases.at([i])
-            {
-                phases.observe(seconds(share));
+            if !share.is_zero() {
+                self.phases.observe(StartPhase(place), seconds(share));
             }
         }
     }
@@ -304,9 +274,7 @@ impl StoryMetrics {
             (&self.total, start.total),
             (&self.before_cri, start.before_cri),
         ] {
-            if let Some(metric) = metric.at([]) {
-                metric.observe(seconds(time));
-            }
+            metric.observe((), seconds(time));
         }
     }
 }
@@ -375,30 +343,5 @@ pub fn populate(registry: &Registry) {
     store.tick(at(79_000), &[]);
     for number in store.take_closed() {
         metrics.closed(store.get(number).expect("remembered"), None);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use criscope_telemetry::metric::{Metric, Values};
-
-    fn names(metric: &Metric) -> Vec<&'static str> {
-        match metric.labels[0].values {
-            Values::Fixed(names) => names.to_vec(),
-            _ => panic!("{} has no fixed values", metric.name),
-        }
-    }
-
-    #[test]
-    fn the_catalogue_lists_the_phases_in_our_order() {
-        assert_eq!(
-            names(&POD_START_PHASE),
-            START_PHASES.map(EpisodePhase::name)
-        );
-        assert_eq!(
-            names(&POD_START_FAILURES),
-            START_CALLS.map(EpisodePhase::name)
-        );
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use criscope_cri::call::{Ending, routine};
 use criscope_cri::method::Method;
+use criscope_cri::status::Code;
 use criscope_telemetry::family::{Counters, Histograms};
 use criscope_telemetry::metric::CALL_BUCKETS;
 
@@ -172,8 +173,8 @@ struct SnapshotState {
 
 /// The rates of all methods.
 pub struct CallRates {
-    durations: Arc<Histograms<2>>,
-    routine: Arc<Counters<2>>,
+    durations: Arc<Histograms<(Method, Ending)>>,
+    routine: Arc<Counters<(Method, Code)>>,
     started: Instant,
     started_at: SystemTime,
     state: Mutex<SnapshotState>,
@@ -188,7 +189,10 @@ impl fmt::Debug for CallRates {
 impl CallRates {
     /// Rates of the calls in `durations`, by method and ending. `routine` counts the calls with a routine error, by method and
     /// code.
-    pub fn new(durations: Arc<Histograms<2>>, routine: Arc<Counters<2>>) -> Self {
+    pub fn new(
+        durations: Arc<Histograms<(Method, Ending)>>,
+        routine: Arc<Counters<(Method, Code)>>,
+    ) -> Self {
         let rates = Self {
             durations,
             routine,
@@ -229,10 +233,25 @@ impl CallRates {
     fn read(&self) -> [Option<CallCounts>; Method::COUNT] {
         // Read first: a call that ends meanwhile is then an error for a moment, instead of a negative number of errors.
         let routine = Method::ALL.map(|method| self.routine(method));
-        let mut all = [None; Method::COUNT];
-        self.durations.read(|[method, ending], observed| {
-            let counts: &mut CallCounts = all[method].get_or_insert_default();
-            let end = match Ending::ALL[ending] {
+        let mut all = Method::ALL.map(|method| self.durations_of(method));
+        for (counts, routine) in all.iter_mut().zip(routine) {
+            if let Some(CallCounts { ends, .. }) = counts {
+                ends[FAILED] = ends[FAILED].wrapping_sub(routine);
+                ends[ROUTINE] = routine;
+            }
+        }
+        all
+    }
+
+    /// The counts of a method, if it was called; calls with a routine error count as failed.
+    fn durations_of(&self, method: Method) -> Option<CallCounts> {
+        let mut all: Option<CallCounts> = None;
+        for ending in Ending::ALL {
+            let Some(observed) = self.durations.counts((method, ending)) else {
+                continue;
+            };
+            let counts = all.get_or_insert_default();
+            let end = match ending {
                 Ending::Ok => OK,
                 Ending::Error | Ending::Deadline => FAILED,
                 Ending::Cancelled => CANCELLED,
@@ -243,12 +262,6 @@ impl CallRates {
             for (sum, n) in counts.up_to.iter_mut().zip(up_to) {
                 *sum = sum.wrapping_add(n as u32);
             }
-        });
-        for (counts, routine) in all.iter_mut().zip(routine) {
-            if let Some(CallCounts { ends, .. }) = counts {
-                ends[FAILED] = ends[FAILED].wrapping_sub(routine);
-                ends[ROUTINE] = routine;
-            }
         }
         all
     }
@@ -256,7 +269,7 @@ impl CallRates {
     /// Calls of a method so far whose error is routine.
     fn routine(&self, method: Method) -> u32 {
         let codes = routine::CODES.into_iter();
-        let counts = codes.filter_map(|code| self.routine.used([method.index(), code as usize]));
+        let counts = codes.filter_map(|code| self.routine.used((method, code)));
         // Wrapping is intended.
         counts.fold(0, |sum, count| sum.wrapping_add(count.get() as u32))
     }

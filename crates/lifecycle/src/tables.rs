@@ -296,8 +296,7 @@ mod tests {
     fn the_table_has_what_was_called_and_what_is_in_flight() {
         let registry = Registry::new(prometheus::Registry::new(), []);
         let durations = registry.histograms(&RPC_DURATION).expect("once");
-        let ended = [Method::Version.index(), Ending::Error as usize];
-        durations.at(ended).expect("in range").observe(0.3);
+        durations.observe((Method::Version, Ending::Error), 0.3);
         let routine = registry.counters(&RPC_ROUTINE).expect("once");
         let rates = CallRates::new(Arc::new(durations), Arc::new(routine));
         let flying = [Arc::new(Call::example(Method::PullImage))];

@@ -6,71 +6,39 @@ use std::time::Duration;
 use criscope_cri::Method;
 use criscope_cri::units::times::UnixMicros;
 
-/// A part of an episode. A metric label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum EpisodePhase {
-    /// RunPodSandbox, without observed CNI plugins.
-    Sandbox,
-    /// CNI plugins.
-    Network,
-    /// PullImage.
-    ImagePull,
-    /// CreateContainer.
-    ContainerCreate,
-    /// StartContainer.
-    ContainerStart,
-    /// No call in flight, while a container ran to its end before the next call: an init container.
-    InitContainer,
-    /// ExecSync of a postStart or preStop hook.
-    Hook,
-    /// StopContainer: mostly the container's grace period.
-    ContainerStop,
-    /// StopPodSandbox, without observed CNI plugins.
-    SandboxStop,
-    /// RemoveContainer.
-    ContainerRemove,
-    /// RemovePodSandbox.
-    SandboxRemove,
-    /// No call in flight: the kubelet's own time, volumes, back-off.
-    OutsideCri,
+criscope_cri::named! {
+    /// A part of an episode. A metric label.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[repr(u8)]
+    pub enum EpisodePhase {
+        /// RunPodSandbox, without observed CNI plugins.
+        Sandbox = "sandbox",
+        /// CNI plugins.
+        Network = "network",
+        /// PullImage.
+        ImagePull = "image_pull",
+        /// CreateContainer.
+        ContainerCreate = "container_create",
+        /// StartContainer.
+        ContainerStart = "container_start",
+        /// No call in flight, while a container ran to its end before the next call: an init container.
+        InitContainer = "init_container",
+        /// ExecSync of a postStart or preStop hook.
+        Hook = "hook",
+        /// StopContainer: mostly the container's grace period.
+        ContainerStop = "container_stop",
+        /// StopPodSandbox, without observed CNI plugins.
+        SandboxStop = "sandbox_stop",
+        /// RemoveContainer.
+        ContainerRemove = "container_remove",
+        /// RemovePodSandbox.
+        SandboxRemove = "sandbox_remove",
+        /// No call in flight: the kubelet's own time, volumes, back-off.
+        OutsideCri = "outside_cri",
+    }
 }
 
 impl EpisodePhase {
-    /// Every phase, in display order.
-    pub const ALL: [EpisodePhase; 12] = [
-        EpisodePhase::Sandbox,
-        EpisodePhase::Network,
-        EpisodePhase::ImagePull,
-        EpisodePhase::ContainerCreate,
-        EpisodePhase::ContainerStart,
-        EpisodePhase::InitContainer,
-        EpisodePhase::Hook,
-        EpisodePhase::ContainerStop,
-        EpisodePhase::SandboxStop,
-        EpisodePhase::ContainerRemove,
-        EpisodePhase::SandboxRemove,
-        EpisodePhase::OutsideCri,
-    ];
-
-    /// The label value.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sandbox => "sandbox",
-            Self::Network => "network",
-            Self::ImagePull => "image_pull",
-            Self::ContainerCreate => "container_create",
-            Self::ContainerStart => "container_start",
-            Self::InitContainer => "init_container",
-            Self::Hook => "hook",
-            Self::ContainerStop => "container_stop",
-            Self::SandboxStop => "sandbox_stop",
-            Self::ContainerRemove => "container_remove",
-            Self::SandboxRemove => "sandbox_remove",
-            Self::OutsideCri => "outside_cri",
-        }
-    }
-
     /// The phase of a call without further observations.
     pub const fn from_method(method: Method) -> Self {
         match method {

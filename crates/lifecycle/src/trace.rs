@@ -21,11 +21,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, SystemTime};
 
-use opentelemetry::trace::{
-    Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,
-};
+use opentelemetry::trace::{Link, SpanContext, SpanId, Status, TraceId};
 use opentelemetry::{InstrumentationScope, KeyValue};
-use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEvents, SpanLinks};
+use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData};
 use opentelemetry_semantic_conventions::attribute as key;
 
 use super::episode_subscriber::EpisodeSubscriber;
@@ -303,22 +301,10 @@ impl EpisodeSpans<'_> {
         name: impl Into<std::borrow::Cow<'static, str>>,
         (begin_ms, took_ms): (f64, f64),
     ) -> SpanData {
-        let start_time = self.began + time_from_ms(begin_ms);
-        SpanData {
-            span_context: context(trace_id, RandomIdGenerator::default().new_span_id()),
-            parent_span_id: parent,
-            parent_span_is_remote: false,
-            span_kind: SpanKind::Internal,
-            name: name.into(),
-            start_time,
-            end_time: start_time + time_from_ms(took_ms),
-            attributes: Vec::new(),
-            dropped_attributes_count: 0,
-            events: SpanEvents::default(),
-            links: SpanLinks::default(),
-            status: Status::Unset,
-            instrumentation_scope: self.scope.clone(),
-        }
+        let start = self.began + time_from_ms(begin_ms);
+        let own = RandomIdGenerator::default().new_span_id();
+        let times = (start, start + time_from_ms(took_ms));
+        otlp::span(self.scope, context(trace_id, own), parent, name, times)
     }
 }
 
@@ -353,9 +339,8 @@ fn attributes(episode: &EpisodeView) -> Vec<KeyValue> {
     out
 }
 
-/// An exported span is marked as sampled.
 fn context(trace_id: TraceId, span: SpanId) -> SpanContext {
-    SpanContext::new(trace_id, span, TraceFlags::SAMPLED, false, TraceState::NONE)
+    otlp::context(trace_id, span, None)
 }
 
 fn time_from_ms(ms: f64) -> Duration {

@@ -16,101 +16,59 @@ metrics! {
         "Telemetry that was lost, by signal and reason: spans, log lines, readings of metrics, calls of stories and lines of their journal, observations, forwarded spans of the runtime, dumps.");
 }
 
-/// The reason of a loss.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum DropReason {
-    /// A span: the export queue was full.
-    SpanQueueFull,
-    /// A span: the collector refused it or was unreachable.
-    SpanExportFailed,
-    /// A span that was not sent before the process exited.
-    SpanShutdown,
-    /// A log line: the writer's queue was full.
-    LogQueueFull,
-    /// A log line, suppressed by the rate limit (see [`super::logging`]).
-    LogRateLimited,
-    /// A log line that was written and not exported: the export queue was full.
-    LogExportQueueFull,
-    /// A log line that was written and not exported: the collector refused it or was unreachable.
-    LogExportFailed,
-    /// A reading of all metrics: the collector refused it or was unreachable. The next one has the same totals.
-    MetricsExportFailed,
-    /// A call, session, span or event of a container missing from its episode: the aggregator's queue was full.
-    StoryQueueFull,
-    /// An episode evicted before it was reported.
-    EpisodesFull,
-    /// A journal line: the writer's queue was full.
-    JournalQueueFull,
-    /// A journal line that could not be written.
-    JournalFailed,
-    /// A journal line that could not be read after a restart.
-    JournalDamaged,
-    /// An event that was not applied to its episode, or a check of all episodes: a defect, a panic in the aggregator.
-    StoryPanic,
-    /// Observations of a call: too many calls were observed at the same time.
-    ObservationsFull,
-    /// A forwarded span of the runtime: the queue to the collector was full.
-    PassedQueueFull,
-    /// A forwarded span of the runtime: the collector refused it or was unreachable.
-    PassedFailed,
-    /// A span that was received from a user who may not send any.
-    PassedNotAllowed,
-    /// A flight recorder dump: others were still being written.
-    DumpQueueFull,
-    /// A flight recorder dump that could not be written.
-    DumpFailed,
+criscope_cri::named! {
+    /// The reason of a loss; its name is the signal and the reason within it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[repr(u8)]
+    pub enum DropReason {
+        /// A span: the export queue was full.
+        SpanQueueFull = "span/queue_full",
+        /// A span: the collector refused it or was unreachable.
+        SpanExportFailed = "span/export_failed",
+        /// A span that was not sent before the process exited.
+        SpanShutdown = "span/shutdown",
+        /// A log line: the writer's queue was full.
+        LogQueueFull = "log/queue_full",
+        /// A log line, suppressed by the rate limit (see [`super::logging`]).
+        LogRateLimited = "log/rate_limited",
+        /// A log line that was written and not exported: the export queue was full.
+        LogExportQueueFull = "log/export_queue_full",
+        /// A log line that was written and not exported: the collector refused it or was unreachable.
+        LogExportFailed = "log/export_failed",
+        /// A reading of all metrics: the collector refused it or was unreachable. The next one has the same totals.
+        MetricsExportFailed = "metric/export_failed",
+        /// A call, session, span or event of a container missing from its episode: the aggregator's queue was full.
+        StoryQueueFull = "story/queue_full",
+        /// An episode evicted before it was reported.
+        EpisodesFull = "story/episodes_full",
+        /// A journal line: the writer's queue was full.
+        JournalQueueFull = "story/journal_queue_full",
+        /// A journal line that could not be written.
+        JournalFailed = "story/journal_failed",
+        /// A journal line that could not be read after a restart.
+        JournalDamaged = "story/journal_damaged",
+        /// An event that was not applied to its episode, or a check of all episodes: a defect, a panic in the aggregator.
+        StoryPanic = "story/panic",
+        /// Observations of a call: too many calls were observed at the same time.
+        ObservationsFull = "observation/queue_full",
+        /// A forwarded span of the runtime: the queue to the collector was full.
+        PassedQueueFull = "passed_span/queue_full",
+        /// A forwarded span of the runtime: the collector refused it or was unreachable.
+        PassedFailed = "passed_span/export_failed",
+        /// A span that was received from a user who may not send any.
+        PassedNotAllowed = "passed_span/not_allowed",
+        /// A flight recorder dump: others were still being written.
+        DumpQueueFull = "dump/queue_full",
+        /// A flight recorder dump that could not be written.
+        DumpFailed = "dump/write_failed",
+    }
 }
 
 impl DropReason {
-    /// Every value.
-    pub const ALL: [DropReason; 20] = [
-        DropReason::SpanQueueFull,
-        DropReason::SpanExportFailed,
-        DropReason::SpanShutdown,
-        DropReason::LogQueueFull,
-        DropReason::LogRateLimited,
-        DropReason::LogExportQueueFull,
-        DropReason::LogExportFailed,
-        DropReason::MetricsExportFailed,
-        DropReason::StoryQueueFull,
-        DropReason::EpisodesFull,
-        DropReason::JournalQueueFull,
-        DropReason::JournalFailed,
-        DropReason::JournalDamaged,
-        DropReason::StoryPanic,
-        DropReason::ObservationsFull,
-        DropReason::PassedQueueFull,
-        DropReason::PassedFailed,
-        DropReason::PassedNotAllowed,
-        DropReason::DumpQueueFull,
-        DropReason::DumpFailed,
-    ];
-
     /// The labels `signal` and `reason`.
-    pub const fn labels(self) -> [&'static str; 2] {
-        match self {
-            Self::SpanQueueFull => ["span", "queue_full"],
-            Self::SpanExportFailed => ["span", "export_failed"],
-            Self::SpanShutdown => ["span", "shutdown"],
-            Self::LogQueueFull => ["log", "queue_full"],
-            Self::LogRateLimited => ["log", "rate_limited"],
-            Self::LogExportQueueFull => ["log", "export_queue_full"],
-            Self::LogExportFailed => ["log", "export_failed"],
-            Self::MetricsExportFailed => ["metric", "export_failed"],
-            Self::StoryQueueFull => ["story", "queue_full"],
-            Self::EpisodesFull => ["story", "episodes_full"],
-            Self::JournalQueueFull => ["story", "journal_queue_full"],
-            Self::JournalFailed => ["story", "journal_failed"],
-            Self::JournalDamaged => ["story", "journal_damaged"],
-            Self::StoryPanic => ["story", "panic"],
-            Self::ObservationsFull => ["observation", "queue_full"],
-            Self::PassedQueueFull => ["passed_span", "queue_full"],
-            Self::PassedFailed => ["passed_span", "export_failed"],
-            Self::PassedNotAllowed => ["passed_span", "not_allowed"],
-            Self::DumpQueueFull => ["dump", "queue_full"],
-            Self::DumpFailed => ["dump", "write_failed"],
-        }
+    pub fn labels(self) -> [&'static str; 2] {
+        let (signal, reason) = self.name().split_once('/').unwrap_or_default();
+        [signal, reason]
     }
 }
 

@@ -7,6 +7,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`metric`] | how a module declares its metrics |
+//! | [`labels`] | labels whose values are names in the configuration |
 //! | [`registry`], [`family`], [`computed`] | registered metrics; series are resolved once, or computed at scrape time |
 //! | [`openmetrics`], [`exemplars`] | the OpenMetrics format, and links from buckets to traces |
 //! | [`process`] | metrics of this process, computed at scrape time |
@@ -23,6 +24,7 @@ pub mod drops;
 pub mod exemplars;
 pub mod family;
 pub mod job;
+pub mod labels;
 pub mod logging;
 pub mod metric;
 pub mod openmetrics;

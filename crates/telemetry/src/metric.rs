@@ -2,9 +2,12 @@
 //! catalogue collects the declarations.
 //!
 //! [`super::Registry`] registers declared metrics only. Label values are Rust enums or names from the configuration, so the
-//! number of series is bounded by types (see [`Values`]).
+//! number of series is bounded by types (see [`Named`]).
 
+use criscope_cri::Named;
 use criscope_cri::call::Client;
+
+use super::labels::{BackendLabel, HandlerLabel};
 
 /// Declares the metrics of a module, and `METRICS`, the list of them.
 #[macro_export]
@@ -23,24 +26,12 @@ macro_rules! metrics {
 }
 pub use crate::metrics;
 
-/// The names of all values of an enum, in the order of its `ALL`.
-#[macro_export]
-macro_rules! names {
-    ($all:expr, $name:expr) => {{
-        let mut names = [""; $all.len()];
-        let mut i = 0;
-        while i < names.len() {
-            names[i] = $name($all[i]);
-            i += 1;
-        }
-        names
-    }};
+/// A label with the values of a type.
+pub const fn label<V: Named>(name: &'static str) -> Label {
+    fixed(name, V::NAMES)
 }
-pub use crate::names;
 
-static CLIENT_NAMES: [&str; Client::ALL.len()] = names!(Client::ALL, Client::name);
-
-/// A label with a fixed set of values.
+/// A label with these values.
 pub const fn fixed(name: &'static str, values: &'static [&'static str]) -> Label {
     Label {
         name,
@@ -57,11 +48,16 @@ pub const fn one(name: &'static str, description: &'static str) -> Label {
 }
 
 /// The label `client`.
-pub const CLIENT: Label = fixed("client", &CLIENT_NAMES);
+pub const CLIENT: Label = label::<Client>("client");
 /// The label `backend`.
 pub const BACKEND: Label = Label {
     name: "backend",
     values: Values::Backends,
+};
+/// The label `runtime_handler`.
+pub const RUNTIME_HANDLER: Label = Label {
+    name: "runtime_handler",
+    values: Values::Handlers,
 };
 
 /// Calls: from half a millisecond to the ten minutes of a slow image pull; the kubelet's own deadlines (2 and 4
@@ -85,50 +81,31 @@ pub const DEFAULT_HANDLER: &str = "default";
 /// Value of `runtime_handler` for pods whose handler is unknown, or named by no routing rule.
 pub const OTHER_HANDLERS: &str = "other";
 
-/// Kind of a metric, as the Prometheus text format names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricKind {
-    /// Only grows; resets when the process starts.
-    Counter,
-    /// A current value.
-    Gauge,
-    /// Counts of observations per bucket.
-    Histogram,
-}
-
-impl MetricKind {
-    /// The type in the `# TYPE` line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
+criscope_cri::named! {
+    /// Kind of a metric, as the Prometheus text format names it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum MetricKind {
+        /// Only grows; resets when the process starts.
+        Counter = "counter",
+        /// A current value.
+        Gauge = "gauge",
+        /// Counts of observations per bucket.
+        Histogram = "histogram",
     }
 }
 
-/// Unit of a metric's value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// A number of things.
-    Count,
-    /// Seconds; for a `*_start_time_seconds`, since 1970-01-01 UTC.
-    Seconds,
-    /// Bytes.
-    Bytes,
-    /// No unit: an info metric with the value 1, or a flag of 0 or 1.
-    Flag,
-}
-
-impl Unit {
-    /// The name in `docs/METRICS.md`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Count => "count",
-            Self::Seconds => "seconds",
-            Self::Bytes => "bytes",
-            Self::Flag => "flag",
-        }
+criscope_cri::named! {
+    /// Unit of a metric's value.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Unit {
+        /// A number of things.
+        Count = "count",
+        /// Seconds; for a `*_start_time_seconds`, since 1970-01-01 UTC.
+        Seconds = "seconds",
+        /// Bytes.
+        Bytes = "bytes",
+        /// No unit: an info metric with the value 1, or a flag of 0 or 1.
+        Flag = "flag",
     }
 }
 
@@ -143,6 +120,18 @@ pub enum Values {
     Handlers,
     /// One value at a time, for the lifetime of the process or of its configuration.
     One(&'static str),
+}
+
+impl Values {
+    /// The values that no configuration changes.
+    pub(super) const fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Fixed(names) => names,
+            Self::Backends => BackendLabel::NAMES,
+            Self::Handlers => HandlerLabel::NAMES,
+            Self::One(_) => &[],
+        }
+    }
 }
 
 /// A label of a metric.

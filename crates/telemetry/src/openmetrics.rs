@@ -189,7 +189,10 @@ mod tests {
     use opentelemetry::trace::TraceId;
 
     use super::*;
-    use crate::metric::{BACKEND, CALL_BUCKETS, Metric, Unit, fixed, metrics};
+    use criscope_cri::Method;
+    use criscope_cri::call::Ending;
+
+    use crate::metric::{BACKEND, CALL_BUCKETS, Metric, Unit, label, metrics};
     use crate::process::PROCESS_CPU;
     use crate::registry::Registry;
 
@@ -199,7 +202,7 @@ mod tests {
         BACKEND_UP = Metric::gauge("backend_up", Unit::Flag, &[BACKEND],
             "1 if the backend is connected and answers.");
         BACKEND_RPC_DURATION = Metric::histogram("backend_rpc_duration_seconds", Unit::Seconds,
-            &[BACKEND, fixed("method", &["Version", "RunPodSandbox"]), fixed("outcome", &["ok", "error"])], CALL_BUCKETS,
+            &[BACKEND, label::<Method>("method"), label::<Ending>("outcome")], CALL_BUCKETS,
             "Time of a call.").with_exemplars();
     }
 
@@ -212,10 +215,8 @@ mod tests {
     #[test]
     fn counters_gauges_and_units() {
         let registry = registry();
-        let reconnects = registry
-            .counters::<1>(&BACKEND_RECONNECTS)
-            .expect("counters");
-        reconnects.at([0]).expect("main").inc_by(3);
+        let reconnects = registry.counters(&BACKEND_RECONNECTS).expect("counters");
+        reconnects.inc_by(registry.backends().value("main"), 3);
         registry
             .computed(&PROCESS_CPU, |out| out.put(&[], 0.25))
             .expect("computed");
@@ -242,10 +243,10 @@ mod tests {
     fn the_last_exported_call_of_a_bucket_is_its_exemplar() {
         let registry = registry();
         let duration = registry
-            .histograms::<3>(&BACKEND_RPC_DURATION)
+            .histograms(&BACKEND_RPC_DURATION)
             .expect("histograms");
         let trace = TraceId::from_hex(TRACE).expect("hex");
-        let index = [0, 1, 0];
+        let [main, several] = ["main", "_ALL"].map(|name| registry.backends().value(name));
         let other = TraceId::from(7u128);
         // Bounds are inclusive. A call that is not exported replaces no exemplar.
         for (value, trace) in [
@@ -254,10 +255,10 @@ mod tests {
             (0.003, None),
             (900.0, Some(trace)),
         ] {
-            duration.observe(index, value, trace);
+            let labels = (main, Method::RunPodSandbox, Ending::Ok);
+            duration.observe_traced(labels, value, trace);
         }
-        duration.observe([1, 1, 0], 0.002, None);
-        duration.observe([9, 9, 9], 1.0, Some(trace));
+        duration.observe((several, Method::RunPodSandbox, Ending::Ok), 0.002);
         let text = registry.encode_openmetrics();
         let with: Vec<_> = text.lines().filter(|l| l.contains(" # ")).collect();
         let [five, inf] = &with[..] else {

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use criscope_cri::NamedSet;
 use prometheus::core::Collector;
 use prometheus::proto::{MetricFamily, MetricType};
 use prometheus::{
@@ -11,10 +12,9 @@ use prometheus::{
 
 use super::computed::{ComputedMetric, ComputedSeries};
 use super::exemplars::HistogramExemplars;
-use super::family::{Counters, Gauges, Histograms, IndexedFamily};
-use super::metric::{
-    DEFAULT_HANDLER, Metric, MetricKind, OTHER_HANDLERS, SEVERAL_BACKENDS, Values,
-};
+use super::family::{Counters, Family, Gauges, Histograms, LabelNames, MetricVector};
+use super::labels::{BackendLabels, HandlerLabels};
+use super::metric::{Metric, MetricKind, Values};
 use super::openmetrics::{self, ExemplarsByName};
 
 /// Errors of registering metrics. All are bugs, found at start.
@@ -30,7 +30,7 @@ pub enum RegistryError {
         /// The requested type.
         wanted: MetricKind,
     },
-    /// The metric has another number of labels, or one without a fixed list of values.
+    /// The metric has labels of other types.
     #[error("metric {metric}: labels do not fit")]
     Labels {
         /// The declared name.
@@ -46,51 +46,13 @@ pub enum RegistryError {
     },
 }
 
-/// The values of the label `backend`.
-#[derive(Clone, Debug)]
-pub struct BackendLabels(Arc<[Box<str>]>);
-
-impl BackendLabels {
-    fn new(names: impl IntoIterator<Item = String>) -> Self {
-        let several = [SEVERAL_BACKENDS.to_owned()];
-        Self(
-            names
-                .into_iter()
-                .chain(several)
-                .map(String::into_boxed_str)
-                .collect(),
-        )
-    }
-
-    /// Returns the position of a backend's name. Any other name counts as several backends.
-    pub fn index(&self, name: &str) -> usize {
-        let several = self.0.len() - 1;
-        self.0[..several]
-            .iter()
-            .position(|n| **n == *name)
-            .unwrap_or(several)
-    }
-}
-
-/// The values of the label `runtime_handler`.
-fn handlers<'a>(names: impl IntoIterator<Item = &'a str>) -> Arc<[Box<str>]> {
-    let mut values: Vec<Box<str>> = vec![DEFAULT_HANDLER.into()];
-    for name in names {
-        if name != OTHER_HANDLERS && !values.contains(&Box::from(name)) {
-            values.push(name.into());
-        }
-    }
-    values.push(OTHER_HANDLERS.into());
-    values.into()
-}
-
 /// A registry of metrics. Cheap to clone; clones share the metrics.
 #[derive(Clone, Debug)]
 pub struct Registry {
     inner: prometheus::Registry,
     backends: BackendLabels,
     exemplars: Arc<Mutex<ExemplarsByName>>,
-    handlers: Arc<[Box<str>]>,
+    handlers: HandlerLabels,
 }
 
 impl Registry {
@@ -101,7 +63,7 @@ impl Registry {
             inner,
             backends: BackendLabels::new(backends),
             exemplars: Arc::default(),
-            handlers: handlers([]),
+            handlers: HandlerLabels::new([]),
         }
     }
 
@@ -109,22 +71,14 @@ impl Registry {
     #[must_use]
     pub fn with_handlers<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Self {
         Self {
-            handlers: handlers(names),
+            handlers: HandlerLabels::new(names),
             ..self
         }
     }
 
-    /// Returns the position of a runtime handler among the values of its label; `None` is an unknown one.
-    pub fn handler(&self, name: Option<&str>) -> usize {
-        let other = self.handlers.len() - 1;
-        match name {
-            Some("") => 0,
-            // The first and last values are reserved.
-            Some(name) => (1..other)
-                .find(|i| *self.handlers[*i] == *name)
-                .unwrap_or(other),
-            None => other,
-        }
+    /// The values of the label `runtime_handler`.
+    pub fn handlers(&self) -> &HandlerLabels {
+        &self.handlers
     }
 
     /// The values of the label `backend`.
@@ -132,52 +86,47 @@ impl Registry {
         &self.backends
     }
 
-    /// Registers counters with `N` labels.
+    /// Registers counters with these labels.
     ///
     /// # Errors
     /// If the metric has another type or other labels, or is registered already.
-    pub fn counters<const N: usize>(
+    pub fn counters<L: NamedSet>(
         &self,
         metric: &'static Metric,
-    ) -> Result<Counters<N>, RegistryError> {
+    ) -> Result<Counters<L>, RegistryError> {
         let opts = Opts::new(metric.full_name(), metric.help);
         self.family(metric, MetricKind::Counter, |labels| {
             IntCounterVec::new(opts, labels)
         })
     }
 
-    /// Registers gauges with `N` labels.
+    /// Registers gauges with these labels.
     ///
     /// # Errors
     /// If the metric has another type or other labels, or is registered already.
-    pub fn gauges<const N: usize>(
-        &self,
-        metric: &'static Metric,
-    ) -> Result<Gauges<N>, RegistryError> {
+    pub fn gauges<L: NamedSet>(&self, metric: &'static Metric) -> Result<Gauges<L>, RegistryError> {
         let opts = Opts::new(metric.full_name(), metric.help);
         self.family(metric, MetricKind::Gauge, |labels| {
             IntGaugeVec::new(opts, labels)
         })
     }
 
-    /// Registers histograms with `N` labels.
+    /// Registers histograms with these labels.
     ///
     /// # Errors
     /// If the metric has another type or other labels, or is registered already.
-    pub fn histograms<const N: usize>(
+    pub fn histograms<L: NamedSet>(
         &self,
         metric: &'static Metric,
-    ) -> Result<Histograms<N>, RegistryError> {
+    ) -> Result<Histograms<L>, RegistryError> {
         let opts =
             HistogramOpts::new(metric.full_name(), metric.help).buckets(metric.buckets.to_vec());
         let mut family = self.family(metric, MetricKind::Histogram, |labels| {
             HistogramVec::new(opts, labels)
         })?;
         if metric.exemplars {
-            let labels = metric
-                .labels
-                .iter()
-                .filter_map(|l| Some((l.name, self.values(l.values)?)));
+            let names = metric.labels.iter().map(|label| label.name);
+            let labels = names.zip(self.values(metric));
             let exemplars = Arc::new(HistogramExemplars::new(labels, metric.buckets));
             family.keep_exemplars(Arc::clone(&exemplars));
             self.exemplars().insert(metric.full_name(), exemplars);
@@ -191,15 +140,12 @@ impl Registry {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn family<V, const N: usize>(
+    fn family<V: MetricVector, L: NamedSet>(
         &self,
         metric: &'static Metric,
         wanted: MetricKind,
         make: impl FnOnce(&[&str]) -> prometheus::Result<V>,
-    ) -> Result<IndexedFamily<V, N>, RegistryError>
-    where
-        V: super::family::MetricVector,
-    {
+    ) -> Result<Family<V, L>, RegistryError> {
         if metric.kind != wanted {
             return Err(RegistryError::Kind {
                 metric: metric.name,
@@ -207,33 +153,33 @@ impl Registry {
                 wanted,
             });
         }
-        let misfit = RegistryError::Labels {
-            metric: metric.name,
-        };
-        let values: Option<Vec<_>> = metric
-            .labels
-            .iter()
-            .map(|l| self.values(l.values))
-            .collect();
-        let Some(values) = values.and_then(|v| <[Box<[Box<str>]>; N]>::try_from(v).ok()) else {
-            return Err(misfit);
-        };
+        let labels = metric.labels.iter();
+        if !labels
+            .map(|label| label.values.names())
+            .eq(L::NAME_LISTS.iter().copied())
+        {
+            return Err(RegistryError::Labels {
+                metric: metric.name,
+            });
+        }
         let names: Vec<_> = metric.labels.iter().map(|l| l.name).collect();
         let vector = make(&names).map_err(|source| RegistryError::Register {
             metric: metric.name,
             source,
         })?;
         self.register(metric, Box::new(vector.clone()))?;
-        Ok(IndexedFamily::new(vector, values))
+        Ok(Family::new(vector, self.values(metric)))
     }
 
-    fn values(&self, values: Values) -> Option<Box<[Box<str>]>> {
-        match values {
-            Values::Fixed(names) => Some(names.iter().map(|n| Box::from(*n)).collect()),
-            Values::Backends => Some(self.backends.0.iter().cloned().collect()),
-            Values::Handlers => Some(self.handlers.iter().cloned().collect()),
-            Values::One(_) => None,
-        }
+    /// The values of each label; none for a label with one value at a time.
+    fn values(&self, metric: &Metric) -> LabelNames {
+        let labels = metric.labels.iter().map(|label| match label.values {
+            Values::Fixed(names) => names.iter().map(|n| Box::from(*n)).collect(),
+            Values::Backends => self.backends.names().into(),
+            Values::Handlers => self.handlers.names().into(),
+            Values::One(_) => Box::default(),
+        });
+        labels.collect()
     }
 
     /// Registers a counter or gauge whose values `read` computes at scrape time. It must not block for long.
@@ -317,10 +263,16 @@ pub fn series(families: &[MetricFamily]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metric::{BACKEND, CLIENT, Unit, fixed, metrics};
+    use crate::labels::BackendLabel;
+    use crate::metric::{BACKEND, CLIENT, Unit, label, metrics};
+    use criscope_cri::Method;
+    use criscope_cri::call::Client;
+    use criscope_cri::status::Code;
+
+    type CallLabels = (Method, Code, Client);
 
     metrics! {
-        CALLS = Metric::counter("calls_total", &[fixed("method", &["Version"]), fixed("code", &["OK"]), CLIENT], "Calls.");
+        CALLS = Metric::counter("calls_total", &[label::<Method>("method"), label::<Code>("code"), CLIENT], "Calls.");
         UP = Metric::gauge("up", Unit::Flag, &[BACKEND], "Whether the backend answers.");
     }
 
@@ -335,20 +287,20 @@ mod tests {
     fn mismatched_declarations_are_rejected() {
         let registry = registry();
         assert!(matches!(
-            registry.gauges::<3>(&CALLS),
+            registry.gauges::<CallLabels>(&CALLS),
             Err(RegistryError::Kind { .. })
         ));
         assert!(matches!(
-            registry.counters::<2>(&CALLS),
+            registry.counters::<(Method, Client, Code)>(&CALLS),
             Err(RegistryError::Labels { .. })
         ));
         assert!(matches!(
-            registry.gauges::<2>(&crate::process::BUILD_INFO),
+            registry.gauges::<(Client, Client)>(&crate::process::BUILD_INFO),
             Err(RegistryError::Labels { .. })
         ));
-        assert!(registry.counters::<3>(&CALLS).is_ok());
+        assert!(registry.counters::<CallLabels>(&CALLS).is_ok());
         assert!(matches!(
-            registry.counters::<3>(&CALLS),
+            registry.counters::<CallLabels>(&CALLS),
             Err(RegistryError::Register { .. })
         ));
     }
@@ -356,37 +308,15 @@ mod tests {
     #[test]
     fn a_series_appears_when_it_is_first_used() {
         let registry = registry();
-        let up = registry.gauges::<1>(&UP).expect("gauges");
+        let up = registry.gauges::<BackendLabel>(&UP).expect("gauges");
         assert_eq!(series(&registry.gather()), 0);
-        up.at([registry.backends().index("other")])
-            .expect("in range")
-            .set(1);
+        up.set(registry.backends().value("other"), 1);
         let text = String::from_utf8(registry.encode().expect("encodes")).expect("utf-8");
         assert!(
             text.ends_with("criscope_up{backend=\"other\"} 1\n"),
             "{text}"
         );
         assert_eq!(series(&registry.gather()), 1);
-    }
-
-    #[test]
-    fn unknown_names_count_as_several_backends() {
-        let registry = registry();
-        assert_eq!(registry.backends().index("main"), 0);
-        for name in ["main+other", "", "evil\n", SEVERAL_BACKENDS] {
-            assert_eq!(registry.backends().index(name), 2, "{name}");
-        }
-    }
-
-    #[test]
-    fn handlers_without_a_rule_share_a_label_value() {
-        let registry = registry().with_handlers(["kata", "gvisor", "kata", "default", "other"]);
-        assert_eq!(registry.handler(Some("")), 0);
-        assert_eq!(registry.handler(Some("kata")), 1);
-        assert_eq!(registry.handler(Some("gvisor")), 2);
-        for other in [None, Some("runc"), Some("other"), Some("default")] {
-            assert_eq!(registry.handler(other), 3, "{other:?}");
-        }
     }
 
     #[test]

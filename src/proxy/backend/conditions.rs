@@ -1,17 +1,28 @@
 //! The conditions of a runtime: `RuntimeReady`, `NetworkReady` and others of its Status, from responses to the probe
 //! and to the kubelet.
 
+use std::path::Path;
 use std::time::SystemTime;
 
 use super::Backend;
 use super::health::HealthCondition;
 use crate::cri::redact;
-use crate::cri::subject::RuntimeCondition;
+use crate::cri::subject::{ResponseDetails, RuntimeCondition};
 use crate::units::duration;
 
 impl Backend {
+    /// Updates the state of the runtime from a response to a caller.
+    pub fn learn(&self, answer: &ResponseDetails) {
+        if let Some(conditions) = &answer.conditions {
+            self.saw_conditions(conditions);
+        }
+        if let Some(path) = &answer.image_fs {
+            self.health().set_image_fs(Path::new(path.text()));
+        }
+    }
+
     /// Updates the conditions from a Status response, and logs the changed ones.
-    pub fn saw_conditions(&self, conditions: &[RuntimeCondition]) {
+    pub(super) fn saw_conditions(&self, conditions: &[RuntimeCondition]) {
         let now = SystemTime::now();
         let conditions = conditions.iter().map(|condition| HealthCondition {
             kind: redact::own_text(&condition.kind).into(),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::cri::method::ApiVersion;
@@ -14,7 +14,6 @@ pub struct BackendHealth {
     reconnects: AtomicU64,
     pid: AtomicI32,
     state: Mutex<HealthState>,
-    image_fs: Mutex<Option<PathBuf>>,
 }
 
 /// State of a runtime as its probe sees it.
@@ -34,6 +33,8 @@ pub struct HealthState {
     pub conditions: Vec<HealthCondition>,
     /// When the last successful Status arrived.
     pub last_status: Option<Instant>,
+    /// A path on the filesystem of its images, once a caller has asked the runtime for it.
+    pub image_fs: Option<PathBuf>,
 }
 
 /// A condition such as `RuntimeReady`.
@@ -95,22 +96,23 @@ impl BackendHealth {
         self.reconnects.load(Ordering::Relaxed)
     }
 
+    fn lock(&self) -> MutexGuard<'_, HealthState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A copy of the state.
     pub fn state(&self) -> HealthState {
-        self.state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.lock().clone()
     }
 
     /// Returns whether it is up.
     pub fn is_up(&self) -> bool {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).up
+        self.lock().up
     }
 
     /// Returns whether this is the name in its Version response.
     pub fn is_runtime(&self, name: &str) -> bool {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.lock();
         state.runtime.as_ref().is_some_and(|(own, _)| own == name)
     }
 
@@ -121,7 +123,7 @@ impl BackendHealth {
 
     /// Changes the state, as if it had changed this long ago.
     pub(super) fn update_since(&self, age: Duration, change: impl FnOnce(&mut HealthState)) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         let was_up = state.up;
         change(&mut state);
         if state.up != was_up || state.since.is_none() {
@@ -136,7 +138,7 @@ impl BackendHealth {
         &self,
         mut conditions: Vec<HealthCondition>,
     ) -> Vec<(Option<HealthCondition>, HealthCondition)> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         let mut changes = Vec::new();
         for new in &mut conditions {
             let mut before = state.conditions.iter();
@@ -153,19 +155,10 @@ impl BackendHealth {
         changes
     }
 
-    /// A path on the filesystem of its images, once a caller has asked the runtime for it.
-    pub fn image_fs(&self) -> Option<PathBuf> {
-        self.image_fs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    /// Sets that path.
-    pub fn set_image_fs(&self, path: &Path) {
-        let mut known = self.image_fs.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.as_deref() != Some(path) && path.is_absolute() {
-            *known = Some(path.to_owned());
+    /// Sets the path on the filesystem of its images.
+    pub(super) fn set_image_fs(&self, path: &Path) {
+        if path.is_absolute() {
+            self.lock().image_fs = Some(path.to_owned());
         }
     }
 

@@ -8,11 +8,10 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Backend;
-use crate::cri::lists::{Container, Sandbox};
 use crate::cri::status::code_name;
 use crate::grpc::status::Status;
 use crate::grpc::unary;
-use crate::proxy::pod_index::{ContainerEntry, PodIndex, SandboxEntry};
+use crate::proxy::pod_index::PodIndex;
 use crate::telemetry::BackgroundJob;
 
 /// Minimum interval between two rounds: unknown ids are often simply wrong.
@@ -75,23 +74,14 @@ pub async fn fill(backend: &Arc<Backend>, index: &PodIndex) -> Result<(usize, us
     let prefix = format!("/{}.RuntimeService", backend.health().api().package());
     let name = backend.name();
     let path = format!("{prefix}/ListPodSandbox");
-    let listing = unary::each(&mut service, &path, &(), |sandbox: Sandbox| {
-        let entry = SandboxEntry {
-            pod: sandbox.pod(),
-            backend: Arc::clone(name),
-        };
-        index.insert_sandbox(sandbox.id.into(), entry);
+    let listing = unary::each(&mut service, &path, &(), |sandbox| {
+        index.insert_listed_sandbox(sandbox, name);
     });
     let sandboxes = timeout(LIST_TIMEOUT, listing).await.map_err(late)??;
 
     let path = format!("{prefix}/ListContainers");
-    let listing = unary::each(&mut service, &path, &(), |container: Container| {
-        let entry = ContainerEntry {
-            container: container.identity(),
-            sandbox_id: container.pod_sandbox_id.as_str().into(),
-            backend: Arc::clone(name),
-        };
-        index.insert_container(container.id.into(), entry);
+    let listing = unary::each(&mut service, &path, &(), |container| {
+        index.insert_listed_container(container, name);
     });
     let containers = timeout(LIST_TIMEOUT, listing).await.map_err(late)??;
     Ok((sandboxes, containers))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::{BoxFuture, Either};
-use tower::{Layer, Service};
+use tower::Service;
 
 use super::{ActiveFault, ActiveFaults, FaultEffect};
 use crate::call::Call;
@@ -12,35 +12,18 @@ use crate::cri::status::{Code, code_name};
 use crate::grpc::status::Status;
 use crate::grpc::{BoxError, Request, Response};
 
-/// Adds `FaultInjection` to the services of one connection.
-#[derive(Clone, Debug)]
-pub struct FaultInjectionLayer {
-    faults: Arc<ActiveFaults>,
-}
-
-impl FaultInjectionLayer {
-    /// Injects these.
-    pub fn new(faults: Arc<ActiveFaults>) -> Self {
-        Self { faults }
-    }
-}
-
-impl<S> Layer<S> for FaultInjectionLayer {
-    type Service = FaultInjection<S>;
-
-    fn layer(&self, inner: S) -> FaultInjection<S> {
-        FaultInjection {
-            inner,
-            faults: Arc::clone(&self.faults),
-        }
-    }
-}
-
 /// Delays, fails or holds the calls that an active fault applies to.
 #[derive(Clone, Debug)]
 pub struct FaultInjection<S> {
     inner: S,
     faults: Arc<ActiveFaults>,
+}
+
+impl<S> FaultInjection<S> {
+    /// Injects these.
+    pub fn new(inner: S, faults: Arc<ActiveFaults>) -> Self {
+        Self { inner, faults }
+    }
 }
 
 impl<S> Service<Request> for FaultInjection<S>
@@ -160,8 +143,7 @@ mod tests {
             let call = Arc::new(Call::example(method));
             let mut request = Request::new(Body::Empty);
             request.extensions_mut().insert(Arc::clone(&call));
-            let service = FaultInjectionLayer::new(Arc::clone(&self.faults))
-                .layer(CriService::new(OkHandler));
+            let service = FaultInjection::new(CriService::new(OkHandler), Arc::clone(&self.faults));
             let begin = Instant::now();
             let answer = service.oneshot(request).await;
             (call, answer.map(|_| begin.elapsed()))

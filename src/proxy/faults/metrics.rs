@@ -3,14 +3,11 @@
 use crate::call::FaultKind;
 use crate::cri::Method;
 use crate::telemetry::family::{Counters, Gauges};
-use crate::telemetry::metric::{Metric, Unit, fixed, metrics, names};
+use crate::telemetry::metric::{Metric, Unit, label, metrics};
 use crate::telemetry::registry::{Registry, RegistryError};
 
-static METHOD_NAMES: [&str; Method::COUNT] = names!(Method::ALL, Method::name);
-static KIND_NAMES: [&str; FaultKind::ALL.len()] = names!(FaultKind::ALL, FaultKind::name);
-
 metrics! {
-    FAULTS_INJECTED = Metric::counter("faults_injected_total", &[fixed("method", &METHOD_NAMES), fixed("kind", &KIND_NAMES)],
+    FAULTS_INJECTED = Metric::counter("faults_injected_total", &[label::<Method>("method"), label::<FaultKind>("kind")],
         "Calls with a fault that criscope fault injected on purpose.");
     FAULTS_ACTIVE = Metric::gauge("faults_active", Unit::Count, &[],
         "Faults that are being injected now; absent unless faults.enabled.");
@@ -19,8 +16,8 @@ metrics! {
 /// Counts injected faults.
 #[derive(Debug)]
 pub(super) struct InjectedFaultMetrics {
-    injected: Counters<2>,
-    active: Gauges<0>,
+    injected: Counters<(Method, FaultKind)>,
+    active: Gauges,
 }
 
 impl InjectedFaultMetrics {
@@ -29,26 +26,21 @@ impl InjectedFaultMetrics {
     /// # Errors
     /// If they are registered already.
     pub(super) fn new(registry: &Registry) -> Result<Self, RegistryError> {
-        let metrics = Self {
+        Ok(Self {
             injected: registry.counters(&FAULTS_INJECTED)?,
-            active: registry.gauges(&FAULTS_ACTIVE)?,
-        };
-        metrics.active(0);
-        Ok(metrics)
+            active: registry.gauges(&FAULTS_ACTIVE)?.with_all_series(),
+        })
     }
 
     /// A fault was injected.
     pub(super) fn injected(&self, method: Method, kind: FaultKind) {
-        if let Some(injected) = self.injected.at([method.index(), kind as usize]) {
-            injected.inc();
-        }
+        self.injected.inc((method, kind));
     }
 
     /// Sets the number of active faults.
     pub(super) fn active(&self, faults: usize) {
-        if let Some(active) = self.active.at([]) {
-            active.set(i64::try_from(faults).unwrap_or(i64::MAX));
-        }
+        self.active
+            .set((), i64::try_from(faults).unwrap_or(i64::MAX));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Faults that are injected on purpose: delays, errors and hangs of calls of one method, for a namespace or a pod.
 //!
-//! Off unless `faults.enabled`: then its [layer](FaultInjectionLayer) is in the stack, and root adds faults over the admin socket.
+//! Off unless `faults.enabled`: then [`FaultInjection`] is in the stack, and root adds faults over the admin socket.
 //! Every fault has an end, at which calls that it holds go on.
 
 mod layer;
@@ -16,7 +16,7 @@ use arc_swap::ArcSwap;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-pub use self::layer::FaultInjectionLayer;
+pub use self::layer::FaultInjection;
 use self::metrics::InjectedFaultMetrics;
 pub use self::rule::{FaultEffect, FaultRule, FaultRuleError, FaultView};
 use crate::call::Call;

@@ -1,4 +1,4 @@
-//! Reads the few responses that carry new ids or exit codes, from a bounded copy.
+//! Reads the few responses that carry new ids, exit codes or conditions of the runtime, from a bounded copy.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,12 +8,13 @@ use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
 use tonic::Code;
 
+use super::Inspector;
 use crate::call::Call;
 use crate::cri::{Method, peek};
 use crate::grpc::Body;
-use crate::grpc::frame::{self, FrameHeader};
+use crate::grpc::frame;
 use crate::grpc::observed::{BodyObserver, FrameResult, ObservedBody};
-use crate::proxy::pod_index::{ContainerEntry, PodIndex, SandboxEntry};
+use crate::proxy::pod_index::{ContainerEntry, SandboxEntry};
 
 /// Most bytes of a response that are copied. An id needs seventy; for an ExecSync with more output than this the record has
 /// no exit code.
@@ -26,14 +27,18 @@ pub const fn is_wanted(method: Method) -> bool {
 }
 
 /// Forwards a response and copies it.
-pub(super) fn inspected(body: Body, call: Arc<Call>, index: Arc<PodIndex>) -> Body {
-    let copy = Some(BytesMut::new());
-    Body::boxed(ObservedBody::new(body, ResponseCopy { call, index, copy }))
+pub(super) fn inspected(body: Body, call: Arc<Call>, inspector: Arc<Inspector>) -> Body {
+    let copy = ResponseCopy {
+        call,
+        inspector,
+        copy: Some(BytesMut::new()),
+    };
+    Body::boxed(ObservedBody::new(body, copy))
 }
 
 struct ResponseCopy {
     call: Arc<Call>,
-    index: Arc<PodIndex>,
+    inspector: Arc<Inspector>,
     copy: Option<BytesMut>,
 }
 
@@ -50,22 +55,18 @@ impl ResponseCopy {
     /// Called when the response is complete and successful.
     fn learn(&mut self) {
         let Some(copy) = self.copy.take() else { return };
-        let Some(head) = FrameHeader::read(&copy).filter(|head| !head.compressed) else {
-            return;
-        };
-        let Some(message) =
-            copy.get(frame::HEADER_LENGTH..frame::HEADER_LENGTH.saturating_add(head.len))
-        else {
+        let Some(message) = frame::message(&copy) else {
             return;
         };
         let answer = peek::answer(self.call.method, message);
         let _ = self.call.response.set(answer);
-        learn(&self.call, &self.index);
+        learn(&self.call, &self.inspector);
     }
 }
 
-/// Adds the ids in a successful response to the index.
-fn learn(call: &Call, index: &PodIndex) {
+/// Adds the ids in a successful response to the index, and tells a backend its conditions.
+fn learn(call: &Call, inspector: &Inspector) {
+    let index = &inspector.index;
     let (Some(subject), Some(route)) = (call.subject.get(), call.route.get()) else {
         return;
     };
@@ -99,6 +100,14 @@ fn learn(call: &Call, index: &PodIndex) {
         Method::RemoveContainer => {
             if let Some(id) = &subject.container_id {
                 index.container_removed(id);
+            }
+        }
+        Method::Status | Method::ImageFsInfo => {
+            let mut backends = inspector.backends.iter();
+            // An answer that was joined is that of no backend.
+            let backend = backends.find(|backend| *backend.name() == route.backend);
+            if let (Some(backend), Some(answer)) = (backend, call.response.get()) {
+                backend.learn(answer);
             }
         }
         _ => {}

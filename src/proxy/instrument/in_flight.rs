@@ -1,11 +1,11 @@
 //! The table of calls in flight.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use slab::Slab;
 
-use super::signals::InFlightView;
 use crate::call::Call;
 use crate::cri::Method;
 
@@ -50,34 +50,24 @@ impl InFlightCalls {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-}
 
-impl InFlightView for InFlightCalls {
-    fn for_each_oldest(&self, f: &mut dyn FnMut(Method, Duration)) {
-        let mut oldest = [Duration::ZERO; Method::COUNT];
-        let mut present = [false; Method::COUNT];
+    /// The age of the oldest call of each method that has one.
+    pub fn oldest(&self) -> HashMap<Method, Duration> {
+        let mut oldest = HashMap::<_, Duration>::new();
         for (_, call) in &*self.lock() {
-            let i = call.method.index();
-            oldest[i] = oldest[i].max(call.age());
-            present[i] = true;
+            let age = oldest.entry(call.method).or_default();
+            *age = call.age().max(*age);
         }
-        for method in Method::ALL {
-            if present[method.index()] {
-                f(method, oldest[method.index()]);
-            }
-        }
+        oldest
     }
 
-    fn for_each_stuck(&self, f: &mut dyn FnMut(Method, usize)) {
-        let mut stuck = [0; Method::COUNT];
-        for (_, call) in &*self.lock() {
-            stuck[call.method.index()] += usize::from(call.share_used() > 0);
+    /// The number of calls of each method that were reported as stuck.
+    pub fn stuck(&self) -> HashMap<Method, usize> {
+        let mut stuck = HashMap::new();
+        for (_, call) in self.lock().iter().filter(|(_, call)| call.share_used() > 0) {
+            *stuck.entry(call.method).or_default() += 1;
         }
-        for method in Method::ALL {
-            if stuck[method.index()] > 0 {
-                f(method, stuck[method.index()]);
-            }
-        }
+        stuck
     }
 }
 

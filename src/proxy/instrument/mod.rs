@@ -33,7 +33,7 @@ use std::fmt;
 use crate::call::{Call, Outcome};
 
 pub use in_flight::InFlightCalls;
-pub use service::{InstrumentLayer, InstrumentState};
+pub use service::{InstrumentService, InstrumentState};
 
 /// Receives the record of each finished call, and knows the runtime's activity for a call that is stuck. Implemented above
 /// the request path, so that no layer depends on the uses of the records.

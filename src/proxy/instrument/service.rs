@@ -1,11 +1,11 @@
-//! The layer: opens a call for each request.
+//! Opens a call for each request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use http::Response;
-use tower::{Layer, Service};
+use tower::Service;
 
 use super::body::InstrumentBody;
 use super::future::InstrumentFuture;
@@ -31,32 +31,6 @@ pub struct InstrumentState {
     pub secrets: Arc<Secrets>,
 }
 
-/// Wraps the services of one connection.
-#[derive(Clone, Debug)]
-pub struct InstrumentLayer {
-    shared: InstrumentState,
-    peer: Arc<Peer>,
-}
-
-impl InstrumentLayer {
-    /// A layer for the connection of `peer`.
-    pub fn new(shared: InstrumentState, peer: Arc<Peer>) -> Self {
-        Self { shared, peer }
-    }
-}
-
-impl<S> Layer<S> for InstrumentLayer {
-    type Service = InstrumentService<S>;
-
-    fn layer(&self, inner: S) -> InstrumentService<S> {
-        InstrumentService {
-            inner,
-            shared: self.shared.clone(),
-            peer: Arc::clone(&self.peer),
-        }
-    }
-}
-
 /// See [`crate::proxy::instrument`].
 #[derive(Clone, Debug)]
 pub struct InstrumentService<S> {
@@ -66,6 +40,15 @@ pub struct InstrumentService<S> {
 }
 
 impl<S> InstrumentService<S> {
+    /// Records the calls on the connection of `peer`.
+    pub fn new(inner: S, shared: InstrumentState, peer: Arc<Peer>) -> Self {
+        Self {
+            inner,
+            shared,
+            peer,
+        }
+    }
+
     fn open<B>(&self, request: &http::Request<B>) -> Call {
         let path = request.uri().path();
         let known = Method::from_path(path);

@@ -17,8 +17,8 @@ metrics! {
 /// Counts connections of callers.
 #[derive(Debug)]
 pub struct ConnectionMetrics {
-    open: Gauges<0>,
-    total: Counters<1>,
+    open: Gauges,
+    total: Counters<Client>,
     kubelets: AtomicU64,
 }
 
@@ -40,12 +40,8 @@ impl ConnectionMetrics {
         if client == Client::Kubelet {
             self.kubelets.fetch_add(1, Ordering::Relaxed);
         }
-        if let Some(total) = self.total.at([client as usize]) {
-            total.inc();
-        }
-        if let Some(open) = self.open.at([]) {
-            open.inc();
-        }
+        self.total.inc(client);
+        self.open.add((), 1);
     }
 
     /// Counts the end of a connection that [`ConnectionMetrics::opened`] counted.
@@ -53,9 +49,7 @@ impl ConnectionMetrics {
         if client == Client::Kubelet {
             self.kubelets.fetch_sub(1, Ordering::Relaxed);
         }
-        if let Some(open) = self.open.at([]) {
-            open.dec();
-        }
+        self.open.add((), -1);
     }
 
     /// Connections of kubelets open now.
@@ -65,9 +59,8 @@ impl ConnectionMetrics {
 
     /// Connections open now.
     pub fn open(&self) -> u64 {
-        self.open
-            .at([])
-            .map_or(0, |open| open.get().try_into().unwrap_or(0))
+        let open = self.open.used(()).map_or(0, |open| open.get());
+        open.try_into().unwrap_or(0)
     }
 }
 

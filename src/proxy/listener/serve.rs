@@ -24,7 +24,7 @@ use crate::call::{Client, Peer};
 use crate::grpc::BoxError;
 use crate::grpc::limits::{CONNECTION_WINDOW, MAX_HEADER_LIST, STREAM_WINDOW};
 use crate::grpc::observed::ObservedBody;
-use crate::uds::limit::{ConnectionLimit, ConnectionPermit, EvictionPolicy};
+use crate::uds::limit::{ConnectionLimit, ConnectionPermit, EvictionPolicy, RequestInProgress};
 use crate::uds::{FilteredStream, SocketStream};
 
 /// Most concurrent connections. A node has a handful of callers; beyond this the connection idle for longest is asked to
@@ -95,12 +95,7 @@ where
             }
         };
         let open = OpenConnectionGuard::new(&connections, peer.client);
-        // Counts its calls in the permit of the connection, from the request to the end of the response body.
-        let busy = Arc::clone(&permit);
-        let service = make_service(peer).map_future(move |answer| {
-            let busy = busy.request();
-            async move { Ok(answer.await?.map(|body| ObservedBody::new(body, busy))) }
-        });
+        let service = counted(make_service(peer), Arc::clone(&permit));
         let (stop, cut, calls) = (stop.clone(), cut.clone(), calls.clone());
         tasks.spawn(async move {
             tokio::select! {
@@ -128,6 +123,35 @@ where
     tasks.wait().await;
     calls.0.wait().await;
     Ok(left)
+}
+
+/// Counts the calls of a service in the permit of their connection, from the request to the end of the response body.
+fn counted<S, B>(
+    service: S,
+    permit: Arc<ConnectionPermit>,
+) -> impl Service<
+    http::Request<Incoming>,
+    Response = http::Response<ObservedBody<B, RequestInProgress>>,
+    Error = BoxError,
+    Future: Send,
+> + Clone
++ Send
++ 'static
+where
+    S: Service<http::Request<Incoming>, Response = http::Response<B>, Error = BoxError>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+    B: Send + 'static,
+{
+    service.map_future(move |answer| {
+        let busy = permit.request();
+        async move {
+            let answer = answer.await;
+            answer.map(|response| response.map(|body| ObservedBody::new(body, busy)))
+        }
+    })
 }
 
 /// Spawns the calls of all connections, and tracks when the last has ended.

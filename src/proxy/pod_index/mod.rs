@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lru::LruCache;
 
+use crate::cri::lists::{Container, Sandbox};
 use crate::cri::subject::{ContainerIdentity, PodIdentity, Subject};
 
 /// A sandbox.
@@ -38,8 +39,6 @@ pub struct ContainerEntry {
 #[derive(Debug)]
 pub struct PodIndex {
     tables: Mutex<IndexTables>,
-    /// Most sandboxes and containers.
-    limits: (usize, usize),
     hits: AtomicU64,
     misses: AtomicU64,
     /// Notified when a call names an unknown id.
@@ -48,29 +47,69 @@ pub struct PodIndex {
 
 #[derive(Debug)]
 struct IndexTables {
-    sandboxes: LruCache<Arc<str>, SandboxEntry>,
-    containers: LruCache<Arc<str>, ContainerEntry>,
-    removed_sandboxes: VecDeque<Arc<str>>,
-    removed_containers: VecDeque<Arc<str>>,
+    sandboxes: IndexTable<SandboxEntry>,
+    containers: IndexTable<ContainerEntry>,
 }
 
 /// How many removed objects of each kind are kept: the kubelet asks for some once more.
 const MAX_REMOVED_KEPT: usize = 128;
 
-/// Moves an object to the removed ones, and drops the one removed longest ago.
-fn retire<V>(table: &mut LruCache<Arc<str>, V>, removed: &mut VecDeque<Arc<str>>, id: &str) {
-    let Some((id, _)) = find(table, id) else {
-        return;
-    };
-    // Removal is idempotent in the CRI.
-    if removed.contains(&id) {
-        return;
+/// Objects of one kind.
+#[derive(Debug)]
+struct IndexTable<V> {
+    entries: LruCache<Arc<str>, V>,
+    limit: usize,
+    removed: VecDeque<Arc<str>>,
+}
+
+impl<V> IndexTable<V> {
+    fn new(limit: usize) -> Self {
+        Self {
+            // Grows with its contents; a preallocated one would take all its memory at once.
+            entries: LruCache::unbounded(),
+            limit: limit.max(1),
+            removed: VecDeque::new(),
+        }
     }
-    removed.push_back(id);
-    if removed.len() > MAX_REMOVED_KEPT
-        && let Some(oldest) = removed.pop_front()
-    {
-        table.pop(&oldest);
+
+    fn insert(&mut self, id: Arc<str>, entry: V) {
+        self.entries.put(id, entry);
+        if self.entries.len() > self.limit {
+            self.entries.pop_lru();
+        }
+    }
+
+    fn find(&mut self, id: &str) -> Option<(Arc<str>, &V)> {
+        if self.entries.contains(id) {
+            let found = self.entries.get_key_value(id);
+            return found.map(|(k, v)| (Arc::clone(k), v));
+        }
+        if id.len() >= FULL_ID_LENGTH {
+            return None;
+        }
+        // Like containerd, accept a prefix if it is unique.
+        let mut matches = self.entries.iter().filter(|(k, _)| k.starts_with(id));
+        match (matches.next(), matches.next()) {
+            (Some((k, v)), None) => Some((Arc::clone(k), v)),
+            _ => None,
+        }
+    }
+
+    /// Moves an object to the removed ones, and drops the one removed longest ago.
+    fn retire(&mut self, id: &str) {
+        let Some((id, _)) = self.find(id) else {
+            return;
+        };
+        // Removal is idempotent in the CRI.
+        if self.removed.contains(&id) {
+            return;
+        }
+        self.removed.push_back(id);
+        if self.removed.len() > MAX_REMOVED_KEPT
+            && let Some(oldest) = self.removed.pop_front()
+        {
+            self.entries.pop(&oldest);
+        }
     }
 }
 
@@ -84,33 +123,15 @@ fn share(id: &mut Option<Arc<str>>, known: Arc<str>) {
     }
 }
 
-fn find<'a, V>(table: &'a mut LruCache<Arc<str>, V>, id: &str) -> Option<(Arc<str>, &'a V)> {
-    if table.contains(id) {
-        return table.get_key_value(id).map(|(k, v)| (Arc::clone(k), v));
-    }
-    if id.len() >= FULL_ID_LENGTH {
-        return None;
-    }
-    // Like containerd, accept a prefix if it is unique.
-    let mut matches = table.iter().filter(|(k, _)| k.starts_with(id));
-    match (matches.next(), matches.next()) {
-        (Some((k, v)), None) => Some((Arc::clone(k), v)),
-        _ => None,
-    }
-}
-
 impl PodIndex {
     /// An empty index with these limits.
     pub fn new(sandboxes: usize, containers: usize) -> Self {
+        let tables = IndexTables {
+            sandboxes: IndexTable::new(sandboxes),
+            containers: IndexTable::new(containers),
+        };
         Self {
-            // The tables grow with their contents; a preallocated one would take all its memory at once.
-            tables: Mutex::new(IndexTables {
-                sandboxes: LruCache::unbounded(),
-                containers: LruCache::unbounded(),
-                removed_sandboxes: VecDeque::new(),
-                removed_containers: VecDeque::new(),
-            }),
-            limits: (sandboxes.max(1), containers.max(1)),
+            tables: Mutex::new(tables),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             unknown: tokio::sync::Notify::new(),
@@ -129,7 +150,7 @@ impl PodIndex {
         let mut tables = self.lock();
         let mut known = true;
         if let Some(id) = &subject.container_id {
-            match find(&mut tables.containers, id) {
+            match tables.containers.find(id) {
                 Some((id, entry)) => {
                     subject
                         .container
@@ -143,7 +164,7 @@ impl PodIndex {
             }
         }
         if let Some(id) = &subject.sandbox_id {
-            match find(&mut tables.sandboxes, id) {
+            match tables.sandboxes.find(id) {
                 Some((id, entry)) => {
                     subject.pod.get_or_insert_with(|| Arc::clone(&entry.pod));
                     share(&mut subject.sandbox_id, id);
@@ -163,7 +184,7 @@ impl PodIndex {
     /// does not make criscope ask the runtimes for it.
     pub fn subject_of(&self, id: &str) -> Option<Subject> {
         let mut tables = self.lock();
-        let of_container = tables.containers.get_key_value(id);
+        let of_container = tables.containers.entries.get_key_value(id);
         let mut subject = match of_container {
             Some((id, entry)) => Subject {
                 container_id: Some(Arc::clone(id)),
@@ -176,7 +197,10 @@ impl PodIndex {
                 ..Subject::default()
             },
         };
-        let sandbox = tables.sandboxes.get(subject.sandbox_id.as_deref()?)?;
+        let sandbox = tables
+            .sandboxes
+            .entries
+            .get(subject.sandbox_id.as_deref()?)?;
         subject.pod = Some(Arc::clone(&sandbox.pod));
         Some(subject)
     }
@@ -185,56 +209,68 @@ impl PodIndex {
     pub fn owner(&self, subject: &Subject) -> Option<Arc<str>> {
         let mut tables = self.lock();
         if let Some(id) = &subject.container_id
-            && let Some((_, entry)) = find(&mut tables.containers, id)
+            && let Some((_, entry)) = tables.containers.find(id)
         {
             return Some(Arc::clone(&entry.backend));
         }
-        let (_, entry) = find(&mut tables.sandboxes, subject.sandbox_id.as_ref()?)?;
+        let (_, entry) = tables.sandboxes.find(subject.sandbox_id.as_ref()?)?;
         Some(Arc::clone(&entry.backend))
     }
 
     /// The backend that has a pod of this uid.
     pub fn owner_of_pod(&self, uid: &str) -> Option<Arc<str>> {
         let tables = self.lock();
-        let mut sandboxes = tables.sandboxes.iter();
+        let mut sandboxes = tables.sandboxes.entries.iter();
         let (_, entry) = sandboxes.find(|(_, entry)| &*entry.pod.uid == uid)?;
         Some(Arc::clone(&entry.backend))
     }
 
     /// Adds a sandbox.
     pub fn insert_sandbox(&self, id: Arc<str>, entry: SandboxEntry) {
-        let table = &mut self.lock().sandboxes;
-        table.put(id, entry);
-        if table.len() > self.limits.0 {
-            table.pop_lru();
-        }
+        self.lock().sandboxes.insert(id, entry);
     }
 
     /// Adds a container.
     pub fn insert_container(&self, id: Arc<str>, entry: ContainerEntry) {
-        let table = &mut self.lock().containers;
-        table.put(id, entry);
-        if table.len() > self.limits.1 {
-            table.pop_lru();
-        }
+        self.lock().containers.insert(id, entry);
+    }
+
+    /// Adds a sandbox from a backend's list.
+    pub fn insert_listed_sandbox(&self, sandbox: Sandbox, backend: &Arc<str>) {
+        let entry = SandboxEntry {
+            pod: sandbox.pod(),
+            backend: Arc::clone(backend),
+        };
+        self.insert_sandbox(sandbox.id.into(), entry);
+    }
+
+    /// Adds a container from a backend's list.
+    pub fn insert_listed_container(&self, container: Container, backend: &Arc<str>) {
+        let entry = ContainerEntry {
+            container: container.identity(),
+            sandbox_id: container.pod_sandbox_id.as_str().into(),
+            backend: Arc::clone(backend),
+        };
+        self.insert_container(container.id.into(), entry);
     }
 
     /// Marks a sandbox as removed. It is kept for a while, for late calls.
     pub fn sandbox_removed(&self, id: &str) {
-        let tables = &mut *self.lock();
-        retire(&mut tables.sandboxes, &mut tables.removed_sandboxes, id);
+        self.lock().sandboxes.retire(id);
     }
 
     /// Marks a container as removed. It is kept for a while, for late calls.
     pub fn container_removed(&self, id: &str) {
-        let tables = &mut *self.lock();
-        retire(&mut tables.containers, &mut tables.removed_containers, id);
+        self.lock().containers.retire(id);
     }
 
     /// Numbers of sandboxes and containers.
     pub fn len(&self) -> (usize, usize) {
         let tables = self.lock();
-        (tables.sandboxes.len(), tables.containers.len())
+        (
+            tables.sandboxes.entries.len(),
+            tables.containers.entries.len(),
+        )
     }
 
     /// Numbers of complete and of incomplete lookups.

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::future::join_all;
 use http::HeaderMap;
 use http_body_util::{BodyExt, Limited};
 use tonic::Code;
 
-use crate::call::Call;
 use crate::grpc::status::Status;
 use crate::grpc::{Body, BoxError, CriService, Request, Response, frame};
 
@@ -38,10 +36,9 @@ pub async fn ask(
     let body = Limited::new(body, MAX_REQUEST).collect().await?.to_bytes();
     // Compressed responses cannot be joined, and compression is optional for every gRPC server.
     head.headers.remove("grpc-accept-encoding");
-    let call = head.extensions.get::<Arc<Call>>().cloned();
 
     let answers = join_all(backends.into_iter().map(|(backend, service)| {
-        let request = copy(&head, body.clone(), call.clone());
+        let request = Request::from_parts(head.clone(), Body::full(body.clone()));
         async move {
             let answer = match service.answer(request).await {
                 Ok(response) => accept(Arc::clone(&backend), response),
@@ -55,18 +52,6 @@ pub async fn ask(
         .into_iter()
         .collect::<Result<Vec<_>, Status>>()
         .map_err(Into::into)
-}
-
-fn copy(head: &http::request::Parts, body: Bytes, call: Option<Arc<Call>>) -> Request {
-    let mut request = Request::new(Body::full(body));
-    *request.method_mut() = head.method.clone();
-    *request.uri_mut() = head.uri.clone();
-    *request.version_mut() = head.version;
-    *request.headers_mut() = head.headers.clone();
-    if let Some(call) = call {
-        request.extensions_mut().insert(call);
-    }
-    request
 }
 
 fn accept(backend: Arc<str>, response: Response) -> Result<BackendResponse, Status> {

@@ -8,12 +8,10 @@ use tonic::Code;
 use super::CallRouter;
 use super::rules::BackendIndex;
 use crate::call::RouteReason;
-use crate::cri::lists::{Containers, Sandboxes};
 use crate::cri::subject::Subject;
 use crate::cri::v1;
 use crate::grpc::status::Status;
 use crate::grpc::{CriService, unary};
-use crate::proxy::pod_index::{ContainerEntry, SandboxEntry};
 
 impl CallRouter {
     /// The backend that has the object a call names; asks all of them if the index does not know. Calls for an id that no
@@ -43,11 +41,7 @@ impl CallRouter {
         let is_container = subject.container_id.is_some();
         let asked = self.backends.iter().zip(&self.table.names);
         let answers = join_all(asked.map(|(service, name)| async move {
-            let has = if is_container {
-                self.has_container(service.clone(), name, id).await
-            } else {
-                self.has_sandbox(service.clone(), name, id).await
-            };
+            let has = self.has(service.clone(), name, id, is_container).await;
             has.map_err(|status| {
                 status.reworded(Code::Unavailable, |text| {
                     format!("cannot tell which backend has {id}: backend {name}: {text}")
@@ -63,56 +57,42 @@ impl CallRouter {
         Ok(default)
     }
 
-    async fn has_container(
+    /// Returns whether a backend lists this object, which the index then knows.
+    async fn has(
         &self,
         mut service: CriService,
         backend: &Arc<str>,
         id: &str,
+        is_container: bool,
     ) -> Result<bool, Status> {
-        let request = v1::ListContainersRequest {
-            filter: Some(v1::ContainerFilter {
+        let index = &self.table.index;
+        let found = if is_container {
+            let filter = v1::ContainerFilter {
                 id: id.to_owned(),
                 ..Default::default()
-            }),
-        };
-        let path = "/runtime.v1.RuntimeService/ListContainers";
-        let found: Containers = unary::call(&mut service, path, &request).await?;
-        for container in &found.containers {
-            let entry = ContainerEntry {
-                container: container.identity(),
-                sandbox_id: container.pod_sandbox_id.as_str().into(),
-                backend: Arc::clone(backend),
             };
-            self.table
-                .index
-                .insert_container(container.id.as_str().into(), entry);
-        }
-        Ok(!found.containers.is_empty())
-    }
-
-    async fn has_sandbox(
-        &self,
-        mut service: CriService,
-        backend: &Arc<str>,
-        id: &str,
-    ) -> Result<bool, Status> {
-        let request = v1::ListPodSandboxRequest {
-            filter: Some(v1::PodSandboxFilter {
+            let request = v1::ListContainersRequest {
+                filter: Some(filter),
+            };
+            let path = "/runtime.v1.RuntimeService/ListContainers";
+            unary::each(&mut service, path, &request, |container| {
+                index.insert_listed_container(container, backend);
+            })
+            .await
+        } else {
+            let filter = v1::PodSandboxFilter {
                 id: id.to_owned(),
                 ..Default::default()
-            }),
-        };
-        let path = "/runtime.v1.RuntimeService/ListPodSandbox";
-        let found: Sandboxes = unary::call(&mut service, path, &request).await?;
-        for sandbox in &found.items {
-            let entry = SandboxEntry {
-                pod: sandbox.pod(),
-                backend: Arc::clone(backend),
             };
-            self.table
-                .index
-                .insert_sandbox(sandbox.id.as_str().into(), entry);
-        }
-        Ok(!found.items.is_empty())
+            let request = v1::ListPodSandboxRequest {
+                filter: Some(filter),
+            };
+            let path = "/runtime.v1.RuntimeService/ListPodSandbox";
+            unary::each(&mut service, path, &request, |sandbox| {
+                index.insert_listed_sandbox(sandbox, backend);
+            })
+            .await
+        };
+        Ok(found? > 0)
     }
 }

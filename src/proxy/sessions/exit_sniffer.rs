@@ -3,7 +3,7 @@
 //!
 //! Parsing stops at the first unexpected byte. Forwarding the bytes is another module's work and does not depend on it.
 
-use cri_streaming::client::CommandResult;
+use cri_streaming::client::{BINARY, CLOSE, CommandResult, TEXT};
 use cri_streaming::{SessionKind, Transport};
 
 /// Largest part of a result that is kept, in bytes.
@@ -17,10 +17,6 @@ const FIN: u8 = 1;
 /// Clients open the error stream, which carries the result, first; their ids begin with 1.
 const RESULT_STREAM: u32 = 1;
 
-/// Opcodes of WebSocket frames (RFC 6455, 5.2).
-const TEXT: u8 = 1;
-const BINARY: u8 = 2;
-const CLOSE: u8 = 8;
 /// The error channel, which carries the result.
 const RESULT_CHANNEL: u8 = 3;
 

@@ -3,76 +3,56 @@
 use std::time::Duration;
 
 use crate::telemetry::family::{Counters, Histograms};
-use crate::telemetry::metric::{LOOK_BUCKETS, Metric, Unit, fixed, metrics};
+use crate::telemetry::metric::{LOOK_BUCKETS, Metric, Unit, label, metrics};
 use crate::telemetry::registry::{Registry, RegistryError};
 
 metrics! {
-    STREAM_URLS = Metric::counter("stream_urls_total", &[fixed("result", &["proxied", "not_loopback", "unparsable", "unread", "limit_reached", "unavailable"])],
+    STREAM_URLS = Metric::counter("stream_urls_total", &[label::<UrlRewriteOutcome>("result")],
         "Session URLs in responses of upstreams: replaced by that of the session proxy, or passed on unchanged because the address is not loopback, the URL could not be parsed, the request or the response was not read, too many sessions are open or pending, or the proxy is not available.");
-    STREAM_UPSTREAM_ANSWERS = Metric::counter("stream_upstream_answers_total", &[fixed("status", &["101", "2xx", "3xx", "4xx", "5xx", "other", "none"])],
+    STREAM_UPSTREAM_ANSWERS = Metric::counter("stream_upstream_answers_total", &[label::<UpstreamAnswer>("status")],
         "Responses of upstreams to the requests for proxied sessions, by HTTP status, which cannot be read under TLS; none if the upstream could not be reached or closed the connection.");
     STREAM_UPSTREAM_UPGRADE = Metric::histogram("stream_upstream_upgrade_seconds", Unit::Seconds, &[], LOOK_BUCKETS,
         "Time from dialling the upstream to its 101.");
 }
 
-/// Outcomes of rewriting an upstream's URL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum UrlRewriteOutcome {
-    /// The URL was replaced.
-    Proxied,
-    /// The URL's address is not on loopback.
-    NotLoopback,
-    /// The URL has an unexpected form.
-    Unparsable,
-    /// The request or the response is not one small readable message.
-    Unread,
-    /// There are too many sessions, or too many unused tokens.
-    LimitReached,
-    /// There is no listener, port or random token for it.
-    Unavailable,
+crate::cri::named! {
+    /// Outcomes of rewriting an upstream's URL.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum UrlRewriteOutcome {
+        /// The URL was replaced.
+        Proxied = "proxied",
+        /// The URL's address is not on loopback.
+        NotLoopback = "not_loopback",
+        /// The URL has an unexpected form.
+        Unparsable = "unparsable",
+        /// The request or the response is not one small readable message.
+        Unread = "unread",
+        /// There are too many sessions, or too many unused tokens.
+        LimitReached = "limit_reached",
+        /// There is no listener, port or random token for it.
+        Unavailable = "unavailable",
+    }
 }
 
-impl UrlRewriteOutcome {
-    const ALL: [Self; 6] = [
-        Self::Proxied,
-        Self::NotLoopback,
-        Self::Unparsable,
-        Self::Unread,
-        Self::LimitReached,
-        Self::Unavailable,
-    ];
-}
-
-/// The upstream's response to the request for a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum UpstreamAnswer {
-    /// 101.
-    Switching,
-    /// 2xx, not a session.
-    Success,
-    /// 3xx.
-    Redirect,
-    /// 4xx.
-    ClientError,
-    /// 5xx.
-    ServerError,
-    /// No known status.
-    Other,
-    /// None: it could not be reached, or closed the connection.
-    Nothing,
+crate::cri::named! {
+    /// The upstream's response to the request for a session.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum UpstreamAnswer {
+        /// A session.
+        Switching = "101",
+        /// Not a session.
+        Success = "2xx",
+        Redirect = "3xx",
+        ClientError = "4xx",
+        ServerError = "5xx",
+        /// No known status.
+        Other = "other",
+        /// None: it could not be reached, or closed the connection.
+        Nothing = "none",
+    }
 }
 
 impl UpstreamAnswer {
-    const ALL: [Self; 7] = [
-        Self::Switching,
-        Self::Success,
-        Self::Redirect,
-        Self::ClientError,
-        Self::ServerError,
-        Self::Other,
-        Self::Nothing,
-    ];
-
     pub(super) fn from_status(status: Option<u16>) -> Self {
         match status {
             Some(101) => Self::Switching,
@@ -88,9 +68,9 @@ impl UpstreamAnswer {
 /// Metrics of the sessions of upstreams.
 #[derive(Debug)]
 pub struct SessionProxyMetrics {
-    urls: Counters<1>,
-    answers: Counters<1>,
-    upgrade: Histograms<0>,
+    urls: Counters<UrlRewriteOutcome>,
+    answers: Counters<UpstreamAnswer>,
+    upgrade: Histograms,
 }
 
 impl SessionProxyMetrics {
@@ -99,34 +79,24 @@ impl SessionProxyMetrics {
     /// # Errors
     /// If they are registered already.
     pub fn register(registry: &Registry) -> Result<Self, RegistryError> {
-        let metrics = Self {
-            urls: registry.counters(&STREAM_URLS)?,
-            answers: registry.counters(&STREAM_UPSTREAM_ANSWERS)?,
+        Ok(Self {
+            urls: registry.counters(&STREAM_URLS)?.with_all_series(),
+            answers: registry
+                .counters(&STREAM_UPSTREAM_ANSWERS)?
+                .with_all_series(),
             upgrade: registry.histograms(&STREAM_UPSTREAM_UPGRADE)?,
-        };
-        // All series exist from the start, so that the first event counts as an increase.
-        for verdict in UrlRewriteOutcome::ALL {
-            metrics.urls.at([verdict as usize]);
-        }
-        for said in UpstreamAnswer::ALL {
-            metrics.answers.at([said as usize]);
-        }
-        Ok(metrics)
+        })
     }
 
     pub(super) fn url(&self, verdict: UrlRewriteOutcome) {
-        if let Some(urls) = self.urls.at([verdict as usize]) {
-            urls.inc();
-        }
+        self.urls.inc(verdict);
     }
 
     /// The upstream has responded, this long after it was dialled.
     pub(super) fn answered(&self, said: UpstreamAnswer, after: Duration) {
-        if let Some(answers) = self.answers.at([said as usize]) {
-            answers.inc();
-        }
+        self.answers.inc(said);
         if said == UpstreamAnswer::Switching {
-            self.upgrade.observe([], after.as_secs_f64(), None);
+            self.upgrade.observe((), after.as_secs_f64());
         }
     }
 }

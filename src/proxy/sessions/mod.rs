@@ -86,7 +86,7 @@ struct SessionProxyState {
     closed: AtomicBool,
 }
 
-/// Replaces URLs of upstreams by URLs of criscope, as a layer in the responses of a backend. Cheap to clone.
+/// Replaces URLs of upstreams by URLs of criscope. Cheap to clone.
 #[derive(Clone)]
 pub struct SessionProxy(Arc<SessionProxyState>);
 
@@ -98,15 +98,12 @@ impl fmt::Debug for SessionProxy {
     }
 }
 
-impl tower::Layer<CriService> for SessionProxy {
-    type Service = CriService;
-
-    fn layer(&self, backend: CriService) -> CriService {
+impl SessionProxy {
+    /// Replaces the URLs in the responses of a backend.
+    pub fn wrap(&self, backend: CriService) -> CriService {
         CriService::new(UrlRewriteService::new(backend, self.clone()))
     }
-}
 
-impl SessionProxy {
     /// Listens on an ephemeral port of IPv4 loopback. Nothing is served until [`SessionProxyListener::serve`].
     ///
     /// # Errors

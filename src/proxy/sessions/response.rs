@@ -12,7 +12,7 @@ use http_body_util::BodyExt as _;
 use tonic::Code;
 
 use super::url::UrlMessage;
-use crate::grpc::frame::{self, FrameHeader};
+use crate::grpc::frame;
 use crate::grpc::observed::{BodyObserver, FrameResult, ObservedBody};
 use crate::grpc::{Body, Response};
 
@@ -78,9 +78,8 @@ impl BufferedResponse {
                 all.extend_from_slice(data);
             }
         }
-        let head = FrameHeader::read(&all).filter(|head| !head.compressed)?;
-        (all.len() == frame::HEADER_LENGTH.checked_add(head.len)?)
-            .then(|| Bytes::from(all).slice(frame::HEADER_LENGTH..))
+        let message = frame::message(&all)?;
+        (all.len() == frame::HEADER_LENGTH + message.len()).then(|| Bytes::copy_from_slice(message))
     }
 
     /// The response as it arrived.

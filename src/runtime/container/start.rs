@@ -46,7 +46,7 @@ impl Runtime {
             return Err(Error::state(format!(
                 "container {} is {}, not created",
                 container.id,
-                record.state.name()
+                record.state.in_error()
             )));
         }
         self.check_ready(&sandbox).await?;

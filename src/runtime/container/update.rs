@@ -59,7 +59,7 @@ impl Runtime {
             return Err(Error::state(format!(
                 "container {} is {}",
                 container.id,
-                state.name()
+                state.in_error()
             )));
         }
         let old = read_spec(container).await?;

@@ -18,7 +18,7 @@ use crate::grpc::status::Status;
 use crate::grpc::{Body, BoxError, CallHandler, Request, Response, ResponseFuture};
 use crate::runtime::containerd::NAMESPACE;
 use crate::runtime::error::{Error, What};
-use crate::runtime::metrics::OTHER_METHODS;
+use crate::runtime::metrics::{ContainerdMethod, ContainerdResult};
 use crate::runtime::{Result, Runtime};
 
 /// Largest request, in bytes: an id.
@@ -52,7 +52,7 @@ impl Containerd {
         let method = label(request.uri().path());
         let response = self.answer_to(request).await;
         if let Some(metrics) = self.runtime.steps().metrics() {
-            metrics.containerd_request(method, result(&response));
+            metrics.containerd_requests.inc((method, result(&response)));
         }
         response
     }
@@ -106,21 +106,21 @@ impl CallHandler for Containerd {
 }
 
 /// The metric's label of a method.
-fn label(path: &str) -> &'static str {
+fn label(path: &str) -> ContainerdMethod {
     match path {
-        VERSION => "Version",
-        GET_CONTAINER => "Containers.Get",
-        GET_TASK => "Tasks.Get",
-        _ => OTHER_METHODS,
+        VERSION => ContainerdMethod::Version,
+        GET_CONTAINER => ContainerdMethod::GetContainer,
+        GET_TASK => ContainerdMethod::GetTask,
+        _ => ContainerdMethod::Other,
     }
 }
 
 /// The metric's label of a response. One with a message has its status, which is `OK`, at its end.
-fn result(response: &Response) -> &'static str {
+fn result(response: &Response) -> ContainerdResult {
     match frame::status(response.headers()) {
-        None | Some((Code::Ok, _)) => "ok",
-        Some((Code::NotFound, _)) => "not_found",
-        Some(_) => "error",
+        None | Some((Code::Ok, _)) => ContainerdResult::Ok,
+        Some((Code::NotFound, _)) => ContainerdResult::NotFound,
+        Some(_) => ContainerdResult::Error,
     }
 }
 

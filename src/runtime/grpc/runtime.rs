@@ -304,7 +304,7 @@ impl RuntimeService for Service {
                 // The listener lists everything and subscribes again.
                 Err(RecvError::Lagged(lost)) => {
                     if let Some(metrics) = watch.metrics() {
-                        metrics.events_dropped(lost);
+                        metrics.events_dropped.inc_by((), lost);
                     }
                     let text = format!("{lost} events were lost: the listener was too slow");
                     Some((Err(Status::data_loss(text)), None))

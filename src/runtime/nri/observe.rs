@@ -51,7 +51,7 @@ impl PluginObserver for Plugins {
 
     fn closed(&self, plugin: &PluginInfo, reason: &CloseReason) {
         if let Some(metrics) = self.steps.metrics() {
-            metrics.nri_closed(reason.index());
+            metrics.nri_closed(reason);
         }
         let what = "the connection of an NRI plugin was closed";
         if *reason == CloseReason::Shutdown {
@@ -72,7 +72,7 @@ impl PluginObserver for Plugins {
 
     fn count(&self, plugins: usize) {
         if let Some(metrics) = self.steps.metrics() {
-            metrics.nri_plugins(plugins);
+            metrics.nri_plugins.set((), plugins as i64);
         }
     }
 }

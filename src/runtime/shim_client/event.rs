@@ -15,39 +15,19 @@ pub enum Event {
     Unreadable(Unreadable),
 }
 
-/// The kind of a message that could not be decoded, in the order of the metrics catalogue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreadable {
-    /// An event of a kind that this daemon does not know.
-    UnknownEvent,
-    /// A damaged event.
-    Event,
-    /// An unknown or damaged response: the request fails.
-    Answer,
-    /// A frame whose number cannot be decoded.
-    Frame,
-    /// A request that the shim could not decode.
-    Request,
-}
-
-impl Unreadable {
-    /// All values.
-    pub const ALL: [Self; 5] = [
-        Self::UnknownEvent,
-        Self::Event,
-        Self::Answer,
-        Self::Frame,
-        Self::Request,
-    ];
-
-    /// The name in metrics and logs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::UnknownEvent => "unknown_event",
-            Self::Event => "event",
-            Self::Answer => "answer",
-            Self::Frame => "frame",
-            Self::Request => "request",
-        }
+crate::cri::named! {
+    /// The kind of a message that could not be decoded, in the order of the metrics catalogue.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Unreadable {
+        /// An event of a kind that this daemon does not know.
+        UnknownEvent = "unknown_event",
+        /// A damaged event.
+        Event = "event",
+        /// An unknown or damaged response: the request fails.
+        Answer = "answer",
+        /// A frame whose number cannot be decoded.
+        Frame = "frame",
+        /// A request that the shim could not decode.
+        Request = "request",
     }
 }

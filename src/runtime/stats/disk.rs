@@ -42,29 +42,16 @@ pub struct Counted {
     pub missing: Option<Missing>,
 }
 
-/// Why a measurement is incomplete.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missing {
-    /// The time limit was reached.
-    Time,
-    /// Directories were moved during the walk.
-    Moved,
-    /// Directories are nested too deeply.
-    Depth,
-}
-
-impl Missing {
-    /// All values, in the order of the catalogue.
-    pub const ALL: [Self; 3] = [Self::Time, Self::Moved, Self::Depth];
-
-    /// The name in logs and metrics.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Time => "time",
-            Self::Moved => "moved",
-            Self::Depth => "depth",
-        }
+crate::cri::named! {
+    /// Why a measurement is incomplete.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Missing {
+        /// The time limit was reached.
+        Time = "time",
+        /// Directories were moved during the walk.
+        Moved = "moved",
+        /// Directories are nested too deeply.
+        Depth = "depth",
     }
 }
 

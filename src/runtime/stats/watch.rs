@@ -189,7 +189,7 @@ impl Shared {
             return;
         };
         if let Some(metrics) = self.metrics.metrics() {
-            metrics.layer_incomplete(missing as usize);
+            metrics.layers_incomplete.inc(missing);
         }
         if !std::mem::replace(&mut entry.logged, true) {
             tracing::warn!(

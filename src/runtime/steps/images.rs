@@ -31,7 +31,7 @@ impl Observer for StepRecorder {
 
     fn pull_started(&self) {
         if let Some(metrics) = self.metrics() {
-            metrics.pull_begins();
+            metrics.pulling.add((), 1);
         }
     }
 
@@ -55,7 +55,7 @@ impl Observer for StepRecorder {
 
     fn bytes_fetched(&self, bytes: u64) {
         if let Some(metrics) = self.metrics() {
-            metrics.pulled(bytes);
+            metrics.pulled_bytes.inc_by((), bytes);
         }
     }
 

@@ -194,7 +194,7 @@ impl Container {
             state => Err(Error::state(format!(
                 "container {} is {}, not running",
                 self.id,
-                state.name()
+                state.in_error()
             ))),
         }
     }
@@ -214,7 +214,7 @@ fn evicted(exit: Exit, by: Option<String>) -> Exit {
 
 impl ContainerState {
     /// The state for error messages.
-    pub fn name(self) -> &'static str {
+    pub fn in_error(self) -> &'static str {
         match self {
             Self::Making => "being created",
             Self::Created => "created",

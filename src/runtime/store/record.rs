@@ -19,30 +19,18 @@ use criscope_image::Digest;
 /// preserved by programs that do not know them.
 pub const VERSION: u32 = 2;
 
-/// The state of a sandbox.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SandboxState {
-    /// Being created. An object that is found in this state after a restart is removed.
-    #[default]
-    Making,
-    /// All its parts exist.
-    Ready,
-    /// Stopped, or without a required part. It can only be removed.
-    Stopped,
-}
-
-impl SandboxState {
-    /// All values.
-    pub const ALL: [Self; 3] = [Self::Making, Self::Ready, Self::Stopped];
-
-    /// The state as a metric label.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Making => "making",
-            Self::Ready => "ready",
-            Self::Stopped => "stopped",
-        }
+crate::cri::named! {
+    /// The state of a sandbox.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum SandboxState {
+        /// Being created. An object that is found in this state after a restart is removed.
+        #[default]
+        Making = "making",
+        /// All its parts exist.
+        Ready = "ready",
+        /// Stopped, or without a required part. It can only be removed.
+        Stopped = "stopped",
     }
 }
 
@@ -104,42 +92,22 @@ pub struct SandboxRecord {
     pub unknown: Option<Value>,
 }
 
-/// The state of a container.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ContainerState {
-    /// Being created. An object that is found in this state after a restart is removed.
-    #[default]
-    Making,
-    /// Created, but not started.
-    Created,
-    /// Being started. After a restart the shim knows whether the start succeeded.
-    Starting,
-    /// The process is running.
-    Running,
-    /// The process has exited, or could not be started.
-    Exited,
-}
-
-impl ContainerState {
-    /// All values.
-    pub const ALL: [Self; 5] = [
-        Self::Making,
-        Self::Created,
-        Self::Starting,
-        Self::Running,
-        Self::Exited,
-    ];
-
-    /// The state as a metric label; messages use [`Self::name`].
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Making => "making",
-            Self::Created => "created",
-            Self::Starting => "starting",
-            Self::Running => "running",
-            Self::Exited => "exited",
-        }
+crate::cri::named! {
+    /// The state of a container.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum ContainerState {
+        /// Being created. An object that is found in this state after a restart is removed.
+        #[default]
+        Making = "making",
+        /// Created, but not started.
+        Created = "created",
+        /// Being started. After a restart the shim knows whether the start succeeded.
+        Starting = "starting",
+        /// The process is running.
+        Running = "running",
+        /// The process has exited, or could not be started.
+        Exited = "exited",
     }
 }
 

@@ -162,7 +162,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "call",
         ],
     ),
-    // Layers do not depend on each other, except that rescue maps the errors of the backends.
+    // Layers do not depend on each other, except that rescue maps the errors of the backends, and inspect tells them what it
+    // read about them.
     (
         "proxy::listener",
         &["telemetry", "grpc", "uds", "settings", "call"],
@@ -174,7 +175,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("proxy::rescue", &["proxy::backend", "grpc"]),
     (
         "proxy::inspect",
-        &["proxy::pod_index", "grpc", "call", "cri"],
+        &["proxy::backend", "proxy::pod_index", "grpc", "call", "cri"],
     ),
     (
         "proxy::faults",

@@ -9,7 +9,7 @@ use proc_macro2::{Delimiter, Group, TokenTree};
 use super::source::{File, product_files, test_modules};
 
 /// Methods of a series that update a metric.
-const MOVES: &[&str] = &["inc", "inc_by", "dec", "set", "observe"];
+const MOVES: &[&str] = &["inc", "inc_by", "add", "set", "observe", "observe_traced"];
 
 /// Types of the fields of a struct that updates metrics.
 const FAMILIES: &[&str] = &["Counters", "Gauges", "Histograms"];
@@ -190,14 +190,14 @@ fn every_declared_metric_is_in_the_catalogue_and_updated_by_the_product() {
 fn a_metric_that_only_tests_update_is_found() {
     let declared = "
         metrics! { USED = Metric::counter(\"a\", &[], \"\"); UNUSED = Metric::counter(\"b\", &[FIXED], \"\"); }
-        pub struct Handle { used: Counters<0> }
+        pub struct Handle { used: Counters }
         impl Handle {
             pub fn new() -> Self { Self { used: registry.counters(&USED) } }
-            pub fn moved(&self) { self.used.at([]).inc(); }
-            pub fn not_moved(&self) { if let Some(used) = self.used.at([]) { used.inc(); } }
-            pub fn read(&self) -> u64 { self.used.at([]).get() }
+            pub fn moved(&self) { self.used.inc(()); }
+            pub fn not_moved(&self) { if self.is_on { self.used.inc(()); } }
+            pub fn read(&self) -> u64 { self.used.used(()).get() }
         }
-        struct Unmade { gauge: Gauges<1> }
+        struct Unmade { gauge: Gauges<Reason> }
         #[cfg(test)]
         pub(crate) fn populate() { Unmade::new(&UNUSED); }
         #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use criscope::cri::identity::SHOWN;
-use criscope::cri::lists::{Containers, Sandboxes};
+use criscope::cri::lists::{Container, Sandbox};
 use criscope::cri::subject::{ResponseDetails, Subject};
 use criscope::cri::{Method, peek};
 use prost::Message;
@@ -226,18 +226,28 @@ fn answered(answer: &ResponseDetails) -> String {
     format!("{answer:?}")
 }
 
+#[derive(Clone, PartialEq, Message)]
+struct Sandboxes {
+    #[prost(message, repeated, tag = "1")]
+    items: Vec<Sandbox>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Containers {
+    #[prost(message, repeated, tag = "1")]
+    containers: Vec<Container>,
+}
+
 fn listed(method: Method, bytes: &[u8]) -> String {
     match method {
         Method::ListPodSandbox => {
             let list = Sandboxes::decode(bytes).expect("list");
-            let show = |s: &criscope::cri::lists::Sandbox| format!("{} {:?}", s.id, s.pod());
+            let show = |s: &Sandbox| format!("{} {:?}", s.id, s.pod());
             list.items.iter().map(show).collect()
         }
         Method::ListContainers => {
             let list = Containers::decode(bytes).expect("list");
-            let show = |c: &criscope::cri::lists::Container| {
-                format!("{} {} {:?}", c.id, c.pod_sandbox_id, c.identity())
-            };
+            let show = |c: &Container| format!("{} {} {:?}", c.id, c.pod_sandbox_id, c.identity());
             list.containers.iter().map(show).collect()
         }
         _ => String::new(),

@@ -64,14 +64,14 @@ impl SessionObserver for Watch {
         }
     }
 
-    fn ended(&self, end: &SessionEnd<'_>) {
-        let begun = self.open.lock().expect("no panic").remove(&end.number);
+    fn ended(&self, begin: &SessionBegin<'_>, end: &SessionEnd) {
+        let begun = self.open.lock().expect("no panic").remove(&begin.number);
         assert_eq!(begun.expect("its begin").so_far(), None);
         self.ends.lock().expect("no panic").push(End {
-            kind: end.kind,
-            id: end.id.to_owned(),
-            protocol: end.protocol,
-            transport: end.transport,
+            kind: begin.kind,
+            id: begin.id.to_owned(),
+            protocol: begin.protocol,
+            transport: begin.transport,
             outcome: end.outcome,
             exit_code: end.exit_code,
             bytes: (end.bytes_in, end.bytes_out),

@@ -9,6 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
 use super::http::{UpgradeError, UpgradeRequest, split_url};
 use super::spdy::{SpdyFrame, SpdyReceiver, SpdySender};
 use super::websocket::{BINARY, CLOSE, PING, PONG, WebSocketReceiver, WebSocketSender};
+use crate::channels::{CLOSE_CHANNEL, ERROR, RESIZE, STDERR, STDIN, STDOUT};
 use crate::observe::Transport;
 use crate::request::StreamOptions;
 use crate::runtime::TerminalSize;
@@ -17,16 +18,9 @@ use crate::runtime::TerminalSize;
 const SPDY_PROTOCOL: &str = "v4.channel.k8s.io";
 const WEBSOCKET_PROTOCOL: &str = "v5.channel.k8s.io";
 
-/// The channels of a WebSocket; over SPDY, streams have these names.
-const STDIN: u8 = 0;
-const STDOUT: u8 = 1;
-const STDERR: u8 = 2;
-const ERROR: u8 = 3;
-const RESIZE: u8 = 4;
-/// Closes another channel, from version 5 on.
-const CLOSE_CHANNEL: u8 = 255;
 /// The channels that a session over SPDY ends with.
 const ENDING_CHANNELS: [u8; 3] = [STDOUT, STDERR, ERROR];
+/// The streams of SPDY have the names of the channels of a WebSocket.
 const STREAM_NAMES: [&str; 5] = ["stdin", "stdout", "stderr", "error", "resize"];
 
 /// Starts the session behind `url` on a connection to its server. `streams` must be those of the request for the URL.

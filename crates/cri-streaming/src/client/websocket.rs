@@ -6,18 +6,8 @@ use bytes::{Bytes, BytesMut};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
 
-use crate::websocket::unmask;
-
-/// Opcode of a text message.
-pub const TEXT: u8 = 1;
-/// Opcode of a binary message.
-pub const BINARY: u8 = 2;
-/// Opcode of a close frame.
-pub const CLOSE: u8 = 8;
-/// Opcode of a ping.
-pub const PING: u8 = 9;
-/// Opcode of a pong.
-pub const PONG: u8 = 10;
+pub use crate::websocket::opcode::{BINARY, CLOSE, PING, PONG, TEXT};
+use crate::websocket::{put_head, unmask};
 
 /// The bit in the first byte that marks the last frame of a message.
 const FIN: u8 = 0x80;
@@ -30,18 +20,7 @@ const READ_BUFFER_LEN: usize = 64 << 10;
 pub fn encode_frame(first: u8, mask: [u8; 4], parts: &[&[u8]]) -> Vec<u8> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let mut frame = Vec::with_capacity(14 + length);
-    frame.push(first);
-    match (u8::try_from(length), u16::try_from(length)) {
-        (Ok(short @ ..=125), _) => frame.push(0x80 | short),
-        (_, Ok(medium)) => {
-            frame.push(0x80 | 126);
-            frame.extend(medium.to_be_bytes());
-        }
-        _ => {
-            frame.push(0x80 | 127);
-            frame.extend((length as u64).to_be_bytes());
-        }
-    }
+    put_head(&mut frame, first, 0x80, length);
     frame.extend(mask);
     let payload = frame.len();
     parts.iter().for_each(|part| frame.extend(*part));

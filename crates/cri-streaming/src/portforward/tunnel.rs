@@ -10,11 +10,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::PollSender;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::channels::MAX_MESSAGE_LEN;
 use crate::pipe::{StreamPipe, pipe};
 use crate::websocket::{self, PROTOCOL_ERROR, WebSocketReader, binary};
-
-/// Maximum size of a message, in bytes. Clients have buffers of 32 KiB.
-const MAX_MESSAGE_LEN: usize = 32 << 10;
 
 /// The byte stream.
 pub(crate) struct WebSocketTunnel {

@@ -11,7 +11,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::resize::SizeDecoder;
 use super::run::{ClientStreams, run};
-use crate::channels::{ChannelDecoder, ChannelEncoding, ChannelEvent, ChannelWriter};
+use crate::channels::{
+    ChannelDecoder, ChannelEncoding, ChannelEvent, ChannelWriter, ERROR, RESIZE, STDERR, STDIN,
+    STDOUT,
+};
 use crate::context::{LINGER_TIMEOUT, SessionContext};
 use crate::heartbeat::HeartbeatSender;
 use crate::observe::SessionOutcome;
@@ -20,12 +23,6 @@ use crate::request::{SessionTarget, StreamOptions};
 use crate::runtime::{InputStream, OutputStream, TerminalSize};
 use crate::session::SessionResult;
 use crate::websocket::{self, ControlQueue, GOING_AWAY, PROTOCOL_ERROR, WebSocketReader};
-
-const STDIN: u8 = 0;
-const STDOUT: u8 = 1;
-const STDERR: u8 = 2;
-const ERROR: u8 = 3;
-const RESIZE: u8 = 4;
 
 /// Serves one session.
 pub(crate) async fn serve<T>(

@@ -29,13 +29,19 @@ pub enum WebSocketViolation {
 }
 
 /// Opcodes.
-pub(super) mod opcode {
+pub(crate) mod opcode {
+    /// Opcode of the continuation of a message.
     pub(crate) const CONTINUATION: u8 = 0;
-    pub(crate) const TEXT: u8 = 1;
-    pub(crate) const BINARY: u8 = 2;
-    pub(crate) const CLOSE: u8 = 8;
-    pub(crate) const PING: u8 = 9;
-    pub(crate) const PONG: u8 = 10;
+    /// Opcode of a text message.
+    pub const TEXT: u8 = 1;
+    /// Opcode of a binary message.
+    pub const BINARY: u8 = 2;
+    /// Opcode of a close frame.
+    pub const CLOSE: u8 = 8;
+    /// Opcode of a ping.
+    pub const PING: u8 = 9;
+    /// Opcode of a pong.
+    pub const PONG: u8 = 10;
 }
 
 /// Maximum payload of a control frame, in bytes.
@@ -118,22 +124,27 @@ impl WebSocketHead {
     }
 }
 
+/// Adds the first byte and the length of a payload; `mask` is the bit that says that a mask follows, or 0.
+pub(crate) fn put_head(frame: &mut impl BufMut, first: u8, mask: u8, length: usize) {
+    frame.put_u8(first);
+    match (u8::try_from(length), u16::try_from(length)) {
+        (Ok(short @ ..=125), _) => frame.put_u8(mask | short),
+        (_, Ok(medium)) => {
+            frame.put_u8(mask | 126);
+            frame.put_u16(medium);
+        }
+        _ => {
+            frame.put_u8(mask | 127);
+            frame.put_u64(length as u64);
+        }
+    }
+}
+
 /// Encodes a whole frame to a client. Callers need not concatenate the two parts of the payload.
 pub(super) fn frame(opcode: u8, first: &[u8], second: &[u8]) -> Bytes {
     let length = first.len() + second.len();
     let mut frame = BytesMut::with_capacity(10 + length);
-    frame.put_u8(0x80 | opcode);
-    match (u8::try_from(length), u16::try_from(length)) {
-        (Ok(short @ ..=125), _) => frame.put_u8(short),
-        (_, Ok(medium)) => {
-            frame.put_u8(126);
-            frame.put_u16(medium);
-        }
-        _ => {
-            frame.put_u8(127);
-            frame.put_u64(length as u64);
-        }
-    }
+    put_head(&mut frame, 0x80 | opcode, 0, length);
     frame.put_slice(first);
     frame.put_slice(second);
     frame.freeze()

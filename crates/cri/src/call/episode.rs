@@ -8,29 +8,17 @@ use sha2::{Digest, Sha256};
 use crate::Method;
 use crate::subject::{ContainerIdentity, PodIdentity};
 
-/// Kind of episode. A metric label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Kind {
-    /// A pod starts: its sandbox, images and containers.
-    Start,
-    /// A container starts in a running pod: again after it exited, or for the first time after an init container.
-    Restart,
-    /// A pod is stopped: its containers and its sandbox.
-    Stop,
-}
-
-impl Kind {
-    /// Every value.
-    pub const ALL: [Kind; 3] = [Kind::Start, Kind::Restart, Kind::Stop];
-
-    /// The label value.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Start => "start",
-            Self::Restart => "restart",
-            Self::Stop => "stop",
-        }
+crate::named! {
+    /// Kind of episode. A metric label.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[repr(u8)]
+    pub enum Kind {
+        /// A pod starts: its sandbox, images and containers.
+        Start = "start",
+        /// A container starts in a running pod: again after it exited, or for the first time after an init container.
+        Restart = "restart",
+        /// A pod is stopped: its containers and its sandbox.
+        Stop = "stop",
     }
 }
 

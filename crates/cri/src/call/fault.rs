@@ -4,29 +4,17 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Kind of fault. A metric label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum FaultKind {
-    /// The call is held for a time, then goes on.
-    Delay,
-    /// The call is answered with an error and never reaches a backend.
-    Fail,
-    /// The call is held until the fault ends, then goes on.
-    Hang,
-}
-
-impl FaultKind {
-    /// Every value.
-    pub const ALL: [FaultKind; 3] = [FaultKind::Delay, FaultKind::Fail, FaultKind::Hang];
-
-    /// The label value.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Delay => "delay",
-            Self::Fail => "fail",
-            Self::Hang => "hang",
-        }
+crate::named! {
+    /// Kind of fault. A metric label.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[repr(u8)]
+    pub enum FaultKind {
+        /// The call is held for a time, then goes on.
+        Delay = "delay",
+        /// The call is answered with an error and never reaches a backend.
+        Fail = "fail",
+        /// The call is held until the fault ends, then goes on.
+        Hang = "hang",
     }
 }
 

@@ -18,41 +18,21 @@ use super::trace::{SpanPlacement, TraceIds};
 use crate::method::{ApiVersion, Method};
 use crate::subject::{ResponseDetails, Subject};
 
-/// The stage of a call in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum CallStage {
-    /// Reading the request message.
-    Reading,
-    /// Choosing the backend.
-    Routing,
-    /// Connecting to the backend.
-    Connecting,
-    /// Waiting for the first byte of the response.
-    Waiting,
-    /// Forwarding the response.
-    Answering,
-}
-
-impl CallStage {
-    /// Every value.
-    pub const ALL: [CallStage; 5] = [
-        CallStage::Reading,
-        CallStage::Routing,
-        CallStage::Connecting,
-        CallStage::Waiting,
-        CallStage::Answering,
-    ];
-
-    /// The name in pages and logs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Reading => "reading",
-            Self::Routing => "routing",
-            Self::Connecting => "connecting",
-            Self::Waiting => "waiting",
-            Self::Answering => "answering",
-        }
+crate::named! {
+    /// The stage of a call in flight.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[repr(u8)]
+    pub enum CallStage {
+        /// Reading the request message.
+        Reading = "reading",
+        /// Choosing the backend.
+        Routing = "routing",
+        /// Connecting to the backend.
+        Connecting = "connecting",
+        /// Waiting for the first byte of the response.
+        Waiting = "waiting",
+        /// Forwarding the response.
+        Answering = "answering",
     }
 }
 

@@ -8,60 +8,33 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::status::Code;
 use crate::units::times;
 
-/// The four ways a call can end. A metric label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Ending {
-    /// Status OK reached the caller.
-    Ok,
-    /// Another status reached the caller, or the response was cut off.
-    Error,
-    /// The caller cancelled before the response was complete, and before its deadline.
-    Cancelled,
-    /// The caller's deadline passed first.
-    Deadline,
-}
-
-impl Ending {
-    /// Every value.
-    pub const ALL: [Ending; 4] = [
-        Ending::Ok,
-        Ending::Error,
-        Ending::Cancelled,
-        Ending::Deadline,
-    ];
-
-    /// The label value.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Error => "error",
-            Self::Cancelled => "cancelled",
-            Self::Deadline => "deadline",
-        }
+crate::named! {
+    /// The four ways a call can end. A metric label.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[repr(u8)]
+    pub enum Ending {
+        /// Status OK reached the caller.
+        Ok = "ok",
+        /// Another status reached the caller, or the response was cut off.
+        Error = "error",
+        /// The caller cancelled before the response was complete, and before its deadline.
+        Cancelled = "cancelled",
+        /// The caller's deadline passed first.
+        Deadline = "deadline",
     }
 }
 
-/// Origin of the status that the caller saw.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Source {
-    /// The backend.
-    #[default]
-    Backend,
-    /// criscope, because the backend did not answer.
-    Proxy,
-    /// None was sent: the caller had cancelled.
-    Caller,
-}
-
-impl Source {
-    /// The name in logs and spans.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Backend => "backend",
-            Self::Proxy => "proxy",
-            Self::Caller => "caller",
-        }
+crate::named! {
+    /// Origin of the status that the caller saw.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Source {
+        /// The backend.
+        #[default]
+        Backend = "backend",
+        /// criscope, because the backend did not answer.
+        Proxy = "proxy",
+        /// None was sent: the caller had cancelled.
+        Caller = "caller",
     }
 }
 

@@ -11,31 +11,21 @@ pub struct Peer {
     pub comm: Option<Box<str>>,
 }
 
-/// Kind of caller. A metric label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Client {
-    /// The kubelet.
-    Kubelet,
-    /// The crictl command.
-    Crictl,
-    /// Anything else.
-    Other,
+crate::named! {
+    /// Kind of caller. A metric label.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[repr(u8)]
+    pub enum Client {
+        /// The kubelet.
+        Kubelet = "kubelet",
+        /// The crictl command.
+        Crictl = "crictl",
+        /// Anything else.
+        Other = "other",
+    }
 }
 
 impl Client {
-    /// Every value.
-    pub const ALL: [Client; 3] = [Client::Kubelet, Client::Crictl, Client::Other];
-
-    /// The label value.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Kubelet => "kubelet",
-            Self::Crictl => "crictl",
-            Self::Other => "other",
-        }
-    }
-
     /// Classifies a program by its name.
     pub fn from_comm(comm: &str) -> Self {
         match comm {

@@ -2,41 +2,21 @@
 
 use std::sync::Arc;
 
-/// Why a call was routed to its backend. A metric label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum RouteReason {
-    /// There is one backend, or no rule applies.
-    Default,
-    /// A rule on the runtime handler.
-    Handler,
-    /// The backend that has the sandbox or container named in the call.
-    Owner,
-    /// The backend set for images.
-    Images,
-    /// The call goes to every backend and the responses are joined.
-    All,
-}
-
-impl RouteReason {
-    /// Every value.
-    pub const ALL: [RouteReason; 5] = [
-        RouteReason::Default,
-        RouteReason::Handler,
-        RouteReason::Owner,
-        RouteReason::Images,
-        RouteReason::All,
-    ];
-
-    /// The label value.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::Handler => "handler",
-            Self::Owner => "owner",
-            Self::Images => "images",
-            Self::All => "all",
-        }
+crate::named! {
+    /// Why a call was routed to its backend. A metric label.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[repr(u8)]
+    pub enum RouteReason {
+        /// There is one backend, or no rule applies.
+        Default = "default",
+        /// A rule on the runtime handler.
+        Handler = "handler",
+        /// The backend that has the sandbox or container named in the call.
+        Owner = "owner",
+        /// The backend set for images.
+        Images = "images",
+        /// The call goes to every backend and the responses are joined.
+        All = "all",
     }
 }
 

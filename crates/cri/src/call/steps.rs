@@ -19,20 +19,14 @@ const MAX_REMARKS: usize = 8;
 
 macro_rules! steps {
     ($($(#[$doc:meta])* $step:ident = $name:literal, $words:literal;)*) => {
-        /// A step of the runtime's work. A metric label.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(u8)]
-        pub enum RuntimeStep {$($(#[$doc])* $step),*}
+        crate::named! {
+            /// A step of the runtime's work. A metric label, and the name of its span.
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+            #[repr(u8)]
+            pub enum RuntimeStep { $($(#[$doc])* $step = $name,)* }
+        }
 
         impl RuntimeStep {
-            /// Every value.
-            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$step),*];
-
-            /// The label value, and the name of its span.
-            pub const fn name(self) -> &'static str {
-                match self {$(Self::$step => $name),*}
-            }
-
             /// The name in a sentence: `9.5 s in the fetch of layer sha256:0a1b`.
             pub const fn words(self) -> &'static str {
                 match self {$(Self::$step => $words),*}
@@ -166,29 +160,17 @@ impl RuntimeStep {
     }
 }
 
-/// How a step ended. A metric label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum StepOutcome {
-    /// It succeeded.
-    Ok,
-    /// It failed.
-    Error,
-    /// It was dropped before its end.
-    Cancelled,
-}
-
-impl StepOutcome {
-    /// Every value.
-    pub const ALL: [Self; 3] = [Self::Ok, Self::Error, Self::Cancelled];
-
-    /// The label value.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Error => "error",
-            Self::Cancelled => "cancelled",
-        }
+crate::named! {
+    /// How a step ended. A metric label.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[repr(u8)]
+    pub enum StepOutcome {
+        /// It succeeded.
+        Ok = "ok",
+        /// It failed.
+        Error = "error",
+        /// It was dropped before its end.
+        Cancelled = "cancelled",
     }
 }
 

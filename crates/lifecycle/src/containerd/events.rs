@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use tonic::Code;
 
 use super::client::{ContainerdClient, ContainerdError};
-use super::metrics::{EventMetrics, EventResult};
+use super::metrics::{EventMetrics, EventResult, SubscriptionChange};
 use super::time;
 use crate::call_sink::AggregatorEvent;
 use crate::container_events::{ContainerEvent, ContainerEventKind};
@@ -95,7 +95,7 @@ impl EventWatch {
             };
             let began = Instant::now();
             let Err(error) = self.follow(&upstream.socket).await;
-            self.metrics.ended();
+            self.metrics.subscriptions.inc(SubscriptionChange::Ended);
             tracing::debug!(
                 target: "criscope::lifecycle",
                 event = "containerd.events",
@@ -121,7 +121,7 @@ impl EventWatch {
         let mut events = client
             .subscribe(&[START_TOPIC, EXIT_TOPIC, OOM_TOPIC])
             .await?;
-        self.metrics.begun();
+        self.metrics.subscriptions.inc(SubscriptionChange::Begun);
         loop {
             let event = events.next().await?;
             self.forward(&event);
@@ -131,15 +131,15 @@ impl EventWatch {
     /// Forwards the event of a task that belongs to a pod.
     fn forward(&self, event: &EventEnvelope) {
         let Some((result, task)) = read(event) else {
-            return self.metrics.seen(EventResult::Unreadable);
+            return self.metrics.events.inc(EventResult::Unreadable);
         };
         let Some(task) = task else {
-            return self.metrics.seen(result);
+            return self.metrics.events.inc(result);
         };
         let Some(subject) = (self.identify)(&task.id) else {
-            return self.metrics.seen(EventResult::Unknown);
+            return self.metrics.events.inc(EventResult::Unknown);
         };
-        self.metrics.seen(result);
+        self.metrics.events.inc(result);
         let Some(pod) = subject.pod else { return };
         let event = ContainerEvent {
             id: task.id.into(),

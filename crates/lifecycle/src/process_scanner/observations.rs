@@ -4,50 +4,28 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The worker: the kind of process that works for a call or holds it up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum WorkKind {
-    /// A fault that was injected on purpose.
-    Injected,
-    /// A process of the runtime that cannot go on: stopped, frozen, or blocked in the kernel.
-    Blocked,
-    /// A CNI plugin.
-    Cni,
-    /// The OCI runtime.
-    Oci,
-    /// Another program that the runtime started: `umount`, `mount.nfs`, `unpigz`.
-    Helper,
-    /// The layers of an image that is pulled, from containerd's content service.
-    Layers,
-    /// The runtime itself, from a span that it exported.
-    Runtime,
+criscope_cri::named! {
+    /// The worker: the kind of process that works for a call or holds it up.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum WorkKind {
+        /// A fault that was injected on purpose.
+        Injected = "injected",
+        /// A process of the runtime that cannot go on: stopped, frozen, or blocked in the kernel.
+        Blocked = "blocked",
+        /// A CNI plugin.
+        Cni = "cni",
+        /// The OCI runtime.
+        Oci = "oci",
+        /// Another program that the runtime started: `umount`, `mount.nfs`, `unpigz`.
+        Helper = "helper",
+        /// The layers of an image that is pulled, from containerd's content service.
+        Layers = "layers",
+        /// The runtime itself, from a span that it exported.
+        Runtime = "runtime",
+    }
 }
 
 impl WorkKind {
-    /// Every kind.
-    pub const ALL: [Self; 7] = [
-        Self::Injected,
-        Self::Blocked,
-        Self::Cni,
-        Self::Oci,
-        Self::Helper,
-        Self::Layers,
-        Self::Runtime,
-    ];
-
-    /// The word on pages and in logs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Injected => "injected",
-            Self::Blocked => "blocked",
-            Self::Cni => "cni",
-            Self::Oci => "oci",
-            Self::Helper => "helper",
-            Self::Layers => "layers",
-            Self::Runtime => "runtime",
-        }
-    }
-
     /// The word in a sentence: "in the CNI plugin calico".
     const fn location(self) -> &'static str {
         match self {

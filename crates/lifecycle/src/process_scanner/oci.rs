@@ -20,42 +20,21 @@ const SHIM_COMM: &str = "containerd-shim";
 /// Programs that stay with a container and start the runtime.
 const MONITORS: &[&str] = &["conmon", "conmonrs"];
 
-/// Commands of the runtime (OCI runtime command line interface), and of a shim (containerd's `core/runtime/v2/README`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OciCommand {
-    Create,
-    Start,
-    Run,
-    Kill,
-    Delete,
-    Exec,
-    State,
+criscope_cri::named! {
+    /// Commands of the runtime (OCI runtime command line interface), and of a shim (containerd's `core/runtime/v2/README`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum OciCommand {
+        Create = "create",
+        Start = "start",
+        Run = "run",
+        Kill = "kill",
+        Delete = "delete",
+        Exec = "exec",
+        State = "state",
+    }
 }
 
 impl OciCommand {
-    const ALL: [OciCommand; 7] = [
-        OciCommand::Create,
-        OciCommand::Start,
-        OciCommand::Run,
-        OciCommand::Kill,
-        OciCommand::Delete,
-        OciCommand::Exec,
-        OciCommand::State,
-    ];
-
-    /// The command as it stands in a command line.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Create => "create",
-            Self::Start => "start",
-            Self::Run => "run",
-            Self::Kill => "kill",
-            Self::Delete => "delete",
-            Self::Exec => "exec",
-            Self::State => "state",
-        }
-    }
-
     fn parse(word: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|v| v.name().as_bytes() == word)
     }

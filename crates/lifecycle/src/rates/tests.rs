@@ -1,21 +1,16 @@
 //! Rates of methods over windows of time.
 
 use super::*;
-use criscope_cri::status::{CODES, Code, code_name};
 use criscope_telemetry::Registry;
-use criscope_telemetry::metric::{Label, Metric, Unit, fixed, metrics, names};
+use criscope_telemetry::metric::{Label, Metric, Unit, label, metrics};
 
-static METHOD_NAMES: [&str; Method::ALL.len()] = names!(Method::ALL, Method::name);
-static ENDING_NAMES: [&str; Ending::ALL.len()] = names!(Ending::ALL, Ending::name);
-static CODE_NAMES: [&str; CODES.len()] = names!(CODES, code_name);
-
-const METHOD: Label = fixed("method", &METHOD_NAMES);
+const METHOD: Label = label::<Method>("method");
 
 // They have the labels of the metrics of the request path.
 metrics! {
-    RPC_DURATION = Metric::histogram("rpc_duration_seconds", Unit::Seconds, &[METHOD, fixed("outcome", &ENDING_NAMES)],
+    RPC_DURATION = Metric::histogram("rpc_duration_seconds", Unit::Seconds, &[METHOD, label::<Ending>("outcome")],
         CALL_BUCKETS, "Duration of calls.");
-    RPC_ROUTINE = Metric::counter("rpc_routine_total", &[METHOD, fixed("code", &CODE_NAMES)], "Routine errors.");
+    RPC_ROUTINE = Metric::counter("rpc_routine_total", &[METHOD, label::<Code>("code")], "Routine errors.");
 }
 
 fn rates() -> CallRates {
@@ -26,9 +21,7 @@ fn rates() -> CallRates {
 }
 
 fn observe(rates: &CallRates, method: Method, ending: Ending, seconds: f64, times: usize) {
-    let series = rates.durations.at([method.index(), ending as usize]);
-    let series = series.expect("in range");
-    (0..times).for_each(|_| series.observe(seconds));
+    (0..times).for_each(|_| rates.durations.observe((method, ending), seconds));
 }
 
 /// Takes the snapshots due in these seconds.
@@ -80,8 +73,7 @@ fn routine_errors_are_no_errors() {
     let status = Method::ContainerStatus;
     observe(&rates, status, Ending::Ok, 0.001, 100);
     observe(&rates, status, Ending::Error, 0.001, 36);
-    let missing = [status.index(), Code::NotFound as usize];
-    rates.routine.at(missing).expect("in range").inc_by(35);
+    rates.routine.inc_by((status, Code::NotFound), 35);
     let all = at(&rates, 1, status).all;
     assert_eq!((all.calls, all.errors, all.routine), (136, 1, 35));
 }

@@ -25,31 +25,21 @@ use criscope_telemetry::{BackgroundJob, Drops};
 /// Upper bound of concurrent dumps: one is being written and one waits.
 const MAX_CONCURRENT_DUMPS: usize = 2;
 
-/// The reason of a dump.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum DumpReason {
-    /// SIGUSR2.
-    Signal,
-    /// A thread panicked.
-    Panic,
-    /// A call has used up its deadline.
-    Stuck,
+criscope_cri::named! {
+    /// The reason of a dump.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[repr(u8)]
+    pub enum DumpReason {
+        /// SIGUSR2.
+        Signal = "sigusr2",
+        /// A thread panicked.
+        Panic = "panic",
+        /// A call has used up its deadline.
+        Stuck = "stuck",
+    }
 }
 
 impl DumpReason {
-    /// Every reason.
-    pub const ALL: [DumpReason; 3] = [DumpReason::Signal, DumpReason::Panic, DumpReason::Stuck];
-
-    /// The word in file names and logs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Signal => "sigusr2",
-            Self::Panic => "panic",
-            Self::Stuck => "stuck",
-        }
-    }
-
     /// Minimum interval between two dumps for the same reason. A panic or a hang tends to repeat, and its repetitions must
     /// not push the first dump out.
     const fn pause(self) -> Duration {

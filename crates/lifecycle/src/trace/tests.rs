@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use opentelemetry::trace::{SpanKind, TraceFlags, TraceState};
+
 use super::*;
 use crate::TEST_TIMEOUT;
 use crate::view::InitContainerWaitView;

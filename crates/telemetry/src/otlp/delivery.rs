@@ -8,6 +8,7 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::{HeaderMap, HeaderValue};
+use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use prost::Message;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -23,26 +24,33 @@ const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// A connection to the collector for one signal.
 #[derive(Debug)]
 pub(super) struct ExportDelivery {
+    signal: &'static str,
     client: CollectorClient,
     timeout: Duration,
 }
 
 impl ExportDelivery {
     /// A delivery that connects with the first message.
-    pub(super) fn new(collector: Arc<Collector>) -> Self {
+    pub(super) fn new(signal: &'static str, collector: Arc<Collector>) -> Self {
         Self {
+            signal,
             timeout: collector.timeout,
             client: CollectorClient::new(collector),
         }
     }
 
-    /// Sends until the collector accepts it, within its timeout. Returns the response.
-    pub(super) async fn send(&mut self, export: &ExportRequest) -> Result<Bytes, SendError> {
+    /// Sends until the collector accepts it, within its timeout. A part that it rejects is logged.
+    pub(super) async fn send(&mut self, export: &ExportRequest) -> Result<(), SendError> {
         let deadline = Instant::now() + self.timeout;
         let mut tries = 0;
         loop {
             let error = match timeout_at(deadline, self.client.send(export)).await {
-                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Ok(answer)) => {
+                    let answer = ExportResponse::decode(answer).unwrap_or_default();
+                    let partial = answer.partial_success.unwrap_or_default();
+                    report_rejected(self.signal, partial.rejected);
+                    return Ok(());
+                }
                 Ok(Err(error)) => error,
                 Err(_) => return Err(SendError::Late(self.timeout)),
             };
@@ -58,6 +66,19 @@ impl ExportDelivery {
             tries += 1;
         }
     }
+}
+
+/// The response to an export. Its fields have the same numbers for every signal.
+#[derive(Clone, PartialEq, Message)]
+struct ExportResponse {
+    #[prost(message, optional, tag = "1")]
+    partial_success: Option<PartialSuccess>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PartialSuccess {
+    #[prost(int64, tag = "1")]
+    rejected: i64,
 }
 
 /// The export of a message.
@@ -79,7 +100,7 @@ fn gzip(message: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Logs that a collector accepted a request and rejected a part of it. Its reason may quote the rejected data, and is not logged.
-pub(super) fn report_rejected(signal: &'static str, rejected: i64) {
+fn report_rejected(signal: &'static str, rejected: i64) {
     if rejected > 0 {
         tracing::warn!(
             target: "criscope::telemetry",
@@ -88,6 +109,32 @@ pub(super) fn report_rejected(signal: &'static str, rejected: i64) {
             rejected,
             "the collector rejected a part of an export"
         );
+    }
+}
+
+/// Logs that so many parts of a signal were lost.
+pub(super) fn report_lost(
+    signal: &'static str,
+    (lost, parts): (usize, &str),
+    error: &dyn std::fmt::Display,
+) {
+    tracing::warn!(
+        target: "criscope::telemetry",
+        event = "telemetry.dropped",
+        signal,
+        reason = "export_failed",
+        dropped = lost,
+        error.message = %error,
+        "{parts} could not be exported"
+    );
+}
+
+/// The scope with this name of what criscope exports.
+pub(super) fn scope(name: &str) -> InstrumentationScope {
+    InstrumentationScope {
+        name: name.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..InstrumentationScope::default()
     }
 }
 

@@ -2,21 +2,18 @@
 
 use std::sync::Arc;
 
-use opentelemetry_proto::tonic::collector::trace::v1::{
-    ExportTraceServiceRequest, ExportTraceServiceResponse,
-};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
 use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_scope;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
-use prost::Message as _;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::collector::Collector;
-use super::delivery::{ExportDelivery, encoded, report_rejected};
+use super::delivery::{ExportDelivery, encoded};
 
 /// An exporter of spans to a collector.
 #[derive(Debug)]
@@ -32,7 +29,7 @@ impl SpanBatchExporter {
     pub(super) fn new(collector: Collector, runtime: Handle) -> Self {
         Self {
             is_gzip: collector.is_gzip,
-            delivery: Arc::new(Mutex::new(ExportDelivery::new(Arc::new(collector)))),
+            delivery: Arc::new(Mutex::new(ExportDelivery::new("span", Arc::new(collector)))),
             resource: ResourceAttributesWithSchema::default(),
             runtime,
         }
@@ -53,12 +50,7 @@ impl SpanExporter for SpanBatchExporter {
             .spawn(async move { delivery.lock().await.send(&export).await });
         let answer = AbortOnDropHandle::new(sending).await;
         let answer = answer.map_err(|error| OTelSdkError::InternalFailure(error.to_string()))?;
-        let answer = answer.map_err(|error| OTelSdkError::InternalFailure(error.to_string()))?;
-        let answer = ExportTraceServiceResponse::decode(answer).unwrap_or_default();
-        let partial = answer.partial_success;
-        let rejected = partial.map_or(0, |partial| partial.rejected_spans);
-        report_rejected("span", rejected);
-        Ok(())
+        answer.map_err(|error| OTelSdkError::InternalFailure(error.to_string()))
     }
 
     fn set_resource(&mut self, resource: &Resource) {

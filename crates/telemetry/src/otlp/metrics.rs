@@ -4,22 +4,19 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use opentelemetry_proto::tonic::collector::metrics::v1::{
-    ExportMetricsServiceRequest, ExportMetricsServiceResponse,
-};
-use opentelemetry_proto::tonic::common::v1::{InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::{
     AggregationTemporality, Exemplar, Gauge, Histogram, HistogramDataPoint, Metric,
     NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum, exemplar, metric, number_data_point,
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prometheus::proto::{self, MetricFamily, MetricType};
-use prost::Message as _;
 use tokio::time::{MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
 use super::collector::Collector;
-use super::delivery::{ExportDelivery, encoded, report_rejected};
+use super::delivery::{ExportDelivery, encoded, report_lost, scope};
 use super::records::{nanos, text};
 use crate::drops::{DropReason, Drops};
 use crate::exemplars;
@@ -41,7 +38,7 @@ impl MetricsPush {
     /// Pushes until `stop`, and then once more.
     pub(super) async fn run(self, stop: CancellationToken) {
         let began = SystemTime::now();
-        let mut delivery = ExportDelivery::new(Arc::new(self.collector.clone()));
+        let mut delivery = ExportDelivery::new("metric", Arc::new(self.collector.clone()));
         let mut ticks = interval_at(tokio::time::Instant::now() + self.every, self.every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -73,7 +70,7 @@ impl MetricsPush {
             resource_metrics: vec![ResourceMetrics {
                 resource: Some(self.resource.clone()),
                 scope_metrics: vec![ScopeMetrics {
-                    scope: Some(scope()),
+                    scope: Some(scope("criscope")),
                     metrics: families
                         .iter()
                         .map(|family| reading.metric(family))
@@ -83,38 +80,11 @@ impl MetricsPush {
                 schema_url: self.schema_url.clone(),
             }],
         };
-        match delivery
-            .send(&encoded(&request, self.collector.is_gzip))
-            .await
-        {
-            Ok(answer) => {
-                let answer = ExportMetricsServiceResponse::decode(answer).unwrap_or_default();
-                let rejected = answer.partial_success;
-                let rejected = rejected.map_or(0, |partial| partial.rejected_data_points);
-                report_rejected("metric", rejected);
-            }
-            Err(error) => {
-                self.drops.add(DropReason::MetricsExportFailed, 1);
-                tracing::warn!(
-                    target: "criscope::telemetry",
-                    event = "telemetry.dropped",
-                    signal = "metric",
-                    reason = "export_failed",
-                    dropped = 1,
-                    error.message = %error,
-                    "metrics could not be exported"
-                );
-            }
+        let export = encoded(&request, self.collector.is_gzip);
+        if let Err(error) = delivery.send(&export).await {
+            self.drops.add(DropReason::MetricsExportFailed, 1);
+            report_lost("metric", (1, "metrics"), &error);
         }
-    }
-}
-
-/// The scope of all metrics.
-fn scope() -> InstrumentationScope {
-    InstrumentationScope {
-        name: "criscope".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        ..InstrumentationScope::default()
     }
 }
 

@@ -20,16 +20,21 @@ mod sink;
 mod tls;
 pub mod variables;
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use opentelemetry::InstrumentationScope;
-use opentelemetry::trace::TracerProvider as _;
+use opentelemetry::trace::{
+    SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState, TracerProvider as _,
+};
 use opentelemetry_proto::tonic::resource::v1 as proto;
 use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::{BatchConfigBuilder, SdkTracer, SdkTracerProvider};
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, SdkTracer, SdkTracerProvider, SpanData, SpanEvents, SpanLinks,
+};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -232,6 +237,37 @@ pub fn scope() -> InstrumentationScope {
         .with_version(env!("CARGO_PKG_VERSION"))
         .with_schema_url(SCHEMA_URL)
         .build()
+}
+
+/// A span with the times of its begin and end, which has no attributes yet.
+pub fn span(
+    scope: &InstrumentationScope,
+    span_context: SpanContext,
+    parent_span_id: SpanId,
+    name: impl Into<Cow<'static, str>>,
+    (start_time, end_time): (SystemTime, SystemTime),
+) -> SpanData {
+    SpanData {
+        span_context,
+        parent_span_id,
+        parent_span_is_remote: false,
+        span_kind: SpanKind::Internal,
+        name: name.into(),
+        start_time,
+        end_time,
+        attributes: Vec::new(),
+        dropped_attributes_count: 0,
+        events: SpanEvents::default(),
+        links: SpanLinks::default(),
+        status: Status::Unset,
+        instrumentation_scope: scope.clone(),
+    }
+}
+
+/// The context of a span that is exported: marked as sampled.
+pub fn context(trace_id: TraceId, span: SpanId, state: Option<&TraceState>) -> SpanContext {
+    let state = state.cloned().unwrap_or(TraceState::NONE);
+    SpanContext::new(trace_id, span, TraceFlags::SAMPLED, false, state)
 }
 
 /// Exports the spans of background jobs. Other `tracing` spans are left out: those of the HTTP/2 client would cause exports without

@@ -5,20 +5,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use opentelemetry_proto::tonic::collector::logs::v1::{
-    ExportLogsServiceRequest, ExportLogsServiceResponse,
-};
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use opentelemetry_proto::tonic::resource::v1::Resource;
-use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::collector::Collector;
-use super::delivery::{ExportDelivery, encoded, report_rejected};
+use super::delivery::{ExportDelivery, encoded, report_lost, scope};
 use crate::drops::{DropReason, Drops};
 
 /// Bounds. The environment may set other values (`OTEL_BLRP_*`).
@@ -87,7 +84,7 @@ impl LogRecordExport {
 
     /// Sends until `stop`, and then the records that are left.
     pub(super) async fn run(mut self, stop: CancellationToken) {
-        let mut delivery = ExportDelivery::new(Arc::new(self.collector.clone()));
+        let mut delivery = ExportDelivery::new("log", Arc::new(self.collector.clone()));
         let mut batch = Vec::new();
         loop {
             let first = tokio::select! {
@@ -109,28 +106,10 @@ impl LogRecordExport {
     async fn send(&self, delivery: &mut ExportDelivery, batch: Vec<TargetedRecord>) {
         let records = batch.len();
         let request = self.request(batch);
-        match delivery
-            .send(&encoded(&request, self.collector.is_gzip))
-            .await
-        {
-            Ok(answer) => {
-                let answer = ExportLogsServiceResponse::decode(answer).unwrap_or_default();
-                let rejected = answer.partial_success;
-                let rejected = rejected.map_or(0, |partial| partial.rejected_log_records);
-                report_rejected("log", rejected);
-            }
-            Err(error) => {
-                self.drops.add(DropReason::LogExportFailed, records);
-                tracing::warn!(
-                    target: "criscope::telemetry",
-                    event = "telemetry.dropped",
-                    signal = "log",
-                    reason = "export_failed",
-                    dropped = records,
-                    error.message = %error,
-                    "log records could not be exported"
-                );
-            }
+        let export = encoded(&request, self.collector.is_gzip);
+        if let Err(error) = delivery.send(&export).await {
+            self.drops.add(DropReason::LogExportFailed, records);
+            report_lost("log", (records, "log records"), &error);
         }
     }
 
@@ -141,11 +120,7 @@ impl LogRecordExport {
             scopes.entry(target).or_default().push(record);
         }
         let scopes = scopes.into_iter().map(|(target, log_records)| ScopeLogs {
-            scope: Some(InstrumentationScope {
-                name: target.to_owned(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                ..InstrumentationScope::default()
-            }),
+            scope: Some(scope(target)),
             log_records,
             schema_url: self.schema_url.clone(),
         });

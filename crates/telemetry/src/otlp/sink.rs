@@ -13,6 +13,7 @@ use opentelemetry_sdk::trace::{
 };
 use tokio::runtime::Handle;
 
+use super::delivery::report_lost;
 use crate::drops::{DropReason, Drops};
 
 /// Bounds of a [`SpanSink`].
@@ -175,15 +176,7 @@ impl<E: SpanExporter> SpanExporter for CountingExporter<E> {
             }
             Err(error) => {
                 let lost = self.ledger.lose(spans, DropReason::SpanExportFailed);
-                tracing::warn!(
-                    target: "criscope::telemetry",
-                    event = "telemetry.dropped",
-                    signal = "span",
-                    reason = "export_failed",
-                    dropped = lost,
-                    error.message = %error,
-                    "spans could not be exported"
-                );
+                report_lost("span", (lost, "spans"), error);
             }
         }
         result

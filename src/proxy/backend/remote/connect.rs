@@ -4,7 +4,6 @@ use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +12,7 @@ use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket};
 use tokio::io::BufReader;
 
+use super::error::ConnectionFault;
 use super::held_ping::HoldPingAcknowledgement;
 use super::yielding::YieldAfterRead;
 use super::{Error, RemoteBackend};
@@ -71,7 +71,7 @@ impl RemoteBackend {
     /// Opens an HTTP/2 connection. Requests may be sent on it at once.
     ///
     /// # Errors
-    /// [`Error::Connect`].
+    /// [`ConnectionFault::Connect`].
     pub async fn connect(&self) -> Result<SendRequest<Bytes>, Error> {
         let (sender, connection) = self.handshake().await?;
         // Each call on the connection sees the error itself.
@@ -90,11 +90,7 @@ impl RemoteBackend {
     pub(crate) async fn handshake(&self) -> Result<(SendRequest<Bytes>, RuntimeConnection), Error> {
         self.open_connection()
             .await
-            .map_err(|source| Error::Connect {
-                name: Arc::clone(&self.name),
-                path: self.path.clone(),
-                source,
-            })
+            .map_err(|error| self.error(ConnectionFault::Connect(error)))
     }
 
     async fn open_connection(&self) -> io::Result<(SendRequest<Bytes>, RuntimeConnection)> {
@@ -115,6 +111,8 @@ impl RemoteBackend {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[tokio::test]

@@ -4,39 +4,31 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Errors of forwarding a call.
+/// A call could not be forwarded to a backend.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+#[error("backend {name} at unix://{}: {fault}", path.display())]
+pub struct Error {
+    /// Name of the backend.
+    pub name: Arc<str>,
+    /// Socket of the runtime.
+    pub path: PathBuf,
+    /// The cause.
+    #[source]
+    pub fault: ConnectionFault,
+}
+
+/// What is wrong with a connection to a runtime.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionFault {
     /// Connecting to the socket failed.
-    #[error("backend {name} at unix://{}: {source}", path.display())]
-    Connect {
-        /// Name of the backend.
-        name: Arc<str>,
-        /// Socket of the runtime.
-        path: PathBuf,
-        /// The system call's error.
-        source: io::Error,
-    },
+    #[error("{0}")]
+    Connect(#[source] io::Error),
     /// Connected, but the peer does not speak HTTP/2 or violated the protocol.
-    #[error("backend {name} at unix://{}: not a gRPC server: {source}", path.display())]
-    Protocol {
-        /// Name of the backend.
-        name: Arc<str>,
-        /// Socket of the runtime.
-        path: PathBuf,
-        /// The error of the HTTP/2 connection.
-        source: h2::Error,
-    },
+    #[error("not a gRPC server: {0}")]
+    Protocol(#[source] h2::Error),
     /// The connection broke during the call. The runtime may or may not have executed it.
-    #[error("backend {name} at unix://{}: connection lost during the call", path.display())]
-    Lost {
-        /// Name of the backend.
-        name: Arc<str>,
-        /// Socket of the runtime.
-        path: PathBuf,
-        /// The error of the HTTP/2 connection.
-        source: h2::Error,
-    },
+    #[error("connection lost during the call")]
+    Lost(#[source] h2::Error),
 }
 
 /// Returns whether the runtime reset this one stream.

@@ -9,7 +9,7 @@ use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
 
 use super::body::forwarded;
-use super::error::was_reset_by_runtime;
+use super::error::{ConnectionFault, was_reset_by_runtime};
 use super::exchange::{ExchangeError, ResponseBody, exchange};
 use super::{Error, RemoteBackend};
 use crate::call::{Call, CallStage};
@@ -158,17 +158,15 @@ impl RemoteBackend {
         if was_reset_by_runtime(&source) {
             return source.into();
         }
-        let name = Arc::clone(&self.name);
-        let path = self.path.clone();
         // h2 rejected bytes of the runtime.
         let is_fault =
             source.is_library() && source.reason().is_some_and(|r| r != Reason::NO_ERROR);
-        let error = if is_fault {
-            Error::Protocol { name, path, source }
+        let fault = if is_fault {
+            ConnectionFault::Protocol(source)
         } else {
-            Error::Lost { name, path, source }
+            ConnectionFault::Lost(source)
         };
-        error.into()
+        self.error(fault).into()
     }
 }
 

@@ -18,6 +18,7 @@ use std::sync::Arc;
 pub use error::Error;
 pub use forward::RemoteConnection;
 
+use self::error::ConnectionFault;
 use super::health::BackendHealth;
 
 /// A runtime behind a unix socket.
@@ -36,6 +37,14 @@ impl RemoteBackend {
     /// Socket of the runtime.
     pub(super) fn path(&self) -> &std::path::Path {
         &self.path
+    }
+
+    fn error(&self, fault: ConnectionFault) -> Error {
+        Error {
+            name: Arc::clone(&self.name),
+            path: self.path.clone(),
+            fault,
+        }
     }
 
     /// Address of the runtime, for log lines and pages.

@@ -1,30 +1,26 @@
 //! The metrics of calls.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use opentelemetry::trace::TraceId;
 
 use crate::call::routine::is_routine;
-use crate::call::{Call, Ending, Outcome, RouteReason};
+use crate::call::{Call, Client, Ending, Outcome, RouteReason};
 use crate::cri::Method;
 use crate::cri::method::Class;
-use crate::cri::status::{CODES, code_name};
+use crate::cri::status::Code;
+use crate::proxy::instrument::in_flight::InFlightCalls;
 use crate::telemetry::family::{Counters, Gauges, Histograms};
+use crate::telemetry::labels::{BackendLabel, BackendLabels};
 use crate::telemetry::metric::{
-    BACKEND, CALL_BUCKETS, CLIENT, Label, Metric, Unit, fixed, metrics, names,
+    BACKEND, CALL_BUCKETS, CLIENT, Label, Metric, Unit, label, metrics,
 };
-use crate::telemetry::registry::{BackendLabels, Registry, RegistryError};
+use crate::telemetry::registry::{Registry, RegistryError};
 
-static METHOD_NAMES: [&str; Method::COUNT] = names!(Method::ALL, Method::name);
-static ENDING_NAMES: [&str; Ending::ALL.len()] = names!(Ending::ALL, Ending::name);
-static REASON_NAMES: [&str; RouteReason::ALL.len()] = names!(RouteReason::ALL, RouteReason::name);
-static CODE_NAMES: [&str; CODES.len()] = names!(CODES, code_name);
-
-const METHOD: Label = fixed("method", &METHOD_NAMES);
-const OUTCOME: Label = fixed("outcome", &ENDING_NAMES);
-const CODE: Label = fixed("code", &CODE_NAMES);
-const REASON: Label = fixed("reason", &REASON_NAMES);
+const METHOD: Label = label::<Method>("method");
+const OUTCOME: Label = label::<Ending>("outcome");
+const CODE: Label = label::<Code>("code");
+const REASON: Label = label::<RouteReason>("reason");
 
 /// Time in the backend: every second bound, since these series are the most numerous and the budget of a node is 2,000.
 const BACKEND_BUCKETS: &[f64] = &[
@@ -64,29 +60,25 @@ metrics! {
         "Calls by backend and by the reason of the routing decision.");
 }
 
-/// The calls in flight, for scrapes.
-pub trait InFlightView: Send + Sync {
-    /// Calls `f` once for each method with a call in flight, with the age of the oldest.
-    fn for_each_oldest(&self, f: &mut dyn FnMut(Method, Duration));
-
-    /// Calls `f` once for each method with calls in flight that were reported as stuck, with their number.
-    fn for_each_stuck(&self, f: &mut dyn FnMut(Method, usize));
-}
-
 /// Exports the age of the oldest call of each method, and the number of stuck calls.
 ///
 /// # Errors
 /// If it is registered already.
 pub fn watch_in_flight(
     registry: &Registry,
-    view: Arc<dyn InFlightView>,
+    in_flight: &Arc<InFlightCalls>,
 ) -> Result<(), RegistryError> {
-    let stuck = Arc::clone(&view);
+    let calls = Arc::clone(in_flight);
     registry.computed(&RPC_STUCK_IN_FLIGHT, move |out| {
-        stuck.for_each_stuck(&mut |method, n| out.put(&[method.name()], n as f64));
+        for (method, n) in calls.stuck() {
+            out.put(&[method.name()], n as f64);
+        }
     })?;
+    let calls = Arc::clone(in_flight);
     registry.computed(&RPC_OLDEST_IN_FLIGHT, move |out| {
-        view.for_each_oldest(&mut |method, age| out.put(&[method.name()], age.as_secs_f64()));
+        for (method, age) in calls.oldest() {
+            out.put(&[method.name()], age.as_secs_f64());
+        }
     })
 }
 
@@ -94,16 +86,16 @@ pub fn watch_in_flight(
 #[derive(Debug)]
 pub(super) struct RpcMetrics {
     /// Also read by pages.
-    pub(super) duration: Arc<Histograms<2>>,
-    total: Counters<3>,
+    pub(super) duration: Arc<Histograms<(Method, Ending)>>,
+    total: Counters<(Method, Code, Client)>,
     /// Also read by pages.
-    pub(super) routine: Arc<Counters<2>>,
-    in_flight: Gauges<1>,
-    stuck: Counters<1>,
-    response_bytes: Histograms<1>,
-    backend_duration: Histograms<3>,
-    overhead: Histograms<0>,
-    decisions: Counters<2>,
+    pub(super) routine: Arc<Counters<(Method, Code)>>,
+    in_flight: Gauges<Method>,
+    stuck: Counters<Method>,
+    response_bytes: Histograms<Method>,
+    backend_duration: Histograms<(BackendLabel, Method, Ending)>,
+    overhead: Histograms,
+    decisions: Counters<(BackendLabel, RouteReason)>,
     backends: BackendLabels,
 }
 
@@ -124,42 +116,27 @@ impl RpcMetrics {
     }
 
     pub(super) fn begin(&self, call: &Call) {
-        if let Some(in_flight) = self.in_flight.at([call.method.index()]) {
-            in_flight.inc();
-        }
+        self.in_flight.add(call.method, 1);
     }
 
     pub(super) fn stuck(&self, call: &Call) {
-        if let Some(stuck) = self.stuck.at([call.method.index()]) {
-            stuck.inc();
-        }
+        self.stuck.inc(call.method);
     }
 
     /// `exported` is the trace of the call, if its spans are exported.
     pub(super) fn end(&self, call: &Call, outcome: &Outcome, exported: Option<TraceId>) {
-        let method = call.method.index();
-        let ending = outcome.ending as usize;
-        if let Some(in_flight) = self.in_flight.at([method]) {
-            in_flight.dec();
-        }
+        let (method, ending, code) = (call.method, outcome.ending, outcome.code);
+        self.in_flight.add(method, -1);
         let seconds = outcome.elapsed.as_secs_f64();
-        self.duration.observe([method, ending], seconds, exported);
-        if let Some(total) =
-            self.total
-                .at([method, outcome.code as usize, call.peer.client as usize])
-        {
-            total.inc();
+        self.duration
+            .observe_traced((method, ending), seconds, exported);
+        self.total.inc((method, code, call.peer.client));
+        if is_routine(method, code) {
+            self.routine.inc((method, code));
         }
-        if is_routine(call.method, outcome.code)
-            && let Some(routine) = self.routine.at([method, outcome.code as usize])
-        {
-            routine.inc();
-        }
-        if outcome.ending == Ending::Ok
-            && lists(call.method)
-            && let Some(bytes) = self.response_bytes.at([method])
-        {
-            bytes.observe(call.response_bytes() as f64);
+        if ending == Ending::Ok && lists(method) {
+            self.response_bytes
+                .observe(method, call.response_bytes() as f64);
         }
         self.end_of_backend(call, outcome, exported);
     }
@@ -168,25 +145,20 @@ impl RpcMetrics {
         let Some(route) = call.route.get() else {
             return;
         };
-        let backend = self.backends.index(&route.backend);
-        if let Some(decisions) = self.decisions.at([backend, route.reason as usize]) {
-            decisions.inc();
-        }
+        let backend = self.backends.value(&route.backend);
+        self.decisions.inc((backend, route.reason));
         let Some((_, took)) = call.backend_span(outcome.elapsed) else {
             return;
         };
-        let labels = [backend, call.method.index(), outcome.ending as usize];
+        let labels = (backend, call.method, outcome.ending);
         self.backend_duration
-            .observe(labels, took.as_secs_f64(), exported);
+            .observe_traced(labels, took.as_secs_f64(), exported);
         // A stream or a watch waits for its caller, and a failed call may not have waited for a backend.
         let plain = !call.method.is_server_streaming() && call.method.class() != Class::Watch;
-        if plain
-            && outcome.ending == Ending::Ok
-            && let Some(overhead) = self.overhead.at([])
-        {
+        if plain && outcome.ending == Ending::Ok {
             let held = call.held(outcome.elapsed);
             let own = outcome.elapsed.saturating_sub(took + held);
-            overhead.observe(own.as_secs_f64());
+            self.overhead.observe((), own.as_secs_f64());
         }
     }
 }

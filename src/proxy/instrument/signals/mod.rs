@@ -11,13 +11,14 @@ use http::HeaderMap;
 use opentelemetry::trace::TraceId;
 
 use self::metrics::RpcMetrics;
-pub use self::metrics::{InFlightView, watch_in_flight};
+pub use self::metrics::watch_in_flight;
 use self::span::CallSpanBuilder;
 use super::CallObserver;
 use crate::call::trace::TraceIds;
 use crate::call::{Call, Ending, Outcome};
 use crate::cri::Method;
 use crate::cri::method::Class;
+use crate::cri::status::Code;
 use crate::telemetry::family::{Counters, Histograms};
 use crate::telemetry::otlp::SpanSink;
 use crate::telemetry::propagation;
@@ -83,12 +84,12 @@ impl CallSignals {
     }
 
     /// The durations of calls by method and outcome.
-    pub fn durations(&self) -> Arc<Histograms<2>> {
+    pub fn durations(&self) -> Arc<Histograms<(Method, Ending)>> {
         Arc::clone(&self.metrics.duration)
     }
 
     /// Calls whose error is routine, by method and code.
-    pub fn routine(&self) -> Arc<Counters<2>> {
+    pub fn routine(&self) -> Arc<Counters<(Method, Code)>> {
         Arc::clone(&self.metrics.routine)
     }
 

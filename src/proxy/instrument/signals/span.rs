@@ -6,11 +6,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use opentelemetry::trace::{
-    Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,
-};
+use opentelemetry::trace::{Link, SpanContext, SpanId, SpanKind, Status, TraceId, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue, StringValue, Value};
-use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+use opentelemetry_sdk::trace::SpanData;
 use opentelemetry_semantic_conventions::attribute as key;
 
 use super::SignalSettings;
@@ -142,7 +140,7 @@ impl CallSpanBuilder {
         placement: &SpanPlacement<'_>,
         mut attributes: Vec<KeyValue>,
         failed: bool,
-        (start_time, end_time): (SystemTime, SystemTime),
+        times: (SystemTime, SystemTime),
     ) -> SpanData {
         let mut status = Status::Unset;
         if failed {
@@ -150,20 +148,13 @@ impl CallSpanBuilder {
             let message = outcome.message.as_deref().unwrap_or_default();
             status = Status::error(cut(message, MAX_TEXT_BYTES).to_owned());
         }
+        let server = context(placement, placement.server);
+        let name = name(call.method);
+        let span = otlp::span(&self.scope, server, SpanId::INVALID, name, times);
         SpanData {
-            span_context: context(placement, placement.server),
-            parent_span_id: SpanId::INVALID,
-            parent_span_is_remote: false,
-            span_kind: SpanKind::Internal,
-            name: name(call.method).into(),
-            start_time,
-            end_time,
             attributes,
-            dropped_attributes_count: 0,
-            events: SpanEvents::default(),
-            links: SpanLinks::default(),
             status,
-            instrumentation_scope: self.scope.clone(),
+            ..span
         }
     }
 }
@@ -199,47 +190,25 @@ impl StepSpanBuilder {
             // The error text is in the span of the call.
             status = Status::error("");
         }
-        let flags = TraceFlags::SAMPLED;
+        let own = otlp::context(self.trace_id, record.span, Some(&self.state));
+        let times = (record.began, record.began + record.took());
+        let span = otlp::span(&self.scope, own, record.parent, phase.name(), times);
         SpanData {
-            span_context: SpanContext::new(
-                self.trace_id,
-                record.span,
-                flags,
-                false,
-                self.state.clone(),
-            ),
-            parent_span_id: record.parent,
-            parent_span_is_remote: false,
-            span_kind: SpanKind::Internal,
-            name: phase.name().into(),
-            start_time: record.began,
-            end_time: record.began + record.took(),
             attributes,
-            dropped_attributes_count: 0,
-            events: SpanEvents::default(),
-            links: SpanLinks::default(),
             status,
-            instrumentation_scope: self.scope.clone(),
+            ..span
         }
     }
 }
 
-/// The context of an exported span. Always marked as sampled: only sampled spans are exported.
 fn context(placement: &SpanPlacement<'_>, span: SpanId) -> SpanContext {
-    let state = placement.state.cloned().unwrap_or(TraceState::NONE);
-    SpanContext::new(placement.trace_id, span, TraceFlags::SAMPLED, false, state)
+    otlp::context(placement.trace_id, span, placement.state)
 }
 
 fn linked(link: trace::Link<'_>) -> SpanContext {
     match link {
         trace::Link::Caller(context) => context.clone(),
-        trace::Link::Episode(ids) => SpanContext::new(
-            ids.trace_id,
-            ids.root,
-            TraceFlags::SAMPLED,
-            false,
-            TraceState::NONE,
-        ),
+        trace::Link::Episode(ids) => otlp::context(ids.trace_id, ids.root, None),
     }
 }
 

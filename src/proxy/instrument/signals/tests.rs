@@ -25,6 +25,7 @@ use crate::cri::subject::{ContainerIdentity, PodIdentity, ResponseDetails, Subje
 use crate::lifecycle::containerd::metrics::EventMetrics;
 use crate::lifecycle::otlp_receiver::metrics::ReceiverMetrics;
 use crate::lifecycle::process_scanner::metrics::ScanMetrics;
+use crate::proxy::instrument::in_flight::InFlightCalls;
 use crate::proxy::listener::metrics::ConnectionMetrics;
 use crate::proxy::pod_index::PodIndex;
 use crate::proxy::{backend, pod_index};
@@ -130,18 +131,6 @@ fn assert_line(text: &str, line: &str) {
     assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
 }
 
-struct Oldest;
-
-impl InFlightView for Oldest {
-    fn for_each_oldest(&self, f: &mut dyn FnMut(Method, Duration)) {
-        f(Method::PullImage, Duration::from_millis(1500));
-    }
-
-    fn for_each_stuck(&self, f: &mut dyn FnMut(Method, usize)) {
-        f(Method::PullImage, 2);
-    }
-}
-
 /// A registry in which every metric has a series.
 fn populated() -> Registry {
     let registry = registry();
@@ -158,7 +147,12 @@ fn populated() -> Registry {
             }
         }
     }
-    watch_in_flight(&registry, Arc::new(Oldest)).expect("once");
+    let in_flight = Arc::<InFlightCalls>::default();
+    let pull = Arc::new(call(Method::PullImage));
+    pull.reaches(50);
+    // It stays in flight.
+    std::mem::forget(in_flight.enter(pull));
+    watch_in_flight(&registry, &in_flight).expect("once");
     let connections = ConnectionMetrics::new(&registry).expect("once");
     Client::ALL.into_iter().for_each(|c| connections.opened(c));
     backend::metrics::populate(&registry, BACKEND);
