@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{Runtime, export, load};
+use crate::telemetry::BackgroundJob;
 use criscope_image::ImportDirectory;
 
 /// The period of scans of the import directory; a scan is one `readdir`.
@@ -60,8 +61,12 @@ impl Runtime {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
+            let job = BackgroundJob::ImageCollect.begin();
             match self.live().images.collect().await {
                 Ok(found) if found.layers + found.contents + found.partials > 0 => {
+                    job.count("criscope.layers", found.layers);
+                    job.count("criscope.contents", found.contents);
+                    job.count("criscope.partials", found.partials);
                     tracing::info!(
                         event = "image.collect",
                         layers = found.layers,
@@ -72,6 +77,7 @@ impl Runtime {
                 }
                 Ok(_) => {}
                 Err(error) => {
+                    job.failed("image_store", &error);
                     tracing::warn!(event = "image.collect", error.message = %error, "unused layers and content could not be removed");
                 }
             }

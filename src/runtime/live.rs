@@ -98,7 +98,7 @@ impl Runtime {
             let pods = pods.iter().filter(|pod| pod.record().handler == gone);
             let count = pods.count();
             if count > 0 {
-                tracing::warn!(event = "runtime.handler", cri.runtime_handler = %gone, pods = count, "the runtime handler of pods is no longer configured: they keep running, but can only be stopped and removed");
+                tracing::warn!(event = "runtime.handler", criscope.runtime_handler = %gone, pods = count, "the runtime handler of pods is no longer configured: they keep running, but can only be stopped and removed");
             }
         }
     }

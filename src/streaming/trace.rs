@@ -55,15 +55,19 @@ impl SessionObserver for SessionSpans {
             dropped_attributes_count: 0,
             events: SpanEvents::default(),
             links: SpanLinks::default(),
-            status: match end.outcome {
-                SessionOutcome::Failed | SessionOutcome::NoStreams | SessionOutcome::Protocol => {
-                    Status::error(end.outcome.name())
-                }
-                _ => Status::Unset,
+            status: if is_failed(end.outcome) {
+                Status::error("")
+            } else {
+                Status::Unset
             },
             instrumentation_scope: self.scope.clone(),
         });
     }
+}
+
+fn is_failed(outcome: SessionOutcome) -> bool {
+    use SessionOutcome::{Failed, NoStreams, Protocol};
+    matches!(outcome, Failed | NoStreams | Protocol)
 }
 
 fn name(kind: SessionKind) -> &'static str {
@@ -79,12 +83,15 @@ fn attributes(end: &SessionEnd<'_>) -> Vec<KeyValue> {
     let [bytes_in, bytes_out] =
         [end.bytes_in, end.bytes_out].map(|n| i64::try_from(n).unwrap_or(i64::MAX));
     let mut out = vec![
-        KeyValue::new("stream.transport", end.transport.name()),
-        KeyValue::new("stream.protocol", end.protocol),
-        KeyValue::new("stream.outcome", end.outcome.name()),
-        KeyValue::new("stream.bytes.in", bytes_in),
-        KeyValue::new("stream.bytes.out", bytes_out),
+        KeyValue::new("criscope.stream.transport", end.transport.name()),
+        KeyValue::new("criscope.stream.protocol", end.protocol),
+        KeyValue::new("criscope.stream.outcome", end.outcome.name()),
+        KeyValue::new("criscope.stream.bytes.in", bytes_in),
+        KeyValue::new("criscope.stream.bytes.out", bytes_out),
     ];
+    if is_failed(end.outcome) {
+        out.push(KeyValue::new(key::ERROR_TYPE, end.outcome.name()));
+    }
     if let Some(code) = end.exit_code {
         out.push(KeyValue::new(key::PROCESS_EXIT_CODE, i64::from(code)));
     }

@@ -73,7 +73,7 @@ pub use self::lookup::FoundImage;
 pub use self::manifest::{Descriptor, ImageManifest, Manifest, UndeclaredManifest};
 pub use self::node_files::{Affected, UnusableFile};
 pub use self::observer::{
-    ActiveStep, NoObserver, Observer, Outcome, Step, Steps, Verdict, Verifier,
+    ActiveStep, ImportEnd, NoObserver, Observer, Outcome, Step, Steps, Verdict, Verifier,
 };
 pub use self::platform::{DeclaredPlatform, Platform};
 pub use self::progress::{EndedPull, LayerPhase, LayerView, PullPhase, PullView};

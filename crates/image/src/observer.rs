@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -69,10 +70,19 @@ impl Outcome {
     }
 }
 
+/// Receives the result of an import.
+pub type ImportEnd = Box<dyn FnOnce(std::result::Result<usize, &Error>) + Send>;
+
 /// Observes one store. All methods are called in the path of pulls, so they must not block.
 pub trait Observer: fmt::Debug + Send + Sync {
     /// Begins to observe a pull or an import. Called on the caller's task.
     fn operation(&self) -> Arc<dyn Steps>;
+
+    /// The import of an archive has started. The returned function is called with the number of images at its end, or is dropped if
+    /// the import is cancelled.
+    fn import_started(&self, _archive: &Path) -> ImportEnd {
+        Box::new(|_| ())
+    }
 
     /// A pull has started. Imports are not pulls.
     fn pull_started(&self) {}

@@ -40,7 +40,7 @@ fn log(backend: &str, before: Option<&HealthCondition>, now: &HealthCondition) {
     if !now.status {
         return tracing::warn!(
             event = "backend.condition",
-            cri.backend = backend,
+            criscope.backend = backend,
             condition = now.kind,
             status = false,
             reason = now.reason,
@@ -54,7 +54,7 @@ fn log(backend: &str, before: Option<&HealthCondition>, now: &HealthCondition) {
     let lasted = lasted.unwrap_or_default().as_secs_f64() * 1e3;
     tracing::info!(
         event = "backend.condition",
-        cri.backend = backend,
+        criscope.backend = backend,
         condition = now.kind,
         status = true,
         "{} is true again after {}",

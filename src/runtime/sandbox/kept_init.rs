@@ -25,7 +25,7 @@ impl Runtime {
             // Not while the sandbox is being stopped, and not after.
             let _guard = sandbox.op_lock.read().await;
             if let Err(error) = runtime.make_kept_init(&sandbox).await {
-                tracing::warn!(event = "runtime.sandbox", cri.sandbox.id = %sandbox.id, error.message = %shown(&error), "cAdvisor will not see the network of a pod: no process for its sandbox");
+                tracing::warn!(event = "runtime.sandbox", criscope.sandbox.id = %sandbox.id, error.message = %shown(&error), "cAdvisor will not see the network of a pod: no process for its sandbox");
             }
         });
     }
@@ -58,7 +58,7 @@ impl Runtime {
             && is_kept_for(record)
             && let Err(error) = self.remove_init_cgroup(&record.id).await
         {
-            tracing::warn!(event = "runtime.sandbox", cri.sandbox.id = %record.id, error.message = %shown(&error), "the process of a sandbox was not ended");
+            tracing::warn!(event = "runtime.sandbox", criscope.sandbox.id = %record.id, error.message = %shown(&error), "the process of a sandbox was not ended");
         }
     }
 }

@@ -110,7 +110,7 @@ impl Runtime {
         if record.state != SandboxState::Ready || record.pid_namespace == 0 {
             return;
         }
-        tracing::warn!(event = "runtime.sandbox", cri.sandbox.id = %sandbox.id, "the init of a shared PID namespace, or the sandbox container, has exited: the pod is no longer ready");
+        tracing::warn!(event = "runtime.sandbox", criscope.sandbox.id = %sandbox.id, "the init of a shared PID namespace, or the sandbox container, has exited: the pod is no longer ready");
         let mut is_first = false;
         // The init is gone, even if the record cannot be written.
         let ended = sandbox.note(|record| {
@@ -160,7 +160,7 @@ impl Runtime {
         });
         // Not an error: no other part of the pod depends on it.
         if let Err(error) = removed.await {
-            tracing::warn!(event = "runtime.cgroup", cri.sandbox.id = %id, error.message = %shown(&error), "the cgroup of a pod's init could not be removed");
+            tracing::warn!(event = "runtime.cgroup", criscope.sandbox.id = %id, error.message = %shown(&error), "the cgroup of a pod's init could not be removed");
         }
         Ok(())
     }

@@ -108,7 +108,7 @@ impl Runtime {
             Err(error) => {
                 if let Err(left) = self.undo_sandbox(&sandbox).await {
                     // The sandbox stays in the store, so that the kubelet removes it and frees its name.
-                    tracing::warn!(event = "runtime.undo", cri.sandbox.id = %id, error.message = %shown(&left), "a sandbox that could not be created was not removed completely");
+                    tracing::warn!(event = "runtime.undo", criscope.sandbox.id = %id, error.message = %shown(&left), "a sandbox that could not be created was not removed completely");
                     let stopped = sandbox.update(|record| record.state = SandboxState::Stopped);
                     if stopped.await.is_ok() {
                         self.store.sandboxes.insert(&id, sandbox);

@@ -9,8 +9,6 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use tracing::Instrument;
-
 use self::archive::Archive;
 use super::digest::Digest;
 use super::error::{At as _, Error, Result};
@@ -75,8 +73,10 @@ impl ImageStore {
     ///
     /// The errors of [`Self::import`].
     pub async fn import_file(&self, file: File, path: &Path) -> Result<Vec<ImportedImage>> {
-        let span = tracing::info_span!("image.import", archive = %path.display());
-        self.import_archive(file, path).instrument(span).await
+        let end = self.config.observer.import_started(path);
+        let imported = self.import_archive(file, path).await;
+        end(imported.as_ref().map(Vec::len));
+        imported
     }
 
     async fn import_archive(&self, file: File, path: &Path) -> Result<Vec<ImportedImage>> {

@@ -98,7 +98,7 @@ impl EventWatch {
             tracing::debug!(
                 target: "criscope::lifecycle",
                 event = "containerd.events",
-                cri.backend = backend,
+                criscope.backend = backend,
                 error.message = %error,
                 "no subscription to the events of containerd"
             );

@@ -147,7 +147,7 @@ impl LogRecordExport {
                 ..InstrumentationScope::default()
             }),
             log_records,
-            schema_url: String::new(),
+            schema_url: self.schema_url.clone(),
         });
         ExportLogsServiceRequest {
             resource_logs: vec![ResourceLogs {

@@ -147,7 +147,7 @@ impl Runtime {
         let program = Some(handler.program());
         let step = self.steps.step(RuntimeStep::OciDelete, program, deleting);
         if let Err(error) = step.await {
-            tracing::warn!(event = "runtime.delete", cri.sandbox.id = %record.id, error.message = %error, "the sandbox container of a pod could not be deleted");
+            tracing::warn!(event = "runtime.delete", criscope.sandbox.id = %record.id, error.message = %error, "the sandbox container of a pod could not be deleted");
         }
         self.remove_sandbox_cgroup(record).await;
     }
