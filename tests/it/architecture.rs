@@ -5,6 +5,7 @@ mod imports;
 mod invariants;
 mod metrics;
 mod source;
+mod telemetry;
 
 use std::fmt::Debug;
 use std::fs;

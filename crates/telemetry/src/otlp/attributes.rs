@@ -16,11 +16,11 @@ pub const RPC_STATUS_CODE: &str = "rpc.status_code";
 /// How firmly the conventions define an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stability {
-    /// It will not change.
+    /// Fixed for good.
     Stable,
-    /// It will be stable unless a fault is found.
+    /// Stable with the next version, unless a fault is found.
     ReleaseCandidate,
-    /// It may change with each version.
+    /// Free to change with each version.
     Development,
     /// An attribute of criscope, which the conventions do not have.
     Own,

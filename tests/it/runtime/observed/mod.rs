@@ -1,6 +1,7 @@
 //! Observability of the built-in runtime: one trace with every step in place, stories that name the slow plugin and the
 //! slow layer, metrics. Needs root, runc and a static busybox.
 
+mod jobs;
 mod names;
 mod node;
 mod remarks;
