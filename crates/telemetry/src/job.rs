@@ -3,6 +3,7 @@
 //! The spans reach the collector through [`otlp::layer`](crate::otlp::layer). Without a collector they record nothing.
 
 use std::fmt::Display;
+use std::thread;
 
 use opentelemetry::trace::Status;
 use opentelemetry::{StringValue, Value};
@@ -87,7 +88,7 @@ impl BackgroundJob {
     /// Begins a span, the root of a trace.
     pub fn begin(self) -> JobSpan {
         let name = self.name();
-        JobSpan(tracing::info_span!(target: JOB_TARGET, parent: None, "job", otel.name = name))
+        JobSpan(tracing::info_span!(target: "criscope::job", parent: None, "job", otel.name = name))
     }
 }
 
@@ -119,5 +120,13 @@ impl JobSpan {
         let mut text = error.to_string();
         text.truncate(text.floor_char_boundary(MAX_ERROR_BYTES));
         self.0.set_status(Status::error(text));
+    }
+}
+
+impl Drop for JobSpan {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.failed("panic", &"");
+        }
     }
 }

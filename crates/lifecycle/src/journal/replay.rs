@@ -10,6 +10,7 @@ use super::{JournalFiles, JournalLine};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::EpisodeStore;
 use criscope_cri::units::times::UnixMicros;
+use criscope_telemetry::BackgroundJob;
 
 /// Longest line that is read, in bytes. Lines are written far shorter.
 const MAX_LINE_LEN: u64 = 256 << 10;
@@ -35,12 +36,18 @@ pub(crate) fn replay(
     files: &JournalFiles,
     store: &Mutex<EpisodeStore>,
 ) -> (ReplayResult, io::Result<()>) {
+    let job = BackgroundJob::JournalReplay.begin();
     let mut replayed = ReplayResult::default();
     let mut result = Ok(());
     for file in [files.older(), files.newer()] {
         if let Err(error) = read(&file, files.max_bytes, &mut replayed, store) {
             result = Err(error);
         }
+    }
+    job.count("criscope.lines", replayed.lines);
+    job.count("criscope.lines.damaged", replayed.damaged);
+    if let Err(error) = &result {
+        job.failed("unreadable", error);
     }
     (replayed, result)
 }

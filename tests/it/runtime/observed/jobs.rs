@@ -17,6 +17,7 @@ async fn a_recovery_is_a_span() {
     let collector = Collector::new(Manner::Takes).await;
     let endpoint = collector.endpoint();
     daemon.configure(&format!("[telemetry.otlp]\nendpoint = {endpoint:?}\n"));
+    daemon.set_cni("gc_at_start = true\n");
     daemon.env("OTEL_BSP_SCHEDULE_DELAY", "50");
     daemon.start().await;
     let recovery = collector.wait_job(BackgroundJob::RuntimeRecovery).await;
