@@ -28,9 +28,7 @@ impl Runtime {
     }
 
     async fn import(&self) {
-        let Some(dir) = &self.settings.import_dir else {
-            return;
-        };
+        let dir = &self.settings.live.config.images.import_dir;
         let mut folder = ImportDirectory::new(dir);
         let mut ticks = interval(IMPORT);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -56,7 +54,8 @@ impl Runtime {
 
     async fn collect(&self) {
         let (least, most) = COLLECT;
-        let mut ticks = interval(self.settings.keep_unused.clamp(least, most));
+        let keep_unused = self.settings.live.config.images.keep_unused;
+        let mut ticks = interval(keep_unused.clamp(least, most));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;

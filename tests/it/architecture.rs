@@ -4,6 +4,7 @@
 mod imports;
 mod invariants;
 mod metrics;
+mod settings;
 mod source;
 
 use std::fmt::Debug;

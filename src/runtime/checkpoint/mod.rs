@@ -74,7 +74,7 @@ impl Runtime {
         self: &Arc<Self>,
         request: CheckpointContainerRequest,
     ) -> Result<()> {
-        if !self.live().settings.criu {
+        if !self.live().settings.config.enable_criu {
             return Err(Error::Unsupported(
                 "checkpoints are off: see runtime.enable_criu".to_owned(),
             ));

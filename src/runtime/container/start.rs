@@ -101,6 +101,7 @@ impl Runtime {
             Ok(log.unwrap_or_default())
         });
         let log = log.await?;
+        let max_line = self.live().settings.config.max_container_log_line_size;
         let creating = async {
             let create = Create {
                 id: container.id.clone(),
@@ -111,7 +112,7 @@ impl Runtime {
                     stdin_once: record.config.stdin_once,
                     hold: false,
                     log: log.display().to_string(),
-                    max_line: self.live().settings.max_log_line,
+                    max_line: max_line.try_into().unwrap_or(u32::MAX),
                     log_is_resolved: true,
                 },
                 runtime: handler.call_create(&sandbox.id),

@@ -83,7 +83,7 @@ impl Runtime {
         };
         let ours = self.settings.paths.namespaces();
         let attached = handler.cni.attached_below(&ours).await;
-        let cache = &self.settings.cni.cache_dir;
+        let cache = &self.settings.live.config.cni.cache_dir;
         let reported = attached.map_err(|error| self.problem("network", cache, &error));
         reported.unwrap_or_default()
     }

@@ -14,9 +14,14 @@ use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState};
 static MAKING: Semaphore = Semaphore::const_new(4);
 
 impl Runtime {
+    /// Returns whether each sandbox with a network of its own has a process, for cAdvisor.
+    fn keeps_inits(&self) -> bool {
+        self.settings.live.config.containerd_socket.is_some()
+    }
+
     /// Gives the sandbox a process, in the background and unless it has one. Nothing else depends on it.
     pub(crate) fn keep_init(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
-        if !self.settings.sandbox_process || !is_kept_for(&sandbox.record()) {
+        if !self.keeps_inits() || !is_kept_for(&sandbox.record()) {
             return;
         }
         let (runtime, sandbox) = (Arc::clone(self), Arc::clone(sandbox));
@@ -54,7 +59,7 @@ impl Runtime {
     /// Ends the process with its sandbox, as containerd ends a pause container. One that was made before the setting was turned
     /// off ends with its shim, when the sandbox is removed.
     pub(super) async fn end_kept_init(&self, record: &SandboxRecord) {
-        if self.settings.sandbox_process
+        if self.keeps_inits()
             && is_kept_for(record)
             && let Err(error) = self.remove_init_cgroup(&record.id).await
         {

@@ -50,8 +50,7 @@ impl Runtime {
             .filter_map(|kind| self.pinned(&record.id, kind))
             .map(|path| path.display().to_string())
             .collect();
-        let linux = record.config.linux.as_ref();
-        let context = linux.and_then(|linux| linux.security_context.as_ref());
+        let context = record.config.security_context();
         let (uid, gid) = user(record, context)?;
         let groups = context.map_or(&[][..], |context| &context.supplemental_groups);
         let groups = groups

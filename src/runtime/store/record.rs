@@ -282,11 +282,7 @@ impl SandboxRecord {
 
     /// The requested namespace options; all POD if the request has none.
     pub fn namespaces(&self) -> v1::NamespaceOption {
-        let linux = self.config.linux.as_ref();
-        let context = linux.and_then(|linux| linux.security_context.as_ref());
-        context
-            .and_then(|context| context.namespace_options.clone())
-            .unwrap_or_default()
+        self.config.namespace_options().cloned().unwrap_or_default()
     }
 
     /// Returns whether a shim of containerd runs its containers, one of them for the sandbox.
