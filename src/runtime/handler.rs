@@ -28,7 +28,7 @@ pub struct Handler {
     pub settings: HandlerSettings,
     /// The OCI runtime.
     pub oci: OciRuntime,
-    /// What its OCI runtime and the node can do.
+    /// The abilities of its OCI runtime and of the node.
     pub features: HandlerFeatures,
     /// The cache of compiled seccomp filters, if its runtime accepts them.
     pub filters: Option<Arc<Filters>>,

@@ -1,4 +1,5 @@
-//! What the runtime starts with, and what a reload gives it: the configuration, and what the composition root has found on the node.
+//! The configuration that the runtime starts with or that a reload gives it, with the facts that the composition root has found on the
+//! node.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use super::oci::{Filters, OciRuntime};
 use super::paths::Paths;
 use super::sections;
 
-/// The settings of the runtime; see the module documentation.
+/// The settings of the runtime at its start.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The directories.
@@ -51,13 +52,13 @@ pub struct UsableHandler {
     pub settings: sections::Handler,
     /// The OCI runtime.
     pub oci: OciRuntime,
-    /// What its OCI runtime and the node can do.
+    /// The abilities of its OCI runtime and of the node.
     pub features: HandlerFeatures,
     /// The cache of compiled seccomp filters, if its runtime accepts them.
     pub filters: Option<Arc<Filters>>,
 }
 
-/// What the OCI runtime of a handler and the node can do.
+/// The abilities of the OCI runtime of a handler and of the node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HandlerFeatures {
     /// True if its runtime and the kernel support recursive read-only mounts.
