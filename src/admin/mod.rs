@@ -86,7 +86,6 @@ use self::serve::UnixSocketPeer;
 use crate::lifecycle::Stories;
 use crate::lifecycle::capture::requests::RequestRecording;
 use crate::lifecycle::containerd::PullProgress;
-use crate::lifecycle::process_scanner::Observations;
 use crate::lifecycle::rates::CallRates;
 use crate::lifecycle::recorder::{DumpWriter, FlightRecorder};
 use crate::proxy::backend::Backend;
@@ -115,8 +114,6 @@ pub struct PageSources {
     pub rates: Arc<CallRates>,
     /// The flight recorder on disk.
     pub dumps: Arc<DumpWriter>,
-    /// Observations of the runtime's work on calls in flight.
-    pub observations: Arc<Observations>,
     /// The image pulls of the built-in runtime, if it is enabled.
     pub pulling: Option<PullProgressReader>,
     /// Those of containerd.

@@ -355,7 +355,6 @@ impl ProcessParts {
             recorder: Arc::clone(&self.recorder),
             rates: Arc::clone(&self.rates),
             dumps: Arc::clone(&self.dumps),
-            observations: Arc::clone(&self.observations),
             config: Arc::clone(&self.config),
             routing: Arc::clone(&self.routing),
             heartbeat: Arc::clone(&self.heartbeat),

@@ -1,7 +1,6 @@
 //! The context of a verb: the caller's deadline and cancellation.
 
 use std::future::Future;
-use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -29,11 +28,6 @@ impl CallContext {
     /// The deadline.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
-    }
-
-    /// The time left until the deadline; `None` without one.
-    pub fn left(&self) -> Option<Duration> {
-        Some(self.deadline?.saturating_duration_since(Instant::now()))
     }
 
     /// Waits until the caller cancels or the deadline passes, and returns the corresponding error.

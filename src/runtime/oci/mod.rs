@@ -16,4 +16,4 @@ pub use containerd_shim::ShimOptions;
 pub use error::OciError;
 pub use filters::Filters;
 pub use reason::reason;
-pub use runtime::{Create, OciRuntime, State};
+pub use runtime::{OciRuntime, State};

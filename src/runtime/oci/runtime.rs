@@ -1,8 +1,7 @@
 //! The command line of the OCI runtime: runc, crun, or any other one with the same interface.
 //!
-//! The daemon does not create containers itself: [`OciRuntime::create_command`] returns the command, and the pod's shim runs it,
-//! because the container must be the shim's child. All other calls are made here: with limits on time and output, with
-//! classified errors, and with `TRACEPARENT` in the environment.
+//! The pod's shim creates containers, because they must be its children. All other calls are made here: with limits on time and
+//! output, with classified errors, and with `TRACEPARENT` in the environment.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -39,36 +38,6 @@ pub struct OciRuntime {
     /// Set if the program is a shim of containerd, which has none of the verbs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shim: Option<ShimOptions>,
-}
-
-/// The options of `create`.
-#[derive(Debug, Clone, Default)]
-pub struct Create {
-    /// The directory with `config.json`.
-    pub bundle: PathBuf,
-    /// The file to which the runtime writes the pid of the init process.
-    pub pid_file: PathBuf,
-    /// The log file of the runtime, in JSON lines; see [`reason()`].
-    pub log: PathBuf,
-    /// The socket to which it sends the terminal, if the specification has one.
-    pub console_socket: Option<PathBuf>,
-    /// Avoids `pivot_root`, for nodes that boot from a ram disk.
-    pub no_pivot: bool,
-    /// Keeps the session keyring.
-    pub no_new_keyring: bool,
-}
-
-/// The options of `exec`.
-#[derive(Debug, Clone, Default)]
-pub struct Exec {
-    /// The file with the process specification, as JSON; see [`super::spec::exec_process`].
-    pub process: PathBuf,
-    /// The file to which the runtime writes its pid.
-    pub pid_file: PathBuf,
-    /// The log file of the runtime.
-    pub log: PathBuf,
-    /// The socket to which it sends the terminal.
-    pub console_socket: Option<PathBuf>,
 }
 
 /// The output of `state` (OCI runtime specification, "State").
@@ -112,48 +81,6 @@ impl OciRuntime {
         argv.extend(self.options.iter().map(OsString::from));
         argv.extend(verb.iter().map(OsString::from));
         argv
-    }
-
-    /// The command that creates a container, program first. The pod's shim runs it and becomes the parent of the container.
-    pub fn create_command(&self, id: &str, create: &Create) -> Vec<OsString> {
-        let mut argv = vec![self.path.clone().into()];
-        argv.extend(self.argv(Some(&create.log), &["create", "--bundle"]));
-        argv.push(create.bundle.clone().into());
-        argv.extend(["--pid-file".into(), create.pid_file.clone().into()]);
-        if let Some(socket) = &create.console_socket {
-            argv.extend(["--console-socket".into(), socket.clone().into()]);
-        }
-        if create.no_pivot {
-            argv.push("--no-pivot".into());
-        }
-        if create.no_new_keyring {
-            argv.push("--no-new-keyring".into());
-        }
-        argv.push(id.into());
-        argv
-    }
-
-    /// The command that executes a process in a running container and returns immediately, program first.
-    pub fn exec_command(&self, id: &str, exec: &Exec) -> Vec<OsString> {
-        let mut argv = vec![self.path.clone().into()];
-        argv.extend(self.argv(Some(&exec.log), &["exec", "--detach", "--process"]));
-        argv.push(exec.process.clone().into());
-        argv.extend(["--pid-file".into(), exec.pid_file.clone().into()]);
-        if let Some(socket) = &exec.console_socket {
-            argv.extend(["--console-socket".into(), socket.clone().into()]);
-        }
-        argv.push(id.into());
-        argv
-    }
-
-    /// Creates a container without a shim: its streams are closed. For tools and tests.
-    pub async fn create(&self, id: &str, create: &Create) -> Result<(), OciError> {
-        let argv = self.create_command(id, create);
-        let done = self.run("create", &argv[1..], None).await?;
-        if done.status.success() {
-            return Ok(());
-        }
-        Err(failure("create", id, &done, &create.log))
     }
 
     /// Starts a created container.
@@ -321,10 +248,6 @@ pub fn failure_of(
     text.push(b'\n');
     text.extend_from_slice(stderr);
     OciError::classify(verb, id, status.to_owned(), reason(&text))
-}
-
-fn failure(verb: &'static str, id: &str, done: &Finished, log: &Path) -> OciError {
-    failure_of(verb, id, &done.status.to_string(), log, &done.stderr)
 }
 
 fn answer<T: serde::de::DeserializeOwned>(verb: &'static str, json: &[u8]) -> Result<T, OciError> {

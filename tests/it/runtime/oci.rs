@@ -9,13 +9,12 @@ use crate::harness::executable::{copy_program, executable};
 use crate::harness::packages::file;
 use crate::harness::until;
 use criscope::cri::v1;
-use criscope::runtime::oci::reason;
-use criscope::runtime::oci::runtime::Exec;
+use criscope::runtime::oci::runtime::failure_of;
 use criscope::runtime::oci::spec::{
     self, CgroupDriver, CgroupVersion, ImageConfig, Machine, NodeFacts, Request, SandboxFacts,
     UserDatabase,
 };
-use criscope::runtime::oci::{Create, OciError, OciRuntime};
+use criscope::runtime::oci::{OciError, OciRuntime};
 use criscope::runtime::sections::{Handler, PodDefaults};
 use criscope::settings::value::default_capabilities;
 
@@ -105,14 +104,36 @@ impl Bundle {
         self.folder.path().join(name)
     }
 
-    fn create(&self) -> Create {
-        Create {
-            bundle: self.folder.path().to_owned(),
-            pid_file: self.path("pid"),
-            log: self.path("log"),
-            ..Default::default()
-        }
+    async fn create(&self) -> Result<(), OciError> {
+        run(&self.runtime, "create", &[], self.folder.path(), &self.id).await
     }
+}
+
+/// Runs `create` or `exec` as the shim of a pod does, in the bundle, which gets the files for the pid and the log.
+pub(super) async fn run(
+    runtime: &OciRuntime,
+    verb: &'static str,
+    words: &[&str],
+    bundle: &Path,
+    id: &str,
+) -> Result<(), OciError> {
+    let [log, pid] = ["log", "pid"].map(|file| bundle.join(format!("{verb}-{file}")));
+    let null = std::process::Stdio::null;
+    let mut command = tokio::process::Command::new(&runtime.path);
+    command
+        .arg("--root")
+        .arg(&runtime.root)
+        .arg("--log")
+        .arg(&log);
+    command.args(["--log-format", "json", verb]).args(words);
+    command.arg("--pid-file").arg(pid).arg(id);
+    // The process of the container keeps these streams.
+    command.stdin(null()).stdout(null()).stderr(null());
+    let status = command.current_dir(bundle).status().await.expect("started");
+    if status.success() {
+        return Ok(());
+    }
+    Err(failure_of(verb, id, &status.to_string(), &log, b""))
 }
 
 pub(super) fn words(text: &str) -> Vec<String> {
@@ -152,17 +173,14 @@ async fn runc_runs_the_whole_lifecycle_of_a_specification() {
     assert!(nix::unistd::geteuid().is_root(), "this test needs root");
     let bundle = Bundle::new("life", |_| {});
     let (runtime, id) = (&bundle.runtime, bundle.id.as_str());
-    runtime.create(id, &bundle.create()).await.expect("there");
+    bundle.create().await.expect("there");
     assert_eq!(runtime.state(id).await.expect("there").status, "created");
-    let again = runtime
-        .create(id, &bundle.create())
-        .await
-        .expect_err("refused");
+    let again = bundle.create().await.expect_err("refused");
     assert!(matches!(again, OciError::AlreadyExists { .. }), "{again:?}");
     runtime.start(id).await.expect("there");
     let state = runtime.state(id).await.expect("there");
     assert_eq!(state.status, "running");
-    let pid = fs::read_to_string(bundle.path("pid")).expect("there");
+    let pid = fs::read_to_string(bundle.path("create-pid")).expect("there");
     assert_eq!(pid.trim(), state.pid.to_string());
     let status = fs::read_to_string(format!("/proc/{}/status", state.pid)).expect("there");
     assert!(status.contains("NoNewPrivs:\t1"), "{status}");
@@ -200,7 +218,7 @@ async fn a_process_is_executed_with_the_privileges_of_its_container() {
     assert!(nix::unistd::geteuid().is_root(), "this test needs root");
     let bundle = Bundle::new("exec", |_| {});
     let (runtime, id) = (&bundle.runtime, bundle.id.as_str());
-    runtime.create(id, &bundle.create()).await.expect("there");
+    bundle.create().await.expect("there");
     runtime.start(id).await.expect("there");
     let json = fs::read(bundle.path("config.json")).expect("there");
     let spec: oci_spec::runtime::Spec = serde_json::from_slice(&json).expect("there");
@@ -210,26 +228,10 @@ async fn a_process_is_executed_with_the_privileges_of_its_container() {
         serde_json::to_vec(&process).expect("there"),
     )
     .expect("there");
-    let argv = runtime.exec_command(
-        id,
-        &Exec {
-            process: bundle.path("process.json"),
-            pid_file: bundle.path("exec-pid"),
-            log: bundle.path("exec-log"),
-            console_socket: None,
-        },
-    );
-    let mut command = tokio::process::Command::new(&argv[0]);
-    // A detached process keeps these streams.
-    let null = std::process::Stdio::null;
-    command
-        .args(&argv[1..])
-        .stdin(null())
-        .stdout(null())
-        .stderr(null());
-    let status = command.status().await.expect("there");
-    let log = fs::read(bundle.path("exec-log")).unwrap_or_default();
-    assert!(status.success(), "{}", reason(&log));
+    let words = ["--detach", "--process", "process.json"];
+    run(runtime, "exec", &words, bundle.folder.path(), id)
+        .await
+        .expect("executed");
     let pid = fs::read_to_string(bundle.path("exec-pid")).expect("there");
     let status = fs::read_to_string(format!("/proc/{}/status", pid.trim())).expect("there");
     assert!(status.contains("CapBnd:\t00000000a80425fb"), "{status}");
@@ -242,11 +244,7 @@ async fn a_missing_command_has_its_own_error() {
     let bundle = Bundle::new("missing", |container| {
         container.command = words("/bin/nothing")
     });
-    let error = bundle
-        .runtime
-        .create(&bundle.id, &bundle.create())
-        .await
-        .expect_err("refused");
+    let error = bundle.create().await.expect_err("refused");
     assert!(matches!(error, OciError::Command { .. }), "{error:?}");
 }
 

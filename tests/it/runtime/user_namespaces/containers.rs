@@ -12,15 +12,15 @@ use criscope_linux::rootfs::{
 };
 
 use super::super::Scratch;
-use super::super::oci::{facts, words};
+use super::super::oci::{facts, run, words};
 use super::super::rootfs::volume_limits;
 use super::{HOST, LENGTH, layer, mappings, owner, pins, request, scratch};
 use crate::harness::until;
 use criscope::cri::v1;
+use criscope::runtime::oci::OciRuntime;
 use criscope::runtime::oci::spec::{
     self, ImageConfig, Machine, Request as Wanted, SandboxFacts, UserDatabase,
 };
-use criscope::runtime::oci::{Create, OciRuntime};
 use criscope::runtime::sections::Handler;
 
 /// Deletes its container at the end.
@@ -180,13 +180,8 @@ async fn start(
     let json = serde_json::to_vec_pretty(&built.spec).expect("json");
     fs::write(bundle.join("config.json"), json).expect("file");
     let running = Running(OciRuntime::new("runc", dir.path().join("state")), id);
-    let create = Create {
-        pid_file: bundle.join("pid"),
-        log: bundle.join("log"),
-        bundle,
-        ..Default::default()
-    };
-    running.0.create(&running.1, &create).await.expect("create");
+    let created = run(&running.0, "create", &[], &bundle, &running.1).await;
+    created.expect("create");
     running.0.start(&running.1).await.expect("start");
     running
 }

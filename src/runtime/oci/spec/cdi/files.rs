@@ -14,8 +14,6 @@ use serde::de::IgnoredAny;
 use super::super::error::SpecError;
 use super::edits::Edits;
 
-/// The default directories of CDI files. Later ones take precedence.
-pub const DIRECTORIES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
 /// Maximum size of one file in bytes, and of the text of a YAML file with its aliases expanded.
 const FILE_LIMIT: usize = 4 << 20;
 /// Maximum number of unreadable files named in the error for a missing device.

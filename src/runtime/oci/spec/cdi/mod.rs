@@ -13,9 +13,9 @@ use oci_spec::runtime::{Hook, Hooks, LinuxNamespaceType, LinuxNetDevice, Mount, 
 
 use self::edits::{CdiHook, Edits, HookName, IntelRdt, NetDevice};
 pub(super) use self::edits::{is_class_name, is_interface_name};
+pub use self::files::Registry;
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::files::fuzz;
-pub use self::files::{DIRECTORIES, Registry};
 use super::build::Request;
 use super::error::SpecError;
 use super::host::Host;
