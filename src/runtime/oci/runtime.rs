@@ -231,7 +231,7 @@ impl OciRuntime {
     }
 }
 
-/// The error of a create or exec that the shim ran, from the log file and stderr.
+/// The error of a verb that writes a log, from the file and stderr.
 pub fn failure_of(
     verb: &'static str,
     id: &str,
