@@ -1,26 +1,21 @@
 //! A shim of containerd that answers a create with the pid of another process, as runwasi's do with their own: a socket in front of
 //! containerd's shim for runc.
 
-use std::collections::BTreeSet;
-use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::sync::{Arc, Mutex};
+use std::process::Child;
 use std::thread;
 
 use criscope_wire::task::PidResponse;
 use criscope_wire::ttrpc::{self, FrameMessage, Request, Response};
 use prost::Message as _;
 
-use crate::harness::executable::executable;
-use crate::harness::lock;
+use crate::prelude::*;
 
 /// The program of such a shim. Dropping it ends the process whose pid it answers.
 pub(super) struct OwnPid {
-    dir: tempfile::TempDir,
+    dir: TempDir,
     process: Child,
 }
 
