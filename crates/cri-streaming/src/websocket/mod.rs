@@ -17,8 +17,3 @@ pub(super) use self::read::WebSocketReader;
 pub(super) use self::write::{
     ControlQueue, FrameSender, GOING_AWAY, PROTOCOL_ERROR, binary, start, text,
 };
-
-/// The close code for a protocol violation by the client.
-pub(super) const PROTOCOL_ERROR: u16 = 1002;
-/// The close code of a server that shuts down.
-pub(super) const GOING_AWAY: u16 = 1001;
