@@ -22,7 +22,7 @@
 //! | `pod NAME`, `pod NAME/UID`, `sandbox N` | the pod, and the attempt of its sandbox, of the steps that follow; first `web`, 0 |
 //! | `tick TIME`, `learn` | closes what is over by then; learns the usual durations from what has been closed |
 //! | `with BLOCK`, `with BLOCK from TIME` | the steps of a block, which has the title `[BLOCK]`; its times begin at TIME |
-//! | `repeat N every TIME: STEPS` | repeats the rest of the line; `{n}`, `{n+1}` are numbers that begin with 0 |
+//! | `repeat N every TIME: STEPS` | repeats the rest of the line; in it and its blocks `{n}`, `{n+1}` are numbers that begin with 0 |
 //! | `each A B in 1 x \| 2 y` | first line: plays the scenario once with `$A` and `$B` as `1` and `x`, once as `2` and `y` |
 //!
 //! C is a container and the number of its run, `app/0`, or a name alone for the first run.

@@ -23,6 +23,8 @@ pub(super) struct Player<'a> {
     applied: u64,
     /// The time from which the times of the next steps count, in milliseconds.
     from: u64,
+    /// The number of the round in a `repeat`.
+    round: u64,
     /// Number of expectations.
     expected: usize,
     /// Expectations that did not come true, with the line of the scenario.
@@ -39,6 +41,7 @@ impl<'a> Player<'a> {
             in_flight: Vec::new(),
             applied: 0,
             from: 0,
+            round: 0,
             expected: 0,
             failures: Vec::new(),
         };
@@ -62,9 +65,10 @@ impl<'a> Player<'a> {
             return self.repeat(repeated);
         }
         if let Some((steps, repeated)) = line.split_once("; repeat ") {
-            self.steps(steps)?;
+            self.line(steps)?;
             return self.repeat(repeated);
         }
+        let line = numbered(line, self.round)?;
         for operator in [" => ", " !> "] {
             if let Some((steps, wanted)) = line.split_once(operator) {
                 let (steps, subject) = steps.rsplit_once(';').unwrap_or(("", steps));
@@ -72,7 +76,7 @@ impl<'a> Player<'a> {
                 return self.expect(subject.trim(), operator == " => ", wanted.trim());
             }
         }
-        self.steps(line)
+        self.steps(&line)
     }
 
     /// `N every TIME [from TIME]: STEPS`.
@@ -86,11 +90,12 @@ impl<'a> Player<'a> {
         let period = words.length()?;
         let first = words.length_after("from")?.unwrap_or(0);
         words.end()?;
-        for n in 0..times {
-            self.shifted(first + n * period, |player| {
-                player.line(&numbered(steps, n)?)
-            })?;
+        let outer = self.round;
+        for round in 0..times {
+            self.round = round;
+            self.shifted(first + round * period, |player| player.line(steps))?;
         }
+        self.round = outer;
         Ok(())
     }
 
