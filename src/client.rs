@@ -1,6 +1,9 @@
-//! A typed CRI client over a unix socket, for the commands that call a runtime directly (`smoke`, `doctor`).
+//! A typed CRI client over a unix socket, for the commands that call a runtime directly (`smoke`, `doctor`); [`admin`] is the client of
+//! the admin endpoint.
 //!
 //! The request path does not use it: forwarded calls are never decoded (see [`crate::cri`]).
+
+pub mod admin;
 
 use std::error::Error as StdError;
 use std::io;

@@ -13,6 +13,7 @@ use crate::proxy::instrument::signals::CallSignals;
 use crate::settings::EffectiveSettings;
 use crate::telemetry::logging::LogHandle;
 use crate::telemetry::process::ConfigHash;
+use crate::telemetry::{BackgroundJob, JobSpan};
 use crate::watchdog;
 
 /// Holds the configuration in effect and the parts that can be reconfigured.
@@ -67,18 +68,18 @@ impl ConfigReloader {
         if let Ok(now) = NotifyState::monotonic_usec_now() {
             watchdog::notify(&[NotifyState::Reloading, now]);
         }
-        self.take_over().await;
+        self.take_over(&BackgroundJob::ConfigReload.begin()).await;
         watchdog::notify(&[NotifyState::Ready]);
     }
 
-    async fn take_over(&mut self) {
+    async fn take_over(&mut self, job: &JobSpan) {
         let new = match self.loaded.reload() {
             Ok(new) => new,
             Err(errors) => {
                 for error in errors.iter() {
                     tracing::error!(event = "config.rejected", error.message = %error, "configuration not reloaded");
                 }
-                self.hash.refused();
+                self.refused(job, &errors);
                 return;
             }
         };
@@ -88,7 +89,7 @@ impl ConfigReloader {
             && let Err(error) = reconfigure(runtime).await
         {
             tracing::error!(event = "config.rejected", error.message = %error, "configuration not reloaded");
-            self.hash.refused();
+            self.refused(job, &error);
             return;
         }
         // Also without a difference: the level may have been changed at the admin endpoint since.
@@ -99,6 +100,8 @@ impl ConfigReloader {
         self.hash.set(&config.fingerprint());
         self.in_effect.store(Arc::new(config.settings()));
         self.loaded.config = config;
+        job.list("criscope.config.changed", &diff.reloadable);
+        job.list("criscope.config.restart_needed", &diff.restart);
         tracing::info!(
             event = "config.reloaded",
             changed = diff.reloadable.join(" "),
@@ -111,5 +114,10 @@ impl ConfigReloader {
                 "changes of these settings take effect at the next start only"
             );
         }
+    }
+
+    fn refused(&self, job: &JobSpan, error: &dyn fmt::Display) {
+        self.hash.refused();
+        job.failed("rejected", error);
     }
 }

@@ -1,32 +1,14 @@
 //! Every call in flight: its method, pod, progress and the rest of its deadline.
 
-use axum::Json;
-use axum::extract::{Query, State};
-use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
-use serde::Deserialize;
 
 use super::PageSources;
 use super::links;
-use super::page::page_at;
 use super::table::{number, text, wide_flowing};
 use super::waterfall::gauge;
 use crate::call::CallRecord;
 use crate::lifecycle::view::CallView;
 use crate::units;
-
-/// `?format=json`
-#[derive(Debug, Deserialize)]
-pub struct FormatQuery {
-    format: Option<String>,
-}
-
-impl FormatQuery {
-    /// Returns whether JSON is requested.
-    pub fn is_json(&self) -> bool {
-        self.format.as_deref() == Some("json")
-    }
-}
 
 /// All calls in flight, oldest first.
 pub(super) fn rows(sources: &PageSources) -> Vec<CallView> {
@@ -38,17 +20,8 @@ pub(super) fn rows(sources: &PageSources) -> Vec<CallView> {
 }
 
 /// `/debug/calls`
-pub async fn page(
-    State(sources): State<PageSources>,
-    Query(format): Query<FormatQuery>,
-) -> Response {
-    let rows = rows(&sources);
-    if format.is_json() {
-        Json(rows).into_response()
-    } else {
-        let body = html! { section.card { (table(&rows)) } };
-        page_at("/debug/calls", "Calls in flight", &body).into_response()
-    }
+pub(super) fn html(rows: &Vec<CallView>) -> Markup {
+    html! { section.card { (table(rows)) } }
 }
 
 /// The calls as a table.

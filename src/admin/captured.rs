@@ -13,8 +13,8 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 
-use super::calls::FormatQuery;
 use super::hosts::{self, AllowedHosts};
+use super::page::FormatQuery;
 use super::{PageSources, PodPageSources, no_page, page, pods, serve};
 use crate::lifecycle::capture::{CaptureBundle, ProcessSnapshot};
 use crate::proxy::instrument::InFlightCalls;

@@ -2,21 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use axum::Json;
-use axum::extract::{Query, State};
-use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use serde::Serialize;
 
 use super::PageSources;
-use super::calls::FormatQuery;
-use super::page::page_at;
 use super::table::{table, text};
 use crate::settings::{EffectiveSettings, fingerprint, without_user};
 
 /// `/debug/config?format=json`
 #[derive(Debug, Serialize)]
-struct SettingsInEffect {
+pub(super) struct SettingsInEffect {
     /// The label of `criscope_config_hash_info`.
     fingerprint: String,
     /// The current log filter, which can be changed at `/debug/log-level`.
@@ -32,17 +27,9 @@ struct RenderedSetting {
     takes_effect: &'static str,
 }
 
-/// `/debug/config`
-pub async fn page(
-    State(sources): State<PageSources>,
-    Query(format): Query<FormatQuery>,
-) -> Response {
-    let settings = shown(&sources.config.load(), sources.log.level());
-    if format.is_json() {
-        Json(settings).into_response()
-    } else {
-        page_at("/debug/config", "Settings in effect", &html(&settings)).into_response()
-    }
+/// The settings in effect.
+pub(super) fn settings(sources: &PageSources) -> SettingsInEffect {
+    shown(&sources.config.load(), sources.log.level())
 }
 
 fn shown(config: &EffectiveSettings, log_level_now: String) -> SettingsInEffect {
@@ -60,7 +47,8 @@ fn shown(config: &EffectiveSettings, log_level_now: String) -> SettingsInEffect 
     }
 }
 
-fn html(settings: &SettingsInEffect) -> Markup {
+/// `/debug/config`
+pub(super) fn html(settings: &SettingsInEffect) -> Markup {
     let columns = html! { (text("key")) (text("value")) (text("a change takes effect")) };
     let rows = html! {
         @for (path, setting) in &settings.settings {

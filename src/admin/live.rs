@@ -7,8 +7,8 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::backends;
-use super::calls::{self, FormatQuery};
-use super::page::{HtmlPage, framed, lone};
+use super::calls;
+use super::page::{FormatQuery, HtmlPage, framed, lone};
 use super::runtimes::{self, BackendView};
 use super::table::{card, fact};
 use super::{PageSources, faults, methods, nav, pulls, sessions, starts};

@@ -80,6 +80,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::captured::{PAGES, app as captured_app, serve_captured};
 use self::hosts::AllowedHosts;
+use self::page::add_report;
 pub use self::pulls::PullProgressReader;
 use self::serve::UnixSocketPeer;
 use crate::lifecycle::Stories;
@@ -266,22 +267,30 @@ fn always() -> Router<PageSources> {
 
 /// The pages that an agent shows to users of the cluster.
 fn agent_pages(app: Router<PageSources>) -> Router<PageSources> {
-    app.route("/", get(live::page))
-        .route("/debug/calls", get(calls::page))
+    let calls = ("/debug/calls", "Calls in flight");
+    let app = add_report(app, calls, calls::rows, calls::html);
+    let pulls = ("/debug/images/pulls", "Images");
+    let app = add_report(app, pulls, pulls::pulls, pulls::html);
+    let rates = ("/debug/rpcz", "Calls by method");
+    add_report(app, rates, rpcz::rates, rpcz::html)
+        .route("/", get(live::page))
         .route("/debug/pods", get(pods::list))
         .route("/debug/pods/{namespace}/{name}", get(pods::one))
-        .route("/debug/images/pulls", get(pulls::page))
-        .route("/debug/rpcz", get(rpcz::page))
 }
 
 fn pages(app: Router<PageSources>) -> Router<PageSources> {
-    agent_pages(app)
-        .route("/debug", get(page::debug))
-        .route("/debug/tracez", get(tracez::page))
-        .route("/debug/flight", get(flight::page))
-        .route("/debug/backends", get(runtimes::page))
-        .route("/debug/routes", get(routes::page))
-        .route("/debug/config", get(in_effect::page))
+    let config = ("/debug/config", "Settings in effect");
+    add_report(
+        agent_pages(app),
+        config,
+        in_effect::settings,
+        in_effect::html,
+    )
+    .route("/debug", get(page::debug))
+    .route("/debug/tracez", get(tracez::page))
+    .route("/debug/flight", get(flight::page))
+    .route("/debug/backends", get(runtimes::page))
+    .route("/debug/routes", get(routes::page))
 }
 
 fn finished(app: Router<PageSources>, sources: PageSources) -> Router {

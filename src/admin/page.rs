@@ -3,15 +3,19 @@
 
 use std::sync::LazyLock;
 
+use axum::extract::{Query, State};
 use axum::http::header::{self, HeaderMap, HeaderValue};
 use axum::http::{HeaderName, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::nav;
+use super::{PageSources, nav};
 use crate::cri::visible::visible;
 
 /// Colours and layout.
@@ -38,6 +42,38 @@ pub struct HtmlPage {
 /// A page, marked in the navigation by its path.
 pub fn page_at(path: &str, title: &str, body: &Markup) -> HtmlPage {
     framed(&nav::html(path), title, &html! { (title) }, body)
+}
+
+/// `?format=json`
+#[derive(Debug, Deserialize)]
+pub struct FormatQuery {
+    format: Option<String>,
+}
+
+impl FormatQuery {
+    /// Returns whether JSON is requested.
+    pub fn is_json(&self) -> bool {
+        self.format.as_deref() == Some("json")
+    }
+}
+
+/// Adds a page that shows a report, which is JSON with `?format=json`.
+pub(super) fn add_report<T: Serialize + 'static>(
+    app: Router<PageSources>,
+    (path, title): (&'static str, &'static str),
+    read: fn(&PageSources) -> T,
+    html: fn(&T) -> Markup,
+) -> Router<PageSources> {
+    let page = async move |State(sources): State<PageSources>,
+                           Query(format): Query<FormatQuery>| {
+        let report = read(&sources);
+        if format.is_json() {
+            Json(report).into_response()
+        } else {
+            page_at(path, title, &html(&report)).into_response()
+        }
+    };
+    app.route(path, get(page))
 }
 
 /// `/debug`: the pages of that group.

@@ -3,13 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
-use axum::extract::{Query, State};
-use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 
-use super::calls::FormatQuery;
-use super::page::page_at;
 use super::table::{card, number, text, wide_flowing};
 use super::{PageSources, links};
 use crate::call::CallRecord;
@@ -59,19 +54,6 @@ impl PullProgressReader {
 impl std::fmt::Debug for PullProgressReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("PullProgressReader")
-    }
-}
-
-/// `/debug/images/pulls`
-pub async fn page(
-    State(sources): State<PageSources>,
-    Query(format): Query<FormatQuery>,
-) -> Response {
-    let pulls = pulls(&sources);
-    if format.is_json() {
-        Json(pulls).into_response()
-    } else {
-        page_at("/debug/images/pulls", "Images", &html(&pulls)).into_response()
     }
 }
 
@@ -158,7 +140,8 @@ fn with_sizes(mut pulls: Vec<ImagePullView>, mut ended: Vec<EndedPull>) -> Vec<I
     pulls
 }
 
-fn html(pulls: &ImagePullList) -> Markup {
+/// `/debug/images/pulls`
+pub(super) fn html(pulls: &ImagePullList) -> Markup {
     html! {
         (card("now", "In progress", &html! {}, &in_flight(&pulls.in_flight)))
         (card("then", "Finished", &html! { "as long as the recorder remembers them" }, &finished(&pulls.recent, pulls.now_unix_us)))

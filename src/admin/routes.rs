@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::PageSources;
-use super::calls::FormatQuery;
+use super::page::FormatQuery;
 use super::runtimes;
 use super::table::{table, text};
 use crate::proxy::instrument::signals::metrics::ROUTE_DECISIONS;

@@ -1,31 +1,19 @@
 //! Rates, errors and latencies by method: `/debug/rpcz`.
 
-use axum::Json;
-use axum::extract::{Query, State};
-use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 
 use super::PageSources;
-use super::calls::FormatQuery;
-use super::page::page_at;
 use super::table::{self, count, number, text};
 use crate::lifecycle::tables::{RateWindow, RpcMethodRow, RpcTable, rpc_table};
 use crate::units;
 
-/// `/debug/rpcz`
-pub async fn page(
-    State(sources): State<PageSources>,
-    Query(format): Query<FormatQuery>,
-) -> Response {
-    let table = rpc_table(&sources.rates, &sources.in_flight.calls());
-    if format.is_json() {
-        Json(table).into_response()
-    } else {
-        page_at("/debug/rpcz", "Calls by method", &html(&table)).into_response()
-    }
+/// The rates of all methods.
+pub(super) fn rates(sources: &PageSources) -> RpcTable {
+    rpc_table(&sources.rates, &sources.in_flight.calls())
 }
 
-fn html(table: &RpcTable) -> Markup {
+/// `/debug/rpcz`
+pub(super) fn html(table: &RpcTable) -> Markup {
     if table.methods.is_empty() {
         return html! { p { "No calls yet." } };
     }

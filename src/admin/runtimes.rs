@@ -8,8 +8,7 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::calls::FormatQuery;
-use super::page::{HtmlPage, page_at};
+use super::page::{FormatQuery, HtmlPage, page_at};
 use super::table::{count, number, table, text};
 use super::{PageSources, routes};
 use crate::proxy::backend::Backend;

@@ -1,13 +1,11 @@
 //! Builds the built-in runtime from the configuration.
 
-mod convert;
 mod handlers;
 mod probe;
 mod registry_certificates;
 mod reload;
 
 use std::env;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,19 +24,15 @@ use crate::runtime::events::ProcessEvent;
 use crate::runtime::node::NodeError;
 use crate::runtime::oci::spec::hooks;
 use crate::runtime::paths::Paths;
-use crate::runtime::sections::{IpPreference, Loopback, ProgramError};
+use crate::runtime::sections::ProgramError;
 use crate::runtime::streams::Sessions;
-use crate::runtime::{self, NriSettings, Runtime, Settings, grpc};
+use crate::runtime::{self, Runtime, Settings, grpc};
 use crate::streaming::StreamingServer;
 use crate::telemetry::registry::{Registry, RegistryError};
 use crate::tls::{CertificateMetrics, ClientCertificates};
 use crate::units::times::UnixMicros;
-use criscope_image::{
-    Decryption, EndedPull, ImageStoreConfig, LayerPhase, Limits, Platform, PolicyFiles, PullView,
-    Timeouts, UnusableFile, VerifierPlugins,
-};
+use criscope_image::{EndedPull, LayerPhase, PullView, UnusableFile};
 
-use self::handlers::UsableHandlers;
 use super::ServeError;
 
 /// Name of the cgroup of the shims.
@@ -208,7 +202,12 @@ pub(super) async fn open(
     report_hooks(config);
     report_images(config);
     let missing = found.missing.clone();
-    let settings = settings(config, shim, found);
+    let settings = Settings {
+        paths: Paths::new(&config.root, &config.state),
+        shim,
+        shim_cgroup: SHIM_CGROUP.into(),
+        live: found.into_settings(config),
+    };
     Ok((Runtime::open(settings).await?, missing))
 }
 
@@ -220,123 +219,13 @@ fn report_hooks(config: &config::Runtime) {
 
 /// The files of `[runtime.images]` that cannot be used. Blocks.
 pub fn unusable_image_files(config: &config::Runtime) -> Vec<UnusableFile> {
-    images(&config.images).unusable_files()
+    config.images.store().unusable_files()
 }
 
 fn report_images(config: &config::Runtime) {
     for file in unusable_image_files(config) {
         tracing::error!(event = "runtime.images", what = file.affected.words(), error.message = %file.reason, "a file that decides about images cannot be used");
     }
-}
-
-fn settings(config: &config::Runtime, shim: PathBuf, found: UsableHandlers) -> Settings {
-    Settings {
-        paths: Paths::new(&config.root, &config.state),
-        shim,
-        shim_cgroup: SHIM_CGROUP.into(),
-        keep_unused: config.images.keep_unused,
-        import_dir: Some(config.images.import_dir.clone()),
-        cni: networks(&config.cni),
-        cni_template: config.cni.conf_template.clone(),
-        cni_gc: config.cni.gc_at_start,
-        sandbox_process: config.containerd_socket.is_some(),
-        stats_period: config.stats_collect_period,
-        nri: config.nri.enable.then(|| nri(&config.nri)),
-        live: convert::live(config, found),
-    }
-}
-
-fn nri(config: &config::Nri) -> NriSettings {
-    NriSettings {
-        runtime_name: "criscope".to_owned(),
-        runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
-        socket: (!config.disable_connections).then(|| config.socket_path.clone()),
-        plugin_dir: Some(config.plugin_path.clone()),
-        config_dir: config.plugin_config_path.clone(),
-        registration_timeout: config.plugin_registration_timeout,
-        request_timeout: config.plugin_request_timeout,
-        ..NriSettings::default()
-    }
-}
-
-fn networks(config: &config::Cni) -> criscope_cni::Settings {
-    criscope_cni::Settings {
-        conf_dir: config.conf_dir.clone(),
-        max_conf_num: config.max_conf_num,
-        bin_dirs: config.bin_dirs.clone(),
-        cache_dir: config.cache_dir.clone(),
-        loopback: match config.loopback {
-            Loopback::Builtin => criscope_cni::Loopback::Builtin,
-            Loopback::Plugin => criscope_cni::Loopback::Plugin,
-        },
-        interface_prefix: config.interface_prefix.clone(),
-        preference: match config.ip_pref {
-            IpPreference::Ipv4 => criscope_cni::Preference::Ipv4,
-            IpPreference::Ipv6 => criscope_cni::Preference::Ipv6,
-            IpPreference::Cni => criscope_cni::Preference::Cni,
-        },
-        add_timeout: config.add_timeout,
-        del_timeout: config.del_timeout,
-        query_timeout: config.query_timeout,
-        ..criscope_cni::Settings::default()
-    }
-}
-
-/// The image store.
-pub(super) fn images(config: &config::Images) -> ImageStoreConfig {
-    let platform = config.platform.as_ref().map(|platform| Platform {
-        os: platform.os.clone(),
-        architecture: platform.architecture.clone(),
-        variant: platform.variant.clone(),
-    });
-    ImageStoreConfig {
-        certs_dirs: config.certs_dirs.clone(),
-        registries_conf: config.registries_conf.clone(),
-        insecure_redirect_hosts: config.insecure_redirect_hosts.clone(),
-        docker_config: config.docker_config.clone(),
-        platform: platform.unwrap_or_else(Platform::host),
-        max_concurrent_downloads: config.max_concurrent_downloads,
-        limits: Limits {
-            max_layer_bytes: config.max_layer_size as u64,
-            max_unpacked_bytes: config.max_unpacked_size as u64,
-            max_entries: config.max_layer_entries as u64,
-            max_ratio: config.max_layer_ratio as u64,
-            min_free_bytes: config.min_free_space as u64,
-            ..Limits::default()
-        },
-        timeouts: Timeouts {
-            connect: config.connect_timeout,
-            stall: config.image_pull_progress_timeout,
-            least_rate: config.image_pull_least_rate as u64,
-            retries: config.retries.try_into().unwrap_or(u32::MAX),
-            ..Timeouts::default()
-        },
-        verifiers: config
-            .verifier_bin_dir
-            .clone()
-            .map(|bin_dir| VerifierPlugins {
-                bin_dir,
-                max_verifiers: config.max_verifiers,
-                per_verifier_timeout: config.per_verifier_timeout,
-            }),
-        policy: policy(config),
-        decryption: Decryption {
-            key_providers: config.keyprovider_config.clone(),
-            provider_timeout: config.keyprovider_timeout,
-        },
-        keep_unused: config.keep_unused,
-        wait_for_disk: config.wait_for_disk,
-        ..ImageStoreConfig::new(&config.root)
-    }
-}
-
-fn policy(config: &config::Images) -> Option<PolicyFiles> {
-    let files = PolicyFiles {
-        default: config.signature_policy.clone(),
-        namespaces: config.signature_policy_dir.clone(),
-        registries_d: config.registries_d.clone(),
-    };
-    (files.default.is_some() || files.namespaces.is_some()).then_some(files)
 }
 
 /// The end of a pull, and what it fetched.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 
 use super::ServeError;
-use super::builtin::{BuiltinRuntimeError, images};
+use super::builtin::BuiltinRuntimeError;
 use crate::config::{self, Config};
 use crate::runtime::load::{self, LoadError};
 use criscope_image::{ImageStore, ImageStoreConfig};
@@ -63,7 +63,7 @@ impl ImageStoreAccess {
         // The sync in the background ends with this process.
         let settings = ImageStoreConfig {
             wait_for_disk: true,
-            ..images(&config.images)
+            ..config.images.store()
         };
         let opened = threads.block_on(ImageStore::open(settings));
         let opened = opened

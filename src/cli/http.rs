@@ -1,19 +1,13 @@
 //! HTTP client for the admin endpoint of a running criscope.
 
 use std::io;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, StatusCode, header};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
-use tokio::time::timeout;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::Full;
 
-/// Timeout of a request.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+use crate::client::admin::{self, AdminListener, AdminSendError, REQUEST_TIMEOUT};
 
 /// Prefix of the address of a unix socket.
 pub(super) const UNIX_SOCKET_PREFIX: &str = "unix://";
@@ -147,87 +141,23 @@ pub(super) async fn send(
         .header(header::USER_AGENT, "criscope")
         .body(Full::new(body))
         .map_err(|error| AdminRequestError::broken(address, error))?;
-    match timeout(REQUEST_TIMEOUT, ask(address, request)).await {
-        Ok(answer) => answer,
-        Err(_) => Err(AdminRequestError::Timeout {
-            address: address.to_owned(),
-        }),
-    }
-}
-
-async fn ask(
-    address: &str,
-    request: Request<Full<Bytes>>,
-) -> Result<HttpResponse, AdminRequestError> {
-    match address.strip_prefix(UNIX_SOCKET_PREFIX) {
-        Some(socket) => {
-            let stream = UnixStream::connect(socket).await;
-            let stream = stream.map_err(|source| refused(address, source))?;
-            exchange(stream, address, "localhost", request).await
-        }
-        None => {
-            let stream = TcpStream::connect(address).await;
-            let stream = stream.map_err(|source| refused(address, source))?;
-            exchange(stream, address, address, request).await
-        }
-    }
-}
-
-fn refused(address: &str, source: io::Error) -> AdminRequestError {
-    AdminRequestError::Connect {
-        address: address.to_owned(),
-        source,
-    }
-}
-
-/// Sends the request and reads the response. `address` is for errors.
-async fn exchange<T>(
-    stream: T,
-    address: &str,
-    host: &str,
-    mut request: Request<Full<Bytes>>,
-) -> Result<HttpResponse, AdminRequestError>
-where
-    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(|error| AdminRequestError::broken(address, error))?;
-    let host =
-        HeaderValue::from_str(host).map_err(|error| AdminRequestError::broken(address, error))?;
-    request.headers_mut().insert(header::HOST, host);
-    let talk = async {
-        let response = sender
-            .send_request(request)
-            .await
-            .map_err(|error| AdminRequestError::broken(address, error))?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES)
-            .collect()
-            .await;
-        let body = body.map_err(|error| {
-            if error.is::<LengthLimitError>() {
-                let limit = MAX_RESPONSE_BYTES >> 20;
-                AdminRequestError::broken(address, format_args!("more than {limit} MiB"))
-            } else {
-                AdminRequestError::broken(address, error)
-            }
-        })?;
-        Ok(HttpResponse {
-            status,
-            body: body.to_bytes(),
-        })
+    let listener = match address.strip_prefix(UNIX_SOCKET_PREFIX) {
+        Some(socket) => AdminListener::Socket(Path::new(socket)),
+        None => AdminListener::Port(address),
     };
-    tokio::pin!(connection, talk);
-    // The connection is driven here, so that it ends with the request.
-    tokio::select! {
-        answer = &mut talk => answer,
-        result = &mut connection => {
-            result.map_err(|error| AdminRequestError::broken(address, error))?;
-            // The rest of the body may be buffered already.
-            talk.await
+    let sent = admin::send(listener, request, MAX_RESPONSE_BYTES).await;
+    let response = sent.map_err(|error| {
+        let address = address.to_owned();
+        match error {
+            AdminSendError::Connect(source) => AdminRequestError::Connect { address, source },
+            AdminSendError::Timeout => AdminRequestError::Timeout { address },
+            AdminSendError::Broken(cause) => AdminRequestError::Broken { address, cause },
         }
-    }
+    })?;
+    Ok(HttpResponse {
+        status: response.status(),
+        body: response.into_body(),
+    })
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ impl UnitState {
 }
 
 /// The arguments of a process.
-pub(super) fn arguments(root: &FilesystemRoot, pid: i32) -> Vec<String> {
+pub(crate) fn arguments(root: &FilesystemRoot, pid: i32) -> Vec<String> {
     if pid <= 0 {
         return Vec::new();
     }

@@ -30,7 +30,9 @@ mod tests;
 
 pub use detect::{DetectError, Distribution};
 pub use edit::TextEditError;
+pub(crate) use edit::{document, flag};
 pub use journal::ChangeGroup;
+pub(crate) use machine::arguments;
 pub use machine::{NodeOperations, RuntimeReadiness};
 pub use node::LocalNode;
 pub use plan::{InstallMode, InstallOptions, InstallPlan, PlanError, PlannedContent, PlannedEdit};

@@ -13,33 +13,27 @@ use criscope_cni::Cni;
 use super::Runtime;
 use super::error::{Error, Result};
 use super::oci::containerd_shim::NAMESPACE;
-use super::oci::spec::{CgroupDriver, HandlerOptions, RuntimeSupport};
+use super::oci::spec::CgroupDriver;
 use super::oci::{Filters, OciRuntime};
 use super::paths::Paths;
-use super::settings::HandlerSettings;
+use super::sections::Handler as HandlerSettings;
+use super::settings::{HandlerFeatures, UsableHandler};
 use super::shim_client::{self, TaskShim};
 use super::store::{Container, SandboxRecord};
 
 /// A runtime handler.
 #[derive(Debug)]
 pub struct Handler {
-    /// The name.
-    pub name: String,
+    /// Its settings.
+    pub settings: HandlerSettings,
     /// The OCI runtime.
     pub oci: OciRuntime,
-    /// The options for specifications.
-    pub options: HandlerOptions,
-    /// The networks.
-    pub cni: Cni,
-    /// True if it supports recursive read-only mounts.
-    pub recursive_read_only: bool,
-    /// The optional fields of specifications that its runtime knows.
-    pub support: RuntimeSupport,
-    /// True if it supports user namespaces.
-    pub user_namespaces: bool,
+    /// The abilities of its OCI runtime and of the node.
+    pub features: HandlerFeatures,
     /// The cache of compiled seccomp filters, if its runtime accepts them.
     pub filters: Option<Arc<Filters>>,
-    create: Vec<String>,
+    /// The networks.
+    pub cni: Cni,
 }
 
 /// All handlers.
@@ -65,34 +59,19 @@ impl Handlers {
     /// Builds the handlers of the settings with their networks; `shared` are those of handlers without networks of their own.
     pub fn new(
         default: &str,
-        handlers: &[HandlerSettings],
+        handlers: &[UsableHandler],
         shared: Cni,
         fallback: FallbackOci,
     ) -> Self {
-        let by_name = handlers.iter().cloned().map(|handler| {
-            let networks = match handler.cni {
-                Some((dir, max)) => shared.with_conf_dir(dir, max),
-                None => shared.clone(),
+        let by_name = handlers.iter().cloned().map(|usable| {
+            let handler = Handler {
+                cni: networks(&usable.settings, &shared),
+                settings: usable.settings,
+                oci: usable.oci,
+                features: usable.features,
+                filters: usable.filters,
             };
-            let mut create = Vec::new();
-            for (flag, on) in [
-                ("--no-pivot", handler.no_pivot),
-                ("--no-new-keyring", handler.no_new_keyring),
-            ] {
-                create.extend(on.then(|| flag.to_owned()));
-            }
-            let made = Handler {
-                name: handler.name.clone(),
-                oci: handler.oci,
-                options: handler.options,
-                cni: networks,
-                recursive_read_only: handler.recursive_read_only,
-                support: handler.support,
-                user_namespaces: handler.user_namespaces,
-                filters: handler.takes_filters.then(Arc::default),
-                create,
-            };
-            (handler.name, Arc::new(made))
+            (handler.settings.name.clone(), Arc::new(handler))
         });
         Self {
             default: default.to_owned(),
@@ -130,27 +109,22 @@ impl Handlers {
         let same = now.filter(|now| oci.path == now.oci.path && oci.shim == now.oci.shim);
         let handler = match now {
             Some(now) => Handler {
-                support: same.map(|now| now.support).unwrap_or_default(),
-                filters: same.and_then(|now| now.filters.clone()),
-                name: now.name.clone(),
+                settings: now.settings.clone(),
                 oci,
-                options: now.options.clone(),
+                features: HandlerFeatures {
+                    support: same.map(|now| now.features.support).unwrap_or_default(),
+                    ..now.features
+                },
+                filters: same.and_then(|now| now.filters.clone()),
                 cni: now.cni.clone(),
-                recursive_read_only: now.recursive_read_only,
-                user_namespaces: now.user_namespaces,
-                create: now.create.clone(),
             },
             // New containers are no longer created with it.
             None => Handler {
-                name: name.to_owned(),
+                settings: HandlerSettings::defaults(name),
                 oci,
-                options: HandlerOptions::default(),
-                cni: self.cni.clone(),
-                recursive_read_only: false,
-                support: RuntimeSupport::default(),
-                user_namespaces: false,
+                features: HandlerFeatures::default(),
                 filters: None,
-                create: Vec::new(),
+                cni: self.cni.clone(),
             },
         };
         Arc::new(handler)
@@ -188,6 +162,14 @@ impl Handlers {
             .into_iter()
             .chain(named)
             .collect()
+    }
+}
+
+/// The networks of a handler: its own, or those of handlers without.
+fn networks(handler: &HandlerSettings, shared: &Cni) -> Cni {
+    match (&handler.cni_conf_dir, handler.cni_max_conf_num) {
+        (None, None) => shared.clone(),
+        (dir, max) => shared.with_networks(dir.clone(), max),
     }
 }
 
@@ -261,8 +243,14 @@ impl Handler {
             sandbox: sandbox.to_owned(),
             options: self.oci.shim_options(),
         });
+        let settings = &self.settings;
+        let args = [
+            ("--no-pivot", settings.no_pivot),
+            ("--no-new-keyring", settings.no_new_keyring),
+        ];
+        let args = args.into_iter().filter(|(_, is_set)| *is_set);
         shim_client::Runtime {
-            args: self.create.clone(),
+            args: args.map(|(flag, _)| flag.to_owned()).collect(),
             task,
             ..self.call()
         }
@@ -277,24 +265,20 @@ mod tests {
     use crate::runtime::oci::ShimOptions;
 
     fn handlers(path: &str) -> Handlers {
-        let settings = HandlerSettings {
-            name: "one".to_owned(),
+        let mut settings = HandlerSettings::defaults("one");
+        settings.no_pivot = true;
+        let usable = UsableHandler {
+            settings,
             oci: OciRuntime::new(path, "/run/now"),
-            options: HandlerOptions::default(),
-            no_pivot: true,
-            no_new_keyring: false,
-            cni: None,
-            recursive_read_only: false,
-            user_namespaces: false,
-            support: RuntimeSupport::default(),
-            takes_filters: true,
+            features: HandlerFeatures::default(),
+            filters: Some(Arc::default()),
         };
         let fallback = FallbackOci {
             paths: Paths::new("/root", "/run/state"),
             driver: CgroupDriver::Cgroupfs,
         };
         let cni = Cni::new(criscope_cni::Settings::default());
-        Handlers::new("one", &[settings], cni, fallback)
+        Handlers::new("one", &[usable], cni, fallback)
     }
 
     #[test]

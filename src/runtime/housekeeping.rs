@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{Runtime, export, load};
+use crate::telemetry::BackgroundJob;
 use criscope_image::ImportDirectory;
 
 /// The period of scans of the import directory; a scan is one `readdir`.
@@ -28,9 +29,7 @@ impl Runtime {
     }
 
     async fn import(&self) {
-        let Some(dir) = &self.settings.import_dir else {
-            return;
-        };
+        let dir = &self.settings.live.config.images.import_dir;
         let mut folder = ImportDirectory::new(dir);
         let mut ticks = interval(IMPORT);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -56,12 +55,17 @@ impl Runtime {
 
     async fn collect(&self) {
         let (least, most) = COLLECT;
-        let mut ticks = interval(self.settings.keep_unused.clamp(least, most));
+        let keep_unused = self.settings.live.config.images.keep_unused;
+        let mut ticks = interval(keep_unused.clamp(least, most));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
+            let job = BackgroundJob::ImageCollect.begin();
             match self.live().images.collect().await {
                 Ok(found) if found.layers + found.contents + found.partials > 0 => {
+                    job.count("criscope.layers", found.layers);
+                    job.count("criscope.contents", found.contents);
+                    job.count("criscope.partials", found.partials);
                     tracing::info!(
                         event = "image.collect",
                         layers = found.layers,
@@ -72,6 +76,7 @@ impl Runtime {
                 }
                 Ok(_) => {}
                 Err(error) => {
+                    job.failed("image_store", &error);
                     tracing::warn!(event = "image.collect", error.message = %error, "unused layers and content could not be removed");
                 }
             }

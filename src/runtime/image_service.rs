@@ -162,7 +162,7 @@ impl Runtime {
     /// The mount point reported for writable layers: that of images if the file system is the same.
     pub(super) fn writable_root(&self) -> &Path {
         // A reload does not change it.
-        let images = &self.settings.live.images.root;
+        let images = &self.settings.live.config.images.root;
         let root = self.settings.paths.root();
         if device(root) == device(images) {
             images
@@ -205,7 +205,7 @@ impl Runtime {
     /// Returns whether the configuration pins any of its names.
     fn is_pinned(&self, image: &Image) -> bool {
         let live = self.live();
-        let patterns = &live.settings.pinned_images;
+        let patterns = &live.settings.config.images.pinned_images;
         let mut names = image.tags.iter().chain(&image.digests);
         names.any(|name| patterns.iter().any(|pattern| pattern.matches(name)))
     }

@@ -32,7 +32,7 @@ impl Live {
         networks: &Cni,
         paths: &Paths,
     ) -> Self {
-        let classes = Classes::open(&settings.classes);
+        let classes = Classes::open(&settings.config.pods);
         Self::new(settings, classes, images, networks, paths)
     }
 
@@ -72,11 +72,11 @@ impl Runtime {
         let before = self.live();
         settings.node = node_after(&before.settings.node, settings.node)?;
         let old = Arc::clone(&before);
-        let (classes, images) = (settings.classes.clone(), settings.images.clone());
+        let config = settings.config.clone();
         let work = blocking(move || {
-            let after = old.classes.after(&classes);
+            let after = old.classes.after(&config.pods);
             let classes = after.map_err(|error| Error::Unsupported(error.to_string()))?;
-            Ok((classes, old.images.with_settings(images)))
+            Ok((classes, old.images.with_settings(config.images.store())))
         });
         let (classes, images) = work.await?;
         let paths = &self.settings.paths;
@@ -98,7 +98,7 @@ impl Runtime {
             let pods = pods.iter().filter(|pod| pod.record().handler == gone);
             let count = pods.count();
             if count > 0 {
-                tracing::warn!(event = "runtime.handler", cri.runtime_handler = %gone, pods = count, "the runtime handler of pods is no longer configured: they keep running, but can only be stopped and removed");
+                tracing::warn!(event = "runtime.handler", criscope.runtime_handler = %gone, pods = count, "the runtime handler of pods is no longer configured: they keep running, but can only be stopped and removed");
             }
         }
     }

@@ -69,10 +69,9 @@ use self::events::Events;
 #[cfg(any(test, fuzzing))]
 pub use self::fuzz::fuzz;
 use self::live::Live;
-pub use self::nri::NriSettings;
 pub use self::recover::Problem;
 use self::recover::Problems;
-pub use self::settings::{HandlerSettings, LiveSettings, Settings, Shown};
+pub use self::settings::{HandlerFeatures, LiveSettings, Settings, UsableHandler};
 use self::singleflight::Singleflight;
 use self::stats::{DiskUsage, Rates};
 use self::steps::StepRecorder;
@@ -111,9 +110,9 @@ impl Runtime {
     /// [`Error::Refused`] if root and state do not belong together, are used by another process, or contain records of a newer
     /// version; an error if a directory cannot be created or read.
     pub async fn open(settings: Settings) -> Result<Arc<Self>> {
-        let paths = &settings.paths;
+        let (paths, config) = (&settings.paths, &settings.live.config);
         // Before anything is changed.
-        let bound = store::identity::bind(paths, &settings.live.images.root)?;
+        let bound = store::identity::bind(paths, &config.images.root)?;
         for dir in [
             paths.copies(),
             paths.sandboxes(),
@@ -126,13 +125,13 @@ impl Runtime {
             store::disk::close_to_others(&dir)?;
         }
         let steps = StepRecorder::default();
-        let mut images = settings.live.images.clone();
+        let mut images = config.images.store();
         images.failpoint = failpoint::image_failpoints().unwrap_or(images.failpoint);
         images.observer = Arc::new(steps.clone());
         let images = ImageStore::open(images).await?;
         let networks = Cni::new(criscope_cni::Settings {
             observer: Observer::from(steps.clone()),
-            ..settings.cni.clone()
+            ..config.cni.library()
         });
         let live = Live::open(settings.live.clone(), images, &networks, paths);
         let runtime = Arc::new(Self {
@@ -142,7 +141,7 @@ impl Runtime {
             store: Store::default(),
             singleflight: Singleflight::default(),
             events: Events::default(),
-            disks: DiskUsage::start(settings.stats_period, steps.clone()),
+            disks: DiskUsage::start(config.stats_collect_period, steps.clone()),
             steps,
             boot: id::boot(),
             // None if containers have no cgroups.
@@ -157,7 +156,7 @@ impl Runtime {
             settings,
         });
         runtime.recover().await?;
-        if runtime.settings.cni_gc {
+        if runtime.settings.live.config.cni.gc_at_start {
             runtime.collect_attachments().await;
         }
         Ok(runtime)
@@ -182,7 +181,8 @@ impl Runtime {
 /// The allocator of SELinux labels, if SELinux is enabled. Without a container policy pods have no labels.
 fn labels(settings: &Settings) -> Option<selinux::Labels> {
     let node = &settings.live.node;
-    let range = node.policy.selinux_categories;
+    let range = node.policy.selinux_category_range;
+    let range = range.try_into().unwrap_or(u16::MAX);
     let opened = node
         .selinux
         .then(|| selinux::Labels::open("/".as_ref(), range))?;

@@ -24,13 +24,14 @@ impl Runtime {
             .and_then(|config| config.network_config.as_ref())
             .map_or("", |network| network.pod_cidr.as_str())
             .to_owned();
-        let Some(template) = self.settings.cni_template.clone() else {
+        let cni = &self.settings.live.config.cni;
+        let Some(template) = cni.conf_template.clone() else {
             return Ok(());
         };
         if cidr.is_empty() || self.live().handlers.get("")?.cni.ready().await.is_ok() {
             return Ok(());
         }
-        let target = self.settings.cni.conf_dir.join(MADE);
+        let target = cni.conf_dir.join(MADE);
         blocking(move || Ok(write_network(&template, &target, &cidr)?)).await
     }
 }

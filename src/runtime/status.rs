@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 use super::Runtime;
 use super::handler::Handlers;
 use super::oci::spec::CgroupDriver;
+use super::sections;
 use super::settings::LiveSettings;
 use crate::cri::v1;
-use crate::settings::without_user;
+use crate::settings::{EffectiveSettings, SettingsSection as _, without_user};
 
 /// The API version that every runtime returns and the kubelet requires.
 const KUBE_API_VERSION: &str = "0.1.0";
@@ -70,8 +71,8 @@ impl Runtime {
                 .map(|(name, handler)| v1::RuntimeHandler {
                     name: (*name).to_owned(),
                     features: Some(v1::RuntimeHandlerFeatures {
-                        recursive_read_only_mounts: handler.recursive_read_only,
-                        user_namespaces: handler.user_namespaces,
+                        recursive_read_only_mounts: handler.features.recursive_read_only,
+                        user_namespaces: handler.features.user_namespaces,
                     }),
                 })
                 .collect(),
@@ -79,7 +80,7 @@ impl Runtime {
                 supplemental_groups_policy: true,
                 user_namespaces_host_network: handlers
                     .iter()
-                    .any(|(_, handler)| handler.user_namespaces),
+                    .any(|(_, handler)| handler.features.user_namespaces),
             }),
         }
     }
@@ -100,32 +101,34 @@ impl Runtime {
     /// The configuration in effect, shown by `crictl info`: under containerd's names what scripts read there, and under
     /// `settings` every key of `[runtime]`.
     fn configuration(&self, live: &LiveSettings) -> String {
-        let settings = &self.settings;
+        let (paths, config) = (&self.settings.paths, &live.config);
         let handlers: HashMap<_, _> = live
             .handlers
             .iter()
             .map(|handler| {
                 let shown = json!({"path": handler.oci.path, "root": handler.oci.root});
-                (handler.name.clone(), shown)
+                (&handler.settings.name, shown)
             })
             .collect();
-        let in_effect = live.in_effect.0.iter();
+        let mut in_effect = EffectiveSettings::new();
+        config.list(sections::Runtime::PATH, &mut in_effect);
+        let in_effect = in_effect.iter();
         let in_effect = in_effect.map(|(key, setting)| (key, without_user(&setting.value)));
         json!({
-            "root": settings.paths.root(),
-            "state": settings.paths.state(),
+            "root": paths.root(),
+            "state": paths.state(),
             "defaultHandler": live.default_handler,
             "handlers": handlers,
             "containerd": {"defaultRuntimeName": live.default_handler, "runtimes": handlers},
             "cni": {
-                "confDir": settings.cni.conf_dir,
-                "binDir": settings.cni.bin_dirs.first(),
-                "binDirs": settings.cni.bin_dirs,
-                "maxConfNum": settings.cni.max_conf_num,
+                "confDir": config.cni.conf_dir,
+                "binDir": config.cni.bin_dirs.first(),
+                "binDirs": config.cni.bin_dirs,
+                "maxConfNum": config.cni.max_conf_num,
             },
             "enableSelinux": live.node.selinux,
-            "maxContainerLogLine": live.max_log_line,
-            "enableCriu": live.criu,
+            "maxContainerLogLine": config.max_container_log_line_size,
+            "enableCriu": config.enable_criu,
             "settings": in_effect.collect::<BTreeMap<_, _>>(),
         })
         .to_string()
@@ -134,6 +137,7 @@ impl Runtime {
     /// The networks of each handler, under containerd's names: which are configured, and the problems of the ones that are
     /// not. Not the configurations of the plugins, which may have credentials.
     async fn networks_of(&self, handlers: &Handlers) -> HashMap<String, String> {
+        let cni = &self.settings.live.config.cni;
         let mut info = HashMap::new();
         for (name, handler) in handlers.list() {
             let loaded = handler.cni.networks().await;
@@ -142,9 +146,9 @@ impl Runtime {
             if name.is_empty() {
                 info.insert("lastCNILoadStatus".to_owned(), status.clone());
                 info.insert("lastCNILoadStatus.default".to_owned(), status);
-                let shown = networks(&self.settings.cni, dir, &loaded);
+                let shown = networks(cni, dir, &loaded);
                 info.insert("cniconfig".to_owned(), shown.to_string());
-            } else if dir != self.settings.cni.conf_dir {
+            } else if dir != cni.conf_dir {
                 info.insert(format!("lastCNILoadStatus.{name}"), status);
             }
         }
@@ -173,7 +177,7 @@ fn load_status(loaded: &Loaded) -> String {
     }
 }
 
-fn networks(settings: &criscope_cni::Settings, dir: &Path, loaded: &Loaded) -> Value {
+fn networks(settings: &sections::Cni, dir: &Path, loaded: &Loaded) -> Value {
     let networks = loaded.networks.iter().enumerate().map(|(index, network)| {
         let plugins = network.plugins().iter();
         let plugins = plugins.map(|plugin| json!({"Network": {"type": plugin.kind()}}));

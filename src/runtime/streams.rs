@@ -181,7 +181,7 @@ impl Runtime {
             target: running.target.clone(),
             tty,
             ended: CancellationToken::new(),
-            drain: self.live().settings.drain_exec,
+            drain: self.live().settings.drain_exec(),
         };
         let result = until_exit(&mut running, &line, streams, (&mut output, &mut input)).await;
         running.forget().await;

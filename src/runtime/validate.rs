@@ -64,9 +64,7 @@ pub(super) fn container(config: &ContainerConfig) -> Result<()> {
         }
     }
     config.mounts.iter().try_for_each(mount)?;
-    let context = config.linux.as_ref();
-    let context = context.and_then(|linux| linux.security_context.as_ref());
-    let Some(context) = context else {
+    let Some(context) = config.security_context() else {
         return Ok(());
     };
     for path in context.masked_paths.iter().chain(&context.readonly_paths) {

@@ -258,9 +258,9 @@ async fn start(
             container_id: container,
         });
         cri.runtime().start_container(request).await?;
-        Ok(((), String::new()))
+        Ok(())
     };
-    timeline.step("StartContainer", &made.around(), start).await
+    timeline.call("StartContainer", &made.around(), start).await
 }
 
 /// Makes a call, and keeps `may_come` true as long as the runtime has not answered it: while it runs, when it is dropped,
@@ -314,48 +314,36 @@ async fn stop(
             timeout: STOP_GRACE,
         });
         cri.runtime().stop_container(request).await?;
-        Ok(((), String::new()))
+        Ok(())
     };
-    timeline.step("StopContainer", &made.around(), stop).await?;
+    timeline.call("StopContainer", &made.around(), stop).await?;
     let remove = async {
         let request = cri.request(RemoveContainerRequest {
             container_id: container.clone(),
         });
         cri.runtime().remove_container(request).await?;
-        Ok(((), String::new()))
+        Ok(())
     };
     timeline
-        .step("RemoveContainer", &made.around(), remove)
+        .call("RemoveContainer", &made.around(), remove)
         .await?;
     made.container = None;
 
     let sandbox = made.sandbox.clone().unwrap_or_default();
-    let stop = async {
-        stop_sandbox(cri, &sandbox)
-            .await
-            .map(|()| ((), String::new()))
-    };
+    let stop = stop_sandbox(cri, &sandbox);
     timeline
-        .step("StopPodSandbox", &made.around(), stop)
+        .call("StopPodSandbox", &made.around(), stop)
         .await?;
-    let remove = async {
-        remove_sandbox(cri, &sandbox)
-            .await
-            .map(|()| ((), String::new()))
-    };
+    let remove = remove_sandbox(cri, &sandbox);
     timeline
-        .step("RemovePodSandbox", &made.around(), remove)
+        .call("RemovePodSandbox", &made.around(), remove)
         .await?;
     made.sandbox = None;
     made.sandbox_asked = false;
 
     if let Some(reference) = made.own_image.clone() {
-        let remove = async {
-            remove_image(cri, &reference)
-                .await
-                .map(|()| ((), String::new()))
-        };
-        timeline.step("RemoveImage", &made.around(), remove).await?;
+        let remove = remove_image(cri, &reference);
+        timeline.call("RemoveImage", &made.around(), remove).await?;
         made.own_image = None;
     }
     Ok(())

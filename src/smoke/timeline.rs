@@ -202,6 +202,17 @@ impl<'a> StepTimeline<'a> {
         }
     }
 
+    /// Runs a step that only succeeds or fails.
+    pub async fn call(
+        &mut self,
+        name: &'static str,
+        around: &StepContext<'_>,
+        work: impl Future<Output = Result<(), StepError>>,
+    ) -> Result<(), StepFailed> {
+        let work = async { work.await.map(|()| ((), String::new())) };
+        self.step(name, around, work).await
+    }
+
     /// Ends the running step after its work was dropped, and returns its name.
     pub fn break_off(&mut self, failure: FailureDetail) -> Option<&'static str> {
         let (name, _) = self.current?;

@@ -45,13 +45,16 @@ impl SessionObserver for SessionSpans {
             (now - end.duration, now),
         );
         span.attributes = attributes(begin, end);
-        if let SessionOutcome::Failed | SessionOutcome::NoStreams | SessionOutcome::Protocol =
-            end.outcome
-        {
-            span.status = Status::error(end.outcome.name());
+        if is_failed(end.outcome) {
+            span.status = Status::error("");
         }
         self.sink.export(span);
     }
+}
+
+fn is_failed(outcome: SessionOutcome) -> bool {
+    use SessionOutcome::{Failed, NoStreams, Protocol};
+    matches!(outcome, Failed | NoStreams | Protocol)
 }
 
 fn name(kind: SessionKind) -> &'static str {
@@ -67,12 +70,15 @@ fn attributes(begin: &SessionBegin<'_>, end: &SessionEnd) -> Vec<KeyValue> {
     let [bytes_in, bytes_out] =
         [end.bytes_in, end.bytes_out].map(|n| i64::try_from(n).unwrap_or(i64::MAX));
     let mut out = vec![
-        KeyValue::new("stream.transport", begin.transport.name()),
-        KeyValue::new("stream.protocol", begin.protocol),
-        KeyValue::new("stream.outcome", end.outcome.name()),
-        KeyValue::new("stream.bytes.in", bytes_in),
-        KeyValue::new("stream.bytes.out", bytes_out),
+        KeyValue::new("criscope.stream.transport", begin.transport.name()),
+        KeyValue::new("criscope.stream.protocol", begin.protocol),
+        KeyValue::new("criscope.stream.outcome", end.outcome.name()),
+        KeyValue::new("criscope.stream.bytes.in", bytes_in),
+        KeyValue::new("criscope.stream.bytes.out", bytes_out),
     ];
+    if is_failed(end.outcome) {
+        out.push(KeyValue::new(key::ERROR_TYPE, end.outcome.name()));
+    }
     if let Some(code) = end.exit_code {
         out.push(KeyValue::new(key::PROCESS_EXIT_CODE, i64::from(code)));
     }

@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::clients::ClientCertificates;
 pub use self::metrics::CertificateMetrics;
 use self::validity::not_after;
+use crate::telemetry::BackgroundJob;
 
 /// Largest file, in bytes.
 const MAX_FILE_LEN: u64 = 1 << 20;
@@ -154,6 +155,8 @@ impl TlsCertificate {
         if self.state().tried == Some(hash) {
             return;
         }
+        let job = BackgroundJob::TlsReload.begin();
+        job.set("criscope.endpoint", self.endpoint);
         let parsed = read.and_then(|content| self.parse(&content));
         let mut state = self.state();
         state.tried = Some(hash);
@@ -173,6 +176,7 @@ impl TlsCertificate {
             }
             Err(error) => {
                 drop(state);
+                job.failed("rejected", &error);
                 tracing::error!(
                     event = "tls.rejected",
                     endpoint = self.endpoint,

@@ -4,7 +4,9 @@
 mod imports;
 mod invariants;
 mod metrics;
+mod settings;
 mod source;
+mod telemetry;
 
 use std::fmt::Debug;
 use std::fs;

@@ -46,7 +46,7 @@ async fn ids_are_learnt_from_the_runtimes_lists() {
     assert_eq!(client.call(stop("container-1")).await.code(), 0);
     let told = line(&proxy, "StopContainer", "container-1").await;
     assert_pod(&told, "web");
-    assert_eq!(told["cri.sandbox.id"], "sandbox-1");
+    assert_eq!(told["criscope.sandbox.id"], "sandbox-1");
 
     // Pods created while disconnected are listed after a reconnect.
     fake.stop();
@@ -125,7 +125,7 @@ async fn ids_are_learnt_from_calls() {
     let told = line(&proxy, "RemoveContainer", "container-7").await;
     assert_pod(&told, "api");
     assert_eq!(told["error.type"], "NOT_FOUND");
-    assert_eq!(told["cri.error.source"], "backend");
+    assert_eq!(told["criscope.error.source"], "backend");
 }
 
 #[tokio::test]

@@ -94,7 +94,7 @@ async fn a_fault_hits_only_the_selected_calls_and_is_visible_everywhere() {
     );
     assert_eq!(proxy.wait_event("fault.added").await["uid"], 0);
     let is_end =
-        |line: &serde_json::Value| line["event"] == "rpc.end" && line["cri.fault"] == "fail";
+        |line: &serde_json::Value| line["event"] == "rpc.end" && line["criscope.fault"] == "fail";
     proxy.wait_line("the line of the call", is_end).await;
     let (_, page) = proxy.get("/").await;
     assert!(

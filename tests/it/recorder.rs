@@ -220,7 +220,7 @@ async fn a_stuck_call_is_logged_before_its_deadline_and_dumped() {
     assert_eq!(open.finish().await.code(), 4);
     let end = proxy.wait_event("rpc.end").await;
     assert_eq!(
-        (&end["stuck"], &end["rpc.response.status_code"]),
+        (&end["stuck"], &end["rpc.status_code"]),
         (&100.into(), &"DEADLINE_EXCEEDED".into())
     );
     let gone =

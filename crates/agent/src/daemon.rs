@@ -5,20 +5,13 @@ use std::io;
 use std::net::{AddrParseError, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
 use bytes::Bytes;
+use criscope::client::admin::{self, AdminListener, AdminSendError, REQUEST_TIMEOUT};
 use criscope::client::{ClientError, socket_path};
 use http::{HeaderValue, Request, StatusCode, header};
-use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper_util::rt::TokioIo;
+use http_body_util::Full;
 use serde::de::DeserializeOwned;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
-use tokio::time::timeout;
-
-/// Timeout of a request.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The largest page, in bytes.
 const MAX_PAGE_LEN: usize = 16 << 20;
@@ -114,8 +107,36 @@ impl DaemonClient {
         path: &str,
         accept: Option<&HeaderValue>,
     ) -> Result<DaemonPage, DaemonError> {
-        let asked = timeout(REQUEST_TIMEOUT, self.ask(path, accept)).await;
-        asked.unwrap_or_else(|_| Err(DaemonError::Timeout(self.address.clone())))
+        let mut request = Request::get(path);
+        if let Some(accept) = accept {
+            request = request.header(header::ACCEPT, accept);
+        }
+        let request = request.body(Full::default());
+        let request = request.map_err(|error| self.broken(&error))?;
+        let port;
+        let listener = match &self.address {
+            DaemonAddress::Socket(path) => AdminListener::Socket(path),
+            DaemonAddress::Port(address) => {
+                port = address.to_string();
+                AdminListener::Port(&port)
+            }
+        };
+        let sent = admin::send(listener, request, MAX_PAGE_LEN).await;
+        let (head, body) = sent
+            .map_err(|error| {
+                let address = self.address.clone();
+                match error {
+                    AdminSendError::Connect(source) => DaemonError::Connect(address, source),
+                    AdminSendError::Timeout => DaemonError::Timeout(address),
+                    AdminSendError::Broken(cause) => DaemonError::Broken(address, cause),
+                }
+            })?
+            .into_parts();
+        Ok(DaemonPage {
+            status: head.status,
+            content_type: head.headers.get(header::CONTENT_TYPE).cloned(),
+            body,
+        })
     }
 
     /// Gets a page and parses its JSON.
@@ -132,68 +153,6 @@ impl DaemonClient {
             ));
         }
         serde_json::from_slice(&page.body).map_err(|error| self.broken(&error))
-    }
-
-    async fn ask(
-        &self,
-        path: &str,
-        accept: Option<&HeaderValue>,
-    ) -> Result<DaemonPage, DaemonError> {
-        match &self.address {
-            DaemonAddress::Socket(socket) => {
-                let connected = UnixStream::connect(socket).await;
-                let stream = connected.map_err(|error| self.unreachable(error))?;
-                self.exchange(stream, "localhost", path, accept).await
-            }
-            DaemonAddress::Port(address) => {
-                let connected = TcpStream::connect(address).await;
-                let stream = connected.map_err(|error| self.unreachable(error))?;
-                let host = address.to_string();
-                self.exchange(stream, &host, path, accept).await
-            }
-        }
-    }
-
-    async fn exchange(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        host: &str,
-        path: &str,
-        accept: Option<&HeaderValue>,
-    ) -> Result<DaemonPage, DaemonError> {
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| self.broken(&error))?;
-        let mut request = Request::get(path).header(header::HOST, host);
-        if let Some(accept) = accept {
-            request = request.header(header::ACCEPT, accept);
-        }
-        let request = request.body(Empty::<Bytes>::new());
-        let request = request.map_err(|error| self.broken(&error))?;
-        let talk = async {
-            let response = sender.send_request(request).await;
-            let (head, body) = response.map_err(|error| self.broken(&error))?.into_parts();
-            let body = Limited::new(body, MAX_PAGE_LEN).collect().await;
-            Ok(DaemonPage {
-                status: head.status,
-                content_type: head.headers.get(header::CONTENT_TYPE).cloned(),
-                body: body.map_err(|error| self.broken(&error))?.to_bytes(),
-            })
-        };
-        tokio::pin!(connection, talk);
-        // The connection is driven here, so that it ends with the request.
-        tokio::select! {
-            page = &mut talk => page,
-            ended = &mut connection => {
-                ended.map_err(|error| self.broken(&error))?;
-                // The rest of the body may be buffered already.
-                talk.await
-            }
-        }
-    }
-
-    fn unreachable(&self, error: io::Error) -> DaemonError {
-        DaemonError::Connect(self.address.clone(), error)
     }
 
     fn broken(&self, error: &dyn ToString) -> DaemonError {

@@ -39,14 +39,14 @@ impl Cni {
         }
     }
 
-    /// Returns the same settings with another configuration directory, for a runtime handler with its own networks.
+    /// Returns the same settings with another configuration directory, another number of networks, or both, for a runtime handler
+    /// with its own networks.
     #[must_use]
-    pub fn with_conf_dir(&self, conf_dir: PathBuf, max_conf_num: usize) -> Self {
-        Self::new(Settings {
-            conf_dir,
-            max_conf_num,
-            ..(*self.settings).clone()
-        })
+    pub fn with_networks(&self, conf_dir: Option<PathBuf>, max_conf_num: Option<usize>) -> Self {
+        let mut settings = (*self.settings).clone();
+        settings.conf_dir = conf_dir.unwrap_or(settings.conf_dir);
+        settings.max_conf_num = max_conf_num.unwrap_or(settings.max_conf_num);
+        Self::new(settings)
     }
 
     /// Returns the configured networks, and the files that were skipped.

@@ -3,6 +3,7 @@
 
 pub mod annotations;
 pub mod call;
+mod configs;
 pub mod error_chain;
 pub mod identity;
 pub mod image_pattern;

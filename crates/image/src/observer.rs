@@ -5,10 +5,11 @@
 
 use std::fmt;
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::registry::RateLimit;
 
 /// A step of a pull or an import.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -69,10 +70,68 @@ impl Outcome {
     }
 }
 
+/// Receives the result of an import.
+pub type ImportEnd = Box<dyn FnOnce(std::result::Result<usize, &Error>) + Send>;
+
+/// A limit of requests, as a registry tells it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct RateLimit {
+    /// Requests that are left.
+    pub remaining: u64,
+    /// Requests in a window, if it tells that.
+    pub limit: Option<u64>,
+    /// The window, or the time until the next one.
+    pub window: Option<Duration>,
+    /// What the requests are counted for, such as the address of the node.
+    pub source: Option<String>,
+}
+
+impl RateLimit {
+    /// Returns whether little is left: a tenth, or ten of a limit that is larger than that.
+    pub(crate) fn is_low(&self) -> bool {
+        /// A limit that is not known has this many requests left, or more, if they are not few.
+        const FEW: u64 = 10;
+        let few = match self.limit {
+            Some(limit) => (limit / 10).max(FEW.min(limit / 2)),
+            None => FEW,
+        };
+        self.remaining <= few
+    }
+}
+
+/// `7 of 100 requests left in 6 h, counted for 192.0.2.1`
+impl fmt::Display for RateLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.remaining)?;
+        if let Some(limit) = self.limit {
+            write!(f, " of {limit}")?;
+        }
+        f.write_str(" requests left")?;
+        if let Some(window) = self.window {
+            let (number, unit) = match window.as_secs() {
+                hours if hours >= 3600 && hours.is_multiple_of(3600) => (hours / 3600, "h"),
+                minutes if minutes >= 60 && minutes.is_multiple_of(60) => (minutes / 60, "min"),
+                seconds => (seconds, "s"),
+            };
+            write!(f, " in {number} {unit}")?;
+        }
+        if let Some(source) = &self.source {
+            write!(f, ", counted for {source}")?;
+        }
+        Ok(())
+    }
+}
+
 /// Observes one store. All methods are called in the path of pulls, so they must not block.
 pub trait Observer: fmt::Debug + Send + Sync {
     /// Begins to observe a pull or an import. Called on the caller's task.
     fn operation(&self) -> Arc<dyn Steps>;
+
+    /// The import of an archive has started. The returned function is called with the number of images at its end, or is dropped if
+    /// the import is cancelled.
+    fn import_started(&self, _archive: &Path) -> ImportEnd {
+        Box::new(|_| ())
+    }
 
     /// A pull has started. Imports are not pulls.
     fn pull_started(&self) {}

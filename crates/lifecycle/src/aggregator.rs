@@ -32,9 +32,9 @@ use criscope_cri::call::CallRecord;
 use criscope_cri::call::episode::is_episodic;
 use criscope_cri::call::steps::RuntimeSteps;
 use criscope_cri::units::times::{UnixMicros, millis};
-use criscope_telemetry::Drops;
 use criscope_telemetry::drops::DropReason;
 use criscope_telemetry::registry::{Registry, RegistryError};
+use criscope_telemetry::{BackgroundJob, Drops};
 
 /// Interval between two checks for episodes that are over.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -183,6 +183,7 @@ impl Aggregator {
         };
         self.usual = Some(UsualFile::load(&dir, &self.parts.stories).await);
         let files = JournalFiles::new(&dir);
+        let job = BackgroundJob::JournalReplay.begin();
         let stories = Arc::clone(&self.parts.stories);
         let replayed = spawn_blocking({
             let files = files.clone();
@@ -191,10 +192,14 @@ impl Aggregator {
         // Lines that were read before a panic stay; new lines are appended to the journal.
         let replayed = replayed.await.unwrap_or_else(|error| {
             if error.is_panic() {
+                job.failed("panic", &"");
                 self.panicked("a panic while the journal was read: earlier stories are incomplete");
             }
             ReplayResult::default()
         });
+        job.count("criscope.lines", replayed.lines);
+        job.count("criscope.lines.damaged", replayed.damaged);
+        drop(job);
         self.journal_until = replayed.last;
         let began = self.counts_from;
         if replayed.last > UnixMicros::EPOCH {

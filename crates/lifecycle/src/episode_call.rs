@@ -1,6 +1,6 @@
 //! A call of an episode: its record, and the runtime's observed work for it.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,12 +83,6 @@ impl Deref for EpisodeCall {
     }
 }
 
-impl DerefMut for EpisodeCall {
-    fn deref_mut(&mut self) -> &mut CallRecord {
-        Arc::make_mut(&mut self.record)
-    }
-}
-
 impl EpisodeCall {
     /// A call with its observed work: from the process scanner, or the steps of the built-in runtime.
     pub(super) fn new(
@@ -119,6 +113,11 @@ impl EpisodeCall {
         }
     }
 
+    /// The record, for a change: copies it if the flight recorder has it too.
+    pub(super) fn record_mut(&mut self) -> &mut CallRecord {
+        Arc::make_mut(&mut self.record)
+    }
+
     /// Notes whether processes were scanned while the call was in flight.
     pub(super) fn scanned(mut self, scanned: bool) -> Self {
         self.scanned = scanned;
@@ -131,14 +130,14 @@ impl EpisodeCall {
         Self::new(record, observations, call.steps.get().map(AsRef::as_ref))
     }
 
-    /// Duration so far, for pages.
-    pub(super) fn duration_ms(&self) -> f64 {
-        millis(self.took())
+    /// Returns whether it has started a container.
+    pub(super) fn has_started(&self) -> bool {
+        self.method == Method::StartContainer && self.is_good()
     }
 
-    /// The time from the begin to the caller's deadline, for pages.
-    pub(super) fn deadline_ms(&self) -> Option<f64> {
-        self.deadline.map(millis)
+    /// Returns whether it has started the container with this name.
+    pub(super) fn has_started_container(&self, name: &str) -> bool {
+        self.has_started() && self.container_name() == Some(name)
     }
 
     /// The CLIENT span of the call, the parent of the runtime's spans.

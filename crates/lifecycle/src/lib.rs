@@ -35,18 +35,18 @@ mod pods;
 pub mod process_scanner;
 pub mod rates;
 pub mod recorder;
-#[cfg(any(test, feature = "test-util"))]
-#[cfg_attr(
-    not(test),
-    allow(dead_code, reason = "tests of this crate use the rest")
-)]
-mod script;
 pub mod sessions;
 pub mod settings;
 mod show;
 pub mod stories;
 mod summary;
 pub mod tables;
+#[cfg(any(test, feature = "test-util"))]
+#[cfg_attr(
+    not(test),
+    allow(dead_code, reason = "tests of this crate use the rest")
+)]
+mod tests;
 mod texts;
 pub mod timeline;
 pub mod trace;

@@ -316,7 +316,7 @@ fn compute(registry: &Registry, stories: &Arc<Stories>) -> Result<(), RegistryEr
 /// Gives every metric of this module a series.
 #[cfg(any(test, feature = "test-util"))]
 pub fn populate(registry: &Registry) {
-    use super::script::{at, pod};
+    use super::tests::script::{at, pod};
     let mut reader = criscope_settings::SettingsReader::empty();
     let settings = super::settings::StorySettings::read(&mut reader, "/nowhere".as_ref());
     let stories = Arc::new(Stories::new(&settings, Arc::default()));

@@ -69,24 +69,16 @@ fn summary_of_pod(
 
 #[cfg(test)]
 mod tests {
-    use crate::script::pod;
     use crate::stories::tests::stories;
+    use crate::tests::scenario::read_calls;
     use crate::view::PodState;
-    use criscope_cri::status::Code;
 
     #[test]
     fn a_list_has_one_entry_per_pod_with_the_headline_of_its_page() {
-        let (web, db) = (pod("web"), pod("db"));
-        let stories = stories([
-            web.run(0, 100),
-            web.pull("web:1", 200, 10)
-                .fails(Code::NotFound, "no such image"),
-            web.pull("web:1", 9_000, 10)
-                .fails(Code::NotFound, "no such image"),
-            db.run(0, 100),
-            db.create(("db", 0), 110, 10),
-            db.start(("db", 0), 130, 10),
-        ]);
+        let stories = stories(read_calls(
+            "run 0 +100; pull web:1 200 +10 fails NOT_FOUND no; pull web:1 9s +10 fails NOT_FOUND no; \
+             pod db; run 0 +100; create db 110 +10; start db 130 +10",
+        ));
         let pods = stories.pods(&[]);
         let states: Vec<_> = pods
             .pods

@@ -135,8 +135,10 @@ impl Stories {
                 let node = store.node().with_pulls(pulls);
                 let pods = Diagnoser::new(episodes, node, now).with_probes(probes.clone());
                 let shown = episodes.iter().map(|episode| episode.view(&pods));
-                let cause = pods.newest_cause();
-                let cause = cause.map(|cause| (cause.to_string(), cause.name()));
+                let cause = pods.newest_cause().map(|newest| {
+                    let next = newest.next.as_ref().map(ToString::to_string);
+                    (newest.to_string(), newest.name(), next)
+                });
                 (shown.collect::<Vec<_>>(), cause, probes)
             },
         );
@@ -149,16 +151,18 @@ impl Stories {
         let captured = self.captured.as_ref().filter(|_| uid.is_none());
         let said = captured.and_then(|captured| captured.headline(namespace, name));
         let cause = match said {
-            Some(said) => Some((said.headline.clone(), &*said.cause)),
+            Some(said) => Some((said.headline.clone(), &*said.cause, None)),
             None => cause,
         };
-        let (headline, cause) = cause.unwrap_or_else(|| (NO_EPISODE.to_owned(), "no_episode"));
+        let (headline, cause, next) =
+            cause.unwrap_or_else(|| (NO_EPISODE.to_owned(), "no_episode", None));
         Some(PodStory {
             now_unix_us: now,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             headline,
             cause: cause.to_owned(),
+            next,
             episodes,
             sessions,
             probes,
@@ -171,7 +175,7 @@ impl Stories {
         wanted: WantedPod<'_>,
         episodes: &[view::EpisodeView],
         now: UnixMicros,
-    ) -> Option<(String, &'static str)> {
+    ) -> Option<(String, &'static str, Option<String>)> {
         let store = self.store();
         let syncs = store.syncs_of_pods(|pod| {
             let mut uids = episodes.iter().map(|episode| &*episode.uid);
@@ -186,7 +190,7 @@ impl Stories {
             }
             Some(_) => return None,
         };
-        Some((format!("{fails}; {whom}"), "kubelet_sync_failed"))
+        Some((format!("{fails}; {whom}"), "kubelet_sync_failed", None))
     }
 
     /// Reads the selected pods' episodes, calls in flight included, with the store locked, and the pulls of all pods in flight.

@@ -4,7 +4,7 @@
 //! pod.start (INTERNAL; id derived from the pod; links to the kubelet's spans, if it samples)
 //! ├─ runtime.v1.RuntimeService/RunPodSandbox (SERVER)         exported when the call ended
 //! │   └─ runtime.v1.RuntimeService/RunPodSandbox (CLIENT)     "
-//! │       ├─ cni.plugin/calico                                seen while it ran; cri.inferred
+//! │       ├─ cni.plugin/calico                                seen while it ran; criscope.inferred
 //! │       └─ oci.runc                                         "
 //! ├─ outside_cri                                              50 ms or more in which no call was in flight
 //! ├─ init_container                                           the same, while a container did its work that others wait for
@@ -263,7 +263,7 @@ impl EpisodeSpans<'_> {
         let times = (call.offset_ms, call.duration_ms);
         let mut span = self.span(self.ids.trace_id, self.ids.root, name, times);
         span.attributes
-            .push(text(key::RPC_RESPONSE_STATUS_CODE, &call.code));
+            .push(text(otlp::RPC_STATUS_CODE, &call.code));
         if call.is_failed() {
             span.attributes.push(text(key::ERROR_TYPE, &call.code));
             let message = call.error.as_deref().unwrap_or_default();
@@ -282,12 +282,13 @@ impl EpisodeSpans<'_> {
         };
         let times = (detail.offset_ms, detail.duration_ms);
         let mut span = self.span(spans.trace_id, spans.client, name, times);
-        span.attributes.push(KeyValue::new("cri.inferred", true));
+        span.attributes
+            .push(KeyValue::new("criscope.inferred", true));
         if let Some(command) = &detail.command {
-            span.attributes.push(text("cri.cni.command", command));
+            span.attributes.push(text("criscope.cni.command", command));
         }
         if let Some(doing) = &detail.doing {
-            span.attributes.push(text("cri.doing", doing));
+            span.attributes.push(text("criscope.doing", doing));
         }
         span
     }
@@ -319,18 +320,21 @@ fn attributes(episode: &EpisodeView) -> Vec<KeyValue> {
             out.push(text(key::K8S_CONTAINER_NAME, container));
             out.push(KeyValue::new(key::K8S_CONTAINER_RESTART_COUNT, attempt));
         }
-        None => out.push(KeyValue::new("cri.sandbox.attempt", attempt)),
+        None => out.push(KeyValue::new("criscope.sandbox.attempt", attempt)),
     }
     if let Some(id) = &episode.sandbox_id {
-        out.push(text("cri.sandbox.id", id));
+        out.push(text("criscope.sandbox.id", id));
     }
     if !episode.handler.is_empty() {
-        out.push(text("cri.runtime_handler", &episode.handler));
+        out.push(text("criscope.runtime_handler", &episode.handler));
     }
-    out.push(KeyValue::new("cri.outcome", episode.state.name()));
-    out.push(KeyValue::new("cri.retries", i64::from(episode.retries)));
+    out.push(KeyValue::new("criscope.outcome", episode.state.name()));
+    out.push(KeyValue::new(
+        "criscope.retries",
+        i64::from(episode.retries),
+    ));
     if episode.kind != Kind::Stop.name() {
-        out.push(KeyValue::new("cri.image.pulled", episode.pulled));
+        out.push(KeyValue::new("criscope.image.pulled", episode.pulled));
     }
     out
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
+use criscope_wire::ttrpc::CODE_UNIMPLEMENTED;
 use prost::Message;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{
@@ -14,11 +14,11 @@ use tokio::sync::{
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::api::{
-    Empty, Event, RUNTIME_SERVICE, RegisterPluginRequest, UpdateContainersRequest,
+    Event, RUNTIME_SERVICE, RegisterPluginRequest, UpdateContainersRequest,
     UpdateContainersResponse,
 };
 use crate::connection::{IncomingRequest, PluginConnection};
-use crate::error::{ListenError, UNIMPLEMENTED};
+use crate::error::ListenError;
 use crate::launch::{PluginProcess, discover, launch};
 use crate::listen::bind;
 use crate::observer::{CloseReason, PluginInfo, PluginObserver};
@@ -310,12 +310,12 @@ impl Adaptation {
         let connection = &plugin.connection;
         while let Some(IncomingRequest { stream, request }) = requests.recv().await {
             let known = request.service == RUNTIME_SERVICE && request.method == "UpdateContainers";
-            let answer = match UpdateContainersRequest::decode(request.payload) {
-                _ if !known => Err((UNIMPLEMENTED, format!("no method {}", request.method))),
+            let answer = match UpdateContainersRequest::decode(&*request.payload) {
+                _ if !known => Err((CODE_UNIMPLEMENTED, format!("no method {}", request.method))),
                 Err(error) => Err((INVALID_ARGUMENT, error.to_string())),
                 Ok(request) => Ok(self.update_containers(plugin.name(), request).await),
             };
-            let answer = answer.map(|answer| Bytes::from(answer.encode_to_vec()));
+            let answer = answer.map(|answer| answer.encode_to_vec());
             connection.answer(stream, answer).await;
             if connection.is_closed() {
                 return;
@@ -356,7 +356,7 @@ async fn register(
                 .await;
             continue;
         }
-        let registration = match RegisterPluginRequest::decode(request.payload) {
+        let registration = match RegisterPluginRequest::decode(&*request.payload) {
             Ok(registration) => registration,
             Err(error) => {
                 return Err(CloseReason::Registration(format!(
@@ -381,8 +381,7 @@ async fn register(
                 return Err(CloseReason::Registration(error));
             }
         }
-        let answer = Bytes::from(Empty {}.encode_to_vec());
-        connection.answer(stream, Ok(answer)).await;
+        connection.answer(stream, Ok(Vec::new())).await;
         return Ok(());
     }
     Err(connection.closed().await)

@@ -8,17 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use prost::Message;
+use criscope_wire::ttrpc::{FrameError, KeyValue, Request, Response, Status, decode};
+use prost::Message as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::error::CallError;
-use crate::frame::{
-    FRAME_HEADER, MAX_FRAME, MessageKind, PLUGIN_CONNECTION, RUNTIME_CONNECTION, RequestMetadata,
-    RpcStatus, TtrpcRequest, TtrpcResponse, decode, encode,
-};
+use crate::frame::{FRAME_HEADER, MAX_FRAME, PLUGIN_CONNECTION, RUNTIME_CONNECTION, encode};
 use crate::observer::CloseReason;
 
 /// Upper bound of messages that wait to be sent.
@@ -29,10 +27,10 @@ const MAX_INCOMING_REQUESTS: usize = 16;
 /// A request of the plugin.
 pub(crate) struct IncomingRequest {
     pub(crate) stream: u32,
-    pub(crate) request: TtrpcRequest,
+    pub(crate) request: Request,
 }
 
-type ResponseSender = oneshot::Sender<TtrpcResponse>;
+type ResponseSender = oneshot::Sender<Response>;
 
 /// A connection. Its tasks end when it is closed.
 pub(crate) struct PluginConnection {
@@ -115,23 +113,23 @@ impl PluginConnection {
         &self,
         service: &str,
         method: &str,
-        payload: Bytes,
+        payload: Vec<u8>,
         metadata: Vec<(String, String)>,
         timeout: Duration,
-    ) -> Result<Bytes, CallError> {
+    ) -> Result<Vec<u8>, CallError> {
         let stream = self.next.fetch_add(2, Ordering::Relaxed);
-        let request = TtrpcRequest {
+        let request = Request {
             service: service.to_owned(),
             method: method.to_owned(),
             payload,
             timeout_nano: timeout.as_nanos().try_into().unwrap_or(i64::MAX),
             metadata: metadata
                 .into_iter()
-                .map(|(key, value)| RequestMetadata { key, value })
+                .map(|(key, value)| KeyValue { key, value })
                 .collect(),
         };
-        let frames = encode(self.calls, stream, MessageKind::Request, &request)
-            .ok_or_else(|| CallError::TooLarge(request.encoded_len()))?;
+        let frames = encode(self.calls, stream, &request)
+            .map_err(|_| CallError::TooLarge(request.encoded_len()))?;
         let (answer, answered) = oneshot::channel();
         self.pending().insert(stream, answer);
         let _forget = PendingRequestGuard(self, stream);
@@ -145,32 +143,28 @@ impl PluginConnection {
         match tokio::time::timeout(timeout, exchange).await {
             Err(_) => Err(CallError::Timeout(timeout)),
             Ok(None) => Err(CallError::Closed),
-            Ok(Some(response)) => match response.status {
-                Some(status) if status.code != 0 => Err(CallError::Status {
-                    code: status.code,
-                    message: status.message,
-                }),
-                _ => Ok(response.payload),
-            },
+            Ok(Some(response)) => response
+                .into_result()
+                .map_err(|Status { code, message }| CallError::Status { code, message }),
         }
     }
 
     /// Answers a request of the plugin.
-    pub(crate) async fn answer(&self, stream: u32, result: Result<Bytes, (i32, String)>) {
+    pub(crate) async fn answer(&self, stream: u32, result: Result<Vec<u8>, (i32, String)>) {
         let response = match result {
-            Ok(payload) => TtrpcResponse {
+            Ok(payload) => Response {
                 status: None,
                 payload,
             },
-            Err((code, message)) => TtrpcResponse {
-                status: Some(RpcStatus { code, message }),
-                payload: Bytes::new(),
+            Err((code, message)) => Response {
+                status: Some(Status { code, message }),
+                payload: Vec::new(),
             },
         };
-        match encode(self.serves, stream, MessageKind::Response, &response) {
+        match encode(self.serves, stream, &response) {
             // Fails when the connection is closed.
-            Some(frames) => drop(self.outgoing.send(frames).await),
-            None => self.close(CloseReason::Protocol("an answer is too long".to_owned())),
+            Ok(frames) => drop(self.outgoing.send(frames).await),
+            Err(_) => self.close(CloseReason::Protocol("an answer is too long".to_owned())),
         }
     }
 
@@ -231,6 +225,7 @@ impl PluginConnection {
             other.clear();
             let taken = self
                 .take_responses(&mut responses)
+                .map_err(|error| error.to_string())
                 .and_then(|()| Self::take_requests(&mut incoming, requests));
             if let Err(what) = taken {
                 return CloseReason::Protocol(what);
@@ -238,12 +233,12 @@ impl PluginConnection {
         }
     }
 
-    fn take_responses(&self, data: &mut BytesMut) -> Result<(), String> {
-        while let Some((stream, message)) = decode(data, MessageKind::Response)? {
-            let response = TtrpcResponse::decode(message).map_err(|error| error.to_string())?;
+    fn take_responses(&self, data: &mut BytesMut) -> Result<(), FrameError> {
+        while let Some(frame) = decode::<Response>(data)? {
+            data.advance(frame.length);
             // The caller may have given up the request.
-            if let Some(answer) = self.pending().remove(&stream) {
-                let _given_up = answer.send(response);
+            if let Some(answer) = self.pending().remove(&frame.stream) {
+                let _given_up = answer.send(frame.message);
             }
         }
         Ok(())
@@ -253,8 +248,9 @@ impl PluginConnection {
         data: &mut BytesMut,
         requests: &mpsc::Sender<IncomingRequest>,
     ) -> Result<(), String> {
-        while let Some((stream, message)) = decode(data, MessageKind::Request)? {
-            let request = TtrpcRequest::decode(message).map_err(|error| error.to_string())?;
+        while let Some(frame) = decode(data).map_err(|error| error.to_string())? {
+            data.advance(frame.length);
+            let (stream, request) = (frame.stream, frame.message);
             // This does not wait for room: a response that another request waits for may be behind the request.
             requests
                 .try_send(IncomingRequest { stream, request })

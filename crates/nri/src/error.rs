@@ -4,9 +4,6 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The gRPC code for an unknown method.
-pub(crate) const UNIMPLEMENTED: i32 = 12;
-
 /// The reason why a request to a plugin has no answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CallError {

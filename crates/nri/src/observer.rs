@@ -3,13 +3,11 @@
 use std::fmt;
 use std::path::Path;
 
-use bytes::Bytes;
-
 use crate::error::CallError;
 use crate::runtime::BoxFuture;
 
 /// A request to a plugin in progress.
-pub type PluginCallFuture<'a> = BoxFuture<'a, Result<Bytes, CallError>>;
+pub type PluginCallFuture<'a> = BoxFuture<'a, Result<Vec<u8>, CallError>>;
 
 /// A plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
+use criscope_wire::ttrpc::{CODE_UNIMPLEMENTED, MAX_MESSAGE_LEN};
 use prost::Message;
 
 use crate::api::{
@@ -13,8 +13,7 @@ use crate::api::{
     SynchronizeRequest, SynchronizeResponse, VERSION,
 };
 use crate::connection::PluginConnection;
-use crate::error::{CallError, UNIMPLEMENTED};
-use crate::frame::MAX_MESSAGE;
+use crate::error::CallError;
 use crate::launch::PluginProcess;
 use crate::observer::{CloseReason, PluginInfo, PluginObserver};
 use crate::settings::NriSettings;
@@ -172,7 +171,7 @@ impl RegisteredPlugin {
         }
         if !self.old.load(Ordering::Relaxed) {
             match self.call(event.method(), request).await {
-                Err(CallError::Status { code, .. }) if code == UNIMPLEMENTED => {
+                Err(CallError::Status { code, .. }) if code == CODE_UNIMPLEMENTED => {
                     self.old.store(true, Ordering::Relaxed);
                 }
                 result => return result,
@@ -192,7 +191,7 @@ impl RegisteredPlugin {
         method: &'static str,
         request: &impl Message,
     ) -> Result<A, CallError> {
-        let payload = Bytes::from(request.encode_to_vec());
+        let payload = request.encode_to_vec();
         let run = Box::pin(async move {
             let metadata = self.observer.metadata();
             let connection = &self.connection;
@@ -201,7 +200,7 @@ impl RegisteredPlugin {
                 .await
         });
         let answer = self.observer.request(&self.info.name, method, run).await?;
-        A::decode(answer).map_err(|error| CallError::Malformed(error.to_string()))
+        A::decode(&*answer).map_err(|error| CallError::Malformed(error.to_string()))
     }
 }
 
@@ -223,7 +222,7 @@ fn sync_messages(pods: Vec<PodSandbox>, containers: Vec<Container>) -> Vec<Synch
             (None, Some(container)) => container.encoded_len() + ELEMENT,
             (None, None) => break,
         };
-        if size > 0 && size + next > MAX_MESSAGE - ENVELOPE_RESERVE {
+        if size > 0 && size + next > MAX_MESSAGE_LEN - ENVELOPE_RESERVE {
             all.push(std::mem::take(&mut last));
             size = 0;
         }
@@ -310,7 +309,7 @@ mod tests {
         assert!(all.len() >= 3);
         assert!(
             all.iter()
-                .all(|piece| piece.encoded_len() < MAX_MESSAGE - ENVELOPE_RESERVE)
+                .all(|piece| piece.encoded_len() < MAX_MESSAGE_LEN - ENVELOPE_RESERVE)
         );
         let pods: Vec<_> = all.iter().flat_map(|piece| &piece.pods).collect();
         assert!(

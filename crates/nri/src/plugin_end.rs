@@ -99,7 +99,7 @@ impl PluginStub {
         request: &UpdateContainersRequest,
     ) -> Result<UpdateContainersResponse, CallError> {
         let answer = self.call("UpdateContainers", request).await?;
-        UpdateContainersResponse::decode(answer)
+        UpdateContainersResponse::decode(&*answer)
             .map_err(|error| CallError::Malformed(error.to_string()))
     }
 
@@ -113,8 +113,8 @@ impl PluginStub {
         self.connection.close(CloseReason::Disconnected);
     }
 
-    async fn call(&self, method: &str, request: &impl Message) -> Result<Bytes, CallError> {
-        let payload = request.encode_to_vec().into();
+    async fn call(&self, method: &str, request: &impl Message) -> Result<Vec<u8>, CallError> {
+        let payload = request.encode_to_vec();
         let connection = &self.connection;
         connection
             .call(RUNTIME_SERVICE, method, payload, Vec::new(), CALL_TIMEOUT)
@@ -128,7 +128,7 @@ impl PluginStub {
         mut serve: impl FnMut(&str, Bytes) -> PluginReply,
     ) {
         while let Some(IncomingRequest { stream, request }) = requests.recv().await {
-            let payload = request.payload;
+            let payload = Bytes::from(request.payload);
             let reply = match request.method.as_str() {
                 "Configure" => PluginReply::message(&ConfigureResponse { events }),
                 "Synchronize" => match SynchronizeRequest::decode(payload.clone()) {
@@ -144,7 +144,9 @@ impl PluginStub {
                 method => serve(method, payload),
             };
             match reply {
-                PluginReply::Message(answer) => self.connection.answer(stream, Ok(answer)).await,
+                PluginReply::Message(answer) => {
+                    self.connection.answer(stream, Ok(answer.into())).await
+                }
                 PluginReply::Error(code, text) => {
                     self.connection.answer(stream, Err((code, text))).await;
                 }

@@ -37,23 +37,13 @@ pub struct FileOwner {
 }
 
 /// A seccomp profile.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SeccompProfile {
     /// No filter.
+    #[default]
     Unconfined,
     /// The built-in default.
     RuntimeDefault,
     /// A file of this node.
     Localhost(PathBuf),
-}
-
-/// Operating system, architecture and its variant, as Go names them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OciPlatform {
-    /// Such as `linux`.
-    pub os: String,
-    /// Such as `arm64`.
-    pub architecture: String,
-    /// Such as `v8`; may be empty.
-    pub variant: String,
 }

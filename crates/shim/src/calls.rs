@@ -7,7 +7,6 @@ use std::process::Stdio as Child;
 use std::time::{Duration, Instant};
 
 use super::job::{Job, Purpose};
-use super::oom::Oom;
 use super::process::Process;
 use super::protocol::{
     Answer, Create, Empty, Exec, PRECONDITION, RUNTIME, Runtime, Stdio, TIMEOUT, Target, Verb,
@@ -290,22 +289,12 @@ impl Shim {
                 return Err(error);
             }
         };
-        process.pid = pid;
-        if process.is_init() {
-            process.oom = Oom::watch(pid);
-            let _ = record::write_init(&process.target.container, pid);
-        } else {
-            process.started_at = clock::now();
-        }
+        process.created(pid);
         Ok(Answer::Pid(pid))
     }
 
     pub(super) fn deleted(&mut self, number: u64) {
-        let Some(process) = self
-            .processes
-            .iter()
-            .find(|process| process.number == number)
-        else {
+        let Some(process) = self.process(number) else {
             return;
         };
         let id = process.target.container.clone();

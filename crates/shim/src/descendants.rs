@@ -77,8 +77,7 @@ impl Shim {
 
     /// The leader is a child that was not reaped, so its number cannot have been used again.
     fn end_descendants(&self, number: u64) -> io::Result<()> {
-        let mut processes = self.processes.iter();
-        let Some(process) = processes.find(|one| one.number == number) else {
+        let Some(process) = self.process(number) else {
             return Ok(());
         };
         let others = self.processes.iter().filter(|one| one.is_alive());

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use criscope_linux::log_file;
 
@@ -138,17 +138,6 @@ impl Log {
     }
 }
 
-/// The path of a log without links. A daemon of an earlier version does not know which links are the administrator's: those
-/// above the directory of the log are followed for it.
-pub(crate) fn path_of(log: &Path, is_resolved: bool) -> io::Result<PathBuf> {
-    match (log.parent(), log.file_name()) {
-        (Some(directory), Some(name)) if !is_resolved => {
-            Ok(log_file::resolve(directory)?.join(name))
-        }
-        _ => Ok(log.to_owned()),
-    }
-}
-
 fn put(now: &Stamp, stream: Stream, tag: u8, content: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(now);
     out.extend_from_slice(match stream {
@@ -236,22 +225,6 @@ mod tests {
         assert_eq!(fs::read_dir(path("victims")).expect("dir").count(), 0);
         let old = fs::read_to_string(path("pod/old/0.log")).expect("the old file");
         assert!(old.ends_with("abc\n"), "{old}");
-    }
-
-    #[test]
-    fn an_earlier_daemon_leaves_the_links_of_the_administrator_in_the_path() {
-        let dir = tempfile::tempdir().expect("dir");
-        let path = |name: &str| dir.path().join(name);
-        fs::create_dir_all(path("disk/pod/app")).expect("dir");
-        std::os::unix::fs::symlink(path("disk"), path("log")).expect("link");
-        let log = path("log/pod/app/0.log");
-        let resolved = path_of(&log, false).expect("resolved");
-        Log::open(resolved, 0, false).expect("a log");
-        let given = path_of(&log, true).expect("as it is");
-        Log::open(given, 0, false).expect_err("a link");
-        fs::rename(path("disk/pod/app"), path("disk/pod/old")).expect("renamed");
-        std::os::unix::fs::symlink(path("disk/pod/old"), path("disk/pod/app")).expect("link");
-        path_of(&log, false).expect_err("the directory of the log is a link");
     }
 
     #[test]

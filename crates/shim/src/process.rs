@@ -1,13 +1,13 @@
 //! A process of the pod: the init of a container, or an exec.
 
 use std::io;
-use std::path::Path;
 
-use super::log::{self, Log, Stream};
+use super::log::{Log, Stream};
 use super::oom::Oom;
 use super::protocol::{self, Event, Exit, Target};
 use super::streams::Streams;
 use super::task::TaskProcess;
+use super::{clock, record};
 
 #[derive(Debug)]
 pub(super) struct Process {
@@ -53,6 +53,17 @@ impl Process {
         }
     }
 
+    /// Sets the pid. An additional process runs from its creation on.
+    pub(super) fn created(&mut self, pid: u32) {
+        self.pid = pid;
+        if self.is_init() {
+            self.oom = Oom::watch(pid);
+            let _ = record::write_init(&self.target.container, pid);
+        } else {
+            self.started_at = clock::now();
+        }
+    }
+
     pub(super) fn is_init(&self) -> bool {
         self.target.exec.is_empty()
     }
@@ -69,8 +80,7 @@ impl Process {
     pub(super) fn open_log(&mut self) -> io::Result<()> {
         let spec = &self.streams.spec;
         if !spec.log.is_empty() {
-            let path = log::path_of(Path::new(&spec.log), spec.log_is_resolved)?;
-            self.log = Some(Log::open(path, spec.max_line, spec.tty)?);
+            self.log = Some(Log::open((&spec.log).into(), spec.max_line, spec.tty)?);
         }
         Ok(())
     }

@@ -100,7 +100,7 @@ impl Shim {
 
     /// Like [`Self::ended`], for an exit that is known.
     pub(super) fn conclude(&mut self, number: u64, exit: Exit) {
-        let Some(process) = self.processes.iter().find(|one| one.number == number) else {
+        let Some(process) = self.process(number) else {
             return;
         };
         if process.is_init() {
@@ -146,8 +146,7 @@ impl Shim {
     fn pump_last(&mut self, number: u64, may: impl Fn(&Self, &Process, usize) -> bool) {
         for which in 0..2 {
             for _ in 0..LAST_PIECES {
-                let mut all = self.processes.iter();
-                let process = all.find(|process| process.number == number);
+                let process = self.process(number);
                 let may = process.is_some_and(|process| may(self, process, which));
                 if !may || !self.pump(number, which) {
                     break;

@@ -287,23 +287,25 @@ impl Shim {
         self.next
     }
 
+    pub(super) fn process(&self, number: u64) -> Option<&Process> {
+        self.processes.iter().find(|one| one.number == number)
+    }
+
+    pub(super) fn process_mut(&mut self, number: u64) -> Option<&mut Process> {
+        self.processes.iter_mut().find(|one| one.number == number)
+    }
+
     pub(super) fn with(&mut self, number: u64, act: impl FnOnce(&mut Process)) {
-        if let Some(process) = self
-            .processes
-            .iter_mut()
-            .find(|process| process.number == number)
-        {
+        if let Some(process) = self.process_mut(number) {
             act(process);
         }
     }
 
     /// Reads one piece of output for the log and attached clients; returns whether there may be more.
     pub(super) fn pump(&mut self, number: u64, which: usize) -> bool {
-        let Some(process) = self
-            .processes
-            .iter_mut()
-            .find(|process| process.number == number)
-        else {
+        // Not by `process_mut`: the room and the connections are borrowed too.
+        let mut all = self.processes.iter_mut();
+        let Some(process) = all.find(|one| one.number == number) else {
             return false;
         };
         let mut piece = [0; MAX_CHUNK];

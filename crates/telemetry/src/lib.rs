@@ -11,6 +11,7 @@
 //! | [`registry`], [`family`], [`computed`] | registered metrics; series are resolved once, or computed at scrape time |
 //! | [`openmetrics`], [`exemplars`] | the OpenMetrics format, and links from buckets to traces |
 //! | [`process`] | metrics of this process, computed at scrape time |
+//! | [`job`] | background jobs as spans |
 //! | [`logging`] | log lines, their level and their limits |
 //! | [`otlp`] | spans to an OpenTelemetry collector |
 //! | [`propagation`] | W3C trace context in and out |
@@ -22,6 +23,7 @@ pub mod computed;
 pub mod drops;
 pub mod exemplars;
 pub mod family;
+pub mod job;
 pub mod labels;
 pub mod logging;
 pub mod metric;
@@ -35,6 +37,7 @@ pub mod settings;
 pub mod version;
 
 pub use drops::Drops;
+pub use job::{BackgroundJob, JobSpan};
 pub use registry::Registry;
 
 /// How long tests wait for what must happen: only a hang takes longer, however busy the machine is.

@@ -1,12 +1,14 @@
-//! What cAdvisor's containerd handler asks (`container/containerd` in google/cadvisor), with messages of its own: the field numbers
-//! are those of containerd's definitions, and a test against a real containerd holds them.
+//! What cAdvisor's containerd handler asks (`container/containerd` in google/cadvisor). The messages are those of the product: a test
+//! against a real containerd holds their field numbers.
 
-use std::collections::HashMap;
-use std::fmt::Debug;
 use std::path::Path;
 use std::time::Duration;
 
 use criscope::client;
+use criscope_wire::services::{
+    self, Container, GetContainerRequest, GetContainerResponse, GetTaskRequest, GetTaskResponse,
+    Process, VersionResponse,
+};
 use prost::Message;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -22,62 +24,8 @@ const CONTAINER: &str = "/containerd.services.containers.v1.Containers/Get";
 const TASK: &str = "/containerd.services.tasks.v1.Tasks/Get";
 
 /// The status of a running task, and of one that has exited.
-pub const RUNNING: i32 = 2;
-pub const STOPPED: i32 = 3;
-
-#[derive(Clone, PartialEq, Message)]
-struct Id {
-    #[prost(string, tag = "1")]
-    id: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Got<T: Message + Default + Debug> {
-    #[prost(message, optional, tag = "1")]
-    it: Option<T>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Container {
-    #[prost(string, tag = "1")]
-    pub id: String,
-    #[prost(map = "string, string", tag = "2")]
-    pub labels: HashMap<String, String>,
-    #[prost(string, tag = "3")]
-    pub image: String,
-    #[prost(message, optional, tag = "5")]
-    pub spec: Option<Spec>,
-    #[prost(message, optional, tag = "8")]
-    pub created_at: Option<Time>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Spec {
-    #[prost(string, tag = "1")]
-    pub kind: String,
-    #[prost(bytes = "vec", tag = "2")]
-    pub json: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Time {
-    #[prost(int64, tag = "1")]
-    pub seconds: i64,
-    #[prost(int32, tag = "2")]
-    pub nanos: i32,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Task {
-    #[prost(string, tag = "2")]
-    pub id: String,
-    #[prost(uint32, tag = "3")]
-    pub pid: u32,
-    #[prost(int32, tag = "4")]
-    pub status: i32,
-    #[prost(uint32, tag = "9")]
-    pub exit_status: u32,
-}
+pub const RUNNING: i32 = services::Status::Running as i32;
+pub const STOPPED: i32 = services::Status::Stopped as i32;
 
 /// A connection to the socket that `--containerd` names.
 pub struct Cadvisor {
@@ -93,39 +41,47 @@ impl Cadvisor {
     }
 
     pub async fn version(&self) -> Result<String, Status> {
-        let version: Id = self.call(VERSION, Some(NAMESPACE), Id::default()).await?;
-        Ok(version.id)
+        let version: VersionResponse = self.call(VERSION, Some(NAMESPACE), ()).await?;
+        Ok(version.version)
     }
 
     pub async fn container(&self, id: &str) -> Result<Container, Status> {
-        self.get(CONTAINER, Some(NAMESPACE), id).await
+        self.container_in(Some(NAMESPACE), id).await
     }
 
-    pub async fn task(&self, id: &str) -> Result<Task, Status> {
-        self.get(TASK, Some(NAMESPACE), id).await
+    pub async fn task(&self, id: &str) -> Result<Process, Status> {
+        self.task_in(Some(NAMESPACE), id).await
     }
 
-    async fn get<T: Message + Default + Debug + 'static>(
+    async fn container_in(
         &self,
-        method: &'static str,
         namespace: Option<&'static str>,
         id: &str,
-    ) -> Result<T, Status> {
-        let id = Id { id: id.to_owned() };
-        let got: Got<T> = self.call(method, namespace, id).await?;
-        Ok(got.it.expect("a response has it"))
+    ) -> Result<Container, Status> {
+        let request = GetContainerRequest { id: id.to_owned() };
+        let got: GetContainerResponse = self.call(CONTAINER, namespace, request).await?;
+        Ok(got.container.expect("a container"))
     }
 
-    /// Any method with an id.
+    async fn task_in(&self, namespace: Option<&'static str>, id: &str) -> Result<Process, Status> {
+        let request = GetTaskRequest {
+            container_id: id.to_owned(),
+            ..GetTaskRequest::default()
+        };
+        let got: GetTaskResponse = self.call(TASK, namespace, request).await?;
+        Ok(got.process.expect("a task"))
+    }
+
+    /// Any method.
     pub async fn call<A: Message + Default + 'static>(
         &self,
         method: &'static str,
         namespace: Option<&'static str>,
-        id: impl Message + Default + 'static,
+        message: impl Message + Default + 'static,
     ) -> Result<A, Status> {
         let mut grpc = Grpc::new(self.channel.clone());
         grpc.ready().await.expect("connected");
-        let mut request = Request::new(id);
+        let mut request = Request::new(message);
         if let Some(namespace) = namespace {
             let value = namespace.parse().expect("a header");
             request.metadata_mut().insert("containerd-namespace", value);
@@ -148,7 +104,7 @@ impl Cadvisor {
             assert!(!found.image.is_empty(), "{kind}");
             assert!(found.created_at.is_some_and(|time| time.seconds > 0));
             let spec = found.spec.expect("a specification");
-            let json: serde_json::Value = serde_json::from_slice(&spec.json).expect("JSON");
+            let json: serde_json::Value = serde_json::from_slice(&spec.value).expect("JSON");
             assert!(json["process"].is_object(), "cAdvisor fails without");
             // cAdvisor repeats the call while there is none.
             let task = crate::until("a task", || async { self.task(id).await.ok() }).await;
@@ -171,8 +127,8 @@ impl Cadvisor {
                 (Some(NAMESPACE), &unknown, Code::NotFound),
             ] {
                 let refused = match method {
-                    CONTAINER => self.get::<Container>(method, namespace, id).await.err(),
-                    _ => self.get::<Task>(method, namespace, id).await.err(),
+                    CONTAINER => self.container_in(namespace, id).await.err(),
+                    _ => self.task_in(namespace, id).await.err(),
                 };
                 let refused = refused.expect("refused").code();
                 assert_eq!(refused, code, "{method} {namespace:?} {id}");

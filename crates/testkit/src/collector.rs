@@ -1,5 +1,7 @@
 //! An OpenTelemetry collector that stores all spans, metrics and log records, or misbehaves; over gRPC or HTTP, with or without TLS.
 
+mod listed;
+
 use std::convert::Infallible;
 use std::future::pending;
 use std::io::Read as _;
@@ -45,6 +47,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::codegen::Service as _;
 use tonic::{Request, Response, Status};
 
+use self::listed::{assert_records_listed, assert_spans_listed, take_jobs};
 use crate::lock;
 use crate::pki::{Pair, server_config};
 use crate::proxy::free_port;
@@ -71,11 +74,13 @@ pub enum Wire {
     Http,
 }
 
-/// The head of a request.
+/// A request as it arrived.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub path: String,
     pub headers: HeaderMap,
+    /// As it was sent, with the frame of gRPC.
+    pub body: Bytes,
 }
 
 struct Shared {
@@ -83,6 +88,7 @@ struct Shared {
     wire: Wire,
     tls: Option<TlsAcceptor>,
     requests: Mutex<Vec<ExportTraceServiceRequest>>,
+    jobs: Mutex<Vec<Span>>,
     metrics: Mutex<Vec<ExportMetricsServiceRequest>>,
     logs: Mutex<Vec<ExportLogsServiceRequest>>,
     seen: Mutex<Vec<Seen>>,
@@ -141,6 +147,7 @@ impl Collector {
                 wire,
                 tls,
                 requests: Mutex::default(),
+                jobs: Mutex::default(),
                 metrics: Mutex::default(),
                 logs: Mutex::default(),
                 seen: Mutex::default(),
@@ -186,7 +193,7 @@ impl Collector {
         format!("{scheme}://{}", self.address)
     }
 
-    /// The heads of all requests.
+    /// All requests.
     pub fn seen(&self) -> Vec<Seen> {
         lock(&self.shared.seen).clone()
     }
@@ -196,7 +203,7 @@ impl Collector {
         self.shared.spans.load(Ordering::Relaxed)
     }
 
-    /// The accepted requests.
+    /// The accepted requests, without the spans of background jobs.
     pub fn requests(&self) -> Vec<ExportTraceServiceRequest> {
         lock(&self.shared.requests).clone()
     }
@@ -206,14 +213,17 @@ impl Collector {
         lock(&self.shared.metrics).clone()
     }
 
-    /// The accepted log records.
+    /// The accepted log records. Each attribute must be one of criscope or of the conventions.
     pub fn logs(&self) -> Vec<ExportLogsServiceRequest> {
-        lock(&self.shared.logs).clone()
+        let requests = lock(&self.shared.logs).clone();
+        requests.iter().for_each(assert_records_listed);
+        requests
     }
 
-    /// The accepted spans.
+    /// The accepted spans, without those of background jobs. criscope's own must have attributes of its table only.
     pub fn spans(&self) -> Vec<Span> {
         let requests = self.requests();
+        requests.iter().for_each(assert_spans_listed);
         let resources = requests.into_iter().flat_map(|r| r.resource_spans);
         let scopes = resources.flat_map(|r| r.scope_spans);
         scopes.flat_map(|s| s.spans).collect()
@@ -326,12 +336,14 @@ async fn received(
     shared: &Shared,
 ) -> (http::request::Parts, Bytes) {
     let (head, body) = request.into_parts();
+    let body = body.collect().await.map(|body| body.to_bytes());
+    let body = body.unwrap_or_default();
     lock(&shared.seen).push(Seen {
         path: head.uri.path().to_owned(),
         headers: head.headers.clone(),
+        body: body.clone(),
     });
-    let body = body.collect().await.map(|body| body.to_bytes());
-    (head, body.unwrap_or_default())
+    (head, body)
 }
 
 fn unpacked(bytes: &[u8]) -> Vec<u8> {
@@ -388,11 +400,13 @@ impl TraceService for Receiver {
         let manner = *lock(&self.0.manner);
         match manner {
             Manner::Takes | Manner::Counts => {
-                let request = request.into_inner();
+                let mut request = request.into_inner();
+                let jobs = take_jobs(&mut request);
+                lock(&self.0.jobs).extend(jobs);
                 let scopes = request.resource_spans.iter().flat_map(|r| &r.scope_spans);
                 let spans = scopes.map(|scope| scope.spans.len()).sum();
                 self.0.spans.fetch_add(spans, Ordering::Relaxed);
-                if manner == Manner::Takes {
+                if manner == Manner::Takes && spans > 0 {
                     lock(&self.0.requests).push(request);
                 }
                 Ok(Response::new(ExportTraceServiceResponse::default()))

@@ -1,23 +1,24 @@
 //! Finds the programs of the runtime handlers, and asks each for its features.
 
 use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::Arc;
 
 use super::BuiltinRuntimeError;
-use super::convert;
 use super::probe::{self, OciRuntimeAnswers};
 use crate::config;
 use crate::runtime::node::{self, NodeOptions};
 use crate::runtime::oci::spec::{CgroupDriver, CgroupVersion, NodeFacts, RuntimeSupport};
-use crate::runtime::oci::{Filters, OciRuntime};
+use crate::runtime::oci::{Filters, OciRuntime, ShimOptions};
 use crate::runtime::sections::ProgramError;
-use crate::runtime::{self, HandlerSettings};
+use crate::runtime::{self, HandlerFeatures, LiveSettings, UsableHandler};
 
 /// The first kernel whose overlayfs supports id-mapped layers.
 const USER_NAMESPACES: (u32, u32) = (5, 19);
 
 /// The usable handlers.
 pub(super) struct UsableHandlers {
-    pub(super) handlers: Vec<HandlerSettings>,
+    pub(super) handlers: Vec<UsableHandler>,
     /// One of them.
     pub(super) default: String,
     /// The facts of the node with the OCI runtime of the default.
@@ -27,6 +28,16 @@ pub(super) struct UsableHandlers {
 }
 
 impl UsableHandlers {
+    /// The settings of the runtime with these handlers.
+    pub(super) fn into_settings(self, config: &config::Runtime) -> LiveSettings {
+        LiveSettings {
+            config: config.clone(),
+            default_handler: self.default,
+            handlers: self.handlers,
+            node: self.node,
+        }
+    }
+
     /// Logs which handlers cannot be used.
     pub(super) fn report_missing(&self) {
         for missing in &self.missing {
@@ -45,10 +56,10 @@ pub(super) async fn find(
 ) -> Result<UsableHandlers, BuiltinRuntimeError> {
     let programs = config.handler_programs(search)?;
     let runtimes: Vec<_> = { programs.handlers.iter() }
-        .map(|(handler, program)| convert::oci_runtime(config, handler, program))
+        .map(|(handler, program)| oci_runtime(config, handler, program))
         .collect();
     let asked: Vec<_> = { programs.handlers.iter().zip(&runtimes) }
-        .map(|((handler, _), oci)| convert::asked(handler, oci))
+        .map(|((handler, _), oci)| asked(handler, oci))
         .collect();
     let answers = probe::ask_all(&asked).await;
     let mut handlers = Vec::new();
@@ -75,7 +86,7 @@ async fn detect(
     handler: &config::Handler,
     mut oci: OciRuntime,
     answers: OciRuntimeAnswers,
-) -> Result<(HandlerSettings, NodeFacts), BuiltinRuntimeError> {
+) -> Result<(UsableHandler, NodeFacts), BuiltinRuntimeError> {
     let is_shim = oci.shim.is_some();
     let takes_filters = !is_shim && answers.version.as_ref().is_some_and(Filters::supported_by);
     let support = RuntimeSupport::from_features(answers.features.as_ref());
@@ -87,14 +98,17 @@ async fn detect(
     oci.systemd_cgroup = handler
         .systemd_cgroup
         .unwrap_or(node.cgroup_driver == CgroupDriver::Systemd);
-    let settings = HandlerSettings {
-        recursive_read_only: node.recursive_read_only,
-        support,
-        user_namespaces: !is_shim && node.kernel >= USER_NAMESPACES,
-        takes_filters,
-        ..convert::handler(config, handler, oci)
+    let usable = UsableHandler {
+        settings: handler.clone(),
+        oci,
+        features: HandlerFeatures {
+            recursive_read_only: node.recursive_read_only,
+            support,
+            user_namespaces: !is_shim && node.kernel >= USER_NAMESPACES,
+        },
+        filters: takes_filters.then(Arc::default),
     };
-    Ok((settings, node))
+    Ok((usable, node))
 }
 
 /// The facts of the node with the features of an OCI runtime, if there is one to ask.
@@ -105,10 +119,49 @@ async fn node_facts(
     let options = NodeOptions {
         runtime_features: answers.features,
         runtime_version: answers.version,
-        ..convert::node_options(config)
+        cgroup_driver: config.cgroup_driver,
+        pods: config.pods.clone(),
     };
     let facts = tokio::task::spawn_blocking(move || node::detect(&options)).await;
     Ok(facts.map_err(runtime::Error::from)??)
+}
+
+/// The OCI runtime of a handler with its options.
+fn oci_runtime(config: &config::Runtime, handler: &config::Handler, program: &Path) -> OciRuntime {
+    let shim = if handler.containerd_shim().is_none() {
+        None
+    } else if handler.has_runc_shim() {
+        Some(ShimOptions::Runc {
+            binary: handler.path.clone(),
+            no_pivot: handler.no_pivot,
+            no_new_keyring: handler.no_new_keyring,
+        })
+    } else {
+        Some(ShimOptions::Other {
+            config_path: handler.config_path.clone(),
+            type_url: handler.type_url.clone(),
+        })
+    };
+    OciRuntime {
+        options: handler.options.clone(),
+        limit: handler.timeout,
+        systemd_cgroup: handler.systemd_cgroup.unwrap_or_default(),
+        shim,
+        ..OciRuntime::new(program, config.handler_root(handler))
+    }
+}
+
+/// The OCI runtime that can be asked for its features: the one that runc's shim calls, and none of another shim.
+fn asked(handler: &config::Handler, oci: &OciRuntime) -> Option<OciRuntime> {
+    match oci.shim {
+        None => Some(oci.clone()),
+        Some(ShimOptions::Runc { .. }) => {
+            let mut called = OciRuntime::new(handler.called_by_shim(), oci.root.clone());
+            called.limit = oci.limit;
+            Some(called)
+        }
+        Some(ShimOptions::Other { .. }) => None,
+    }
 }
 
 #[cfg(test)]
@@ -151,8 +204,8 @@ mod tests {
         let config = Config::from_text("test", &text, &FlagOverrides::default()).expect("valid");
         let config = config.runtime.expect("built in");
         let found = find(&config, OsStr::new("")).await.expect("found");
-        let filters: Vec<_> = found.handlers.iter().map(|one| one.takes_filters).collect();
-        assert_eq!(filters, [true; 3], "every call has got its answer");
+        let filters = found.handlers.iter().map(|one| one.filters.is_some());
+        assert!(filters.eq([true; 3]), "every call has got its answer");
         for name in ["one", "two"] {
             let calls = fs::read_to_string(dir.path().join(format!("{name}-calls")));
             let mut calls: Vec<_> = calls.expect("calls").lines().map(str::to_owned).collect();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 
-use super::{BuiltinRuntimeError, convert, handlers, report_hooks};
+use super::{BuiltinRuntimeError, handlers, report_hooks};
 use crate::config;
 use crate::reload::Reconfigure;
 use crate::runtime::Runtime;
@@ -45,7 +45,7 @@ impl RunningRuntime {
         report_hooks(config);
         let missing = found.missing.clone();
         self.runtime
-            .reconfigure(convert::live(config, found))
+            .reconfigure(found.into_settings(config))
             .await?;
         *self.missing() = missing;
         Ok(())

@@ -163,13 +163,10 @@ fn tried(
 }
 
 /// Returns whether the built-in runtime uses systemd's cgroup driver: by default where systemd runs the node and cgroups are v2.
-fn is_systemd(driver: CgroupDriver) -> bool {
+fn is_systemd(driver: Option<CgroupDriver>) -> bool {
     match driver {
-        CgroupDriver::Systemd => true,
-        CgroupDriver::Cgroupfs => false,
-        CgroupDriver::Auto => {
-            Path::new("/run/systemd/system").is_dir() && Path::new(CGROUP_V2).exists()
-        }
+        Some(driver) => driver == CgroupDriver::Systemd,
+        None => Path::new("/run/systemd/system").is_dir() && Path::new(CGROUP_V2).exists(),
     }
 }
 

@@ -127,7 +127,7 @@ fn owners(node: &NodeFiles, served: &[ServerConnection]) -> HashMap<u32, (i32, S
     let mut owners = HashMap::new();
     for pid in node.pids() {
         // No permission, or it has exited.
-        let Ok(entries) = fs::read_dir(node.path(format!("/proc/{pid}/fd"))) else {
+        let Ok(entries) = fs::read_dir(node.0.path(format!("/proc/{pid}/fd"))) else {
             continue;
         };
         for entry in entries.flatten() {

@@ -1,15 +1,13 @@
 //! Finds the CRI socket of this node's kubelet. Only reads: `/proc` and the kubelet's own files.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-
-use serde_json::Value;
 
 use super::super::output::ReportFinding;
 use super::process::NodeFiles;
 use super::upstreams;
 use crate::call::Client;
 use crate::config::Config;
+use crate::install::{document, flag};
 use crate::settings::{lexical, show_endpoint};
 
 const TOPIC: &str = "kubelet";
@@ -56,7 +54,7 @@ pub(super) fn check(config: Option<&Config>, node: &NodeFiles) -> Vec<ReportFind
 }
 
 fn not_running(config: Option<&Config>, node: &NodeFiles) -> Vec<ReportFinding> {
-    if !node.path(DEFAULT_CONFIG_FILE).exists() {
+    if !node.0.has(DEFAULT_CONFIG_FILE) {
         return vec![ReportFinding::ok(TOPIC, "there is no kubelet on this node")];
     }
     let arguments = [format!("--config={DEFAULT_CONFIG_FILE}")];
@@ -124,72 +122,25 @@ fn effective(
     key: &str,
     node: &NodeFiles,
 ) -> Option<KubeletSetting> {
-    if let Some(endpoint) = flag(arguments, name) {
+    if let Some((_, endpoint)) = flag::last_in_words(arguments, name) {
         return Some(KubeletSetting {
-            endpoint,
+            endpoint: endpoint.to_owned(),
             source: name.to_owned(),
         });
     }
-    let mut files = drop_ins(arguments, node);
-    files.extend(flag(arguments, "--config").map(PathBuf::from));
-    files.into_iter().find_map(|file| {
-        let text = fs::read_to_string(node.path(&file)).ok()?;
-        let endpoint = field(&text, key)?;
+    // Drop-ins are merged in the order of their names.
+    let drop_ins = flag::last_in_words(arguments, "--config-dir");
+    let drop_ins = drop_ins.map(|(_, directory)| node.0.names(directory, &["conf"]));
+    let file = flag::last_in_words(arguments, "--config").map(|(_, file)| PathBuf::from(file));
+    let mut files = drop_ins.unwrap_or_default().into_iter().rev().chain(file);
+    files.find_map(|file| {
+        let text = node.0.text(&file).ok()??;
+        let endpoint = document::get(&text, key).ok()??;
         Some(KubeletSetting {
             endpoint,
             source: file.display().to_string(),
         })
     })
-}
-
-/// The last value of a flag, written `--flag value` or `--flag=value`.
-fn flag(arguments: &[String], name: &str) -> Option<String> {
-    let mut found = None;
-    let mut rest = arguments.iter();
-    while let Some(argument) = rest.next() {
-        match argument.strip_prefix(name) {
-            Some("") => found = rest.next().cloned(),
-            Some(value) => found = value.strip_prefix('=').map(str::to_owned).or(found),
-            None => {}
-        }
-    }
-    found.filter(|value| !value.is_empty())
-}
-
-/// The files of `--config-dir`, the one with precedence first: they are merged in the order of their names.
-fn drop_ins(arguments: &[String], node: &NodeFiles) -> Vec<PathBuf> {
-    let Some(directory) = flag(arguments, "--config-dir").map(PathBuf::from) else {
-        return Vec::new();
-    };
-    let Ok(entries) = fs::read_dir(node.path(&directory)) else {
-        return Vec::new();
-    };
-    let mut files: Vec<_> = entries
-        .filter_map(|entry| Some(directory.join(entry.ok()?.file_name())))
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == "conf")
-        })
-        .collect();
-    files.sort_unstable();
-    files.reverse();
-    files
-}
-
-/// A top-level string of a KubeletConfiguration. It may be JSON; in YAML top-level fields begin a line, and the two fields
-/// needed here are plain strings, so no YAML parser is needed.
-fn field(text: &str, key: &str) -> Option<String> {
-    let value = if text.trim_start().starts_with('{') {
-        let json: Value = serde_json::from_str(text).ok()?;
-        json.get(key)?.as_str()?.to_owned()
-    } else {
-        let value = text
-            .lines()
-            .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
-        let value = value.split(" #").next().unwrap_or_default().trim();
-        value.trim_matches(['"', '\'']).to_owned()
-    };
-    (!value.is_empty()).then_some(value)
 }
 
 fn path_of(endpoint: &str) -> PathBuf {
@@ -218,8 +169,11 @@ fn is_crio(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::super::super::output::FindingLevel;
     use super::*;
+    use crate::install::FilesystemRoot;
 
     struct FakeNode {
         _directory: tempfile::TempDir,
@@ -228,11 +182,9 @@ mod tests {
 
     fn node(files: &[(&str, &str)]) -> FakeNode {
         let directory = tempfile::tempdir().expect("a directory");
-        let node = NodeFiles {
-            root: directory.path().to_owned(),
-        };
+        let node = NodeFiles(FilesystemRoot::at(directory.path()));
         for (path, content) in files {
-            let path = node.path(path);
+            let path = node.0.path(path);
             fs::create_dir_all(path.parent().expect("has one")).expect("made");
             fs::write(path, content).expect("written");
         }
@@ -343,16 +295,5 @@ mod tests {
         );
         config.server.listen = "/run/criscope/run/crio/crio.sock".into();
         assert_eq!(crio(&config), None);
-    }
-
-    #[test]
-    fn nested_fields_are_not_the_setting() {
-        let text = "a:\n  containerRuntimeEndpoint: unix:///x\ncontainerRuntimeEndpointOld: y\n";
-        assert_eq!(field(text, ENDPOINT_KEY), None);
-        assert_eq!(
-            field("containerRuntimeEndpoint: \"\"\n", ENDPOINT_KEY),
-            None
-        );
-        assert_eq!(field("{ not json", ENDPOINT_KEY), None);
     }
 }

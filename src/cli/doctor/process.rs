@@ -1,32 +1,17 @@
 //! The processes of this node, as `/proc` shows them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
-/// The root of the node's files. Everything below is read through it, so that tests can simulate a node.
-#[derive(Debug)]
-pub(super) struct NodeFiles {
-    pub(super) root: PathBuf,
-}
+use crate::install::{self, FilesystemRoot};
 
-impl Default for NodeFiles {
-    fn default() -> Self {
-        Self {
-            root: PathBuf::from("/"),
-        }
-    }
-}
+/// The files of the node. Everything below is read through it, so that tests can simulate a node.
+#[derive(Debug, Default)]
+pub(super) struct NodeFiles(pub(super) FilesystemRoot);
 
 impl NodeFiles {
-    /// An absolute path below the root.
-    pub(super) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
-        let path = path.as_ref();
-        self.root.join(path.strip_prefix("/").unwrap_or(path))
-    }
-
     /// The content of a file in `/proc/PID`.
     pub(super) fn proc(&self, pid: i32, file: &str) -> Option<String> {
-        let bytes = fs::read(self.path(format!("/proc/{pid}/{file}"))).ok()?;
+        let bytes = self.0.read(format!("/proc/{pid}/{file}")).ok()??;
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -45,13 +30,12 @@ impl NodeFiles {
 
     /// The arguments of a process, with `argv[0]`.
     pub(super) fn arguments(&self, pid: i32) -> Vec<String> {
-        let line = self.proc(pid, "cmdline").unwrap_or_default();
-        line.split_terminator('\0').map(str::to_owned).collect()
+        install::arguments(&self.0, pid)
     }
 
     /// All process ids, ascending.
     pub(super) fn pids(&self) -> Vec<i32> {
-        let Ok(entries) = fs::read_dir(self.path("/proc")) else {
+        let Ok(entries) = fs::read_dir(self.0.path("/proc")) else {
             return Vec::new();
         };
         let mut pids: Vec<i32> = entries

@@ -1,9 +1,50 @@
 //! Converts values: from the syntax of another runtime into that of criscope.
 
+use serde::Deserialize;
 use toml::Value;
 
-/// The value as it is written in criscope's file, or why it cannot be.
-pub(super) type ValueConversion = fn(&Value) -> Result<String, String>;
+/// How the value of another runtime becomes one of criscope.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ValueConversion {
+    #[default]
+    Same,
+    Capabilities,
+    DecoderProviders,
+    Driver,
+    Duration,
+    Ignored,
+    Level,
+    Limit,
+    Listed,
+    Negated,
+    Pairs,
+    Seccomp,
+    Seconds,
+    Split,
+}
+
+impl ValueConversion {
+    /// The value as it is written in criscope's file, or why it cannot be.
+    pub(super) fn apply(self, value: &Value) -> Result<String, String> {
+        match self {
+            Self::Same => Ok(written(value)),
+            Self::Capabilities => capabilities(value),
+            Self::DecoderProviders => decoder_providers(value),
+            Self::Driver => driver(value),
+            Self::Duration => duration(value),
+            Self::Ignored => ignored(value),
+            Self::Level => level(value),
+            Self::Limit => limit(value),
+            Self::Listed => listed(value),
+            Self::Negated => negated(value),
+            Self::Pairs => pairs(value),
+            Self::Seccomp => seccomp(value),
+            Self::Seconds => seconds(value),
+            Self::Split => split(value),
+        }
+    }
+}
 
 /// A string as TOML has it: that of JSON, with one more control character to escape.
 pub(super) fn quoted(text: &str) -> String {
@@ -36,24 +77,19 @@ fn text_of(value: &Value) -> Result<&str, String> {
     value.as_str().ok_or_else(|| "not a string".to_owned())
 }
 
-/// Keeps the value.
-pub(super) fn same(value: &Value) -> Result<String, String> {
-    Ok(written(value))
-}
-
 /// A list of one.
-pub(super) fn listed(value: &Value) -> Result<String, String> {
+fn listed(value: &Value) -> Result<String, String> {
     Ok(format!("[{}]", quoted(text_of(value)?)))
 }
 
 /// The directories of a search list (`a:b`).
-pub(super) fn split(value: &Value) -> Result<String, String> {
+fn split(value: &Value) -> Result<String, String> {
     let parts: Vec<_> = text_of(value)?.split(':').map(quoted).collect();
     Ok(format!("[{}]", parts.join(", ")))
 }
 
 /// A number of seconds.
-pub(super) fn seconds(value: &Value) -> Result<String, String> {
+fn seconds(value: &Value) -> Result<String, String> {
     match value {
         Value::Integer(number) => Ok(quoted(&format!("{number}s"))),
         Value::String(number) if number.parse::<u64>().is_ok() => Ok(quoted(&format!("{number}s"))),
@@ -62,7 +98,7 @@ pub(super) fn seconds(value: &Value) -> Result<String, String> {
 }
 
 /// A duration as Go writes it: `1h30m`, `500ms`, `0`.
-pub(super) fn duration(value: &Value) -> Result<String, String> {
+fn duration(value: &Value) -> Result<String, String> {
     let text = text_of(value)?;
     let mut millis = 0.0;
     let mut left = text;
@@ -97,7 +133,7 @@ pub(super) fn duration(value: &Value) -> Result<String, String> {
 }
 
 /// The configuration of key providers, from the environment of a decoder for encrypted layers (imgcrypt's `ctd-decoder`).
-pub(super) fn decoder_providers(value: &Value) -> Result<String, String> {
+fn decoder_providers(value: &Value) -> Result<String, String> {
     const NAME: &str = "OCICRYPT_KEYPROVIDER_CONFIG";
     let list = value.as_array().ok_or("not an array")?;
     let all = list.iter().map(text_of).collect::<Result<Vec<_>, _>>()?;
@@ -109,28 +145,28 @@ pub(super) fn decoder_providers(value: &Value) -> Result<String, String> {
 }
 
 /// Converts `cgroupfs` or `systemd` to the cgroup driver.
-pub(super) fn driver(value: &Value) -> Result<String, String> {
+fn driver(value: &Value) -> Result<String, String> {
     match value {
         Value::Boolean(true) => Ok(quoted("systemd")),
         Value::Boolean(false) => Ok(quoted("cgroupfs")),
-        other => same(other),
+        other => Ok(written(other)),
     }
 }
 
 /// The opposite of a switch.
-pub(super) fn negated(value: &Value) -> Result<String, String> {
+fn negated(value: &Value) -> Result<String, String> {
     let on = value.as_bool().ok_or("not a boolean")?;
     Ok((!on).to_string())
 }
 
 /// `-1` or 0 is no limit.
-pub(super) fn limit(value: &Value) -> Result<String, String> {
+fn limit(value: &Value) -> Result<String, String> {
     let number = value.as_integer().ok_or("not a number")?;
     Ok(number.max(0).to_string())
 }
 
 /// `key=value` pairs as a table.
-pub(super) fn pairs(value: &Value) -> Result<String, String> {
+fn pairs(value: &Value) -> Result<String, String> {
     let list = value.as_array().ok_or("not an array")?;
     let mut table = toml::Table::new();
     for pair in list {
@@ -143,7 +179,7 @@ pub(super) fn pairs(value: &Value) -> Result<String, String> {
 }
 
 /// Capabilities, without CAP_ as CRI-O writes them.
-pub(super) fn capabilities(value: &Value) -> Result<String, String> {
+fn capabilities(value: &Value) -> Result<String, String> {
     let list = value.as_array().ok_or("not an array")?;
     let names = list.iter().map(|name| {
         let name = text_of(name)?.to_ascii_uppercase();
@@ -156,7 +192,7 @@ pub(super) fn capabilities(value: &Value) -> Result<String, String> {
 }
 
 /// Log levels: those of logrus beyond criscope's.
-pub(super) fn level(value: &Value) -> Result<String, String> {
+fn level(value: &Value) -> Result<String, String> {
     Ok(quoted(match text_of(value)? {
         "fatal" | "panic" | "error" => "error",
         "warn" | "warning" => "warn",
@@ -167,12 +203,12 @@ pub(super) fn level(value: &Value) -> Result<String, String> {
 }
 
 /// Only `ignore` of CRI-O's `image_volumes` has another effect.
-pub(super) fn ignored(value: &Value) -> Result<String, String> {
+fn ignored(value: &Value) -> Result<String, String> {
     Ok((text_of(value)? == "ignore").to_string())
 }
 
 /// A seccomp profile for containers that ask for none.
-pub(super) fn seccomp(value: &Value) -> Result<String, String> {
+fn seccomp(value: &Value) -> Result<String, String> {
     let text = text_of(value)?;
     Ok(quoted(match text {
         "unconfined" => text,

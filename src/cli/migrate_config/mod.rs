@@ -5,7 +5,7 @@ mod source;
 mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use toml::Value;
@@ -16,9 +16,7 @@ use super::CommandFailure;
 use crate::config::{Config, FlagOverrides};
 use convert::{quoted, written};
 use source::{SourceSetting, fits};
-use tables::{
-    CONTAINERD, CRIO, DEFAULTS_OF_CONTAINERD, DEFAULTS_OF_CRIO, KeyConversion, KeyMapping,
-};
+use tables::{KeyMapping, KeyTable, SpecialKey};
 
 /// The runtime whose configuration is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -42,23 +40,29 @@ pub(super) struct Args {
     file: Option<PathBuf>,
 }
 
+impl SourceRuntime {
+    fn settings(self, file: &Path) -> Result<Vec<SourceSetting>, SourceConfigError> {
+        match self {
+            Self::Containerd => source::containerd(file),
+            Self::Crio => source::crio(file),
+        }
+    }
+
+    fn table(self) -> io::Result<KeyTable> {
+        KeyTable::read(match self {
+            Self::Containerd => include_str!("containerd.toml"),
+            Self::Crio => include_str!("crio.toml"),
+        })
+    }
+}
+
 pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
-    let (usual, rows, defaults) = match args.from {
-        SourceRuntime::Containerd => (
-            "/etc/containerd/config.toml",
-            CONTAINERD,
-            DEFAULTS_OF_CONTAINERD,
-        ),
-        SourceRuntime::Crio => ("/etc/crio/crio.conf", CRIO, DEFAULTS_OF_CRIO),
+    let usual = match args.from {
+        SourceRuntime::Containerd => "/etc/containerd/config.toml",
+        SourceRuntime::Crio => "/etc/crio/crio.conf",
     };
     let file = args.file.as_deref().unwrap_or(Path::new(usual));
-    let leaves = match args.from {
-        SourceRuntime::Containerd => source::containerd(file)?,
-        SourceRuntime::Crio => source::crio(file)?,
-    };
-    let mut migration = ConfigMigration::default();
-    migration.take_all(leaves, rows);
-    migration.finish(defaults);
+    let migration = ConfigMigration::new(args.from.settings(file)?, &args.from.table()?);
     anstream::stdout()
         .lock()
         .write_all(migration.file().as_bytes())?;
@@ -87,68 +91,81 @@ struct ConfigMigration {
 }
 
 impl ConfigMigration {
-    fn take_all(&mut self, leaves: Vec<SourceSetting>, rows: &[KeyMapping]) {
+    fn new(leaves: Vec<SourceSetting>, table: &KeyTable) -> Self {
+        let mut migration = Self::default();
         for (key, value) in leaves {
             if let Some(at) = key.iter().position(|part| part == "runtimes")
                 && let Some(name) = key.get(at + 1)
             {
-                self.handlers.insert(name.clone());
+                migration.handlers.insert(name.clone());
             }
-            self.take(&key, &value, rows);
+            migration.take(&key, &value, &table.rows);
         }
+        migration.finish(&table.defaults);
+        migration
     }
 
     fn take(&mut self, key: &[String], value: &Value, rows: &[KeyMapping]) {
         let shown = key.join(".");
-        let found = rows
-            .iter()
-            .find_map(|row| Some((row, captured(row.from, key)?)));
+        let found = rows.iter().find_map(|row| Some((row, row.captured(key)?)));
         let Some((row, name)) = found else {
             if !is_unset(value) {
                 self.report.push(format!("{shown}: no counterpart"));
             }
             return;
         };
-        match row.to {
-            // Dumped configurations name every key. An empty value counts as missing, except an empty list.
-            _ if is_unset(value) && !matches!(value, Value::Boolean(_) | Value::Array(_) | Value::Integer(_)) => {}
-            KeyConversion::Key(to, convert) => self.set(&shown, to, &name, convert(value)),
-            KeyConversion::Noted(to, convert, note) => {
-                self.set(&shown, to, &name, convert(value));
+        // Dumped configurations name every key. An empty value counts as missing, except an empty list.
+        let has_value = matches!(
+            value,
+            Value::Boolean(_) | Value::Array(_) | Value::Integer(_)
+        );
+        if is_unset(value) && !has_value {
+            return;
+        }
+        if let Some(special) = row.special {
+            self.special(special, key, &name, value);
+        } else if let Some(to) = &row.to {
+            self.set(&shown, to, &name, row.convert.apply(value));
+            if let Some(note) = &row.note {
                 self.report.push(format!("{shown}: {to}; {note}"));
             }
-            KeyConversion::Hosts => self.host(key, &name, value),
-            KeyConversion::Secret => self.report.push(format!(
+        } else if let Some(why) = &row.note {
+            let text = value.as_str().map_or_else(|| written(value), str::to_owned);
+            if !is_unset(value) && !row.usual.iter().any(|one| fits(one, &text)) {
+                self.report.push(format!("{shown}: {why}"));
+            }
+        }
+    }
+
+    fn special(&mut self, special: SpecialKey, key: &[String], name: &str, value: &Value) {
+        let shown = key.join(".");
+        let runtime_type = target(&handler_table(name), "runtime_type");
+        match special {
+            SpecialKey::Hosts => self.host(key, name, value),
+            SpecialKey::Secret => self.report.push(format!(
                 "{shown}: credentials are not taken over; use `imagePullSecrets`, a credential provider of the kubelet, or a file of Docker in `runtime.images.docker_config`"
             )),
-            KeyConversion::RuntimeType => {
-                let text = value.as_str().unwrap_or_default();
-                match text {
-                    "io.containerd.runc.v1" | "io.containerd.runc.v2" | "io.containerd.runtime.v1.linux" | "oci" => {}
-                    "vm" => {
-                        self.shims.insert(name);
-                    }
-                    text if text.contains('.') => {
-                        let key = target(&handler_table(&name), "runtime_type");
-                        self.values.entry(key).or_insert_with(|| quoted(text));
-                    }
-                    text => {
-                        self.report.push(format!("{shown}: handler {name} has an unknown type ({text}) and is left out"));
-                        self.left_out.insert(name);
-                    }
+            SpecialKey::ShimPath => {
+                self.values.insert(runtime_type, written(value));
+            }
+            SpecialKey::RuntimeType => match value.as_str().unwrap_or_default() {
+                "io.containerd.runc.v1"
+                | "io.containerd.runc.v2"
+                | "io.containerd.runtime.v1.linux"
+                | "oci" => {}
+                "vm" => {
+                    self.shims.insert(name.to_owned());
                 }
-            }
-            KeyConversion::ShimPath => {
-                let key = target(&handler_table(&name), "runtime_type");
-                self.values.insert(key, written(value));
-            }
-            KeyConversion::None(why, expected) => {
-                let text = value.as_str().map_or_else(|| written(value), str::to_owned);
-                if !is_unset(value) && !expected.iter().any(|one| fits(one, &text)) {
-                    self.report.push(format!("{shown}: {why}"));
+                text if text.contains('.') => {
+                    self.values.entry(runtime_type).or_insert_with(|| quoted(text));
                 }
-            }
-            KeyConversion::Quiet => {}
+                text => {
+                    self.report.push(format!(
+                        "{shown}: handler {name} has an unknown type ({text}) and is left out"
+                    ));
+                    self.left_out.insert(name.to_owned());
+                }
+            },
         }
     }
 
@@ -186,7 +203,7 @@ impl ConfigMigration {
     }
 
     /// Completes handlers, and removes what criscope would refuse.
-    fn finish(&mut self, defaults: &[(&str, &str)]) {
+    fn finish(&mut self, defaults: &[(String, String)]) {
         for name in &self.left_out {
             let table = handler_table(name);
             self.values.retain(|(of, _), _| *of != table);
@@ -295,14 +312,6 @@ fn quoted_key(name: &str) -> String {
     } else {
         quoted(name)
     }
-}
-
-/// The part of a key that the first `*` of a pattern stands for, empty without one; `None` if the key does not fit.
-fn captured(pattern: &str, key: &[String]) -> Option<String> {
-    let parts: Vec<_> = pattern.split('.').collect();
-    let fit = parts.len() == key.len() && parts.iter().zip(key).all(|(part, key)| fits(part, key));
-    let star = parts.iter().position(|part| *part == "*");
-    fit.then(|| star.map(|at| key[at].clone()).unwrap_or_default())
 }
 
 /// Returns whether a value has the same meaning as a missing key.

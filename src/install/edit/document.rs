@@ -231,6 +231,17 @@ mod tests {
     }
 
     #[test]
+    fn nested_fields_are_not_the_value() {
+        for text in [
+            "a:\n  containerRuntimeEndpoint: unix:///x\ncontainerRuntimeEndpointOld: y\n",
+            "containerRuntimeEndpoint: \"\"\n",
+        ] {
+            assert_eq!(get(text, KEY), Ok(None), "{text}");
+        }
+        assert!(get("{ not json", KEY).is_err());
+    }
+
+    #[test]
     fn json_keeps_its_layout() {
         changed(
             "{\n  \"a\": {\"containerRuntimeEndpoint\": \"x\"},\n  \"containerRuntimeEndpoint\" : \"unix:///a\"\n}",

@@ -1,7 +1,7 @@
 //! Editing other programs' configuration: one value changes, every other byte stays.
 
-pub(super) mod document;
-pub(super) mod flag;
+pub(crate) mod document;
+pub(crate) mod flag;
 pub(super) mod table;
 
 /// Why a text is not edited.

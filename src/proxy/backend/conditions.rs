@@ -51,7 +51,7 @@ fn log(backend: &str, before: Option<&HealthCondition>, now: &HealthCondition) {
     if !now.status {
         return tracing::warn!(
             event = "backend.condition",
-            cri.backend = backend,
+            criscope.backend = backend,
             condition = now.kind,
             status = false,
             reason = now.reason,
@@ -65,7 +65,7 @@ fn log(backend: &str, before: Option<&HealthCondition>, now: &HealthCondition) {
     let lasted = lasted.unwrap_or_default().as_secs_f64() * 1e3;
     tracing::info!(
         event = "backend.condition",
-        cri.backend = backend,
+        criscope.backend = backend,
         condition = now.kind,
         status = true,
         "{} is true again after {}",

@@ -20,6 +20,7 @@ use crate::cri::subject::{RuntimeCondition, Unseen};
 use crate::cri::v1;
 use crate::grpc::status::Status;
 use crate::grpc::{Body, CriService, Request, ResponseFuture, unary};
+use crate::telemetry::BackgroundJob;
 
 /// The pause between attempts to connect grows from the first to the second.
 const FIRST_CONNECT_PAUSE: Duration = Duration::from_millis(50);
@@ -33,7 +34,11 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 pub async fn run(backend: Arc<Backend>, came_up: impl Fn()) {
     let mut retry = FIRST_CONNECT_PAUSE;
     let mut before = false;
+    let mut connecting = None;
+    let mut attempts = 0;
     loop {
+        attempts += 1;
+        connecting.get_or_insert_with(|| BackgroundJob::BackendConnect.begin());
         let reason = match backend.watched().await {
             Err(error) => error.to_string(),
             Ok((line, mut lost)) => {
@@ -47,6 +52,10 @@ pub async fn run(backend: Arc<Backend>, came_up: impl Fn()) {
                             backend.health().reconnected();
                         }
                         retry = FIRST_CONNECT_PAUSE;
+                        if let Some(job) = connecting.take() {
+                            job.set("criscope.backend", Arc::clone(backend.name()));
+                            job.count("criscope.attempts", std::mem::take(&mut attempts));
+                        }
                         came_up();
                     }) => reason,
                     reason = &mut lost => reason,
@@ -66,7 +75,7 @@ fn mark_down(backend: &Backend, reason: String, age: Duration) {
         if state.up || state.since.is_none() {
             tracing::warn!(
                 event = "backend.down",
-                cri.backend = &**backend.name(),
+                criscope.backend = &**backend.name(),
                 reason,
                 "backend is down"
             );
@@ -148,7 +157,7 @@ impl ProbeConnection {
         });
         tracing::info!(
             event = "backend.up",
-            cri.backend = &**self.backend.name(),
+            criscope.backend = &**self.backend.name(),
             container.runtime.name = version.runtime_name,
             container.runtime.version = version.runtime_version,
             api = self.backend.health().api().package(),

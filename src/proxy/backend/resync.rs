@@ -8,9 +8,11 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Backend;
+use crate::cri::status::code_name;
 use crate::grpc::status::Status;
 use crate::grpc::unary;
 use crate::proxy::pod_index::PodIndex;
+use crate::telemetry::BackgroundJob;
 
 /// Minimum interval between two rounds: unknown ids are often simply wrong.
 const MIN_RESYNC_INTERVAL: Duration = Duration::from_secs(10);
@@ -26,21 +28,31 @@ pub async fn run(backend: Arc<Backend>, index: Arc<PodIndex>, wanted: Arc<Notify
             () = index.unknown_id() => {}
         }
         let began = Instant::now();
+        let job = BackgroundJob::IndexResync.begin();
+        job.set("criscope.backend", Arc::clone(backend.name()));
         match fill(&backend, &index).await {
-            Ok((sandboxes, containers)) => tracing::debug!(
-                event = "identity.resync",
-                cri.backend = &**backend.name(),
-                sandboxes,
-                containers,
-                "identity index filled"
-            ),
-            Err(status) => tracing::debug!(
-                event = "identity.resync",
-                cri.backend = &**backend.name(),
-                error.message = %status.shown(),
-                "identity index not filled"
-            ),
+            Ok((sandboxes, containers)) => {
+                job.count("criscope.sandboxes", sandboxes);
+                job.count("criscope.containers", containers);
+                tracing::debug!(
+                    event = "identity.resync",
+                    criscope.backend = &**backend.name(),
+                    sandboxes,
+                    containers,
+                    "identity index filled"
+                );
+            }
+            Err(status) => {
+                job.failed(code_name(status.code), &status.shown());
+                tracing::debug!(
+                    event = "identity.resync",
+                    criscope.backend = &**backend.name(),
+                    error.message = %status.shown(),
+                    "identity index not filled"
+                );
+            }
         }
+        drop(job);
         tokio::select! {
             () = sleep_until(began + MIN_RESYNC_INTERVAL) => {}
             // After a reconnect the lists are requested at once.

@@ -156,7 +156,7 @@ pub(super) fn warn_refused(about: &SessionInfo, status: Option<u16>) {
         event = "stream.refused",
         stream.kind = about.kind.name(),
         container.id = (!is_pod).then_some(&*about.id),
-        cri.sandbox.id = is_pod.then_some(&*about.id),
+        criscope.sandbox.id = is_pod.then_some(&*about.id),
         http.response.status_code = status,
         "no session: the upstream refused it, or cannot be reached"
     );

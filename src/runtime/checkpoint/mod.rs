@@ -74,7 +74,7 @@ impl Runtime {
         self: &Arc<Self>,
         request: CheckpointContainerRequest,
     ) -> Result<()> {
-        if !self.live().settings.criu {
+        if !self.live().settings.config.enable_criu {
             return Err(Error::Unsupported(
                 "checkpoints are off: see runtime.enable_criu".to_owned(),
             ));
@@ -334,11 +334,9 @@ fn make_dir(dir: &Path, bundle: &Path) -> Result<()> {
 
 /// Opens the log of a container; `None` if there is none. The pod may have put anything in its place: that is left out.
 fn open_log(pod: &SandboxRecord, container: &ContainerRecord) -> Option<fs::File> {
-    let opened = log_path(pod, container).and_then(|log| match log {
-        Some(log) => Ok(log_file::read(&log)?),
-        None => Ok(None),
-    });
-    opened.unwrap_or_else(|error| {
+    let log = log_path(pod, container)?;
+    log_file::read(&log).unwrap_or_else(|error| {
+        let error = Error::from(error);
         tracing::warn!(event = "runtime.checkpoint", container.id = %container.id, error.message = %shown(&error), "the log of the container is not in its checkpoint");
         None
     })

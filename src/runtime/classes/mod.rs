@@ -17,20 +17,8 @@ use oci_spec::runtime::{LinuxBlockIo, LinuxIntelRdt, Spec};
 use self::annotations::Keys;
 use self::rdt::RdtError;
 use super::oci::spec::SpecError;
+use super::sections::PodDefaults;
 use crate::cri::v1::{ContainerConfig, PodSandboxConfig};
-
-/// The settings of classes.
-#[derive(Clone, Debug, Default)]
-pub struct ClassSettings {
-    /// The file of block I/O classes; `None` if there are none.
-    pub blockio_file: Option<PathBuf>,
-    /// True if a block I/O class is ignored if there is no file.
-    pub ignore_blockio: bool,
-    /// The file of RDT classes; `None` if there are none.
-    pub rdt_file: Option<PathBuf>,
-    /// True if an RDT class is ignored if there is no file, or the node has no RDT.
-    pub ignore_rdt: bool,
-}
 
 /// Why a file of classes cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -62,24 +50,24 @@ pub(crate) enum ReloadError {
 /// The classes of the node.
 #[derive(Debug)]
 pub(crate) struct Classes {
-    settings: ClassSettings,
+    settings: PodDefaults,
     rdt: rdt::Rdt,
 }
 
 impl Classes {
     /// Configures the RDT classes, and reads the file of block I/O classes once, for its errors: they are logged, and refuse the
     /// containers that have a class. Blocks.
-    pub(crate) fn open(settings: &ClassSettings) -> Self {
+    pub(crate) fn open(settings: &PodDefaults) -> Self {
         let classes = Self {
             settings: settings.clone(),
-            rdt: rdt::Rdt::new(settings.rdt_file.clone()),
+            rdt: rdt::Rdt::new(settings.rdt_config_file.clone()),
         };
-        if let Some(path) = &settings.blockio_file
+        if let Some(path) = &settings.blockio_config_file
             && let Err(error) = blockio::Classes::read(path)
         {
             report_blockio(path, &error);
         }
-        match (&settings.rdt_file, classes.rdt.applied()) {
+        match (&settings.rdt_config_file, classes.rdt.applied()) {
             (Some(path), Err(error)) => rdt::report(path, &error),
             (None, _) | (_, Ok(_)) => {}
         }
@@ -91,12 +79,12 @@ impl Classes {
     /// # Errors
     /// If a file cannot be used that could be before, or that is another one: then the classes stay as they are. Others are logged, as
     /// at the start.
-    pub(crate) fn after(&self, settings: &ClassSettings) -> Result<Self, ReloadError> {
-        if let Some(path) = &settings.blockio_file
+    pub(crate) fn after(&self, settings: &PodDefaults) -> Result<Self, ReloadError> {
+        if let Some(path) = &settings.blockio_config_file
             && let Err(source) = blockio::Classes::read(path)
         {
             // The file is read again for each container, so a decision here is not final.
-            if self.settings.blockio_file.as_ref() != Some(path) {
+            if self.settings.blockio_config_file.as_ref() != Some(path) {
                 let path = path.clone();
                 return Err(ReloadError::Blockio { path, source });
             }
@@ -104,7 +92,7 @@ impl Classes {
         }
         Ok(Self {
             settings: settings.clone(),
-            rdt: self.rdt.after(settings.rdt_file.as_deref())?,
+            rdt: self.rdt.after(settings.rdt_config_file.as_deref())?,
         })
     }
 
@@ -137,7 +125,8 @@ impl Classes {
         pod: &PodSandboxConfig,
         container: &ContainerConfig,
     ) -> Result<(), SpecError> {
-        let is_ignored = self.settings.blockio_file.is_none() && self.settings.ignore_blockio;
+        let is_ignored = self.settings.blockio_config_file.is_none()
+            && self.settings.ignore_blockio_not_enabled_errors;
         match Keys::BLOCKIO.class(pod, container) {
             Some((class, _)) if !is_ignored => {
                 let limits = self.blockio(class)?;
@@ -159,7 +148,8 @@ impl Classes {
         };
         match self.rdt.group(class, origin) {
             Ok(group) => set_rdt(spec, group),
-            Err(error) if error.is_not_enabled() && self.settings.ignore_rdt => {}
+            Err(error) if error.is_not_enabled() && self.settings.ignore_rdt_not_enabled_errors => {
+            }
             Err(error) => {
                 let text = format!("RDT class {class:?}: {error}");
                 return Err(match error {
@@ -178,7 +168,7 @@ impl Classes {
     /// # Errors
     /// As [`Self::apply`], without the container.
     pub(crate) fn blockio(&self, class: &str) -> Result<LinuxBlockIo, SpecError> {
-        let Some(path) = &self.settings.blockio_file else {
+        let Some(path) = &self.settings.blockio_config_file else {
             return Err(SpecError::Unsupported(format!(
                 "block I/O class {class:?}: no classes are configured (runtime.blockio_config_file)"
             )));

@@ -76,7 +76,7 @@ fn the_annotation_of_the_container_precedes_those_of_the_pod() {
 
 struct Node {
     dir: TempDir,
-    settings: ClassSettings,
+    settings: PodDefaults,
 }
 
 impl Node {
@@ -86,9 +86,9 @@ impl Node {
         if let Some(text) = blockio {
             fs::write(&path, text).expect("written");
         }
-        let settings = ClassSettings {
-            blockio_file: blockio.map(|_| path),
-            ..ClassSettings::default()
+        let settings = PodDefaults {
+            blockio_config_file: blockio.map(|_| path),
+            ..PodDefaults::default()
         };
         Self { dir, settings }
     }
@@ -146,8 +146,8 @@ fn another_file_that_is_broken_leaves_the_classes_as_they_are() {
     let classes = Classes::open(&node.settings);
     let path = node.dir.path().join("other.yaml");
     fs::write(&path, "Classes: {slow: [{Weight: 1}]}").expect("written");
-    let other = ClassSettings {
-        blockio_file: Some(path.clone()),
+    let other = PodDefaults {
+        blockio_config_file: Some(path.clone()),
         ..node.settings.clone()
     };
     let error = classes.after(&other).expect_err("broken").to_string();
@@ -161,7 +161,7 @@ fn another_file_that_is_broken_leaves_the_classes_as_they_are() {
     fs::write(&path, "broken").expect("written");
     let classes = classes.after(&other).expect("the same");
     assert!(classes.blockio("slow").is_err());
-    let none = classes.after(&ClassSettings::default()).expect("none");
+    let none = classes.after(&PodDefaults::default()).expect("none");
     assert!(matches!(
         none.blockio("slow"),
         Err(SpecError::Unsupported(_))
@@ -180,12 +180,12 @@ fn a_node_without_classes_refuses_or_ignores_them() {
         );
         assert!(text.contains(key), "{text}");
     }
-    node.settings.ignore_blockio = true;
-    node.settings.ignore_rdt = true;
+    node.settings.ignore_blockio_not_enabled_errors = true;
+    node.settings.ignore_rdt_not_enabled_errors = true;
     let spec = node.apply(&[POD, RDT]).expect("ignored");
     assert!(spec["linux"]["intelRdt"].is_null(), "{spec}");
     // A file that is broken is not the same as none.
-    node.settings.blockio_file = Some("/no/such/file".into());
+    node.settings.blockio_config_file = Some("/no/such/file".into());
     let (code, text) = node.refused(&[POD]);
     assert_eq!(code, Code::FailedPrecondition);
     assert!(text.contains("/no/such/file: "), "{text}");

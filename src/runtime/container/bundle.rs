@@ -139,8 +139,8 @@ impl Assembly {
         let finishing = FinishRequest {
             requested: &built.requested,
             plugins,
-            handler: &handler.options,
-            support: &handler.support,
+            handler: &handler.settings,
+            support: &handler.features.support,
             host: &Machine,
         };
         let changed = finishing.finish(&mut built.spec)?;
@@ -190,7 +190,7 @@ impl Assembly {
     ) -> Result<spec::Built> {
         let handler = self.live.handlers.get(&record.handler)?;
         let mut node = self.live.settings.node.clone();
-        node.recursive_read_only = handler.recursive_read_only;
+        node.recursive_read_only = handler.features.recursive_read_only;
         let image = ImageConfig {
             name: record.image_name.clone(),
             entrypoint: self.image.entrypoint.clone(),
@@ -201,7 +201,7 @@ impl Assembly {
         };
         let cdi = self.cdi(spec::cdi::is_asked(&record.config));
         // Read for every container, so that changes need no restart.
-        let hooks = spec::hooks::Registry::read(&self.live.settings.hooks_dirs);
+        let hooks = spec::hooks::Registry::read(&self.live.settings.config.pods.hooks_dir);
         Ok(build(&spec::Request {
             id: &record.id,
             pod: &self.pod,
@@ -211,7 +211,7 @@ impl Assembly {
             users,
             node: &node,
             sandbox,
-            handler: &handler.options,
+            handler: &handler.settings,
             host: &Machine,
             cdi: &cdi,
             hooks: &hooks,
@@ -222,7 +222,7 @@ impl Assembly {
     fn cdi(&self, needed: bool) -> spec::cdi::Registry {
         if needed {
             // Read for every container: devices and their CDI files may appear at any time.
-            spec::cdi::Registry::read(&self.live.settings.cdi_dirs)
+            spec::cdi::Registry::read(&self.live.settings.config.pods.cdi_spec_dirs)
         } else {
             spec::cdi::Registry::default()
         }
@@ -230,8 +230,7 @@ impl Assembly {
 
     /// The SELinux label of the container's files.
     pub(super) fn file_label(&self, record: &ContainerRecord) -> Option<String> {
-        let linux = record.config.linux.as_ref();
-        let context = linux.and_then(|linux| linux.security_context.as_ref());
+        let context = record.config.security_context();
         let options = context.and_then(|context| context.selinux_options.as_ref());
         selinux::files_of(self.sandbox.mount_label.as_deref(), options)
     }
@@ -239,8 +238,7 @@ impl Assembly {
     /// Refuses SELinux options that make a label unknown to the loaded policy, before anything is mounted with it. Otherwise
     /// the OCI runtime fails, without naming the label.
     fn check_labels(&self, record: &ContainerRecord) -> Result<()> {
-        let linux = record.config.linux.as_ref();
-        let context = linux.and_then(|linux| linux.security_context.as_ref());
+        let context = record.config.security_context();
         let (Some(labels), Some(context)) = (&self.runtime.labels, context) else {
             return Ok(());
         };
@@ -260,7 +258,7 @@ impl Assembly {
         record: &ContainerRecord,
         sandbox: &SandboxFacts,
     ) -> Result<BTreeMap<String, PathBuf>> {
-        let volumes = if self.live.settings.ignore_image_volumes {
+        let volumes = if self.live.settings.config.pods.ignore_image_defined_volumes {
             &[][..]
         } else {
             &self.image.volumes

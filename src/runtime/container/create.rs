@@ -93,7 +93,7 @@ impl Runtime {
             created_at: id::now(),
             log: log_path(&sandbox.record().config, &config),
             stop_signal: stop_signal.number,
-            resources: requested_resources(&config),
+            resources: config.resources().cloned().unwrap_or_default(),
             config,
             ..ContainerRecord::default()
         };
@@ -243,11 +243,4 @@ fn log_path(pod: &v1::PodSandboxConfig, config: &v1::ContainerConfig) -> std::pa
         return std::path::PathBuf::new();
     }
     std::path::Path::new(&pod.log_directory).join(&config.log_path)
-}
-
-fn requested_resources(config: &v1::ContainerConfig) -> v1::LinuxContainerResources {
-    let linux = config.linux.as_ref();
-    linux
-        .and_then(|linux| linux.resources.clone())
-        .unwrap_or_default()
 }

@@ -120,7 +120,7 @@ impl Runtime {
                     .await?
             }
         };
-        let drain = self.live().settings.drain_exec;
+        let drain = self.live().settings.drain_exec();
         let outcome = tokio::select! {
             outcome = collect(&mut running, limit, drain) => outcome,
             error = call.abandoned() => Err(error),

@@ -20,10 +20,10 @@ impl Runtime {
         let container = self.store.containers.get(id)?;
         container.running()?;
         let sandbox = self.store.sandboxes.get(&container.record().sandbox)?;
-        let (pod, record) = (sandbox.record(), container.record());
+        let log = path_of(&sandbox.record(), &container.record());
         // The shim checks the log too, and its error would not say that the caller has to change something.
         blocking(move || {
-            if let Some(log) = path_of(&pod, &record)? {
+            if let Some(log) = log {
                 log_file::read(&log)?;
             }
             Ok(())
@@ -38,22 +38,12 @@ impl Runtime {
     }
 }
 
-/// The path of a container's log, in which no link is followed; `None` without a log. Blocks.
-///
-/// # Errors
-/// For a sandbox of an earlier version, whose log directory is resolved only now: if it is a link, or cannot be looked at.
-pub(crate) fn path_of(pod: &SandboxRecord, container: &ContainerRecord) -> Result<Option<PathBuf>> {
+/// The path of a container's log, in which no link is followed; `None` without a log.
+pub(crate) fn path_of(pod: &SandboxRecord, container: &ContainerRecord) -> Option<PathBuf> {
     let log = &container.config.log_path;
-    if log.is_empty() || container.log.as_os_str().is_empty() {
-        return Ok(None);
-    }
-    let directory = match &pod.log_directory {
-        Some(directory) => directory.clone(),
-        None => log_file::resolve(Path::new(&pod.config.log_directory))?,
-    };
+    let directory = pod.log_directory.as_ref().filter(|_| !log.is_empty())?;
     // Without `.`, which is no name of a file.
-    let log = Path::new(log).components().collect::<PathBuf>();
-    Ok(Some(directory.join(log)))
+    Some(directory.join(Path::new(log).components().collect::<PathBuf>()))
 }
 
 /// Creates the directory of a log, which the kubelet does beforehand and other callers may not. Checks the file in the place of
@@ -114,16 +104,12 @@ mod tests {
             ..ContainerRecord::default()
         };
         container.config.log_path = "./app/./0.log".to_owned();
-        let path = |pod: &SandboxRecord, container: &ContainerRecord| {
-            path_of(pod, container).expect("a path")
-        };
-        assert_eq!(path(&pod, &container), Some("/disk/pod/app/0.log".into()));
+        let log = path_of(&pod, &container);
+        assert_eq!(log, Some("/disk/pod/app/0.log".into()));
         pod.log_directory = None;
-        assert_eq!(
-            path(&pod, &container),
-            Some("/nowhere/pod/app/0.log".into())
-        );
-        container.log = PathBuf::new();
-        assert_eq!(path(&pod, &container), None);
+        assert_eq!(path_of(&pod, &container), None);
+        pod.log_directory = Some("/disk/pod".into());
+        container.config.log_path = String::new();
+        assert_eq!(path_of(&pod, &container), None);
     }
 }

@@ -95,12 +95,13 @@ impl Runtime {
         let shim = self.shim_of(sandbox).await?;
         let record = container.record();
         let (pod, logged) = (sandbox.record(), container.record());
+        let log = super::log::path_of(&pod, &logged);
         let log = blocking(move || {
-            let log = super::log::path_of(&pod, &logged)?;
             log.as_deref().map_or(Ok(()), super::log::prepare)?;
             Ok(log.unwrap_or_default())
         });
         let log = log.await?;
+        let max_line = self.live().settings.config.max_container_log_line_size;
         let creating = async {
             let create = Create {
                 id: container.id.clone(),
@@ -111,8 +112,7 @@ impl Runtime {
                     stdin_once: record.config.stdin_once,
                     hold: false,
                     log: log.display().to_string(),
-                    max_line: self.live().settings.max_log_line,
-                    log_is_resolved: true,
+                    max_line: max_line.try_into().unwrap_or(u32::MAX),
                 },
                 runtime: handler.call_create(&sandbox.id),
             };

@@ -123,8 +123,7 @@ async fn container_info(container: &Container) -> Result<String> {
     let reading = container.work(move || Ok(fs::read(path).ok()));
     let text = reading.await?;
     let spec: Option<Value> = text.and_then(|text| serde_json::from_slice(&text).ok());
-    let context = record.config.linux.as_ref();
-    let context = context.and_then(|linux| linux.security_context.as_ref());
+    let context = record.config.security_context();
     let info = json!({
         "sandboxID": record.sandbox,
         "pid": live_pid(&record),

@@ -100,8 +100,7 @@ impl Runtime {
         sandbox: &Arc<Sandbox>,
         record: &ContainerRecord,
     ) -> Result<Option<PathBuf>> {
-        let linux = record.config.linux.as_ref();
-        let context = linux.and_then(|linux| linux.security_context.as_ref());
+        let context = record.config.security_context();
         let options = context.and_then(|context| context.namespace_options.as_ref());
         let Some(options) = options.filter(|o| o.pid == NamespaceMode::Target as i32) else {
             return Ok(None);

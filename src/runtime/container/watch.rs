@@ -87,7 +87,7 @@ impl Runtime {
         let runtime = Arc::clone(self);
         tokio::spawn(async move {
             if let Err(error) = runtime.check_init(&sandbox).await {
-                tracing::warn!(event = "runtime.shim", cri.sandbox.id = %sandbox.id, error.message = %shown(&error), "cannot check whether the init of a pod has exited");
+                tracing::warn!(event = "runtime.shim", criscope.sandbox.id = %sandbox.id, error.message = %shown(&error), "cannot check whether the init of a pod has exited");
             }
         });
     }
@@ -110,7 +110,7 @@ impl Runtime {
             // The loss of the shim has its own event.
             Err(shim_client::Error::Gone { .. }) => {}
             Err(error) => {
-                tracing::warn!(event = "runtime.shim", cri.sandbox.id = %sandbox.id, error.message = %error, "cannot query a shim for exits of its containers");
+                tracing::warn!(event = "runtime.shim", criscope.sandbox.id = %sandbox.id, error.message = %error, "cannot query a shim for exits of its containers");
             }
         }
     }
@@ -131,7 +131,7 @@ impl Runtime {
             Err(shim_client::Error::Gone { .. }) => {}
             // Only the connection was closed: one side received a message that it could not decode.
             Ok(shim) => {
-                tracing::warn!(event = "runtime.shim", cri.sandbox.id = %id, "the connection to a shim was lost and reestablished");
+                tracing::warn!(event = "runtime.shim", criscope.sandbox.id = %id, "the connection to a shim was lost and reestablished");
                 tokio::time::sleep(AGAIN).await;
                 sandbox.set_shim(Some(shim.clone()));
                 self.watch(&sandbox, &shim);
@@ -139,11 +139,11 @@ impl Runtime {
             }
             // The shim still holds the containers: the next verb that needs it reconnects.
             Err(error) => {
-                tracing::warn!(event = "runtime.shim", cri.sandbox.id = %id, error.message = %error, "the connection to a shim was lost");
+                tracing::warn!(event = "runtime.shim", criscope.sandbox.id = %id, error.message = %error, "the connection to a shim was lost");
                 return;
             }
         }
-        tracing::warn!(event = "runtime.shim", cri.sandbox.id = %id, "the shim of a pod died");
+        tracing::warn!(event = "runtime.shim", criscope.sandbox.id = %id, "the shim of a pod died");
         self.steps.shim_lost(ShimEnd::Died);
         self.shim_lost(&sandbox).await;
     }
@@ -152,7 +152,7 @@ impl Runtime {
     pub(crate) async fn shim_lost(self: &Arc<Self>, sandbox: &Sandbox) {
         let (id, at) = (&sandbox.id, id::now());
         if let Err(error) = self.account_for(sandbox).await {
-            tracing::warn!(event = "runtime.shim", cri.sandbox.id = %id, error.message = %shown(&error), "cannot account for the containers of a shim that died");
+            tracing::warn!(event = "runtime.shim", criscope.sandbox.id = %id, error.message = %shown(&error), "cannot account for the containers of a shim that died");
         }
         // The init was a child of the shim and died with it, before the other processes were killed.
         self.init_ended(sandbox, at).await;

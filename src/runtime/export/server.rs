@@ -15,6 +15,8 @@ use super::{Answer, Exported, Failure, REQUEST, Request, socket};
 use crate::runtime::command_socket::{
     bind, is_root, read_message, receive, say, serve as serve_clients,
 };
+use crate::runtime::error::shown;
+use crate::telemetry::BackgroundJob;
 use criscope_image::{ExportOptions, ExportWatch, ImageStore};
 
 /// Interval of progress messages, which also detect a client that disconnected.
@@ -62,6 +64,7 @@ async fn answer(stream: UnixStream, images: ImageStore) -> io::Result<()> {
         Ok(received) => received,
         Err(error) => return say(&stream, failed(error.to_string())).await,
     };
+    let job = BackgroundJob::ImageExport.begin();
     let watch = Cancelling(Arc::default());
     let (own, options) = (Arc::clone(&watch.0), ExportOptions::from(request));
     let mut export = tokio::task::spawn_blocking(move || {
@@ -76,8 +79,14 @@ async fn answer(stream: UnixStream, images: ImageStore) -> io::Result<()> {
         tokio::select! {
             result = &mut export => {
                 let last = match result? {
-                    Ok(images) => Answer::Exported(images.into_iter().map(Exported::from).collect()),
-                    Err(error) => Answer::Failed(error.into()),
+                    Ok(images) => {
+                        job.count("criscope.images", images.len());
+                        Answer::Exported(images.into_iter().map(Exported::from).collect())
+                    }
+                    Err(error) => {
+                        job.failed("export", &shown(&error));
+                        Answer::Failed(error.into())
+                    }
                 };
                 return say(&stream, last).await;
             }

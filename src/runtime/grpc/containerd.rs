@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use criscope_wire::services::{
+    GetContainerRequest, GetContainerResponse, GetTaskRequest, GetTaskResponse, VersionResponse,
+};
 use http::HeaderMap;
 use prost::Message;
 use tokio::runtime::Handle;
@@ -14,7 +17,6 @@ use crate::grpc::frame;
 use crate::grpc::status::Status;
 use crate::grpc::{Body, BoxError, CallHandler, Request, Response, ResponseFuture};
 use crate::runtime::containerd::NAMESPACE;
-use crate::runtime::containerd::messages::{GetContainer, GetTask, GotContainer, GotTask, Version};
 use crate::runtime::error::{Error, What};
 use crate::runtime::metrics::{ContainerdMethod, ContainerdResult};
 use crate::runtime::{Result, Runtime};
@@ -59,25 +61,25 @@ impl Containerd {
         let runtime = Arc::clone(&self.runtime);
         match request.uri().path() {
             VERSION => {
-                let version = Version {
+                let version = VersionResponse {
                     version: env!("CARGO_PKG_VERSION").to_owned(),
                 };
                 unary(request, async move |(): ()| Ok(version)).await
             }
             GET_CONTAINER => {
-                let get = async move |asked: GetContainer| {
+                let get = async move |asked: GetContainerRequest| {
                     let container = Some(runtime.containerd_container(&asked.id)?);
-                    Ok(GotContainer { container })
+                    Ok(GetContainerResponse { container })
                 };
                 in_namespace(request, get, |asked| &asked.id).await
             }
             GET_TASK => {
-                let get = async move |asked: GetTask| {
+                let get = async move |asked: GetTaskRequest| {
                     if !asked.exec_id.is_empty() {
                         return Err(Error::not_found(What::Task, &asked.exec_id));
                     }
                     let process = Some(runtime.containerd_task(&asked.container_id).await?);
-                    Ok(GotTask { process })
+                    Ok(GetTaskResponse { process })
                 };
                 in_namespace(request, get, |asked| &asked.container_id).await
             }

@@ -118,7 +118,7 @@ mod tests {
             bounding: 0xa804_25fb,
         };
         let mut found = docker.bounding();
-        let mut expected = crate::runtime::oci::spec::containerd_capabilities();
+        let mut expected = crate::settings::value::default_capabilities();
         found.sort_unstable_by_key(ToString::to_string);
         expected.sort_unstable_by_key(ToString::to_string);
         assert_eq!(found, expected);

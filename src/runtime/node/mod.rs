@@ -7,12 +7,12 @@ mod limits;
 mod security;
 
 use criscope_linux::cgroup::{self, Hierarchies};
-use oci_spec::runtime::Capability;
 
 use self::files::Files;
 use super::code::GrpcCode as _;
-use super::oci::spec::{CgroupDriver, CgroupVersion, NodeFacts, Policy, containerd_capabilities};
+use super::oci::spec::{CgroupDriver, NodeFacts};
 use super::oci::version::Version;
+use super::sections::PodDefaults;
 
 pub use self::apparmor::DEFAULT_PROFILE;
 
@@ -21,22 +21,8 @@ pub use self::apparmor::DEFAULT_PROFILE;
 pub struct NodeOptions {
     /// The cgroup driver; `None` detects it.
     pub cgroup_driver: Option<CgroupDriver>,
-    /// Containers get no cgroups and no limits.
-    pub disable_cgroup: bool,
-    /// AppArmor is not used, even if it is enabled.
-    pub disable_apparmor: bool,
-    /// The profile for `RuntimeDefault`, in place of the built-in one.
-    pub apparmor_profile: Option<String>,
-    /// SELinux is used if it is enabled.
-    pub enable_selinux: bool,
-    /// No container gets a lower `oom_score_adj` than the daemon. Without `CAP_SYS_RESOURCE` this always applies.
-    pub restrict_oom_score_adj: bool,
-    /// The default capabilities of containers; `None` means those of containerd.
-    pub default_capabilities: Option<Vec<Capability>>,
-    /// Maximum number of processes in a container; 0 for no limit.
-    pub pids_limit: i64,
-    /// Settings that apply to all pods.
-    pub policy: Policy,
+    /// The defaults of pods.
+    pub pods: PodDefaults,
     /// Output of the OCI runtime's `features`, if it has that command.
     pub runtime_features: Option<serde_json::Value>,
     /// The OCI runtime's version, for those without that command.
@@ -84,13 +70,9 @@ impl NodeError {
 /// [`NodeError`] if no container could be created.
 pub fn detect(options: &NodeOptions) -> Result<NodeFacts, NodeError> {
     let files = Files::new("/");
-    let hierarchies = match Hierarchies::detect() {
-        Err(cgroup::Error::NotMounted) if options.disable_cgroup => None,
-        other => Some(other?),
-    };
-    let mut facts = facts(options, &files, hierarchies.as_ref())?;
+    let mut facts = facts(options, &files, &Hierarchies::detect()?)?;
     if facts.apparmor {
-        facts.apparmor_default = apparmor::usable(&files, options.apparmor_profile.as_deref());
+        facts.apparmor_default = apparmor::usable(&files, options.pods.apparmor_profile.as_deref());
     }
     Ok(facts)
 }
@@ -99,51 +81,43 @@ pub fn detect(options: &NodeOptions) -> Result<NodeFacts, NodeError> {
 fn facts(
     options: &NodeOptions,
     files: &Files,
-    hierarchies: Option<&Hierarchies>,
+    hierarchies: &Hierarchies,
 ) -> Result<NodeFacts, NodeError> {
-    let usable = hierarchies.filter(|_| !options.disable_cgroup);
+    let pods = &options.pods;
     let kernel = security::kernel(files)?;
     let own = capabilities::Own::read(files)?;
     Ok(NodeFacts {
-        cgroup_version: hierarchies.map_or(CgroupVersion::V2, Hierarchies::version),
-        cgroup_driver: driver(options, files)?,
-        swap_accounting: usable.is_some_and(|all| limits::swap_accounting(all, files)),
-        hugetlb: usable.is_some_and(|all| all.has("hugetlb")),
+        cgroup_version: hierarchies.version(),
+        cgroup_driver: driver(options.cgroup_driver, files)?,
+        swap_accounting: limits::swap_accounting(hierarchies, files),
+        hugetlb: hierarchies.has("hugetlb"),
         kernel,
         arch: std::env::consts::ARCH,
         seccomp: security::seccomp(files, options.runtime_features.as_ref()),
-        apparmor: !options.disable_apparmor && apparmor::is_on(files),
+        apparmor: !pods.disable_apparmor && apparmor::is_on(files),
         apparmor_default: Err("it is off".to_owned()),
-        selinux: options.enable_selinux && security::selinux(files),
+        selinux: pods.enable_selinux && security::selinux(files),
         recursive_read_only: security::recursive_read_only(
             kernel,
             options.runtime_features.as_ref(),
             options.runtime_version.as_ref(),
         ),
-        default_capabilities: options
-            .default_capabilities
-            .clone()
-            .unwrap_or_else(containerd_capabilities),
+        default_capabilities: pods.default_capabilities.clone(),
         all_capabilities: own.bounding(),
         oom_score_adj_floor: limits::oom_score_adj_floor(
             files,
-            options.restrict_oom_score_adj || !own.may_lower_oom_score_adj(),
+            pods.restrict_oom_score_adj || !own.may_lower_oom_score_adj(),
         )?,
-        pids_limit: if usable.is_some() {
-            options.pids_limit
-        } else {
-            0
-        },
-        policy: options.policy.clone(),
+        pids_limit: pods.pids_limit.try_into().unwrap_or(i64::MAX),
+        policy: pods.clone(),
     })
 }
 
 /// Returns systemd if it booted the machine (sd_booted(3)), because it interferes with other managers in its cgroup
 /// tree. The kubelet adopts this choice.
-fn driver(options: &NodeOptions, files: &Files) -> Result<CgroupDriver, NodeError> {
+fn driver(configured: Option<CgroupDriver>, files: &Files) -> Result<CgroupDriver, NodeError> {
     let booted = files.exists("run/systemd/system");
-    match options.cgroup_driver {
-        _ if options.disable_cgroup => Ok(CgroupDriver::Cgroupfs),
+    match configured {
         Some(CgroupDriver::Systemd) if !booted => Err(NodeError::NoSystemd),
         Some(driver) => Ok(driver),
         None if booted => Ok(CgroupDriver::Systemd),
@@ -153,6 +127,8 @@ fn driver(options: &NodeOptions, files: &Files) -> Result<CgroupDriver, NodeErro
 
 #[cfg(test)]
 mod tests {
+    use oci_spec::runtime::Capability;
+
     use super::*;
 
     /// A machine that consists of files.
@@ -175,24 +151,23 @@ mod tests {
         (dir, files)
     }
 
+    fn hierarchies() -> Hierarchies {
+        let table = b"1 2 0:3 / /none rw - cgroup cgroup rw,hugetlb\n";
+        Hierarchies::parse(table).expect("mounted")
+    }
+
     #[test]
     fn the_driver_is_systemd_only_if_it_booted_the_machine() {
         let (_plain, plain) = machine(&[]);
         let (_booted, booted) = machine(&[("run/systemd/system/x", "")]);
-        let with = |cgroup_driver, disable_cgroup| NodeOptions {
-            cgroup_driver,
-            disable_cgroup,
-            ..NodeOptions::default()
-        };
         use CgroupDriver::{Cgroupfs, Systemd};
-        for (files, options, expected) in [
-            (&plain, with(None, false), Some(Cgroupfs)),
-            (&booted, with(None, false), Some(Systemd)),
-            (&booted, with(Some(Cgroupfs), false), Some(Cgroupfs)),
-            (&plain, with(Some(Systemd), false), None),
-            (&booted, with(None, true), Some(Cgroupfs)),
+        for (files, configured, expected) in [
+            (&plain, None, Some(Cgroupfs)),
+            (&booted, None, Some(Systemd)),
+            (&booted, Some(Cgroupfs), Some(Cgroupfs)),
+            (&plain, Some(Systemd), None),
         ] {
-            assert_eq!(driver(&options, files).ok(), expected, "{options:?}");
+            assert_eq!(driver(configured, files).ok(), expected, "{configured:?}");
         }
     }
 
@@ -205,23 +180,18 @@ mod tests {
                 "kill_process allow\n",
             ),
         ]);
-        let options = NodeOptions {
-            pids_limit: 100,
-            ..NodeOptions::default()
-        };
-        let found = facts(&options, &files, None).expect("facts");
+        let mut options = NodeOptions::default();
+        options.pods.pids_limit = 100;
+        let found = facts(&options, &files, &hierarchies()).expect("facts");
         assert_eq!(found.kernel, (5, 10));
         assert!(found.seccomp && !found.selinux && !found.apparmor);
         assert_eq!(found.all_capabilities.len(), 41);
         assert_eq!(found.default_capabilities.len(), 14);
         assert_eq!(found.oom_score_adj_floor, Some(-999), "no CAP_SYS_RESOURCE");
-        assert_eq!(found.pids_limit, 0, "there is no cgroup to limit");
-        let options = NodeOptions {
-            enable_selinux: true,
-            default_capabilities: Some(vec![Capability::Chown]),
-            ..options
-        };
-        let found = facts(&options, &files, None).expect("facts");
+        assert_eq!(found.pids_limit, 100);
+        options.pods.enable_selinux = true;
+        options.pods.default_capabilities = vec![Capability::Chown];
+        let found = facts(&options, &files, &hierarchies()).expect("facts");
         assert!(found.selinux);
         assert_eq!(found.default_capabilities, [Capability::Chown]);
     }
@@ -231,11 +201,11 @@ mod tests {
         let all = "CapEff:\t000001ffffffffff\nCapBnd:\t000001ffffffffff\n";
         let (_dir, files) = machine(&[("proc/self/status", all)]);
         let mut options = NodeOptions::default();
-        let found = facts(&options, &files, None).expect("facts");
+        let found = facts(&options, &files, &hierarchies()).expect("facts");
         assert_eq!(found.oom_score_adj_floor, None);
         assert!(!found.seccomp, "the kernel does not mention it");
-        options.restrict_oom_score_adj = true;
-        let found = facts(&options, &files, None).expect("facts");
+        options.pods.restrict_oom_score_adj = true;
+        let found = facts(&options, &files, &hierarchies()).expect("facts");
         assert_eq!(found.oom_score_adj_floor, Some(-999));
     }
 }

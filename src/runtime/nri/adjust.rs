@@ -3,13 +3,13 @@
 
 use criscope_nri::api::{
     ContainerAdjustment, IoPrioClass, LinuxContainerAdjustment, LinuxMemoryPolicy, LinuxRdt,
-    LinuxScheduler, LinuxSchedulerFlag, LinuxSchedulerPolicy, LinuxSeccomp, MpolFlag, MpolMode,
+    LinuxScheduler, LinuxSchedulerFlag, LinuxSchedulerPolicy, MpolFlag, MpolMode,
 };
 use criscope_nri::removed_key;
 use oci_spec::runtime::Spec;
 use serde_json::{Map, Value, json};
 
-use super::apply::{array, devices, environment, hooks, mounts, object, resources, texts};
+use super::apply::{array, devices, environment, hooks, merge, mounts, object, resources, texts};
 use crate::runtime::classes::Classes;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::oci::spec::{Action, Host, NodeFacts, PluginChanges, cdi};
@@ -91,7 +91,7 @@ fn edit(
     for limit in &adjusted.rlimits {
         let limits = array(spec, &["process"], "rlimits");
         limits.retain(|other| other["type"] != *limit.r#type);
-        limits.push(json!({"type": limit.r#type, "hard": limit.hard, "soft": limit.soft}));
+        limits.push(json!(limit));
     }
     actions
 }
@@ -119,7 +119,7 @@ fn edit_linux(spec: &mut Value, linux: &LinuxContainerAdjustment, facts: Facts) 
         process.insert("scheduler".to_owned(), scheduling(scheduler));
     }
     if let Some(policy) = &linux.seccomp_policy {
-        object(spec, &["linux"]).insert("seccomp".to_owned(), seccomp(policy));
+        object(spec, &["linux"]).insert("seccomp".to_owned(), json!(policy));
     }
     for namespace in &linux.namespaces {
         let removed = removed_key(&namespace.r#type);
@@ -138,7 +138,7 @@ fn edit_linux(spec: &mut Value, linux: &LinuxContainerAdjustment, facts: Facts) 
     for (name, device) in &linux.net_devices {
         match removed_key(name) {
             Some(name) => drop(net_devices.remove(name)),
-            None => drop(net_devices.insert(name.clone(), json!({"name": device.name}))),
+            None => drop(net_devices.insert(name.clone(), json!(device))),
         }
     }
     if net_devices.is_empty() {
@@ -175,15 +175,7 @@ fn edit_rdt(spec: &mut Value, rdt: &LinuxRdt) {
     if rdt.remove {
         object(spec, &["linux"]).remove("intelRdt");
     }
-    if let Some(id) = &rdt.clos_id {
-        object(spec, &["linux", "intelRdt"]).insert("closID".to_owned(), json!(id.value));
-    }
-    if let Some(schemata) = &rdt.schemata {
-        object(spec, &["linux", "intelRdt"]).insert("schemata".to_owned(), json!(schemata.value));
-    }
-    if let Some(on) = &rdt.enable_monitoring {
-        object(spec, &["linux", "intelRdt"]).insert("enableMonitoring".to_owned(), json!(on.value));
-    }
+    merge(spec, &["linux", "intelRdt"], json!(rdt));
 }
 
 fn scheduling(from: &LinuxScheduler) -> Value {
@@ -195,18 +187,15 @@ fn scheduling(from: &LinuxScheduler) -> Value {
         Err(_) => "",
     };
     to.insert("policy".to_owned(), json!(policy));
-    for (name, value) in [("nice", from.nice), ("priority", from.priority)] {
-        if value != 0 {
-            to.insert(name.to_owned(), json!(value));
-        }
-    }
     for (name, value) in [
-        ("runtime", from.runtime),
-        ("deadline", from.deadline),
-        ("period", from.period),
+        ("nice", json!(from.nice)),
+        ("priority", json!(from.priority)),
+        ("runtime", json!(from.runtime)),
+        ("deadline", json!(from.deadline)),
+        ("period", json!(from.period)),
     ] {
         if value != 0 {
-            to.insert(name.to_owned(), json!(value));
+            to.insert(name.to_owned(), value);
         }
     }
     let flags: Vec<_> = from
@@ -227,46 +216,6 @@ fn memory_policy(from: &LinuxMemoryPolicy) -> Value {
         .map(|flag| MpolFlag::try_from(*flag).map_or("", |flag| flag.as_str_name()))
         .collect();
     json!({"mode": mode, "nodes": from.nodes, "flags": flags})
-}
-
-fn seccomp(from: &LinuxSeccomp) -> Value {
-    let mut to = Map::new();
-    to.insert("defaultAction".to_owned(), json!(from.default_action));
-    if let Some(errno) = &from.default_errno {
-        to.insert("defaultErrnoRet".to_owned(), json!(errno.value));
-    }
-    for (name, list) in [
-        ("architectures", &from.architectures),
-        ("flags", &from.flags),
-    ] {
-        if !list.is_empty() {
-            to.insert(name.to_owned(), json!(list));
-        }
-    }
-    for (name, text) in [
-        ("listenerPath", &from.listener_path),
-        ("listenerMetadata", &from.listener_metadata),
-    ] {
-        if !text.is_empty() {
-            to.insert(name.to_owned(), json!(text));
-        }
-    }
-    let syscalls = from.syscalls.iter().map(|one| {
-        let args = one.args.iter().map(|arg| {
-            json!({"index": arg.index, "value": arg.value, "valueTwo": arg.value_two, "op": arg.op})
-        });
-        let args: Vec<_> = args.collect();
-        let mut to = json!({"names": one.names, "action": one.action});
-        if let Some(errno) = &one.errno_ret {
-            to["errnoRet"] = json!(errno.value);
-        }
-        if !args.is_empty() {
-            to["args"] = json!(args);
-        }
-        to
-    });
-    to.insert("syscalls".to_owned(), syscalls.collect());
-    Value::Object(to)
 }
 
 #[cfg(test)]

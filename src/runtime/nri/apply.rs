@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use criscope_nri::api::{ContainerAdjustment, Hook, KeyValue, LinuxDevice, LinuxResources, Mount};
+use criscope_nri::api::{ContainerAdjustment, KeyValue, LinuxDevice, LinuxResources, Mount};
 use criscope_nri::removed_key;
 use serde_json::{Map, Value, json};
 
@@ -39,6 +39,17 @@ pub(super) fn array<'a>(spec: &'a mut Value, path: &[&str], name: &str) -> &'a m
     match value {
         Value::Array(list) => list,
         _ => unreachable!("made above"),
+    }
+}
+
+/// Sets the fields of the object at a path that have a value.
+pub(super) fn merge(spec: &mut Value, path: &[&str], fields: Value) {
+    let Value::Object(mut fields) = fields else {
+        return;
+    };
+    fields.retain(|_, value| !value.is_null());
+    if !fields.is_empty() {
+        object(spec, path).extend(fields);
     }
 }
 
@@ -88,24 +99,9 @@ pub(super) fn hooks(spec: &mut Value, adjusted: &ContainerAdjustment) {
         ("poststop", &hooks.poststop),
     ] {
         if !list.is_empty() {
-            array(spec, &["hooks"], name).extend(list.iter().map(hook));
+            array(spec, &["hooks"], name).extend(list.iter().map(|hook| json!(hook)));
         }
     }
-}
-
-fn hook(from: &Hook) -> Value {
-    let mut to = Map::new();
-    to.insert("path".to_owned(), json!(from.path));
-    if !from.args.is_empty() {
-        to.insert("args".to_owned(), json!(from.args));
-    }
-    if !from.env.is_empty() {
-        to.insert("env".to_owned(), json!(from.env));
-    }
-    if let Some(timeout) = &from.timeout {
-        to.insert("timeout".to_owned(), json!(timeout.value));
-    }
-    Value::Object(to)
 }
 
 /// Returns whether a mount is at a path, which may be spelt in another way, such as `/data/`.
@@ -140,12 +136,7 @@ pub(super) fn mounts(spec: &mut Value, wanted: &[Mount]) -> Vec<Action> {
                 at_least,
             });
         }
-        mounts.push(json!({
-            "destination": destination,
-            "type": mount.r#type,
-            "source": mount.source,
-            "options": mount.options,
-        }));
+        mounts.push(json!(mount));
     }
     mounts.sort_by_key(|mount| {
         let destination = mount["destination"].as_str().unwrap_or_default();
@@ -185,21 +176,7 @@ pub(super) fn devices(spec: &mut Value, wanted: &[LinuxDevice]) {
         if removed.is_some() {
             continue;
         }
-        let mut to = Map::new();
-        to.insert("path".to_owned(), json!(device.path));
-        to.insert("type".to_owned(), json!(device.r#type));
-        to.insert("major".to_owned(), json!(device.major));
-        to.insert("minor".to_owned(), json!(device.minor));
-        if let Some(mode) = &device.file_mode {
-            to.insert("fileMode".to_owned(), json!(mode.value));
-        }
-        if let Some(uid) = &device.uid {
-            to.insert("uid".to_owned(), json!(uid.value));
-        }
-        if let Some(gid) = &device.gid {
-            to.insert("gid".to_owned(), json!(gid.value));
-        }
-        devices.push(Value::Object(to));
+        devices.push(json!(device));
         // No rule, like containerd, which also makes no nodes of character devices. The device cgroup knows no FIFOs, and one type of character devices.
         let (typ, access) = match device.r#type.as_str() {
             "p" => continue,
@@ -220,73 +197,25 @@ pub(super) fn devices(spec: &mut Value, wanted: &[LinuxDevice]) {
 /// Sets the resources that plugins want.
 pub(super) fn resources(spec: &mut Value, wanted: &LinuxResources, swap: bool) {
     let path = ["linux", "resources"];
-    macro_rules! set {
-        ($group:literal, $from:expr, $($field:ident = $name:literal),* $(,)?) => {$(
-            if let Some(value) = &$from.$field {
-                object(spec, &["linux", "resources", $group])
-                    .insert($name.to_owned(), json!(value.value));
-            }
-        )*};
+    // A limit alone applies to memory and swap together, if the kernel accounts swap.
+    let memory = wanted.memory.as_ref().filter(|_| swap);
+    if let Some(limit) = memory.and_then(|memory| memory.limit.as_ref()) {
+        object(spec, &["linux", "resources", "memory"]).insert("swap".to_owned(), json!(limit));
     }
-    if let Some(cpu) = &wanted.cpu {
-        set!(
-            "cpu",
-            cpu,
-            shares = "shares",
-            quota = "quota",
-            period = "period",
-            realtime_runtime = "realtimeRuntime",
-            realtime_period = "realtimePeriod"
-        );
-        for (name, value) in [("cpus", &cpu.cpus), ("mems", &cpu.mems)] {
-            if !value.is_empty() {
-                object(spec, &["linux", "resources", "cpu"]).insert(name.to_owned(), json!(value));
-            }
-        }
-    }
-    if let Some(memory) = &wanted.memory {
-        // A limit alone applies to memory and swap together, if the kernel accounts swap.
-        if let Some(limit) = memory.limit.as_ref().filter(|_| swap) {
-            object(spec, &["linux", "resources", "memory"])
-                .insert("swap".to_owned(), json!(limit.value));
-        }
-        set!(
-            "memory",
-            memory,
-            limit = "limit",
-            reservation = "reservation",
-            swap = "swap",
-            kernel = "kernel",
-            kernel_tcp = "kernelTCP",
-            swappiness = "swappiness",
-            disable_oom_killer = "disableOOMKiller",
-            use_hierarchy = "useHierarchy"
-        );
+    for (group, fields) in [
+        ("cpu", json!(wanted.cpu)),
+        ("memory", json!(wanted.memory)),
+        ("pids", json!(wanted.pids)),
+        ("unified", json!(wanted.unified)),
+    ] {
+        merge(spec, &["linux", "resources", group], fields);
     }
     for limit in &wanted.hugepage_limits {
         let limits = array(spec, &path, "hugepageLimits");
         limits.retain(|other| other["pageSize"] != *limit.page_size);
-        limits.push(json!({"pageSize": limit.page_size, "limit": limit.limit}));
-    }
-    if let Some(pids) = &wanted.pids {
-        object(spec, &["linux", "resources", "pids"]).insert("limit".to_owned(), json!(pids.limit));
-    }
-    if !wanted.unified.is_empty() {
-        let unified = object(spec, &["linux", "resources", "unified"]);
-        for (key, value) in &wanted.unified {
-            unified.insert(key.clone(), json!(value));
-        }
+        limits.push(json!(limit));
     }
     for rule in &wanted.devices {
-        let mut to = Map::new();
-        to.insert("allow".to_owned(), json!(rule.allow));
-        to.insert("type".to_owned(), json!(rule.r#type));
-        for (name, number) in [("major", &rule.major), ("minor", &rule.minor)] {
-            if let Some(number) = number {
-                to.insert(name.to_owned(), json!(number.value));
-            }
-        }
-        to.insert("access".to_owned(), json!(rule.access));
-        array(spec, &path, "devices").push(Value::Object(to));
+        array(spec, &path, "devices").push(json!(rule));
     }
 }

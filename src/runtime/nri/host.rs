@@ -19,11 +19,11 @@ impl Runtime {
     /// Starts the plugins that are installed and accepts others, if the interface is on. Called after recovery, before calls are
     /// served: the first pod meets the installed plugins.
     pub async fn start_nri(self: &Arc<Self>) {
-        let Some(settings) = &self.settings.nri else {
+        let Some(settings) = self.settings.live.config.nri.library() else {
             return;
         };
         let plugins = Adaptation::new(
-            settings.clone(),
+            settings,
             Arc::new(Host(Arc::downgrade(self))),
             Arc::new(Plugins::new(self.steps.clone())),
         );

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use criscope_linux::namespace::Kind;
 use criscope_nri::api::{
-    self, Container, Hook, Hooks, Image, LinuxContainer, LinuxDevice, LinuxDeviceCgroup,
-    LinuxNamespace, LinuxNetDevice, LinuxPodSandbox, LinuxRdt, LinuxSeccomp, LinuxSeccompArg,
-    LinuxSyscall, Mount, OptionalFileMode, OptionalInt, OptionalRepeatedString, OptionalString,
-    OptionalUInt32, PodSandbox, PosixRlimit, SecurityProfile, User,
+    self, Container, Image, LinuxContainer, LinuxNamespace, LinuxPodSandbox, OptionalInt,
+    PodSandbox, SecurityProfile,
 };
+use serde::Deserialize;
 use serde_json::Value;
 
-use super::resources::{from_cri, from_spec, list, signed, switch, text};
+use super::resources::from_cri;
 use crate::cri::v1::security_profile::ProfileType;
 use crate::runtime::Runtime;
 use crate::runtime::container::read_spec_json;
@@ -79,7 +78,7 @@ impl Runtime {
 pub(super) fn message(record: &ContainerRecord, spec: &Value) -> Container {
     let process = &spec["process"];
     let exit = record.exit.clone().unwrap_or_default();
-    let mut annotations = map(&spec["annotations"]);
+    let mut annotations: BTreeMap<_, _> = read(&spec["annotations"]);
     annotations.extend(record.config.annotations.clone());
     let metadata = record.config.metadata.clone().unwrap_or_default();
     Container {
@@ -96,17 +95,13 @@ pub(super) fn message(record: &ContainerRecord, spec: &Value) -> Container {
         } as i32,
         labels: record.config.labels.clone().into_iter().collect(),
         annotations,
-        args: list(&process["args"], text),
-        env: list(&process["env"], text),
-        mounts: list(&spec["mounts"], mount),
-        hooks: hooks(&spec["hooks"]),
+        args: read(&process["args"]),
+        env: read(&process["env"]),
+        mounts: read(&spec["mounts"]),
+        hooks: read(&spec["hooks"]),
         linux: Some(linux(record, spec)),
         pid: record.pid,
-        rlimits: list(&process["rlimits"], |one| PosixRlimit {
-            r#type: text(&one["type"]),
-            hard: one["hard"].as_u64().unwrap_or(0),
-            soft: one["soft"].as_u64().unwrap_or(0),
-        }),
+        rlimits: read(&process["rlimits"]),
         created_at: record.created_at,
         started_at: record.started_at,
         finished_at: record.finished_at,
@@ -121,11 +116,7 @@ pub(super) fn message(record: &ContainerRecord, spec: &Value) -> Container {
                 name: device.name.clone(),
             })
             .collect(),
-        user: Some(User {
-            uid: number(&process["user"]["uid"]),
-            gid: number(&process["user"]["gid"]),
-            additional_gids: list(&process["user"]["additionalGids"], number),
-        }),
+        user: Some(read(&process["user"])),
         image: Some(Image {
             name: record.image_name.clone(),
             digest: digest(&record.image_ref),
@@ -140,54 +131,26 @@ fn digest(reference: &str) -> String {
     digest.unwrap_or_default().to_owned()
 }
 
+/// Reads a part of a specification; one that is not there is empty.
+fn read<T: for<'a> Deserialize<'a> + Default>(part: &Value) -> T {
+    T::deserialize(part).unwrap_or_default()
+}
+
 fn linux(record: &ContainerRecord, spec: &Value) -> LinuxContainer {
-    let (process, linux) = (&spec["process"], &spec["linux"]);
-    LinuxContainer {
-        namespaces: list(&linux["namespaces"], |one| LinuxNamespace {
-            r#type: text(&one["type"]),
-            path: text(&one["path"]),
-        }),
-        devices: list(&linux["devices"], device),
-        resources: Some(from_spec(&linux["resources"])),
-        oom_score_adj: process["oomScoreAdj"]
-            .as_i64()
-            .map(|value| OptionalInt { value }),
-        cgroups_path: text(&linux["cgroupsPath"]),
-        seccomp_profile: seccomp_profile(record),
-        seccomp_policy: linux["seccomp"]
-            .is_object()
-            .then(|| seccomp_policy(&linux["seccomp"])),
-        sysctl: map(&linux["sysctl"]),
-        net_devices: linux["netDevices"]
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(key, one)| {
-                let name = text(&one["name"]);
-                (key.clone(), LinuxNetDevice { name })
-            })
-            .collect(),
-        rdt: linux["intelRdt"].is_object().then(|| LinuxRdt {
-            clos_id: linux["intelRdt"]["closID"]
-                .as_str()
-                .map(|value| OptionalString {
-                    value: value.to_owned(),
-                }),
-            schemata: Some(OptionalRepeatedString {
-                value: list(&linux["intelRdt"]["schemata"], text),
-            }),
-            enable_monitoring: switch(&linux["intelRdt"]["enableMonitoring"]),
-            remove: false,
-        }),
-        // No request asks for these, so that only plugins can have set them.
-        io_priority: None,
-        scheduler: None,
+    // No request asks for a priority of input and output or a scheduler, so that only plugins can have set them.
+    let mut linux: LinuxContainer = read(&spec["linux"]);
+    linux.resources.get_or_insert_default();
+    if let Some(rdt) = &mut linux.rdt {
+        rdt.schemata.get_or_insert_default();
     }
+    let score = spec["process"]["oomScoreAdj"].as_i64();
+    linux.oom_score_adj = score.map(|value| OptionalInt { value });
+    linux.seccomp_profile = seccomp_profile(record);
+    linux
 }
 
 fn seccomp_profile(record: &ContainerRecord) -> Option<SecurityProfile> {
-    let linux = record.config.linux.as_ref()?;
-    let profile = linux.security_context.as_ref()?.seccomp.as_ref()?;
+    let profile = record.config.security_context()?.seccomp.as_ref()?;
     Some(SecurityProfile {
         profile_type: match ProfileType::try_from(profile.profile_type) {
             Ok(ProfileType::Unconfined) => api::security_profile::ProfileType::Unconfined,
@@ -195,99 +158,5 @@ fn seccomp_profile(record: &ContainerRecord) -> Option<SecurityProfile> {
             _ => api::security_profile::ProfileType::RuntimeDefault,
         } as i32,
         localhost_ref: profile.localhost_ref.clone(),
-    })
-}
-
-fn seccomp_policy(from: &Value) -> LinuxSeccomp {
-    LinuxSeccomp {
-        default_action: text(&from["defaultAction"]),
-        default_errno: optional(&from["defaultErrnoRet"]),
-        architectures: list(&from["architectures"], text),
-        flags: list(&from["flags"], text),
-        listener_path: text(&from["listenerPath"]),
-        listener_metadata: text(&from["listenerMetadata"]),
-        syscalls: list(&from["syscalls"], |one| LinuxSyscall {
-            names: list(&one["names"], text),
-            action: text(&one["action"]),
-            errno_ret: optional(&one["errnoRet"]),
-            args: list(&one["args"], |arg| LinuxSeccompArg {
-                index: number(&arg["index"]),
-                value: arg["value"].as_u64().unwrap_or(0),
-                value_two: arg["valueTwo"].as_u64().unwrap_or(0),
-                op: text(&arg["op"]),
-            }),
-        }),
-    }
-}
-
-fn mount(from: &Value) -> Mount {
-    Mount {
-        destination: text(&from["destination"]),
-        r#type: text(&from["type"]),
-        source: text(&from["source"]),
-        options: list(&from["options"], text),
-    }
-}
-
-fn hooks(from: &Value) -> Option<Hooks> {
-    from.is_object().then(|| Hooks {
-        prestart: list(&from["prestart"], hook),
-        create_runtime: list(&from["createRuntime"], hook),
-        create_container: list(&from["createContainer"], hook),
-        start_container: list(&from["startContainer"], hook),
-        poststart: list(&from["poststart"], hook),
-        poststop: list(&from["poststop"], hook),
-    })
-}
-
-fn hook(from: &Value) -> Hook {
-    Hook {
-        path: text(&from["path"]),
-        args: list(&from["args"], text),
-        env: list(&from["env"], text),
-        timeout: from["timeout"].as_i64().map(|value| OptionalInt { value }),
-    }
-}
-
-fn device(from: &Value) -> LinuxDevice {
-    LinuxDevice {
-        path: text(&from["path"]),
-        r#type: text(&from["type"]),
-        major: from["major"].as_i64().unwrap_or(0),
-        minor: from["minor"].as_i64().unwrap_or(0),
-        file_mode: from["fileMode"].as_u64().map(|value| OptionalFileMode {
-            value: value.try_into().unwrap_or(0),
-        }),
-        uid: optional(&from["uid"]),
-        gid: optional(&from["gid"]),
-    }
-}
-
-/// A rule of the devices cgroup.
-pub(super) fn device_rule(from: &Value) -> LinuxDeviceCgroup {
-    LinuxDeviceCgroup {
-        allow: from["allow"].as_bool().unwrap_or(false),
-        r#type: text(&from["type"]),
-        major: signed(&from["major"]),
-        minor: signed(&from["minor"]),
-        access: text(&from["access"]),
-    }
-}
-
-/// A map of texts.
-pub(super) fn map(from: &Value) -> BTreeMap<String, String> {
-    let entries = from.as_object().into_iter().flatten();
-    entries
-        .map(|(key, value)| (key.clone(), text(value)))
-        .collect()
-}
-
-fn number(from: &Value) -> u32 {
-    from.as_u64().and_then(|n| n.try_into().ok()).unwrap_or(0)
-}
-
-fn optional(from: &Value) -> Option<OptionalUInt32> {
-    from.is_u64().then(|| OptionalUInt32 {
-        value: number(from),
     })
 }

@@ -24,7 +24,6 @@ use super::steps::StepRecorder;
 use crate::call::steps::RuntimeStep;
 
 pub(crate) use self::adjust::{adjust, confinement_changes};
-pub use criscope_nri::NriSettings;
 
 /// The plugins, once the runtime has started them; none if the interface is off.
 #[derive(Debug, Default)]

@@ -1,10 +1,8 @@
-//! Resources between the CRI, the OCI specification and the messages of the interface.
+//! Resources between the CRI and the messages of the interface.
 
 use criscope_nri::api::{
-    Container, HugepageLimit, LinuxCpu, LinuxMemory, LinuxPids, LinuxResources, OptionalBool,
-    OptionalInt64, OptionalUInt64,
+    Container, HugepageLimit, LinuxCpu, LinuxMemory, LinuxResources, OptionalInt64, OptionalUInt64,
 };
-use serde_json::Value;
 
 use super::adjust::rdt_group;
 use crate::cri::v1;
@@ -134,67 +132,6 @@ fn unchanged(wanted: &LinuxResources, container: &Container) -> Vec<&'static str
     ];
     let fields = fields.into_iter().filter(|(_, differs)| *differs);
     fields.map(|(name, _)| name).collect()
-}
-
-/// The resources of a specification.
-pub(super) fn from_spec(from: &Value) -> LinuxResources {
-    let (cpu, memory) = (&from["cpu"], &from["memory"]);
-    LinuxResources {
-        cpu: cpu.is_object().then(|| LinuxCpu {
-            shares: unsigned(&cpu["shares"]),
-            quota: signed(&cpu["quota"]),
-            period: unsigned(&cpu["period"]),
-            realtime_runtime: signed(&cpu["realtimeRuntime"]),
-            realtime_period: unsigned(&cpu["realtimePeriod"]),
-            cpus: text(&cpu["cpus"]),
-            mems: text(&cpu["mems"]),
-        }),
-        memory: memory.is_object().then(|| LinuxMemory {
-            limit: signed(&memory["limit"]),
-            reservation: signed(&memory["reservation"]),
-            swap: signed(&memory["swap"]),
-            kernel: signed(&memory["kernel"]),
-            kernel_tcp: signed(&memory["kernelTCP"]),
-            swappiness: unsigned(&memory["swappiness"]),
-            disable_oom_killer: switch(&memory["disableOOMKiller"]),
-            use_hierarchy: switch(&memory["useHierarchy"]),
-        }),
-        hugepage_limits: list(&from["hugepageLimits"], |one| HugepageLimit {
-            page_size: text(&one["pageSize"]),
-            limit: one["limit"].as_u64().unwrap_or(0),
-        }),
-        pids: from["pids"].is_object().then(|| LinuxPids {
-            limit: from["pids"]["limit"].as_i64().unwrap_or(0),
-        }),
-        unified: super::message::map(&from["unified"]),
-        devices: list(&from["devices"], super::message::device_rule),
-        ..LinuxResources::default()
-    }
-}
-
-pub(super) fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
-}
-
-pub(super) fn list<T>(value: &Value, convert: impl Fn(&Value) -> T) -> Vec<T> {
-    value
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(convert)
-        .collect()
-}
-
-pub(super) fn signed(value: &Value) -> Option<OptionalInt64> {
-    value.as_i64().map(|value| OptionalInt64 { value })
-}
-
-fn unsigned(value: &Value) -> Option<OptionalUInt64> {
-    value.as_u64().map(|value| OptionalUInt64 { value })
-}
-
-pub(super) fn switch(value: &Value) -> Option<OptionalBool> {
-    value.as_bool().map(|value| OptionalBool { value })
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use criscope_shim::close_log;
-use prost::Message;
+use criscope_wire::Any;
+use criscope_wire::task::{RuncOptions, RuntimeOptions};
+use prost::Message as _;
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 
@@ -37,39 +39,6 @@ pub enum ShimOptions {
         /// The type of that file.
         type_url: Option<String>,
     },
-}
-
-/// `containerd.runc.v1.Options`.
-#[derive(Clone, PartialEq, Message)]
-struct RuncOptions {
-    #[prost(bool, tag = "1")]
-    no_pivot_root: bool,
-    #[prost(bool, tag = "2")]
-    no_new_keyring: bool,
-    #[prost(string, tag = "6")]
-    binary_name: String,
-    #[prost(string, tag = "7")]
-    root: String,
-    #[prost(bool, tag = "9")]
-    systemd_cgroup: bool,
-}
-
-/// `runtimeoptions.v1.Options`.
-#[derive(Clone, PartialEq, Message)]
-struct OtherOptions {
-    #[prost(string, tag = "1")]
-    type_url: String,
-    #[prost(string, tag = "2")]
-    config_path: String,
-}
-
-/// `google.protobuf.Any`.
-#[derive(Clone, PartialEq, Message)]
-struct Any {
-    #[prost(string, tag = "1")]
-    type_url: String,
-    #[prost(bytes = "vec", tag = "2")]
-    value: Vec<u8>,
 }
 
 fn text(path: Option<&PathBuf>) -> String {
@@ -109,7 +78,7 @@ impl OciRuntime {
                 config_path,
                 type_url,
             }) if config_path.is_some() || type_url.is_some() => {
-                let options = OtherOptions {
+                let options = RuntimeOptions {
                     type_url: type_url.clone().unwrap_or_default(),
                     config_path: text(config_path.as_ref()),
                 };

@@ -10,6 +10,7 @@ use crate::runtime::container::watch;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::sandbox::teardown::blocking;
 use crate::runtime::store::{ContainerState, Sandbox};
+use crate::telemetry::BackgroundJob;
 
 /// The initial and the maximum pause between retries.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
@@ -30,11 +31,17 @@ impl Unread {
 impl Runtime {
     /// Starts the retries in the background.
     pub(super) fn read_later(self: &Arc<Self>, mut unread: Unread) {
+        if unread.is_empty() {
+            return;
+        }
         let runtime = Arc::downgrade(self);
+        let job = BackgroundJob::RuntimeReread.begin();
         tokio::spawn(async move {
             let (mut pause, most) = PAUSE;
+            let mut attempts = 0;
             while !unread.is_empty() {
                 tokio::time::sleep(pause).await;
+                attempts += 1;
                 pause = (2 * pause).min(most);
                 let Some(runtime) = runtime.upgrade() else {
                     return;
@@ -46,6 +53,7 @@ impl Runtime {
                     }
                 }
             }
+            job.count("criscope.attempts", attempts);
         });
     }
 

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criscope_linux::untrusted;
+use opentelemetry_semantic_conventions::attribute as key;
 
 use super::begun::ended;
 use crate::runtime::Runtime;
 use crate::runtime::checkpoint::images_of;
-use crate::runtime::error::Result;
+use crate::runtime::error::{Result, shown};
 use crate::runtime::sandbox::teardown::blocking;
 use crate::runtime::store::{Container, Sandbox};
+use crate::telemetry::BackgroundJob;
 
 /// How long a dump may still run before it is killed.
 const DUMP_END_TIMEOUT: Duration = Duration::from_secs(300);
@@ -28,12 +30,15 @@ impl Runtime {
             }
             let runtime = Arc::clone(self);
             tokio::spawn(async move {
+                let job = BackgroundJob::RuntimeCheckpointEnd.begin();
+                job.set(key::CONTAINER_ID, container.id.to_string());
                 let _guard = container.checkpoint_lock.lock().await;
                 let done = match let_end(&container).await {
                     Ok(()) => runtime.end_checkpoint(&container).await,
                     Err(error) => Err(error),
                 };
                 if let Err(error) = done {
+                    job.failed("checkpoint", &shown(&error));
                     runtime.problem("checkpoint", container.dir(), &error);
                 }
             });

@@ -35,6 +35,7 @@ use super::Runtime;
 use super::error::{Result, shown};
 use super::sandbox::teardown::blocking;
 use super::store::{Container, ContainerRecord, ContainerState, Sandbox, SandboxState};
+use crate::telemetry::{BackgroundJob, JobSpan};
 use criscope_image::LayerLease;
 
 /// Maximum number of objects that are recovered concurrently.
@@ -95,8 +96,20 @@ impl Runtime {
     /// # Errors
     /// If a directory of records cannot be read. Everything else is a [`Problem`].
     pub(super) async fn recover(self: &Arc<Self>) -> Result<()> {
+        let job = BackgroundJob::RuntimeRecovery.begin();
+        let recovered = self.recover_all(&job).await;
+        if let Err(error) = &recovered {
+            job.failed("unreadable", &shown(error));
+        }
+        job.count("criscope.problems", self.problems().len());
+        recovered
+    }
+
+    async fn recover_all(self: &Arc<Self>, job: &JobSpan) -> Result<()> {
         let paths = self.settings.paths.clone();
         let found = blocking(move || records::read(&paths)).await?;
+        job.count("criscope.sandboxes", found.sandboxes.len());
+        job.count("criscope.containers", found.containers.len());
         let known = Known::new(&found, |_| false);
         let mut unread = Unread::default();
         let pods = self.take_up(found, &known, &mut unread);
@@ -110,6 +123,10 @@ impl Runtime {
             });
         }
         let orphans = self.orphans(&known).await;
+        job.count(
+            "criscope.orphans",
+            orphans.pods.len() + orphans.containers.len(),
+        );
         for id in orphans.containers {
             let (runtime, limit) = (Arc::clone(self), Arc::clone(&limit));
             work.spawn(async move {

@@ -83,7 +83,7 @@ impl Runtime {
         };
         let ours = self.settings.paths.namespaces();
         let attached = handler.cni.attached_below(&ours).await;
-        let cache = &self.settings.cni.cache_dir;
+        let cache = &self.settings.live.config.cni.cache_dir;
         let reported = attached.map_err(|error| self.problem("network", cache, &error));
         reported.unwrap_or_default()
     }
@@ -137,7 +137,7 @@ impl Runtime {
 
     /// Removes a pod without a record: its shim with the containers, its network, its namespaces, its files.
     pub(super) async fn clear_pod(&self, id: &str) {
-        tracing::info!(event = "runtime.orphan", cri.sandbox.id = %id, "removing a pod without a record");
+        tracing::info!(event = "runtime.orphan", criscope.sandbox.id = %id, "removing a pod without a record");
         if let Err(error) = self.try_clear_pod(id).await {
             self.problem("pod sandbox", &self.settings.paths.sandbox(id), &error);
         }

@@ -29,7 +29,7 @@ impl Runtime {
             return self.undo_half_made(&sandbox, name).await;
         }
         if self.live().handlers.get(&record.handler).is_err() {
-            tracing::warn!(event = "runtime.handler", cri.sandbox.id = %sandbox.id, cri.runtime_handler = %record.handler, "the runtime handler of a pod is no longer configured: the pod keeps running, but can only be stopped and removed");
+            tracing::warn!(event = "runtime.handler", criscope.sandbox.id = %sandbox.id, criscope.runtime_handler = %record.handler, "the runtime handler of a pod is no longer configured: the pod keeps running, but can only be stopped and removed");
         }
         if record.boot == self.boot {
             self.find_shim(&sandbox).await;

@@ -14,9 +14,14 @@ use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState};
 static MAKING: Semaphore = Semaphore::const_new(4);
 
 impl Runtime {
+    /// Returns whether each sandbox with a network of its own has a process, for cAdvisor.
+    fn keeps_inits(&self) -> bool {
+        self.settings.live.config.containerd_socket.is_some()
+    }
+
     /// Gives the sandbox a process, in the background and unless it has one. Nothing else depends on it.
     pub(crate) fn keep_init(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
-        if !self.settings.sandbox_process || !is_kept_for(&sandbox.record()) {
+        if !self.keeps_inits() || !is_kept_for(&sandbox.record()) {
             return;
         }
         let (runtime, sandbox) = (Arc::clone(self), Arc::clone(sandbox));
@@ -25,7 +30,7 @@ impl Runtime {
             // Not while the sandbox is being stopped, and not after.
             let _guard = sandbox.op_lock.read().await;
             if let Err(error) = runtime.make_kept_init(&sandbox).await {
-                tracing::warn!(event = "runtime.sandbox", cri.sandbox.id = %sandbox.id, error.message = %shown(&error), "cAdvisor will not see the network of a pod: no process for its sandbox");
+                tracing::warn!(event = "runtime.sandbox", criscope.sandbox.id = %sandbox.id, error.message = %shown(&error), "cAdvisor will not see the network of a pod: no process for its sandbox");
             }
         });
     }
@@ -54,11 +59,11 @@ impl Runtime {
     /// Ends the process with its sandbox, as containerd ends a pause container. One that was made before the setting was turned
     /// off ends with its shim, when the sandbox is removed.
     pub(super) async fn end_kept_init(&self, record: &SandboxRecord) {
-        if self.settings.sandbox_process
+        if self.keeps_inits()
             && is_kept_for(record)
             && let Err(error) = self.remove_init_cgroup(&record.id).await
         {
-            tracing::warn!(event = "runtime.sandbox", cri.sandbox.id = %record.id, error.message = %shown(&error), "the process of a sandbox was not ended");
+            tracing::warn!(event = "runtime.sandbox", criscope.sandbox.id = %record.id, error.message = %shown(&error), "the process of a sandbox was not ended");
         }
     }
 }

@@ -7,17 +7,21 @@ use oci_spec::runtime::LinuxIdMapping;
 
 use crate::cri::v1::NamespaceMode;
 use crate::runtime::error::{Error, Result};
-use crate::runtime::oci::spec::{Policy, sandbox_sysctls, user_mappings};
+use crate::runtime::oci::spec::{sandbox_sysctls, user_mappings};
+use crate::runtime::sections::PodDefaults;
 use crate::runtime::store::SandboxRecord;
 
 /// The sysctls of interfaces that CNI makes (`net.ipv4.conf.eth0.rp_filter`): they exist only once the network is attached.
-pub(super) fn interface_sysctls(record: &SandboxRecord, policy: &Policy) -> Result<Vec<Sysctl>> {
+pub(super) fn interface_sysctls(
+    record: &SandboxRecord,
+    policy: &PodDefaults,
+) -> Result<Vec<Sysctl>> {
     let mut all = sysctls(record, policy)?;
     all.retain(|sysctl| sysctl.interface().is_some());
     Ok(all)
 }
 
-fn sysctls(record: &SandboxRecord, policy: &Policy) -> Result<Vec<Sysctl>> {
+fn sysctls(record: &SandboxRecord, policy: &PodDefaults) -> Result<Vec<Sysctl>> {
     sandbox_sysctls(&record.config, policy)?
         .into_iter()
         .map(|(name, value)| Sysctl::new(&name, &value))
@@ -26,7 +30,11 @@ fn sysctls(record: &SandboxRecord, policy: &Policy) -> Result<Vec<Sysctl>> {
 }
 
 /// The request for the namespaces of a pod.
-pub(super) fn request(record: &SandboxRecord, hostname: &str, policy: &Policy) -> Result<Request> {
+pub(super) fn request(
+    record: &SandboxRecord,
+    hostname: &str,
+    policy: &PodDefaults,
+) -> Result<Request> {
     let options = record.namespaces();
     let mut kinds = Vec::new();
     if options.network != NamespaceMode::Node as i32 {

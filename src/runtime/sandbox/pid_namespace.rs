@@ -50,8 +50,7 @@ impl Runtime {
             .filter_map(|kind| self.pinned(&record.id, kind))
             .map(|path| path.display().to_string())
             .collect();
-        let linux = record.config.linux.as_ref();
-        let context = linux.and_then(|linux| linux.security_context.as_ref());
+        let context = record.config.security_context();
         let (uid, gid) = user(record, context)?;
         let groups = context.map_or(&[][..], |context| &context.supplemental_groups);
         let groups = groups
@@ -110,7 +109,7 @@ impl Runtime {
         if record.state != SandboxState::Ready || record.pid_namespace == 0 {
             return;
         }
-        tracing::warn!(event = "runtime.sandbox", cri.sandbox.id = %sandbox.id, "the init of a shared PID namespace, or the sandbox container, has exited: the pod is no longer ready");
+        tracing::warn!(event = "runtime.sandbox", criscope.sandbox.id = %sandbox.id, "the init of a shared PID namespace, or the sandbox container, has exited: the pod is no longer ready");
         let mut is_first = false;
         // The init is gone, even if the record cannot be written.
         let ended = sandbox.note(|record| {
@@ -144,15 +143,10 @@ impl Runtime {
         let Some(hierarchies) = &self.hierarchies else {
             return Ok(());
         };
-        // The second name is that of older versions.
-        let found: std::result::Result<Vec<_>, _> = [id, &format!("init-{id}")]
-            .map(|name| hierarchies.at(&self.init_cgroup(name)))
-            .into_iter()
-            .collect();
-        let cgroups = found.map_err(|error| Error::Internal(error.to_string()))?;
+        let found = hierarchies.at(&self.init_cgroup(id));
+        let cgroup = found.map_err(|error| Error::Internal(error.to_string()))?;
         let removed = blocking(move || {
-            let existing = cgroups.iter().filter(|cgroup| cgroup.exists());
-            for cgroup in existing {
+            if cgroup.exists() {
                 let removed = cgroup.remove(DYING);
                 removed.map_err(|error| Error::Internal(error.to_string()))?;
             }
@@ -160,7 +154,7 @@ impl Runtime {
         });
         // Not an error: no other part of the pod depends on it.
         if let Err(error) = removed.await {
-            tracing::warn!(event = "runtime.cgroup", cri.sandbox.id = %id, error.message = %shown(&error), "the cgroup of a pod's init could not be removed");
+            tracing::warn!(event = "runtime.cgroup", criscope.sandbox.id = %id, error.message = %shown(&error), "the cgroup of a pod's init could not be removed");
         }
         Ok(())
     }

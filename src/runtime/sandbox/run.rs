@@ -18,7 +18,7 @@ use crate::runtime::error::{Error, Result, shown};
 use crate::runtime::failpoint::{Failpoint, failpoint};
 use crate::runtime::handler::Handler;
 use crate::runtime::live::Live;
-use crate::runtime::oci::spec::Policy;
+use crate::runtime::sections::PodDefaults;
 use crate::runtime::selinux::Lease;
 use crate::runtime::singleflight::fingerprint;
 use crate::runtime::steps::in_scope;
@@ -66,7 +66,7 @@ impl Runtime {
             state: SandboxState::Making,
             config: request.config.unwrap_or_default(),
             asked_handler: request.runtime_handler,
-            handler: handler.name.clone(),
+            handler: handler.settings.name.clone(),
             oci: Some(handler.oci.clone()),
             created_at: id::now(),
             boot: self.boot.clone(),
@@ -108,7 +108,7 @@ impl Runtime {
             Err(error) => {
                 if let Err(left) = self.undo_sandbox(&sandbox).await {
                     // The sandbox stays in the store, so that the kubelet removes it and frees its name.
-                    tracing::warn!(event = "runtime.undo", cri.sandbox.id = %id, error.message = %shown(&left), "a sandbox that could not be created was not removed completely");
+                    tracing::warn!(event = "runtime.undo", criscope.sandbox.id = %id, error.message = %shown(&left), "a sandbox that could not be created was not removed completely");
                     let stopped = sandbox.update(|record| record.state = SandboxState::Stopped);
                     if stopped.await.is_ok() {
                         self.store.sandboxes.insert(&id, sandbox);
@@ -210,7 +210,7 @@ impl Runtime {
         sandbox: &Arc<Sandbox>,
         hostname: &str,
         handler: &Handler,
-        policy: &Policy,
+        policy: &PodDefaults,
     ) -> Result<Option<Attached>> {
         let record = &*sandbox.record();
         let request = namespaces::request(record, hostname, policy)?;
@@ -238,7 +238,11 @@ impl Runtime {
         Ok(Some(attached))
     }
 
-    async fn set_interface_sysctls(&self, record: &SandboxRecord, policy: &Policy) -> Result<()> {
+    async fn set_interface_sysctls(
+        &self,
+        record: &SandboxRecord,
+        policy: &PodDefaults,
+    ) -> Result<()> {
         let sysctls = namespaces::interface_sysctls(record, policy)?;
         if sysctls.is_empty() {
             return Ok(());
@@ -258,8 +262,7 @@ impl Runtime {
         let Some(labels) = &self.labels else {
             return Ok(None);
         };
-        let linux = record.config.linux.as_ref();
-        let context = linux.and_then(|linux| linux.security_context.as_ref());
+        let context = record.config.security_context();
         let options = context.and_then(|context| context.selinux_options.as_ref());
         let others = self.store.sandboxes.all().into_iter();
         let others = others.filter_map(|sandbox| sandbox.record().process_label.clone());
@@ -274,12 +277,12 @@ impl Runtime {
         if namespaces::mappings(record)?.is_none() {
             return Ok(());
         }
-        if handler.user_namespaces {
+        if handler.features.user_namespaces {
             return Ok(());
         }
         Err(Error::Unsupported(format!(
             "runtime handler {:?} does not support user namespaces",
-            handler.name
+            handler.settings.name
         )))
     }
 }

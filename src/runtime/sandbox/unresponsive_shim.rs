@@ -39,7 +39,7 @@ impl Runtime {
 
     /// Kills a shim that does not respond.
     pub(super) async fn kill_shim(&self, sandbox: &str) -> Result<()> {
-        tracing::warn!(event = "runtime.shim", cri.sandbox.id = %sandbox, "killing the shim of a pod: no answer, or none that can be decoded");
+        tracing::warn!(event = "runtime.shim", criscope.sandbox.id = %sandbox, "killing the shim of a pod: no answer, or none that can be decoded");
         shim_client::end(&self.settings.paths.pod(sandbox)).await?;
         self.steps.shim_lost(ShimEnd::Killed);
         Ok(())

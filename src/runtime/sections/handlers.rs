@@ -122,7 +122,8 @@ impl Handler {
     }
 
     /// A handler with defaults only.
-    pub(super) fn defaults(name: &str) -> Self {
+    #[must_use]
+    pub fn defaults(name: &str) -> Self {
         Self::read(&mut SettingsReader::empty(), name.to_owned())
     }
 }

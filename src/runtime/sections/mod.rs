@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use criscope_linux::cgroup::CgroupDriver;
 use oci_spec::runtime::{Capability, PosixRlimit};
 
 use crate::settings::value::{
@@ -24,21 +25,10 @@ use crate::settings::{
 };
 
 pub use handlers::{Handler, Misfit, UsualBesides};
-pub use networks::{Cni, IpPreference, Loopback};
+pub use networks::Cni;
 pub use nri::Nri;
 pub use programs::{HandlerPrograms, ProgramError};
 pub use storage::Images;
-
-/// The manager of cgroups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CgroupDriver {
-    /// systemd where it runs the node and cgroups are v2.
-    Auto,
-    /// The OCI runtime, through directories.
-    Cgroupfs,
-    /// The service manager.
-    Systemd,
-}
 
 settings! {
     /// The built-in runtime. Checked always, used if a backend has the kind `builtin`. Live keys apply to pods, containers and
@@ -55,8 +45,8 @@ settings! {
             or "`criscope-shim` beside the program itself, else on `PATH`" like "\"/usr/bin/criscope-shim\"";
         /// What manages cgroups. `auto` is `systemd` where systemd runs the node and cgroups are v2, else `cgroupfs`. The
         /// kubelet asks for it (RuntimeConfig); a kubelet older than 1.34 must be configured with the same driver.
-        cgroup_driver: CgroupDriver = CgroupDriver::Auto, KeywordChoice(&[
-            ("auto", CgroupDriver::Auto), ("cgroupfs", CgroupDriver::Cgroupfs), ("systemd", CgroupDriver::Systemd),
+        cgroup_driver: Option<CgroupDriver> = None, KeywordChoice(&[
+            ("auto", None), ("cgroupfs", Some(CgroupDriver::Cgroupfs)), ("systemd", Some(CgroupDriver::Systemd)),
         ]);
         /// The handler of pods without a RuntimeClass.
         default_handler: Option<String> = None, OptionalValue(HandlerName),
@@ -162,6 +152,12 @@ settings! {
         /// Creates a container that has an RDT class without it, instead of refusing it, if `rdt_config_file` is not set or resctrl is
         /// not mounted.
         ignore_rdt_not_enabled_errors: bool = false, BooleanValue => live;
+    }
+}
+
+impl Default for PodDefaults {
+    fn default() -> Self {
+        Self::read(&mut SettingsReader::empty())
     }
 }
 

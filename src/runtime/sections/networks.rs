@@ -3,31 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use criscope_cni::{Loopback, Preference};
+
 use crate::settings::settings;
 use crate::settings::value::{
     BooleanValue, BoundedDuration, BoundedNumber, DIRECTORIES_DESCRIPTION, DirectoryPath, FilePath,
     InterfacePrefix, KeywordChoice, ListOf, OptionalValue, secs,
 };
-
-/// Which address of a pod is its first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IpPreference {
-    /// The first IPv4 address.
-    Ipv4,
-    /// The first IPv6 address.
-    Ipv6,
-    /// The first in the order of the plugins.
-    Cni,
-}
-
-/// The component that brings up `lo`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loopback {
-    /// criscope.
-    Builtin,
-    /// The CNI plugin `loopback`.
-    Plugin,
-}
 
 settings! {
     /// The networks of pods, attached by CNI plugins.
@@ -46,8 +28,8 @@ settings! {
         conf_template: Option<PathBuf> = None, OptionalValue(FilePath),
             or "none" like "\"/etc/criscope/10-criscope.conflist.template\"";
         /// Which address is the first of a pod; `cni` keeps the order of the plugins.
-        ip_pref: IpPreference = IpPreference::Ipv4, KeywordChoice(&[
-            ("ipv4", IpPreference::Ipv4), ("ipv6", IpPreference::Ipv6), ("cni", IpPreference::Cni),
+        ip_pref: Preference = Preference::Ipv4, KeywordChoice(&[
+            ("ipv4", Preference::Ipv4), ("ipv6", Preference::Ipv6), ("cni", Preference::Cni),
         ]);
         /// The prefix of the names of a pod's interfaces, which are numbered from 0.
         interface_prefix: String = "eth".to_owned(), InterfacePrefix;
@@ -62,5 +44,24 @@ settings! {
         del_timeout: Duration = secs(60), BoundedDuration::between(secs(1), secs(600));
         /// Timeout of all plugins of one query (CHECK, STATUS, GC).
         query_timeout: Duration = secs(10), BoundedDuration::between(secs(1), secs(110));
+    }
+}
+
+impl Cni {
+    /// The settings of the library.
+    pub(crate) fn library(&self) -> criscope_cni::Settings {
+        criscope_cni::Settings {
+            conf_dir: self.conf_dir.clone(),
+            max_conf_num: self.max_conf_num,
+            bin_dirs: self.bin_dirs.clone(),
+            cache_dir: self.cache_dir.clone(),
+            loopback: self.loopback,
+            interface_prefix: self.interface_prefix.clone(),
+            preference: self.ip_pref,
+            add_timeout: self.add_timeout,
+            del_timeout: self.del_timeout,
+            query_timeout: self.query_timeout,
+            ..criscope_cni::Settings::default()
+        }
     }
 }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use criscope_nri::NriSettings;
+
 use crate::settings::settings;
 use crate::settings::value::{BooleanValue, BoundedDuration, DirectoryPath, SocketPath, secs};
 
@@ -26,5 +28,21 @@ settings! {
         /// How long a plugin may take for each request. One that takes longer is disconnected, and the pod goes on without
         /// it.
         plugin_request_timeout: Duration = secs(2), BoundedDuration::between(secs(1), secs(60));
+    }
+}
+
+impl Nri {
+    /// The settings of the library; none if the interface is off.
+    pub(crate) fn library(&self) -> Option<NriSettings> {
+        self.enable.then(|| NriSettings {
+            runtime_name: "criscope".to_owned(),
+            runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
+            socket: (!self.disable_connections).then(|| self.socket_path.clone()),
+            plugin_dir: Some(self.plugin_path.clone()),
+            config_dir: self.plugin_config_path.clone(),
+            registration_timeout: self.plugin_registration_timeout,
+            request_timeout: self.plugin_request_timeout,
+            ..NriSettings::default()
+        })
     }
 }

@@ -3,13 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use criscope_image::{
+    Decryption, ImageStoreConfig, Limits, Platform, PolicyFiles, Timeouts, VerifierPlugins,
+};
+
 use crate::cri::image_pattern::ImagePattern;
+use crate::settings::settings;
 use crate::settings::value::{
     BooleanValue, BoundedDuration, BoundedNumber, ByteCount, DIRECTORIES_DESCRIPTION,
-    DirectoryPath, FilePath, ImagePatternValue, ListOf, OptionalValue, PlatformName, ServerName,
-    ms, secs,
+    DirectoryPath, FilePath, ImagePatternValue, ListOf, OptionalValue, ServerName, UnparsedValue,
+    ValueError, ValueKind, ms, secs,
 };
-use crate::settings::{OciPlatform, settings};
 
 settings! {
     /// Images: how they are pulled, where they are stored, and their limits.
@@ -96,6 +100,125 @@ settings! {
         pinned_images: Vec<ImagePattern> = Vec::new(),
             ListOf { of: ImagePatternValue, words: "an array of image names, which may begin and end with `*`" } => live;
         /// The platform to choose from a multi-platform image, for nodes that emulate another.
-        platform: Option<OciPlatform> = None, OptionalValue(PlatformName), or "that of this machine" like "\"linux/amd64\"";
+        platform: Option<Platform> = None, OptionalValue(PlatformName), or "that of this machine" like "\"linux/amd64\"";
+    }
+}
+
+impl Images {
+    /// The settings of the image store.
+    #[must_use]
+    pub fn store(&self) -> ImageStoreConfig {
+        let policy = PolicyFiles {
+            default: self.signature_policy.clone(),
+            namespaces: self.signature_policy_dir.clone(),
+            registries_d: self.registries_d.clone(),
+        };
+        let verifiers = self
+            .verifier_bin_dir
+            .clone()
+            .map(|bin_dir| VerifierPlugins {
+                bin_dir,
+                max_verifiers: self.max_verifiers,
+                per_verifier_timeout: self.per_verifier_timeout,
+            });
+        ImageStoreConfig {
+            certs_dirs: self.certs_dirs.clone(),
+            registries_conf: self.registries_conf.clone(),
+            insecure_redirect_hosts: self.insecure_redirect_hosts.clone(),
+            docker_config: self.docker_config.clone(),
+            platform: self.platform.clone().unwrap_or_else(Platform::host),
+            max_concurrent_downloads: self.max_concurrent_downloads,
+            limits: Limits {
+                max_layer_bytes: self.max_layer_size as u64,
+                max_unpacked_bytes: self.max_unpacked_size as u64,
+                max_entries: self.max_layer_entries as u64,
+                max_ratio: self.max_layer_ratio as u64,
+                min_free_bytes: self.min_free_space as u64,
+                ..Limits::default()
+            },
+            timeouts: Timeouts {
+                connect: self.connect_timeout,
+                stall: self.image_pull_progress_timeout,
+                least_rate: self.image_pull_least_rate as u64,
+                retries: self.retries.try_into().unwrap_or(u32::MAX),
+                ..Timeouts::default()
+            },
+            verifiers,
+            policy: Some(policy)
+                .filter(|files| files.default.is_some() || files.namespaces.is_some()),
+            decryption: Decryption {
+                key_providers: self.keyprovider_config.clone(),
+                provider_timeout: self.keyprovider_timeout,
+            },
+            keep_unused: self.keep_unused,
+            wait_for_disk: self.wait_for_disk,
+            ..ImageStoreConfig::new(&self.root)
+        }
+    }
+}
+
+/// Operating system, architecture and variant, in Go's notation.
+#[derive(Clone, Copy, Debug)]
+struct PlatformName;
+
+impl ValueKind for PlatformName {
+    type Value = Platform;
+
+    fn words(&self) -> String {
+        "a platform such as \"linux/arm64\" or \"linux/arm/v7\"".to_owned()
+    }
+
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<Platform, ValueError> {
+        let text = raw.text(self)?;
+        let parts: Vec<_> = text.split('/').collect();
+        let right = parts.iter().all(|part| {
+            !part.is_empty()
+                && part
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.')
+        });
+        match parts.as_slice() {
+            [os, architecture, rest @ ..] if right && rest.len() <= 1 => Ok(Platform {
+                os: (*os).to_owned(),
+                architecture: (*architecture).to_owned(),
+                variant: rest.concat(),
+            }),
+            _ => Err(ValueError::Type {
+                expected: self.words(),
+                found: raw.found(),
+            }),
+        }
+    }
+
+    fn show(&self, value: &Platform) -> String {
+        let Platform {
+            os,
+            architecture,
+            variant,
+        } = value;
+        if variant.is_empty() {
+            format!("\"{os}/{architecture}\"")
+        } else {
+            format!("\"{os}/{architecture}/{variant}\"")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn platforms_have_two_or_three_parts() {
+        for text in ["linux/amd64", "linux/arm/v7"] {
+            let platform = PlatformName.read(&UnparsedValue::Text(text)).expect(text);
+            assert_eq!(PlatformName.show(&platform), format!("\"{text}\""));
+        }
+        for text in ["linux", "linux/", "Linux/amd64", "linux/arm/v7/x", ""] {
+            assert!(
+                PlatformName.read(&UnparsedValue::Text(text)).is_err(),
+                "{text}"
+            );
+        }
     }
 }

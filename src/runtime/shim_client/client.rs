@@ -292,13 +292,6 @@ impl Shim {
             .await
     }
 
-    /// Ends the input of a process.
-    #[allow(clippy::missing_errors_doc)]
-    pub async fn close_stdin(&self, target: Target) -> Result<(), Error> {
-        self.done(Request::CloseStdin(target), SHIM_ANSWER_TIMEOUT)
-            .await
-    }
-
     /// Drops the state of an exec, once it has exited.
     #[allow(clippy::missing_errors_doc)]
     pub async fn forget(&self, target: Target) -> Result<(), Error> {

@@ -80,39 +80,12 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// The gRPC code for the caller.
-    #[must_use]
-    pub fn code(&self) -> tonic::Code {
-        match self {
-            Self::NotFound { .. } => tonic::Code::NotFound,
-            Self::Stopped { .. } => tonic::Code::Aborted,
-            Self::Io { .. } => tonic::Code::Internal,
-        }
-    }
-}
-
-/// Measures a directory tree: each file once regardless of hard links in it, without other file systems and without files that
-/// vanish during the walk. Names are looked up directory by directory, never through symbolic links, so that a container cannot
-/// redirect the walk.
+/// Measures directory trees and regular files together, without the ones that do not exist: each file once regardless of hard links in
+/// it, without other file systems and without files that vanish during the walk. Names are looked up directory by directory, never
+/// through symbolic links, so that a container cannot redirect the walk.
 ///
-/// The time is proportional to the number of files; `stop` ends it early.
-///
-/// # Errors
-/// [`Error`], also if the measurement is incomplete.
-pub fn usage(path: &Path, stop: &AtomicBool) -> Result<Size, Error> {
-    let counted = count(&[path.to_owned()], stop, Duration::MAX)?;
-    match counted.missing {
-        None => Ok(counted.size),
-        Some(missing) => Err(Error::Io {
-            path: path.to_owned(),
-            source: io::Error::other(format!("incomplete measurement: {}", missing.name())),
-        }),
-    }
-}
-
-/// Measures several directories or regular files together, as [`usage`] does, without the ones that do not exist. Returns an incomplete
-/// measurement after the time `most`, or if a walk cannot continue.
+/// The time is proportional to the number of files; `stop` ends it early. Returns an incomplete measurement after the time `most`, or if
+/// a walk cannot continue.
 ///
 /// # Errors
 /// [`Error`]; [`Error::NotFound`] names the first path, and only if none of them exists.
@@ -241,7 +214,9 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn measure(path: &Path) -> Result<Size, Error> {
-        usage(path, &AtomicBool::new(false))
+        let counted = count(&[path.to_owned()], &AtomicBool::new(false), Duration::MAX)?;
+        assert_eq!(counted.missing, None);
+        Ok(counted.size)
     }
 
     #[test]
@@ -269,8 +244,9 @@ mod tests {
     fn a_missing_directory_is_an_error_and_not_zero() {
         let dir = tempfile::tempdir().expect("dir");
         let gone = measure(&dir.path().join("none")).expect_err("absent");
-        assert_eq!(gone.code(), tonic::Code::NotFound);
-        let error = usage(dir.path(), &AtomicBool::new(true)).expect_err("stopped");
+        assert!(matches!(gone, Error::NotFound { .. }), "{gone}");
+        let (paths, stop) = ([dir.path().to_owned()], AtomicBool::new(true));
+        let error = count(&paths, &stop, Duration::MAX).expect_err("stopped");
         assert!(matches!(error, Error::Stopped { .. }), "{error}");
     }
 

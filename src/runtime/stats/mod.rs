@@ -5,7 +5,7 @@
 //! and [`reported`] completes it; [`Rates`] computes a rate from two such readings;
 //! [`DiskUsage`] measures writable layers in the background; [`message`] builds the statistics of containers and pods,
 //! [`metrics`] the ones that replace cAdvisor's; [`filter`] applies the filters of requests. Files of `/sys` and `/proc` are read
-//! on the calling thread, since they are in memory. Only [`disk::usage`] can take long.
+//! on the calling thread, since they are in memory. Only [`disk::count`] can take long.
 
 pub mod disk;
 pub mod filter;

@@ -1,18 +1,32 @@
 //! Records the image store's steps like those of the runtime.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use criscope_image::{ActiveStep, Error, Observer, Outcome, RateLimit, Steps, Verdict, Verifier};
+use criscope_image::{
+    ActiveStep, Error, ImportEnd, Observer, Outcome, RateLimit, Steps, Verdict, Verifier,
+};
+use opentelemetry_semantic_conventions::attribute as key;
 
 use super::{Current, Step, StepRecorder, current, remark_within, server_remark_within};
 use crate::call::steps::{RuntimeStep, StepOutcome};
 use crate::cri::redact;
 use crate::runtime::error::shown;
+use crate::telemetry::BackgroundJob;
 
 impl Observer for StepRecorder {
     fn operation(&self) -> Arc<dyn Steps> {
         let (recorder, within) = (self.clone(), current());
         Arc::new(Within { recorder, within })
+    }
+
+    fn import_started(&self, archive: &Path) -> ImportEnd {
+        let job = BackgroundJob::ImageImport.begin();
+        job.set(key::FILE_PATH, archive.display().to_string());
+        Box::new(move |imported| match imported {
+            Ok(images) => job.count("criscope.images", images),
+            Err(error) => job.failed("import", &shown(error)),
+        })
     }
 
     fn pull_started(&self) {

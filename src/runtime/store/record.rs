@@ -72,8 +72,7 @@ pub struct SandboxRecord {
     /// The pid of the init of its shared PID namespace, or that of its sandbox container; 0 without one.
     #[serde(default)]
     pub pid_namespace: u32,
-    /// The log directory without links, as it was found before a container could change it. `None` without one, and in older
-    /// records.
+    /// The log directory without links, as it was found before a container could change it. `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_directory: Option<PathBuf>,
     /// The SELinux label of its processes.
@@ -250,11 +249,7 @@ impl SandboxRecord {
 
     /// The requested namespace options; all POD if the request has none.
     pub fn namespaces(&self) -> v1::NamespaceOption {
-        let linux = self.config.linux.as_ref();
-        let context = linux.and_then(|linux| linux.security_context.as_ref());
-        context
-            .and_then(|context| context.namespace_options.clone())
-            .unwrap_or_default()
+        self.config.namespace_options().cloned().unwrap_or_default()
     }
 
     /// Returns whether a shim of containerd runs its containers, one of them for the sandbox.

@@ -78,7 +78,7 @@ impl Sandbox {
             |_| (),
         );
         if let Some(Err(error)) = noted.await {
-            tracing::warn!(event = "runtime.record", cri.sandbox.id = %self.id, error.message = %error, "the progress of stopping a pod is recorded in memory only");
+            tracing::warn!(event = "runtime.record", criscope.sandbox.id = %self.id, error.message = %error, "the progress of stopping a pod is recorded in memory only");
         }
     }
 

@@ -57,8 +57,7 @@ pub(super) fn has_statistics(record: &ContainerRecord) -> bool {
 
 /// Returns whether the files of the pod are mounted read-only, as the root file system.
 fn is_read_only(record: &ContainerRecord) -> bool {
-    let linux = record.config.linux.as_ref();
-    let context = linux.and_then(|linux| linux.security_context.as_ref());
+    let context = record.config.security_context();
     context.is_some_and(|context| context.readonly_rootfs)
 }
 

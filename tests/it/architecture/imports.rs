@@ -275,6 +275,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("criscope_linux", &["lifecycle", "runtime"]),
     ("criscope_nri", &["runtime"]),
     ("criscope_shim", &["bin", "runtime"]),
+    // The messages of containerd: as its client, and in its place.
+    ("criscope_wire", &["lifecycle", "runtime"]),
     // For tests and benchmarks only; unit tests have certificates and programs from it.
     ("criscope_testkit", &["app", "cli", "tls"]),
 ];

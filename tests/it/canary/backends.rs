@@ -38,7 +38,7 @@ async fn what_one_of_two_backends_quotes_is_hidden() {
         let line = proxy
             .wait_line(method, |l| is_call(l, method) && l["event"] == "rpc.end")
             .await;
-        assert_eq!(line["cri.error.source"], "backend", "{line}");
+        assert_eq!(line["criscope.error.source"], "backend", "{line}");
         let told = line["error.message"].as_str().expect("a text");
         assert!(told.contains("not found: <redacted>"), "{told}");
     }

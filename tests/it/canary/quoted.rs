@@ -230,6 +230,9 @@ async fn errors_are_redacted_by_value() {
     for request in collector.requests() {
         exported.extend(request.encode_to_vec());
     }
+    for job in collector.jobs() {
+        exported.extend(job.encode_to_vec());
+    }
     let spans = String::from_utf8_lossy(&exported);
     let seen = [calls, log, spans.into_owned()].concat();
     for core in &pod.cores {

@@ -116,6 +116,9 @@ impl Run {
         for request in collector.requests() {
             exported.extend(request.encode_to_vec());
         }
+        for job in collector.jobs() {
+            exported.extend(job.encode_to_vec());
+        }
         let (records, readings) = (collector.logs(), collector.metrics());
         assert!(!readings.is_empty(), "the last one is sent at the end");
         let records = records.iter().flat_map(|it| it.encode_to_vec());

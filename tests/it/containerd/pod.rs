@@ -208,7 +208,7 @@ async fn assert_names(proxy: &Proxy, method: &str, of_container: bool) {
         ("k8s.namespace.name", "shop"),
         ("k8s.pod.name", "web"),
         ("k8s.pod.uid", "0b5e"),
-        ("rpc.response.status_code", "OK"),
+        ("rpc.status_code", "OK"),
     ] {
         assert_eq!(line[key], wanted, "{key} of {line}");
     }
@@ -218,7 +218,7 @@ async fn assert_names(proxy: &Proxy, method: &str, of_container: bool) {
     };
     assert_eq!(line["k8s.container.name"], name, "{line}");
     assert_eq!(line["k8s.container.restart_count"], restarts, "{line}");
-    assert_eq!(line["cri.sandbox.attempt"], 1, "{line}");
+    assert_eq!(line["criscope.sandbox.attempt"], 1, "{line}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -320,7 +320,7 @@ async fn an_error_of_runc_names_the_cause_and_hides_the_command() {
     );
     let line = proxy
         .wait_line("the failed start", |l| {
-            is_call(l, "StartContainer") && l["rpc.response.status_code"] != "OK"
+            is_call(l, "StartContainer") && l["rpc.status_code"] != "OK"
         })
         .await;
     let told = line["error.message"].as_str().expect("a text");
@@ -366,7 +366,7 @@ async fn smoke_succeeds() {
         assert!(!said.contains("left behind"), "{said}");
         assert_eq!(leaks::cgroups(containerd.name()), Vec::<PathBuf>::new());
         let events = proxy.events();
-        let ids: Vec<_> = ["cri.sandbox.id", "container.id"]
+        let ids: Vec<_> = ["criscope.sandbox.id", "container.id"]
             .iter()
             .flat_map(|key| events.iter().filter_map(|line| line[*key].as_str()))
             .collect();

@@ -2,6 +2,7 @@
 
 mod context;
 mod episodes;
+mod jobs;
 mod losses;
 mod other_signals;
 mod spans;

@@ -60,7 +60,10 @@ async fn both_spans_say_what_and_whose() {
     assert!(upstream.start_time_unix_nano < upstream.end_time_unix_nano);
     assert!(upstream.end_time_unix_nano <= server.end_time_unix_nano);
     assert_attributes(server, &[("server.address", Some(&listen))]);
-    assert_attributes(upstream, &[("server.address", Some(&runtime))]);
+    assert_attributes(server, &[("network.peer.address", None)]);
+    for key in ["server.address", "network.peer.address"] {
+        assert_attributes(upstream, &[(key, Some(&runtime))]);
+    }
     for span in [server, upstream] {
         assert_eq!(span.name, "runtime.v1.RuntimeService/RunPodSandbox");
         assert_eq!(span.status.as_ref().map_or(0, |s| s.code), 0, "unset");
@@ -72,23 +75,23 @@ async fn both_spans_say_what_and_whose() {
                     "rpc.method",
                     Some("runtime.v1.RuntimeService/RunPodSandbox"),
                 ),
-                ("rpc.response.status_code", Some("OK")),
+                ("rpc.status_code", Some("OK")),
                 ("error.type", None),
                 ("rpc.method_original", None),
-                ("cri.mode", Some("proxy")),
-                ("cri.backend", Some("upstream")),
-                ("cri.client", Some("other")),
-                ("cri.client.pid", Some(&pid)),
-                ("cri.deadline_ms", Some("240000")),
-                ("cri.runtime_handler", Some("kata")),
+                ("criscope.mode", Some("proxy")),
+                ("criscope.backend", Some("upstream")),
+                ("criscope.client", Some("other")),
+                ("criscope.client.pid", Some(&pid)),
+                ("criscope.deadline_ms", Some("240000")),
+                ("criscope.runtime_handler", Some("kata")),
                 ("k8s.namespace.name", Some("shop")),
                 ("k8s.pod.name", Some("web")),
                 ("k8s.pod.uid", Some("uid-web")),
-                ("cri.sandbox.id", Some("sandbox-1")),
-                ("cri.sandbox.attempt", Some("2")),
+                ("criscope.sandbox.id", Some("sandbox-1")),
+                ("criscope.sandbox.attempt", Some("2")),
             ],
         );
-        for key in ["cri.request.bytes", "cri.response.bytes"] {
+        for key in ["criscope.request.bytes", "criscope.response.bytes"] {
             let bytes = attribute(&span.attributes, key).expect(key);
             assert!(bytes.parse::<u64>().expect(key) > 5, "{key} {bytes}");
         }
@@ -109,7 +112,7 @@ async fn both_spans_say_what_and_whose() {
                 "container.image.repo_digests",
                 Some("registry.example:5000/shop/app@sha256:ab"),
             ),
-            ("cri.deadline_ms", None),
+            ("criscope.deadline_ms", None),
         ],
     );
     let (server, _) = pair(&spans, "StopContainer");
@@ -120,11 +123,14 @@ async fn both_spans_say_what_and_whose() {
             ("k8s.container.name", Some("app")),
             ("k8s.pod.name", Some("web")),
             ("k8s.pod.uid", Some("uid-web")),
-            ("cri.sandbox.id", Some("sandbox-1")),
+            ("criscope.sandbox.id", Some("sandbox-1")),
         ],
     );
     let request = collector.requests().remove(0).resource_spans.remove(0);
-    assert!(request.schema_url.contains("opentelemetry.io/schemas/1."));
+    assert_eq!(
+        request.schema_url,
+        "https://opentelemetry.io/schemas/1.45.0"
+    );
     let resource = request.resource.expect("a resource");
     for (key, value) in [
         ("service.name", "criscope"),
@@ -172,7 +178,7 @@ async fn errors_are_told_and_who_is_at_fault() {
             assert_attributes(
                 span,
                 &[
-                    ("rpc.response.status_code", Some(name)),
+                    ("rpc.status_code", Some(name)),
                     ("error.type", (wanted == ERROR).then_some(name)),
                 ],
             );
@@ -230,7 +236,7 @@ async fn of_polls_only_the_slow_the_cancelled_and_the_failed_are_exported() {
     names.sort_unstable();
     assert_eq!(names, ["ImageStatus", "ListImages", "PodSandboxStatus"]);
     let (server, _) = pair(&spans, "PodSandboxStatus");
-    assert_attributes(server, &[("rpc.response.status_code", Some("CANCELLED"))]);
+    assert_attributes(server, &[("rpc.status_code", Some("CANCELLED"))]);
     assert_eq!(server.status.as_ref().map_or(0, |s| s.code), 0);
 }
 

@@ -79,7 +79,8 @@ async fn spans_are_forwarded_over_http_with_tls() {
     assert_eq!(post(all.address, EXPORT, Some("gzip"), packed).await, 0);
     collector.wait_spans(2).await;
     assert_eq!(collector.requests(), [sent.clone(), sent]);
-    let seen = collector.seen();
+    let mut seen = collector.seen();
+    seen.retain(|head| head.body == body || head.body == gzip(&body));
     let encodings = seen.iter().map(|s| s.headers.get("content-encoding"));
     let encodings: Vec<_> = encodings.map(|e| e.and_then(|e| e.to_str().ok())).collect();
     assert_eq!(encodings, [None, Some("gzip")]);

@@ -10,6 +10,7 @@ use criscope::runtime::code::GrpcCode as _;
 use criscope::runtime::node::{NodeOptions, detect};
 use criscope::runtime::oci::OciRuntime;
 use criscope::runtime::oci::spec::{CgroupVersion, Host as _, Machine};
+use criscope::runtime::sections::PodDefaults;
 use criscope_linux::cgroup::{Cgroup, Error, Hierarchies, processes};
 
 use crate::harness::PATIENCE;
@@ -76,9 +77,12 @@ async fn detected_features_match_the_files_of_this_machine() {
     let runtime = OciRuntime::new("runc", "/tmp/criscope-none");
     let options = NodeOptions {
         runtime_features: Some(runtime.features().await.expect("runc has the verb")),
-        pids_limit: 77,
-        // Otherwise a profile would stay loaded.
-        disable_apparmor: true,
+        pods: PodDefaults {
+            pids_limit: 77,
+            // Otherwise a profile would stay loaded.
+            disable_apparmor: true,
+            ..PodDefaults::default()
+        },
         ..NodeOptions::default()
     };
     let facts = detect(&options).expect("facts");

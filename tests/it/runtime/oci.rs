@@ -12,10 +12,12 @@ use criscope::cri::v1;
 use criscope::runtime::oci::reason;
 use criscope::runtime::oci::runtime::Exec;
 use criscope::runtime::oci::spec::{
-    self, CgroupDriver, CgroupVersion, HandlerOptions, ImageConfig, Machine, NodeFacts, Policy,
-    Request, SandboxFacts, UserDatabase, containerd_capabilities,
+    self, CgroupDriver, CgroupVersion, ImageConfig, Machine, NodeFacts, Request, SandboxFacts,
+    UserDatabase,
 };
 use criscope::runtime::oci::{Create, OciError, OciRuntime};
+use criscope::runtime::sections::{Handler, PodDefaults};
+use criscope::settings::value::default_capabilities;
 
 /// A bundle on disk with busybox, and a runtime whose state is beside it. Deletes its container on drop.
 struct Bundle {
@@ -83,7 +85,7 @@ impl Bundle {
             users: &UserDatabase::default(),
             node: &facts(),
             sandbox: &SandboxFacts::default(),
-            handler: &HandlerOptions::default(),
+            handler: &Handler::defaults("runc"),
             host: &Machine,
             cdi: &spec::cdi::Registry::default(),
             hooks: &spec::hooks::Registry::default(),
@@ -137,11 +139,11 @@ pub(super) fn facts() -> NodeFacts {
         apparmor_default: Err("it is off".to_owned()),
         selinux: false,
         recursive_read_only: true,
-        default_capabilities: containerd_capabilities(),
+        default_capabilities: default_capabilities(),
         all_capabilities: Vec::new(),
         oom_score_adj_floor: Some(own.trim().parse().expect("there")),
         pids_limit: 0,
-        policy: Policy::default(),
+        policy: PodDefaults::default(),
     }
 }
 

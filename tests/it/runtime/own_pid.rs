@@ -4,25 +4,19 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use criscope_wire::task::PidResponse;
+use criscope_wire::ttrpc::{self, FrameMessage, Request, Response};
 use prost::Message as _;
 
 use crate::harness::executable::executable;
 use crate::harness::lock;
-
-/// A message of ttrpc has a header of ten bytes: the length, the stream, the type and flags.
-const HEADER: usize = 10;
-
-/// The field with the method of a request that creates a container.
-const CREATE: &[u8] = b"\x12\x06Create";
-
-/// The first byte of a response without an error.
-const PAYLOAD: u8 = 0x12;
 
 /// The program of such a shim. Dropping it ends the process whose pid it answers.
 pub(super) struct OwnPid {
@@ -79,68 +73,45 @@ echo unix://{path}/socket
 fn serve(ours: &UnixStream, real: &Path, pid: u32) -> io::Result<()> {
     let address = fs::read_to_string(real)?;
     let theirs = UnixStream::connect(address.trim().trim_start_matches("unix://"))?;
-    let creates = Arc::<Mutex<BTreeSet<[u8; 4]>>>::default();
-    let (mut from, mut to) = (ours.try_clone()?, theirs.try_clone()?);
+    let creates = Arc::<Mutex<BTreeSet<u32>>>::default();
+    let (from, to) = (ours.try_clone()?, theirs.try_clone()?);
     let asked = Arc::clone(&creates);
     thread::spawn(move || {
-        while let Ok((header, body)) = message(&mut from) {
-            if body.windows(CREATE.len()).any(|part| part == CREATE) {
-                lock(&asked).insert(stream(&header));
+        pass_on(from, to, |stream, request: &mut Request| {
+            if request.method == "Create" {
+                lock(&asked).insert(stream);
             }
-            if send(&mut to, &header, &body).is_err() {
-                break;
-            }
-        }
-        let _closed = to.shutdown(std::net::Shutdown::Both);
+        })
     });
-    let (mut from, mut to) = (theirs, ours.try_clone()?);
+    let to = ours.try_clone()?;
     thread::spawn(move || {
-        while let Ok((header, mut body)) = message(&mut from) {
-            let made = lock(&creates).remove(&stream(&header));
-            if made && body.first() == Some(&PAYLOAD) {
-                body = response(pid);
+        pass_on(theirs, to, |stream, response: &mut Response| {
+            if lock(&creates).remove(&stream) && !response.payload.is_empty() {
+                response.payload = PidResponse { pid }.encode_to_vec();
             }
-            if send(&mut to, &header, &body).is_err() {
-                break;
-            }
-        }
-        let _closed = to.shutdown(std::net::Shutdown::Both);
+        })
     });
     Ok(())
 }
 
-fn stream(header: &[u8; HEADER]) -> [u8; 4] {
-    [header[4], header[5], header[6], header[7]]
-}
-
-fn message(from: &mut UnixStream) -> io::Result<([u8; HEADER], Vec<u8>)> {
-    let mut header = [0; HEADER];
-    from.read_exact(&mut header)?;
-    let length = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
-    let mut body = vec![0; length as usize];
-    from.read_exact(&mut body)?;
-    Ok((header, body))
-}
-
-fn send(to: &mut UnixStream, header: &[u8; HEADER], body: &[u8]) -> io::Result<()> {
-    let mut bytes = (body.len() as u32).to_be_bytes().to_vec();
-    bytes.extend_from_slice(&header[4..]);
-    bytes.extend_from_slice(body);
-    to.write_all(&bytes)
-}
-
-/// The response to a create.
-fn response(pid: u32) -> Vec<u8> {
-    #[derive(Clone, PartialEq, prost::Message)]
-    struct Created {
-        #[prost(uint32, tag = "1")]
-        pid: u32,
+/// Passes messages on, changed, until one of the sides closes.
+fn pass_on<M: FrameMessage>(
+    mut from: UnixStream,
+    mut to: UnixStream,
+    change: impl Fn(u32, &mut M),
+) -> io::Result<()> {
+    let (mut input, mut room) = (Vec::new(), [0; 4096]);
+    loop {
+        let Ok(count @ 1..) = from.read(&mut room) else {
+            return to.shutdown(Shutdown::Both);
+        };
+        input.extend_from_slice(&room[..count]);
+        while let Some(mut frame) = ttrpc::decode(&input).expect("ttrpc") {
+            input.drain(..frame.length);
+            change(frame.stream, &mut frame.message);
+            let mut bytes = Vec::new();
+            ttrpc::encode(&mut bytes, frame.stream, &frame.message).expect("fits");
+            to.write_all(&bytes)?;
+        }
     }
-    #[derive(Clone, PartialEq, prost::Message)]
-    struct Response {
-        #[prost(bytes = "vec", tag = "2")]
-        payload: Vec<u8>,
-    }
-    let payload = Created { pid }.encode_to_vec();
-    Response { payload }.encode_to_vec()
 }

@@ -136,7 +136,8 @@ fn a_mount_in_a_layer_is_not_counted() {
     .expect("this test mounts: it needs root");
     fs::write(inner.join("file"), vec![1; 1 << 20]).expect("write");
     let go = std::sync::atomic::AtomicBool::new(false);
-    let size = disk::usage(&top, &go).expect("measured");
+    let counted = disk::count(std::slice::from_ref(&top), &go, Duration::MAX).expect("measured");
+    let size = counted.size;
     assert_eq!(size.inodes, 1, "{size:?}");
     let filesystem = Filesystem::measure(&top, size).expect("there");
     assert!(filesystem.bytes > 0 && filesystem.device.contains(':'));

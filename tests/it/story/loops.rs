@@ -66,7 +66,7 @@ async fn a_crash_loop_is_seen_in_every_list() {
         "{line}"
     );
     assert_eq!(
-        (&line["level"], &line["cri.outcome"]),
+        (&line["level"], &line["criscope.outcome"]),
         (&"warn".into(), &"ok".into())
     );
     let mut other = Pod::new("other");

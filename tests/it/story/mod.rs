@@ -85,8 +85,8 @@ async fn a_pod_that_comes_and_goes() {
     let mut pod = Pod::new("web");
     pod.start(&client).await;
     let line = summary(&proxy, "pod.start.summary", "web").await;
-    assert_eq!(line["cri.outcome"], "ok", "{line}");
-    assert_eq!(line["cri.image.pulled"], true);
+    assert_eq!(line["criscope.outcome"], "ok", "{line}");
+    assert_eq!(line["criscope.image.pulled"], true);
     assert_eq!((&line["calls"], &line["failures"]), (&4.into(), &0.into()));
     let trace = Ids::start("uid-web", 0).trace_id.to_string();
     assert_eq!(line["trace_id"], trace);
@@ -159,7 +159,7 @@ async fn what_fails_first_is_part_of_the_start() {
     pod.start(&client).await;
     let line = summary(&proxy, "pod.start.summary", "web").await;
     assert_eq!(
-        (&line["cri.retries"], &line["failures"]),
+        (&line["criscope.retries"], &line["failures"]),
         (&2.into(), &2.into())
     );
     let headline = line["msg"].as_str().unwrap_or_default();
@@ -200,7 +200,7 @@ async fn two_hundred_pods_at_once_are_two_hundred_stories() {
     proxy.wait_scrape("all starts", done(starts)).await;
     for line in count("pod.start.summary") {
         assert_eq!(
-            (&line["calls"], &line["cri.outcome"]),
+            (&line["calls"], &line["criscope.outcome"]),
             (&4.into(), &"ok".into()),
             "{line}"
         );

@@ -45,11 +45,11 @@ async fn a_start_outlives_a_kill() {
     pod.create_and_start(&second.client().await).await;
     let line = summary(&second, "pod.start.summary", "web").await;
     assert_eq!(
-        (&line["calls"], &line["cri.outcome"]),
+        (&line["calls"], &line["criscope.outcome"]),
         (&4.into(), &"ok".into()),
         "{line}"
     );
-    assert_eq!(line["cri.image.pulled"], true);
+    assert_eq!(line["criscope.image.pulled"], true);
     assert_adds_up(&line);
     let scrape = second.scrape().await;
     let lost = scrape.metric("criscope_telemetry_dropped_total");

@@ -156,7 +156,8 @@ async fn each_network_has_its_own_interface() {
         .count();
     assert_eq!(undone, 4, "bad, x, x, loopback: {:?}", fake.log());
     // A handler with its own directory.
-    let other = fake.cni().with_conf_dir(fake.dir.path().join("other.d"), 1);
+    let dir = fake.dir.path().join("other.d");
+    let other = fake.cni().with_networks(Some(dir), None);
     assert!(matches!(
         other.add(&pod("c3")).await,
         Err(Error::NotReady { .. })

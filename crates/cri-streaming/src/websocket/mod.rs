@@ -14,6 +14,9 @@ pub use self::frame::WebSocketViolation;
 pub(crate) use self::frame::{opcode, put_head, unmask};
 pub(super) use self::handshake::accept_key;
 pub(super) use self::read::WebSocketReader;
-pub(super) use self::write::{
-    ControlQueue, FrameSender, GOING_AWAY, PROTOCOL_ERROR, binary, start, text,
-};
+pub(super) use self::write::{ControlQueue, FrameSender, binary, start, text};
+
+/// The close code for a protocol violation by the client.
+pub(super) const PROTOCOL_ERROR: u16 = 1002;
+/// The close code of a server that shuts down.
+pub(super) const GOING_AWAY: u16 = 1001;

@@ -109,6 +109,7 @@ fn what_the_built_in_runtime_says_has_no_holes() {
         "crates/linux/src",
         "crates/nri/src",
         "crates/shim/src",
+        "crates/wire/src",
         "src/runtime",
         "src/proxy/router",
         "src/proxy/backend",

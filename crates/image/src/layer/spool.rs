@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use bytes::Bytes;
-use rustix::fs::{FlockOperation, SeekFrom, flock, fstatvfs, seek};
+use criscope_linux::free_space::MinFree;
+use rustix::fs::{FlockOperation, SeekFrom, flock, seek};
 use rustix::io::Errno;
 use tokio::sync::mpsc::Receiver;
 
+use crate::blocking::lock;
 use crate::digest::{Digest, Hasher};
-use crate::error::{At as _, Error, Result};
-use crate::progress::lock;
-use crate::unpack::carry;
+use crate::error::{At as _, Error, Result, carry, check_space};
 
 /// Free space is checked after this many bytes, because other downloads consume it as well.
 const SPACE_EVERY: u64 = 16 << 20;
@@ -32,7 +32,7 @@ const SPACE_EVERY: u64 = 16 << 20;
 pub(super) struct Spool {
     file: File,
     size: u64,
-    min_free: u64,
+    min_free: MinFree,
     state: Mutex<State>,
     changed: Condvar,
     /// Bytes read by the reader.
@@ -49,8 +49,8 @@ struct State {
 
 impl Spool {
     /// Opens the file, with the part that an earlier pull left. `None` if it is locked by a flight of the same blob from
-    /// another registry.
-    pub(super) fn open(path: &Path, size: u64) -> Result<Option<Self>> {
+    /// another registry. The disk keeps `min_free`.
+    pub(super) fn open(path: &Path, size: u64, min_free: MinFree) -> Result<Option<Self>> {
         let mut options = OpenOptions::new();
         options.create(true).read(true).write(true).mode(0o600);
         let file = options.open(path).at(path)?;
@@ -71,7 +71,7 @@ impl Spool {
         Ok(Some(Self {
             file,
             size,
-            min_free: 0,
+            min_free,
             state: Mutex::new(State {
                 available,
                 abandoned: false,
@@ -80,24 +80,6 @@ impl Spool {
             changed: Condvar::new(),
             consumed: AtomicU64::new(0),
         }))
-    }
-
-    /// Sets the bytes that stay free on the disk.
-    pub(super) fn keep_free(mut self, bytes: u64) -> Self {
-        self.min_free = bytes;
-        self
-    }
-
-    /// Checks the free space.
-    fn check_space(&self, path: &Path) -> Result<()> {
-        let status = fstatvfs(&self.file).at(path)?;
-        let free = status.f_bavail.saturating_mul(status.f_frsize);
-        let needed = self.min_free.saturating_add(SPACE_EVERY);
-        if free >= needed {
-            return Ok(());
-        }
-        let path = path.to_owned();
-        Err(Error::NoSpace { path, free, needed })
     }
 
     /// Bytes in the file.
@@ -145,9 +127,9 @@ impl Spool {
         let mut unchecked = 0;
         while let Some((position, chunk)) = chunks.blocking_recv() {
             unchecked += chunk.len() as u64;
-            if self.min_free > 0 && unchecked >= SPACE_EVERY {
+            if self.min_free.bytes > 0 && unchecked >= SPACE_EVERY {
                 unchecked = 0;
-                self.check_space(path)?;
+                check_space(self.min_free, &self.file, path, SPACE_EVERY)?;
             }
             self.file.write_all_at(&chunk, position).at(path)?;
             let end = position + chunk.len() as u64;
@@ -168,8 +150,7 @@ impl Spool {
             return Err(failure);
         }
         if length < self.size {
-            let what = format!("layer {digest}");
-            return Err(Error::Cancelled { what });
+            return Err(Error::cancelled(format!("layer {digest}")));
         }
         digest.compare("layer", hasher)
     }
@@ -190,18 +171,10 @@ impl Spool {
 
     /// Waits until the blob is complete and its digest has been checked.
     pub(super) fn wait_for_all(&self) -> io::Result<()> {
-        let mut state = lock(&self.state);
-        loop {
-            match &state.end {
-                Some(Ok(())) => return Ok(()),
-                Some(Err(error)) => return Err(carry(error.clone())),
-                None => {}
-            }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
+        let state = lock(&self.state);
+        let ended = self.changed.wait_while(state, |state| state.end.is_none());
+        let state = ended.unwrap_or_else(PoisonError::into_inner);
+        state.end.clone().unwrap_or(Ok(())).map_err(carry)
     }
 
     /// Makes the reader fail from now on, also one that waits. The file is not affected.
@@ -212,26 +185,15 @@ impl Spool {
 
     /// Waits for bytes after `position`, and returns how many there are; 0 at the end.
     fn wait(&self, position: u64) -> io::Result<u64> {
-        let mut state = lock(&self.state);
-        loop {
-            if let Some(Err(error)) = &state.end {
-                return Err(carry(error.clone()));
-            }
-            if state.abandoned {
-                let what = "a layer that cannot be unpacked".to_owned();
-                return Err(carry(Error::Cancelled { what }));
-            }
-            if state.available > position {
-                return Ok(state.available - position);
-            }
-            if state.end.is_some() {
-                return Ok(0);
-            }
-            // The spool is always ended: by the writer, the fetching task, or the guard of that task.
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+        // The spool is always ended: by the writer, the fetching task, or the guard of that task.
+        let waited = self.changed.wait_while(lock(&self.state), |state| {
+            state.end.is_none() && !state.abandoned && state.available <= position
+        });
+        let state = waited.unwrap_or_else(PoisonError::into_inner);
+        match &state.end {
+            Some(Err(error)) => Err(carry(error.clone())),
+            _ if state.abandoned => Err(carry(Error::cancelled("a layer that cannot be unpacked"))),
+            _ => Ok(state.available.saturating_sub(position)),
         }
     }
 }
@@ -320,7 +282,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("partial");
         std::fs::write(&path, kept).expect("write");
-        let spool = Spool::open(&path, whole.len() as u64)
+        let spool = Spool::open(&path, whole.len() as u64, MinFree::default())
             .expect("open")
             .expect("not locked by another flight");
         let (sender, receiver) = mpsc::channel(1);
@@ -382,7 +344,9 @@ mod tests {
     fn an_abandoned_spool_fails_its_reader_alone() {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("partial");
-        let spool = Spool::open(&path, 3).expect("open").expect("not locked");
+        let spool = Spool::open(&path, 3, MinFree::default())
+            .expect("open")
+            .expect("not locked");
         let (sender, receiver) = mpsc::channel(4);
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| SpoolReader::new(&spool).read(&mut [0; 9]));
@@ -406,13 +370,13 @@ mod tests {
         file.write_all_at(&vec![1; 2 * block as usize + 5], 0)
             .expect("write");
         file.write_all_at(b"ahead", 9 * block).expect("write");
-        let spool = Spool::open(&path, 20 * block).expect("open");
+        let spool = Spool::open(&path, 20 * block, MinFree::default()).expect("open");
         let spool = spool.expect("not locked");
         // Two whole blocks, and one whose end is missing.
         assert_eq!(spool.available(), 2 * block);
         assert_eq!(file.metadata().expect("metadata").len(), 2 * block);
         drop(spool);
-        let again = Spool::open(&path, 20 * block).expect("open");
+        let again = Spool::open(&path, 20 * block, MinFree::default()).expect("open");
         assert_eq!(again.expect("not locked").available(), 2 * block);
     }
 
@@ -420,7 +384,9 @@ mod tests {
     fn an_interrupted_download_keeps_what_is_in_order() {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("partial");
-        let spool = Spool::open(&path, 9).expect("open").expect("not locked");
+        let spool = Spool::open(&path, 9, MinFree::default())
+            .expect("open")
+            .expect("not locked");
         let (sender, receiver) = mpsc::channel(4);
         for (at, chunk) in [(0, "one"), (6, "ahe")] {
             let chunk = Bytes::from_static(chunk.as_bytes());

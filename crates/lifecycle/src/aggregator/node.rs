@@ -89,7 +89,7 @@ fn report(fact: &NodeFact, now: UnixMicros) {
         (NodeFactKind::BackendHangs { backend }, true) => tracing::warn!(
             target: "criscope::lifecycle",
             event = "backend.hangs",
-            cri.backend = backend,
+            criscope.backend = backend,
             since = rfc3339(fact.from),
             reason = fact.reason,
             "the runtime does not answer polls"
@@ -97,14 +97,14 @@ fn report(fact: &NodeFact, now: UnixMicros) {
         (NodeFactKind::BackendHangs { backend }, false) => tracing::info!(
             target: "criscope::lifecycle",
             event = "backend.answers",
-            cri.backend = backend,
+            criscope.backend = backend,
             "{}",
             fact.sentence(now)
         ),
         (NodeFactKind::ImageFsFull { backend }, true) => tracing::warn!(
             target: "criscope::lifecycle",
             event = "node.image_fs",
-            cri.backend = backend,
+            criscope.backend = backend,
             reason = fact.reason,
             "the disk of the images is nearly full"
         ),

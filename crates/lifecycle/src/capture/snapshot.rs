@@ -65,7 +65,7 @@ impl InFlightCall {
         let CallState::InFlight { stage, age } = call.state else {
             return None;
         };
-        call.state = CallState::Ended(Outcome {
+        call.record_mut().state = CallState::Ended(Outcome {
             ending: Ending::Ok,
             code: Code::Ok,
             source: Source::Backend,
@@ -80,10 +80,8 @@ impl InFlightCall {
         let mut call = self.call.clone();
         let mut stages = CallStage::ALL.into_iter();
         let stage = stages.find(|stage| stage.name() == self.stage);
-        call.state = CallState::InFlight {
-            stage: stage.unwrap_or(CallStage::Waiting),
-            age: call.elapsed(),
-        };
+        let (stage, age) = (stage.unwrap_or(CallStage::Waiting), call.elapsed());
+        call.record_mut().state = CallState::InFlight { stage, age };
         call
     }
 }

@@ -7,11 +7,10 @@ use super::*;
 use crate::Stories;
 use crate::episode_call::EpisodeCall;
 use crate::journal::JournalLine;
-use crate::process_scanner::WorkKind;
-use crate::script::pod;
 use crate::stories::tests::stories;
+use crate::tests::scenario::read_calls;
+use crate::tests::script::pod;
 use criscope_cri::call::CallState;
-use criscope_cri::status::Code;
 use criscope_cri::units::times::UnixMicros;
 
 fn bundle(stories: &Stories, calls: &[EpisodeCall]) -> CaptureBundle {
@@ -42,18 +41,10 @@ fn reread(bundle: &CaptureBundle) -> CaptureBundle {
 }
 
 fn calls() -> Vec<EpisodeCall> {
-    let (web, db) = (pod("web"), pod("db"));
-    let slow = web
-        .run(0, 9000)
-        .seen(WorkKind::Cni, "calico", "iptables", 10, 8900);
-    vec![
-        slow,
-        db.run(100, 100),
-        db.pull("db:1", 300, 100)
-            .fails(Code::NotFound, "no such image"),
-        web.create(("app", 0), 9100, 100),
-        web.start(("app", 0), 9300, 100),
-    ]
+    read_calls(
+        "run 0 +9s cni calico doing iptables 10..8900; pod db; run 100 +100; pull db:1 300 +100 fails NOT_FOUND no; \
+         pod web; create app 9100 +100; start app 9300 +100",
+    )
 }
 
 #[test]
@@ -72,7 +63,7 @@ fn it_says_the_same_elsewhere() {
 
 #[test]
 fn a_call_in_flight_is_in_it() {
-    let run = pod("web").run(0, 5000).under_way(Some(240_000));
+    let run = pod("web").run(0, 5000).with_deadline(240_000).under_way();
     let mut bundle = bundle(&stories([]), &[]);
     bundle.snapshot.put_in_flight(run.clone());
     bundle.snapshot.now_unix_us = run.ended_at();
@@ -103,7 +94,7 @@ fn it_may_be_of_one_pod_or_of_the_last_time() {
     assert_eq!(names(&one), ["db"]);
     assert_eq!(one.manifest.pod.as_deref(), Some("shop/db"));
     let mut late = whole.clone();
-    late.keep_since(crate::script::at(5000));
+    late.keep_since(crate::tests::script::at(5000));
     assert_eq!(names(&late), ["web"]);
     let shown =
         |bundle: &CaptureBundle| String::from_utf8_lossy(&bundle.pages["calls.json"]).into_owned();

@@ -12,12 +12,12 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tonic::Code;
 
-use super::messages::{
-    ContentChunk, ContentFilters, ContentInfo, ContentInfoRequest, ContentInfoResponse,
-    ContentInfos, ContentReadRequest, EventEnvelope, IngestStatus, IngestStatuses,
-    SubscribeRequest,
-};
 use criscope_grpc::frame::{self, FrameHeader};
+use criscope_wire::services::{
+    ContentFilters, ContentInfo, ContentInfoRequest, ContentInfoResponse, EventEnvelope,
+    IngestStatus, ListContentResponse, ListStatusesResponse, ReadContentRequest,
+    ReadContentResponse, SubscribeRequest,
+};
 
 /// The content service.
 const CONTENT_SERVICE: &str = "/containerd.services.content.v1.Content";
@@ -105,7 +105,7 @@ impl ContainerdClient {
             .await?;
         Ok(pieces
             .into_iter()
-            .flat_map(|response: IngestStatuses| response.statuses)
+            .flat_map(|response: ListStatusesResponse| response.statuses)
             .collect())
     }
 
@@ -115,7 +115,7 @@ impl ContainerdClient {
         let pieces = self.call("List", &ContentFilters { filters }).await?;
         Ok(pieces
             .into_iter()
-            .flat_map(|piece: ContentInfos| piece.infos)
+            .flat_map(|piece: ListContentResponse| piece.info)
             .collect())
     }
 
@@ -133,13 +133,13 @@ impl ContainerdClient {
 
     /// Reads a manifest.
     pub(super) async fn read(&self, digest: &str) -> Result<Vec<u8>, ContainerdError> {
-        let request = ContentReadRequest {
+        let request = ReadContentRequest {
             digest: digest.to_owned(),
             offset: 0,
             // 0 reads all content.
             size: 0,
         };
-        let pieces: Vec<ContentChunk> = self.call("Read", &request).await?;
+        let pieces: Vec<ReadContentResponse> = self.call("Read", &request).await?;
         let len = pieces.iter().map(|chunk| chunk.data.len()).sum::<usize>();
         if i64::try_from(len).is_ok_and(|len| len > MAX_MANIFEST_LEN) {
             return Err(ContainerdError::Response);

@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep};
 use tonic::Code;
 
 use super::client::{ContainerdClient, ContainerdError};
-use super::messages::{EventEnvelope, ProtoTimestamp, TaskExit, TaskReference};
 use super::metrics::{EventMetrics, EventResult, SubscriptionChange};
+use super::time;
 use crate::call_sink::AggregatorEvent;
 use crate::container_events::{ContainerEvent, ContainerEventKind};
 use crate::process_scanner::Upstreams;
@@ -27,6 +27,7 @@ use criscope_cri::subject::Subject;
 use criscope_cri::units::times::UnixMicros;
 use criscope_telemetry::Drops;
 use criscope_telemetry::drops::DropReason;
+use criscope_wire::services::{EventEnvelope, TaskExit, TaskReference};
 
 // Topics of tasks: containers and the first processes of sandboxes (containerd, `core/runtime/events.go`).
 const START_TOPIC: &str = "/tasks/start";
@@ -98,7 +99,7 @@ impl EventWatch {
             tracing::debug!(
                 target: "criscope::lifecycle",
                 event = "containerd.events",
-                cri.backend = backend,
+                criscope.backend = backend,
                 error.message = %error,
                 "no subscription to the events of containerd"
             );
@@ -169,7 +170,7 @@ struct TaskEvent {
 /// Reads an event. An event without a task is only counted. `None` if it cannot be read.
 fn read(event: &EventEnvelope) -> Option<(EventResult, Option<TaskEvent>)> {
     let value = &*event.event.as_ref()?.value;
-    let sent = time(event.timestamp?);
+    let sent = time(event.timestamp?).into();
     match &*event.topic {
         START_TOPIC => {
             let task = TaskEvent {
@@ -201,7 +202,7 @@ fn read(event: &EventEnvelope) -> Option<(EventResult, Option<TaskEvent>)> {
                     started: None,
                     evicted: None,
                 },
-                at: exit.exited_at.map_or(sent, time),
+                at: exit.exited_at.map_or(sent, |at| time(at).into()),
             };
             Some((EventResult::Exit, Some(task)))
         }
@@ -209,26 +210,22 @@ fn read(event: &EventEnvelope) -> Option<(EventResult, Option<TaskEvent>)> {
     }
 }
 
-fn time(at: ProtoTimestamp) -> UnixMicros {
-    let seconds = u64::try_from(at.seconds).unwrap_or_default();
-    let nanos = u64::try_from(at.nanos).unwrap_or_default();
-    UnixMicros::new(seconds.saturating_mul(1_000_000) + nanos / 1000)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::messages::AnyMessage;
+    use criscope_wire::{Any, Timestamp};
+
     use super::*;
 
     fn envelope(topic: &str, value: &impl prost::Message) -> EventEnvelope {
         EventEnvelope {
-            timestamp: Some(ProtoTimestamp {
+            timestamp: Some(Timestamp {
                 seconds: 9,
                 nanos: 1000,
             }),
             topic: topic.to_owned(),
-            event: Some(AnyMessage {
+            event: Some(Any {
                 value: value.encode_to_vec(),
+                ..Any::default()
             }),
         }
     }
@@ -242,7 +239,7 @@ mod tests {
             container_id: "c".to_owned(),
             id: id.to_owned(),
             exit_status: 5,
-            exited_at: Some(ProtoTimestamp {
+            exited_at: Some(Timestamp {
                 seconds: 8,
                 nanos: 0,
             }),
@@ -278,7 +275,10 @@ mod tests {
         assert_eq!(of_probe, Some((EventResult::ExecExit, None)));
         assert_eq!(read(&envelope("/tasks/paused", &of)), None);
         let mut damaged = envelope(OOM_TOPIC, &of);
-        damaged.event = Some(AnyMessage { value: vec![0xff] });
+        damaged.event = Some(Any {
+            value: vec![0xff],
+            ..Any::default()
+        });
         assert_eq!(read(&damaged), None);
     }
 }

@@ -4,8 +4,8 @@
 //! configurations and layers name the repositories that they came from. A manifest with a layer that is being written belongs
 //! to the only pull, or to the only pull from the repository that its configuration came from.
 
-use super::messages::ContentInfo;
 use super::pulls::LayerIngest;
+use criscope_wire::services::ContentInfo;
 
 /// The filter for manifests.
 pub(super) const MANIFEST_FILTER: &str = "labels.\"containerd.io/gc.ref.content.l.0\"";

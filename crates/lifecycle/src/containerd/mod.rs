@@ -7,7 +7,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `client`, `messages` | the calls |
+//! | `client` | the calls |
 //! | `manifests` | finds the manifest of a pull |
 //! | `pulls` | assigns bytes to pulls, and describes their progress |
 //! | `events` | the subscription to events |
@@ -15,7 +15,6 @@
 mod client;
 pub mod events;
 mod manifests;
-mod messages;
 pub mod metrics;
 mod pulls;
 
@@ -28,13 +27,14 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::time::sleep;
 
 use self::client::{ContainerdClient, ContainerdError};
-use self::messages::ContentInfo;
 use self::pulls::{LayerIngest, TrackedPull};
 use super::process_scanner::{InFlightCalls, Observations, Upstreams};
 use super::settings;
 use super::view::PullProgressView;
 use criscope_cri::Method;
 use criscope_cri::call::Call;
+use criscope_wire::Timestamp;
+use criscope_wire::services::ContentInfo;
 
 /// Age of a pull from which containerd is asked.
 const MIN_PULL_AGE: Duration = Duration::from_millis(500);
@@ -56,6 +56,11 @@ const MAX_MANIFEST_SEARCHES: u32 = 10;
 
 /// Upper bound of manifests that are compared in one search.
 const MAX_MANIFEST_CANDIDATES: usize = 8;
+
+/// The time of a message; 1970 if it is out of range.
+fn time(at: Timestamp) -> SystemTime {
+    at.try_into().unwrap_or(SystemTime::UNIX_EPOCH)
+}
 
 /// The progress of pulls in flight, for pages.
 #[derive(Debug, Default)]

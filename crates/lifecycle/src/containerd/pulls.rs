@@ -11,10 +11,11 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::Deserialize;
 
 use super::manifests::ImageRepository;
-use super::messages::{IngestStatus, ProtoTimestamp};
+use super::time;
 use crate::process_scanner::{Observation, WorkKind};
 use crate::view::{LayerProgress, PullProgressView};
 use criscope_cri::units;
+use criscope_wire::services::IngestStatus;
 
 /// Upper bound of layers of an image that are followed.
 const MAX_LAYERS: usize = 128;
@@ -57,12 +58,6 @@ impl LayerIngest {
     pub(super) fn bytes(&self) -> u64 {
         self.offset
     }
-}
-
-fn time(at: ProtoTimestamp) -> SystemTime {
-    let seconds = Duration::from_secs(at.seconds.try_into().unwrap_or_default());
-    let nanos = Duration::from_nanos(at.nanos.try_into().unwrap_or_default());
-    SystemTime::UNIX_EPOCH + seconds + nanos
 }
 
 /// A layer of a pull.

@@ -1,52 +1,41 @@
 //! Faults that were injected on purpose: no headline leaves them out.
 
-use super::cause::{CallFailure, CallInFlight, Cause, FailureKind, SlowDetail, WorkProgress};
+use super::cause::{CallInFlight, Cause, FailureKind, SlowDetail};
+use super::remarks::{Diagnosis, Remark};
 use crate::episode_store::Episode;
 use crate::process_scanner::WorkKind;
 
-/// Adds to a cause that calls were held or failed on purpose, unless its sentence says so already.
-pub(super) fn with_injected_fault<'a>(cause: Cause<'a>, episode: &'a Episode) -> Cause<'a> {
-    let calls = episode.calls.iter().filter(|call| call.fault.is_some());
-    let count = calls.clone().count();
-    match calls.max_by_key(|call| call.fault.map(|fault| fault.held_ms())) {
-        Some(call) if !names_fault(&cause) => Cause::WithInjectedFault {
-            cause: Box::new(cause),
+/// Adds that calls were held or failed on purpose, unless a sentence says so already.
+pub(super) fn add_fault<'a>(diagnosis: &mut Diagnosis<'a>, episode: &'a Episode) {
+    let faults = episode.calls.iter();
+    let faults = faults.filter_map(|call| Some((call.fault?, call)));
+    let count = faults.clone().count();
+    let longest = faults.max_by_key(|(fault, _)| fault.held_ms());
+    if let Some((fault, call)) = longest.filter(|_| !diagnosis.causes().any(names_fault)) {
+        diagnosis.remarks.push(Remark::InjectedFault {
+            fault,
             call,
             more: count - 1,
-        },
-        _ => cause,
-    }
-}
-
-fn is_injected(work: &WorkProgress<'_>) -> bool {
-    match work {
-        WorkProgress::Current(worker) | WorkProgress::SoFar(worker) => {
-            worker.kind == WorkKind::Injected
-        }
-        WorkProgress::Unseen { .. } => false,
+        });
     }
 }
 
 /// Returns whether the sentence names the injected fault.
 fn names_fault(cause: &Cause<'_>) -> bool {
-    match cause {
-        Cause::CallInFlight(CallInFlight { work, .. }) => is_injected(work),
-        Cause::CallFails(failure) | Cause::Recovered { failure, .. } => {
-            let CallFailure { kind, work, .. } = failure;
-            let with_work = matches!(
-                kind,
-                FailureKind::DeadlinePassed { .. } | FailureKind::CallerCancelled { .. }
-            );
-            matches!(kind, FailureKind::Injected) || with_work && is_injected(work)
-        }
-        Cause::SlowPhase(slow) => match &slow.detail {
-            SlowDetail::Calls { worker, .. } => worker
-                .as_ref()
-                .is_some_and(|worker| worker.kind == WorkKind::Injected),
-            _ => false,
+    let worker = match cause {
+        Cause::CallInFlight(CallInFlight { work, .. }) => work.worker(),
+        Cause::CallFails(failure) | Cause::Recovered(failure) => match failure.kind {
+            FailureKind::Injected => return true,
+            FailureKind::DeadlinePassed { .. } | FailureKind::CallerCancelled { .. } => {
+                failure.work.worker()
+            }
+            _ => None,
         },
-        Cause::ContainerExited { then, .. } => names_fault(then),
-        Cause::WithNodeConditions { cause, .. } => names_fault(cause),
-        _ => false,
-    }
+        Cause::SlowPhase(slow) => match &slow.detail {
+            SlowDetail::Calls(calls) => calls.worker.as_ref(),
+            _ => None,
+        },
+        _ => None,
+    };
+    worker.is_some_and(|worker| worker.kind == WorkKind::Injected)
 }

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use super::cause::{Cause, NodeConditions};
+use super::cause::Cause;
 use super::kubelet::KubeletCause;
-use super::{LONG_CALL, LONG_SILENCE, failure, fault, longest_in_flight, work};
+use super::remarks::{Diagnosis, Remark};
+use super::{LONG_CALL, LONG_SILENCE, failure, fault, history, longest_in_flight, work};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::Episode;
 use crate::node::{NodeFact, NodeFactKind};
@@ -25,10 +26,24 @@ const BACKEND_DOWN_MARGIN: Duration = Duration::from_secs(2);
 pub(crate) enum EpisodeWait<'a> {
     /// The end of this call.
     EndOfCall(&'a EpisodeCall),
-    /// Another try of this call, which has failed this many times.
-    Retry(&'a EpisodeCall, usize),
-    /// The call after this one.
-    NextCall(&'a EpisodeCall),
+    /// Another try of this call, whose last try ended this long `ago`.
+    Retry {
+        call: &'a EpisodeCall,
+        tries: usize,
+        ago: Duration,
+    },
+    /// The call after this one, which ended this long `ago`.
+    NextCall {
+        after: &'a EpisodeCall,
+        ago: Duration,
+    },
+}
+
+/// A fact as it is at the time of the diagnosis, or of another moment. Its `Display` is the sentence.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FactAt<'a> {
+    pub(super) fact: &'a NodeFact,
+    pub(super) now: UnixMicros,
 }
 
 /// The fact that an unfinished episode waits for.
@@ -37,7 +52,7 @@ pub(super) fn blocking_fact(episode: &Episode, now: UnixMicros) -> Option<Cause<
         return None;
     }
     let waits = episode_wait(episode, now)?;
-    if let EpisodeWait::EndOfCall(call) | EpisodeWait::Retry(call, _) = &waits
+    if let EpisodeWait::EndOfCall(call) | EpisodeWait::Retry { call, .. } = &waits
         && call.fault.is_some()
     {
         return None;
@@ -46,7 +61,8 @@ pub(super) fn blocking_fact(episode: &Episode, now: UnixMicros) -> Option<Cause<
     // If two facts are about one hang, the first has its begin.
     let causes = holding.filter(|fact| is_cause(fact, &waits));
     let fact = causes.min_by_key(|fact| fact.from)?;
-    Some(Cause::WaitsForNode { fact, waits, now })
+    let fact = FactAt { fact, now };
+    Some(Cause::WaitsForNode { fact, waits })
 }
 
 fn episode_wait(episode: &Episode, now: UnixMicros) -> Option<EpisodeWait<'_>> {
@@ -54,18 +70,24 @@ fn episode_wait(episode: &Episode, now: UnixMicros) -> Option<EpisodeWait<'_>> {
         return (call.took() >= LONG_CALL).then_some(EpisodeWait::EndOfCall(call));
     }
     if let Some(call) = failure::newest_unresolved(episode) {
-        return Some(EpisodeWait::Retry(call, failure::tries(episode, call)));
+        return Some(EpisodeWait::Retry {
+            call,
+            tries: failure::tries(episode, call),
+            ago: now.since(call.ended_at()),
+        });
     }
-    let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
-    let last = episode.calls.back()?;
+    let after = episode.calls.back()?;
     let is_silent = now.since(episode.ended) >= LONG_SILENCE;
-    let is_open = episode.state == EpisodeState::Open && episode.kind == Kind::Start;
-    (is_open && !started && is_silent).then_some(EpisodeWait::NextCall(last))
+    (is_silent && history::awaits_first_container(episode)).then(|| EpisodeWait::NextCall {
+        after,
+        ago: now.since(after.ended_at()),
+    })
 }
 
 fn is_cause(fact: &NodeFact, waits: &EpisodeWait<'_>) -> bool {
-    let (EpisodeWait::EndOfCall(call) | EpisodeWait::Retry(call, _) | EpisodeWait::NextCall(call)) =
-        waits;
+    let (EpisodeWait::EndOfCall(call)
+    | EpisodeWait::Retry { call, .. }
+    | EpisodeWait::NextCall { after: call, .. }) = waits;
     match &fact.kind {
         NodeFactKind::BackendDown { backend }
         | NodeFactKind::BackendHangs { backend }
@@ -75,25 +97,25 @@ fn is_cause(fact: &NodeFact, waits: &EpisodeWait<'_>) -> bool {
             false
         }
         NodeFactKind::BackendDown { .. } => match waits {
-            EpisodeWait::Retry(call, _) => is_unavailable(call),
-            EpisodeWait::EndOfCall(_) | EpisodeWait::NextCall(_) => true,
+            EpisodeWait::Retry { call, .. } => is_unavailable(call),
+            EpisodeWait::EndOfCall(_) | EpisodeWait::NextCall { .. } => true,
         },
         // A call that others are seen at work for does not wait for the runtime alone.
         NodeFactKind::BackendHangs { .. } => match waits {
             EpisodeWait::EndOfCall(call) => work::at_work(call).is_none(),
-            EpisodeWait::Retry(..) => false,
-            EpisodeWait::NextCall(_) => true,
+            EpisodeWait::Retry { .. } => false,
+            EpisodeWait::NextCall { .. } => true,
         },
         NodeFactKind::NotReady { condition, .. } => match waits {
             // CRI-O waits for the network within the call.
             EpisodeWait::EndOfCall(call) => call.method == Method::RunPodSandbox,
-            EpisodeWait::Retry(call, _) => {
+            EpisodeWait::Retry { call, .. } => {
                 call.method == Method::RunPodSandbox
                     && (condition != "NetworkReady" || fault::is_of_network(call))
             }
-            EpisodeWait::NextCall(_) => true,
+            EpisodeWait::NextCall { .. } => true,
         },
-        NodeFactKind::NoKubelet => matches!(waits, EpisodeWait::NextCall(_)),
+        NodeFactKind::NoKubelet => matches!(waits, EpisodeWait::NextCall { .. }),
         NodeFactKind::CriscopeDown
         | NodeFactKind::NodeRestarted { .. }
         | NodeFactKind::CriscopeStalled
@@ -167,43 +189,44 @@ fn is_error(cause: &Cause<'_>) -> bool {
     }
 }
 
+/// Returns whether the sentence says how many pods start at the same time.
+fn counts_starts(cause: &Cause<'_>) -> bool {
+    let usual = match cause {
+        Cause::CallInFlight(call) => call.usual.as_ref(),
+        Cause::SlowPhase(slow) => slow.usual.as_ref().map(|(_, usual)| usual),
+        Cause::UnusualCall { usual, .. } => Some(usual),
+        _ => None,
+    };
+    usual.is_some_and(|usual| usual.is_unusual && usual.starts >= MANY_STARTS)
+}
+
 /// Adds the conditions of the node: a downtime in which a start may have begun, and scarcity if the episode was slow.
-pub(super) fn with_node_conditions<'a>(
-    cause: Cause<'a>,
+pub(super) fn add_conditions<'a>(
+    diagnosis: &mut Diagnosis<'a>,
     episode: &'a Episode,
     node: &NodeContext<'_>,
-    is_slow: bool,
     now: UnixMicros,
-) -> Cause<'a> {
+) {
+    let Diagnosis { cause, remarks, .. } = diagnosis;
     let mut facts = episode.node.iter();
     // Nothing precedes a RunPodSandbox.
     let first = episode.calls.front();
     let is_cut = first.is_none_or(|call| call.method != Method::RunPodSandbox);
-    let unseen_downtime = facts
+    let downtime = facts
         .clone()
         .find(|fact| is_cut && fact.is_downtime() && fact.to.is_some_and(|to| to <= episode.began));
+    remarks.extend(downtime.map(|fact| Remark::BeganUnseen(FactAt { fact, now })));
     // An error has its own cause. Only a call that ran out of time may have waited for a scarce resource.
-    let is_slow = is_slow && !is_error(&cause);
-    let full_disk = facts
-        .find(|fact| matches!(fact.kind, NodeFactKind::ImageFsFull { .. }))
-        .filter(|_| is_slow);
-    let pressure = episode.pressure.as_ref().filter(|_| is_slow);
-    let counts = is_slow && episode.kind == Kind::Start && !cause.counts_starts();
-    let concurrent_starts = counts
-        .then(|| node.most_starts(episode.began, episode.ended))
-        .filter(|starts| *starts >= MANY_STARTS);
-    let conditions = NodeConditions {
-        unseen_downtime,
-        concurrent_starts,
-        short_of: pressure.and_then(|pressure| pressure.short_of()),
-        full_disk,
-        now,
-    };
-    if conditions.is_nothing() {
-        return cause;
+    let is_slow = node.usual.is_slow(episode.duration()) && episode.kind != Kind::Stop;
+    if !is_slow || is_error(cause) {
+        return;
     }
-    Cause::WithNodeConditions {
-        cause: Box::new(cause),
-        conditions,
+    let starts = node.most_starts(episode.began, episode.ended);
+    if episode.kind == Kind::Start && !counts_starts(cause) && starts >= MANY_STARTS {
+        remarks.push(Remark::ConcurrentStarts(starts));
     }
+    let pressure = episode.pressure.as_ref();
+    remarks.extend(pressure.and_then(|pressure| Some(Remark::ShortOf(pressure.short_of()?))));
+    let full = facts.find(|fact| matches!(fact.kind, NodeFactKind::ImageFsFull { .. }));
+    remarks.extend(full.map(|fact| Remark::FullDisk(FactAt { fact, now })));
 }

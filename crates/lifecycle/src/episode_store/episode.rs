@@ -21,7 +21,7 @@ use criscope_cri::Method;
 use criscope_cri::call::CallState;
 use criscope_cri::call::episode::{Ids, Kind};
 use criscope_cri::subject::{ContainerIdentity, PodIdentity};
-use criscope_cri::units::times::{UnixMicros, millis};
+use criscope_cri::units::times::UnixMicros;
 
 /// Most calls kept of an episode: the first ones, and the newest.
 pub(super) const MAX_CALLS: usize = 128;
@@ -146,11 +146,6 @@ impl Episode {
         self.ended.since(self.began)
     }
 
-    /// From the begin of the first call to the end of the last, in milliseconds.
-    pub(crate) fn duration_ms(&self) -> f64 {
-        millis(self.duration())
-    }
-
     /// Returns whether calls may still follow.
     pub(crate) fn is_open(&self) -> bool {
         self.state == EpisodeState::Open
@@ -263,8 +258,8 @@ impl Episode {
         given
     }
 
-    /// Shares equal texts: after a replay, and for repeated error messages. An assignment copies the record, so texts that are
-    /// shared already stay as they are.
+    /// Shares equal texts: after a replay, and for repeated error messages. Texts that are shared already stay as they are, since a
+    /// change copies the record.
     fn share_texts(&mut self, call: &mut EpisodeCall) {
         if call.sandbox_id.is_some() && (self.sandbox_id.is_none() || call.is_new_sandbox()) {
             self.sandbox_id.clone_from(&call.sandbox_id);
@@ -273,13 +268,13 @@ impl Episode {
             self.handler.clone_from(&call.handler);
         }
         if is_copy(call.pod.as_ref(), Some(&self.pod)) {
-            call.pod = Some(Arc::clone(&self.pod));
+            call.record_mut().pod = Some(Arc::clone(&self.pod));
         }
         if self.kind == Kind::Restart && self.container.is_none() {
             self.container.clone_from(&call.container);
         }
         if is_copy(call.sandbox_id.as_ref(), self.sandbox_id.as_ref()) {
-            call.sandbox_id.clone_from(&self.sandbox_id);
+            call.record_mut().sandbox_id.clone_from(&self.sandbox_id);
         }
         let Some(last) = self.calls.back() else {
             return;
@@ -287,13 +282,13 @@ impl Episode {
         let backend = call.route.as_ref().map(|route| &route.backend);
         let last_backend = last.route.as_ref().map(|route| &route.backend);
         if call.route == last.route && is_copy(backend, last_backend) {
-            call.route.clone_from(&last.route);
+            call.record_mut().route.clone_from(&last.route);
         }
         if is_copy(Some(&call.peer), Some(&last.peer)) {
-            call.peer = Arc::clone(&last.peer);
+            call.record_mut().peer = Arc::clone(&last.peer);
         }
         if is_copy(call.error(), last.error())
-            && let CallState::Ended(outcome) = &mut call.state
+            && let CallState::Ended(outcome) = &mut call.record_mut().state
         {
             outcome.message = last.error().cloned();
         }

@@ -198,16 +198,17 @@ impl EpisodeStore {
             episodes.find_map(|episode| Some((episode, episode.call_of_container(id)?)))
         });
         if let Some((episode, earlier)) = by_container {
-            call.pod = Some(Arc::clone(&episode.pod));
-            call.container = call.container.take().or_else(|| earlier.container.clone());
-            call.sandbox_id = call
-                .sandbox_id
-                .take()
-                .or_else(|| episode.sandbox_id.clone());
+            let record = call.record_mut();
+            record.pod = Some(Arc::clone(&episode.pod));
+            let container = record.container.take();
+            record.container = container.or_else(|| earlier.container.clone());
+            let sandbox_id = record.sandbox_id.take();
+            record.sandbox_id = sandbox_id.or_else(|| episode.sandbox_id.clone());
         } else if let Some(id) = &call.sandbox_id {
             let mut episodes = self.episodes.values().rev();
-            let episode = episodes.find(|episode| episode.sandbox_id.as_ref() == Some(id));
-            call.pod = episode.map(|episode| Arc::clone(&episode.pod));
+            if let Some(episode) = episodes.find(|other| other.sandbox_id.as_ref() == Some(id)) {
+                call.record_mut().pod = Some(Arc::clone(&episode.pod));
+            }
         }
     }
 

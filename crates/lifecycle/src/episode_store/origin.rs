@@ -41,14 +41,14 @@ impl EpisodeStore {
         };
         let seen = began.checked_sub(Duration::from_millis(before_ms.into()));
         let Some(seen) = seen.filter(|seen| is_first || self.was_stopped_by(*seen, call)) else {
-            call.facts = CallFacts::None;
+            call.record_mut().facts = CallFacts::None;
             return;
         };
         let missed = since.min(began).since(seen).as_millis();
         let missed = u32::try_from(missed).unwrap_or(u32::MAX);
         // After a replay of the journal more is watched than was then.
         if missed > unwatched_ms {
-            call.facts = CallFacts::Seen {
+            call.record_mut().facts = CallFacts::Seen {
                 before_ms,
                 source,
                 unwatched_ms: missed,

@@ -2,43 +2,14 @@
 
 mod exits;
 mod failing;
-mod init;
 mod many;
-mod stops;
-mod tries;
 
 use std::time::Duration;
 
 use super::*;
-use crate::script::{ScriptedPod, at, pod};
+use crate::tests::script::{ScriptedPod, at, pod, store};
 use crate::timeline::EpisodePhase;
 use criscope_cri::status::Code;
-
-const LIMITS: StoreLimits = StoreLimits {
-    episodes: 512,
-    quiet: Duration::from_secs(10),
-    give_up: Duration::from_secs(1800),
-};
-
-fn store() -> EpisodeStore {
-    EpisodeStore::new(LIMITS, UsualDurations::default())
-}
-
-/// Each episode as a line: kind, container and attempt, state, methods.
-fn lines(store: &EpisodeStore) -> Vec<String> {
-    let line = |episode: &Episode| {
-        let container = episode.container.as_ref().map_or("", |c| &c.name);
-        let calls: Vec<_> = episode.calls.iter().map(|c| c.method.name()).collect();
-        format!(
-            "{} {container}#{} {:?}: {}",
-            episode.kind.name(),
-            episode.attempt(),
-            episode.state,
-            calls.join(" ")
-        )
-    };
-    store.episodes().map(line).collect()
-}
 
 fn apply(store: &mut EpisodeStore, calls: impl IntoIterator<Item = EpisodeCall>) {
     for call in calls {
@@ -67,35 +38,15 @@ fn stop(pod: &ScriptedPod, from: u64) -> [EpisodeCall; 5] {
 }
 
 #[test]
-fn a_start_is_over_after_silence_that_does_not_count() {
-    let mut store = store();
-    apply(&mut store, start(&pod("a"), 0));
-    store.tick(at(10_899), &[]);
-    assert_eq!(
-        lines(&store),
-        ["start #0 Open: RunPodSandbox PullImage CreateContainer StartContainer"]
-    );
-    store.tick(at(10_900), &[]);
-    let episode = store.episodes().next().expect("an episode");
-    assert_eq!(
-        (episode.state, episode.duration()),
-        (EpisodeState::Ok, Duration::from_millis(900))
-    );
-    let shares = episode.shares();
-    assert_eq!(
-        shares[EpisodePhase::OutsideCri as usize],
-        Duration::from_millis(100)
-    );
-    assert_eq!(shares.iter().sum::<Duration>(), Duration::from_millis(900));
-    assert_eq!(store.take_closed(), [0]);
-    assert_eq!(store.take_closed(), [0; 0]);
+fn scenarios() {
+    crate::tests::scenario::play_folder("src/episode_store/tests");
 }
 
 #[test]
 fn a_call_in_flight_keeps_a_start_open() {
     let (mut store, pod) = (store(), pod("a"));
     apply(&mut store, start(&pod, 0));
-    let pull = pod.pull("side:1", 1000, 60_000).under_way(None);
+    let pull = pod.pull("side:1", 1000, 60_000).under_way();
     store.tick(at(60_000), &[pull]);
     assert!(store.episodes().all(Episode::is_open));
     store.tick(at(60_000), &[]);
@@ -103,78 +54,20 @@ fn a_call_in_flight_keeps_a_start_open() {
 }
 
 #[test]
-fn a_crash_loop_is_a_restart_each() {
-    let (mut store, pod) = (store(), pod("a"));
-    apply(&mut store, start(&pod, 0));
-    apply(
-        &mut store,
-        [
-            // Pulled before the quiet period of the start was over: it still belongs to the restart.
-            pod.pull("app:1", 2000, 50),
-            pod.create(("app", 1), 2100, 50),
-            pod.start(("app", 1), 2200, 50),
-            pod.create(("app", 2), 9_000, 50),
-            pod.start(("app", 2), 9_100, 50),
-        ],
-    );
-    store.tick(at(15_000), &[]);
-    apply(&mut store, [pod.pull("app:1", 30_000, 50)]);
-    apply(&mut store, [pod.create(("app", 3), 30_100, 50)]);
-    apply(&mut store, [pod.sweep(("app", 1), 30_200, 5000)]);
-    assert_eq!(
-        lines(&store),
-        [
-            "start #0 Ok: RunPodSandbox PullImage CreateContainer StartContainer",
-            "restart app#1 Ok: PullImage CreateContainer StartContainer",
-            "restart app#2 Open: CreateContainer StartContainer",
-            "restart app#3 Open: PullImage CreateContainer",
-        ]
-        .map(|line| line.replace("app#2 Open", "app#2 Ok"))
-    );
-    assert_eq!(store.get(0).map(|t| t.ended), Some(at(900)));
-}
-
-#[test]
-fn without_its_beginning_a_start_begins_with_what_is_seen() {
-    let (mut store, pod) = (store(), pod("a"));
-    apply(&mut store, start(&pod, 0).into_iter().skip(1));
-    assert_eq!(
-        lines(&store),
-        ["start #0 Open: PullImage CreateContainer StartContainer"]
-    );
-}
-
-#[test]
 fn ids_alone_are_completed_from_earlier_calls() {
     let (mut store, pod) = (store(), pod("a"));
     apply(&mut store, start(&pod, 0).into_iter().take(3));
     let mut call = pod.start(("app", 0), 700, 200);
-    (call.pod, call.container, call.sandbox_id) = (None, None, None);
+    let record = call.record_mut();
+    (record.pod, record.container, record.sandbox_id) = (None, None, None);
     assert_eq!(store.apply(call), CallEffect::PartOf(0));
     let mut stop = pod.stop(60_000, 3000);
-    stop.pod = None;
+    stop.record_mut().pod = None;
     assert_eq!(store.apply(stop), CallEffect::PartOf(1));
     let mut unknown = pod.stop(60_000, 3000);
-    (unknown.pod, unknown.sandbox_id) = (None, Some("other".into()));
+    let record = unknown.record_mut();
+    (record.pod, record.sandbox_id) = (None, Some("other".into()));
     assert_eq!(store.apply(unknown), CallEffect::Nothing);
-}
-
-#[test]
-fn the_same_name_with_another_uid_is_another_pod() {
-    let mut store = store();
-    let (old, mut new) = (pod("a"), pod("a"));
-    let mut identity = (*new.0).clone();
-    identity.uid = "uid-new".into();
-    new.0 = Arc::new(identity);
-    apply(
-        &mut store,
-        start(&old, 0).into_iter().chain(start(&new, 10)),
-    );
-    let by_uid: Vec<_> = store
-        .episodes()
-        .map(|t| (&*t.pod.uid, t.calls.len()))
-        .collect();
-    assert_eq!(by_uid, [("uid-a", 4), ("uid-new", 4)]);
 }
 
 #[test]
@@ -207,13 +100,8 @@ fn an_episode_keeps_its_first_and_its_newest_calls() {
 
 #[test]
 fn closed_episodes_are_forgotten_first() {
-    let mut store = EpisodeStore::new(
-        StoreLimits {
-            episodes: 3,
-            ..LIMITS
-        },
-        UsualDurations::default(),
-    );
+    let mut store = store();
+    store.limits.episodes = 3;
     apply(&mut store, [pod("open").run(0, 10)]);
     apply(&mut store, start(&pod("a"), 0));
     store.tick(at(20_000), &[]);
@@ -244,4 +132,15 @@ fn closed_episodes_are_forgotten_first() {
         "the end of an open one is never reported"
     );
     assert_eq!((store.pods.len(), store.open.len()), (3, 3));
+}
+
+#[test]
+fn the_episodes_of_a_pod_have_one_trace() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0));
+    store.tick(at(20_000), &[]);
+    apply(&mut store, [pod.create(("main", 0), 60_100, 10)]);
+    let [start, restart] = [0, 1].map(|number| store.get(number).expect("an episode").ids());
+    assert_eq!(start.trace_id, restart.trace_id);
+    assert_ne!(start.root, restart.root);
 }

@@ -9,27 +9,14 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::episode_call::EpisodeCall;
-use crate::episode_store::{EpisodeStore, ExitChange, ExitRecord, SandboxEnd, StoreLimits};
+use crate::episode_store::{EpisodeStore, ExitChange, ExitRecord, SandboxEnd};
 use crate::kubelet::syncs::PodSync;
-use crate::process_scanner::WorkKind;
-use crate::script::{at, pod};
-use crate::usual::UsualDurations;
+use crate::tests::scenario::read_calls;
+use crate::tests::script::{at, pod, store};
 use crate::view::EpisodeState;
-use criscope_cri::status::Code;
 use criscope_cri::subject::ExitReason;
 use criscope_telemetry::Drops;
 use criscope_telemetry::drops::DropReason;
-
-fn store() -> EpisodeStore {
-    EpisodeStore::new(
-        StoreLimits {
-            episodes: 100,
-            quiet: Duration::from_secs(10),
-            give_up: Duration::from_secs(1800),
-        },
-        UsualDurations::default(),
-    )
-}
 
 struct Dir {
     dir: TempDir,
@@ -68,18 +55,10 @@ impl Dir {
 }
 
 fn calls() -> Vec<EpisodeCall> {
-    let pod = pod("a");
-    let run = pod
-        .run(3000, 100)
-        .seen(WorkKind::Cni, "bridge", "iptables", 10, 90);
-    vec![
-        pod.run(0, 2000).late(),
-        run,
-        pod.pull("app:1", 3200, 100)
-            .fails(Code::NotFound, "no \"such\" image\n"),
-        pod.pull("app:1", 13_200, 100),
-        pod.create(("app", 0), 13_400, 100),
-    ]
+    read_calls(
+        "pod a; run 0 +2s late; run 3s +100 cni bridge doing iptables 10..90; \
+         pull app:1 3200 +100 fails NOT_FOUND `no \"such\" image\n`; pull app:1 13.2s +100; create app 13.4s +100",
+    )
 }
 
 fn lines(calls: &[EpisodeCall]) -> Vec<JournalLine<'_>> {
@@ -168,18 +147,9 @@ fn what_a_call_ended_is_told_if_it_was_not() {
 fn ends_of_containers_are_known_again() {
     let (state, pod) = (state(MAX_FILE_LEN), pod("a"));
     let exit = ExitRecord {
-        container: "app".into(),
-        attempt: 1,
-        code: 137,
         reason: ExitReason::OomKilled,
         ran: Duration::from_micros(5),
-        at: at(900),
-        stop_requested: false,
-        oom_kills: 0,
-        oom_at: None,
-        evicted: None,
-        node_restarted: None,
-        by_event: false,
+        ..pod.exit(("app", 1), 137, 800, 900)
     };
     let calls = [pod.run(0, 100)];
     let all = lines(&calls).into_iter();
@@ -250,21 +220,8 @@ fn a_crash_loop_is_known_again() {
     for call in &calls {
         before.apply(call.clone());
     }
-    let exit = |attempt, ended| ExitRecord {
-        container: "app".into(),
-        attempt,
-        code: 1,
-        reason: ExitReason::Error,
-        ran: Duration::from_millis(100),
-        at: at(ended),
-        stop_requested: false,
-        oom_kills: 0,
-        oom_at: None,
-        evicted: None,
-        node_restarted: None,
-        by_event: false,
-    };
-    let exits = [exit(0, 500), exit(1, 20_500), exit(2, 50_050)];
+    let exits = [(0, 500), (1, 20_500), (2, 50_050)];
+    let exits = exits.map(|(attempt, to)| pod.exit(("app", attempt), 1, to - 100, to));
     let mut all = lines(&calls);
     for exit in &exits {
         before.note_exit(&pod.0, None, exit.clone());

@@ -77,7 +77,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::script::pod;
+    use crate::tests::script::pod;
 
     #[test]
     fn a_timeout_is_no_exit_code() {
@@ -101,7 +101,7 @@ mod tests {
         assert!(is_probe(&probe) && !is_hook(&probe));
         assert!(is_hook(&hook) && !is_probe(&hook));
         let mut by_hand = hook;
-        by_hand.peer = Arc::new(criscope_cri::call::Peer {
+        by_hand.record_mut().peer = Arc::new(criscope_cri::call::Peer {
             client: Client::Crictl,
             pid: None,
             comm: None,

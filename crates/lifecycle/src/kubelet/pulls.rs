@@ -39,8 +39,8 @@ pub(crate) struct PullQueue {
 pub(crate) struct PullInFlight {
     pub(crate) image: Arc<str>,
     pub(crate) pod: Arc<PodIdentity>,
-    /// Duration so far, in milliseconds.
-    pub(crate) took: f64,
+    /// Duration so far.
+    pub(crate) took: Duration,
 }
 
 impl PullInFlight {
@@ -51,7 +51,7 @@ impl PullInFlight {
         Some(Self {
             image: call.image.clone().filter(|_| is_pull)?,
             pod: call.pod.clone()?,
-            took: call.duration_ms(),
+            took: call.took(),
         })
     }
 }
@@ -126,57 +126,4 @@ impl RecentPulls {
 /// The time of a pull between these.
 fn within(pull: &EndedPull, from: UnixMicros, to: UnixMicros) -> Duration {
     pull.ended.min(to).since(pull.began.max(from))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::script::{at, pod};
-
-    fn queue(pulls: &[(&str, u64, u64)], ours: (u64, u64), since: u64) -> Option<PullQueue> {
-        let mut recent = RecentPulls::default();
-        for (name, began, took) in pulls {
-            recent.note(&pod(name).pull(&format!("{name}:1"), *began, *took));
-        }
-        let ours = pod("web").pull("web:1", ours.0, ours.1);
-        recent.queue_of(&ours, at(since))
-    }
-
-    #[test]
-    fn a_pull_that_began_when_another_ended_waited_for_it() {
-        let got = queue(&[("big", 0, 40_000)], (40_010, 1000), 8000).expect("a queue");
-        assert_eq!((&*got.image, &*got.pod), ("big:1", "shop/big"));
-        assert_eq!((got.waited, got.pulls), (Duration::from_millis(32_010), 1));
-        let two = queue(
-            &[("a", 0, 10_000), ("b", 10_005, 30_000)],
-            (40_010, 10),
-            1000,
-        );
-        let two = two.expect("a queue");
-        assert_eq!((&*two.image, two.pulls), ("b:1", 2));
-    }
-
-    #[test]
-    fn other_gaps_are_no_queue() {
-        for (why, pulls, since) in [
-            (
-                "the other ended long before",
-                vec![("big", 0, 30_000)],
-                8000,
-            ),
-            ("it filled a small part", vec![("big", 39_000, 1000)], 8000),
-            (
-                "two at a time",
-                vec![("a", 0, 39_000), ("b", 8000, 32_000)],
-                7000,
-            ),
-            ("its own pull before", vec![("web", 0, 40_000)], 8000),
-            ("no gap", vec![("big", 0, 40_000)], 40_000),
-        ] {
-            assert_eq!(queue(&pulls, (40_010, 1000), since), None, "{why}");
-        }
-        // One that ended while ours ran.
-        let parallel = [("big", 0, 40_000), ("other", 30_000, 11_500)];
-        assert_eq!(queue(&parallel, (40_010, 3000), 8000), None);
-    }
 }

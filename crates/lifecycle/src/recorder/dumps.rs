@@ -18,9 +18,9 @@ use crate::process_scanner::Observations;
 use crate::view;
 use criscope_cri::call::{Call, CallRecord};
 use criscope_cri::units::times::whole_millis;
-use criscope_telemetry::Drops;
 use criscope_telemetry::drops::DropReason;
 use criscope_telemetry::version;
+use criscope_telemetry::{BackgroundJob, Drops};
 
 /// Upper bound of concurrent dumps: one is being written and one waits.
 const MAX_CONCURRENT_DUMPS: usize = 2;
@@ -208,6 +208,8 @@ impl DumpWriter {
     }
 
     fn write(&self, reason: DumpReason, detail: Option<&str>) {
+        let job = BackgroundJob::DumpWrite.begin();
+        job.set("criscope.reason", reason.name());
         // The copy is made at the time of the request, not when the disk is free.
         let dump = self.collect(
             reason.name(),
@@ -226,6 +228,7 @@ impl DumpWriter {
             ),
             Err(error) => {
                 self.parts.drops.add(DropReason::DumpFailed, 1);
+                job.failed("dump", &error);
                 tracing::error!(
                     target: "criscope::lifecycle",
                     event = "dump.failed",

@@ -1,8 +1,8 @@
 //! Stories of pods, and their counts.
 
 use super::*;
-use crate::script::{ScriptedPod, pod};
-use criscope_cri::status::Code;
+use crate::tests::scenario::read_calls;
+use crate::tests::script::pod;
 use criscope_settings::SettingsReader;
 
 pub(crate) fn stories(calls: impl IntoIterator<Item = EpisodeCall>) -> Stories {
@@ -14,26 +14,11 @@ pub(crate) fn stories(calls: impl IntoIterator<Item = EpisodeCall>) -> Stories {
     stories
 }
 
-/// Another pod of the name `web`.
-fn namesake() -> ScriptedPod {
-    ScriptedPod(Arc::new(PodIdentity {
-        uid: "other".into(),
-        ..(*pod("web").0).clone()
-    }))
-}
-
 #[test]
 fn pods_that_had_the_same_name_are_told_apart_by_uid() {
-    let (first, second) = (pod("web"), namesake());
-    let stories = stories([
-        second.run(0, 9000),
-        second.create(("app", 0), 9000, 10),
-        second.start(("app", 0), 9010, 10),
-        first.run(20_000, 10),
-        first
-            .pull("web:1", 20_100, 10)
-            .fails(Code::NotFound, "no such image"),
-    ]);
+    let stories = stories(read_calls(
+        "pod web/other; run 0 +9s; up app 9s +10; pod web; run 20s +10; pull web:1 20.1s +10 fails NOT_FOUND no",
+    ));
     let of = |uid| stories.pod_story("shop", "web", uid, &[]);
     let all = of(None).expect("both");
     let newest = of(Some("uid-web")).expect("known");
@@ -75,13 +60,8 @@ fn a_pod_that_no_call_has_named_is_known_by_the_spans_of_the_kubelet() {
 /// Such as one with `hostUsers: false` where the runtime has no user namespaces: the kubelet makes no call for it.
 #[test]
 fn a_pod_that_no_call_has_named_is_not_an_earlier_one_of_its_name() {
-    let (first, second) = (pod("web"), namesake());
-    let up = [
-        first.run(10_000, 10),
-        first.create(("app", 0), 10_100, 10),
-        first.start(("app", 0), 10_200, 10),
-    ];
-    let stories = stories(up);
+    let second = pod("web").with_uid("other");
+    let stories = stories(read_calls("run 10s +10; up app 10.1s +10"));
     let of = |uid| stories.pod_story("shop", "web", uid, &[]).expect("known");
     let earlier = of(None).headline;
     let text = "runtime does not support user namespaces";
@@ -103,24 +83,11 @@ fn a_pod_that_no_call_has_named_is_not_an_earlier_one_of_its_name() {
 /// One pod counts once, however often it is retried.
 #[test]
 fn pods_that_cannot_start_are_counted_by_what_fails() {
-    let refused = |name: &str, from| {
-        let pull = pod(name).pull("web:1", from, 10);
-        pull.fails(Code::NotFound, "no such image")
-    };
-    let well = pod("well");
-    let stories = stories([
-        pod("one").run(0, 10),
-        refused("one", 100),
-        refused("one", 200),
-        pod("one")
-            .create(("app", 0), 300, 10)
-            .fails(Code::Unknown, "no"),
-        pod("two").run(0, 10),
-        refused("two", 400),
-        well.run(0, 10),
-        refused("well", 500),
-        well.pull("web:1", 600, 10),
-    ]);
+    let one = "pod one; run 0 +10; pull web:1 100 +10 fails NOT_FOUND no; pull web:1 200 +10 fails NOT_FOUND no; \
+               create app 300 +10 fails UNKNOWN no";
+    let two = "pod two; run 0 +10; pull web:1 400 +10 fails NOT_FOUND no";
+    let well = "pod well; run 0 +10; pull web:1 500 +10 fails NOT_FOUND no; pull web:1 600 +10";
+    let stories = stories([one, two, well].into_iter().flat_map(read_calls));
     let phases = [
         EpisodePhase::Sandbox,
         EpisodePhase::ImagePull,
@@ -132,12 +99,9 @@ fn pods_that_cannot_start_are_counted_by_what_fails() {
 /// Calls take most of the memory; a list is built without copying them, and has the same headlines.
 #[test]
 fn a_list_has_the_episodes_without_their_calls() {
-    let web = pod("web");
-    let stories = stories([
-        web.run(0, 9000),
-        web.pull("web:1", 9000, 10),
-        web.start(("app", 0), 9010, 10),
-    ]);
+    let stories = stories(read_calls(
+        "run 0 +9s; pull web:1 9s +10; start app 9010 +10",
+    ));
     let [listed] = &stories.recent(&[]).episodes[..] else {
         panic!("one episode")
     };

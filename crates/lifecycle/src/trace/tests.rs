@@ -176,12 +176,12 @@ async fn an_episode_has_a_root_and_spans_for_the_time_between_calls() {
         ("k8s.namespace.name", "shop"),
         ("k8s.pod.name", "web"),
         ("k8s.pod.uid", "uid-1"),
-        ("cri.sandbox.attempt", "2"),
-        ("cri.sandbox.id", "sandbox-1"),
-        ("cri.runtime_handler", "kata"),
-        ("cri.outcome", "ok"),
-        ("cri.retries", "1"),
-        ("cri.image.pulled", "true"),
+        ("criscope.sandbox.attempt", "2"),
+        ("criscope.sandbox.id", "sandbox-1"),
+        ("criscope.runtime_handler", "kata"),
+        ("criscope.outcome", "ok"),
+        ("criscope.retries", "1"),
+        ("criscope.image.pulled", "true"),
     ];
     let wanted = wanted.map(|(key, value)| (key, value.to_owned()));
     assert_eq!(attributes(root), HashMap::from(wanted));
@@ -208,7 +208,7 @@ async fn a_failure_is_named() {
     assert_eq!(attributes(given_up)["error.type"], "given_up");
     assert_eq!(attributes(given_up)["k8s.container.name"], "app");
     assert_eq!(attributes(given_up)["k8s.container.restart_count"], "2");
-    assert!(!attributes(given_up).contains_key("cri.sandbox.attempt"));
+    assert!(!attributes(given_up).contains_key("criscope.sandbox.attempt"));
 
     let last = &mut episode.calls[1];
     last.outcome = "deadline".into();
@@ -216,7 +216,7 @@ async fn a_failure_is_named() {
     last.error = Some("é".repeat(200));
     let failed = &exported_spans(&episode, 1.0).await[0];
     assert_eq!(attributes(failed)["error.type"], "DEADLINE_EXCEEDED");
-    assert_eq!(attributes(failed)["cri.outcome"], "failed");
+    assert_eq!(attributes(failed)["criscope.outcome"], "failed");
     assert_eq!(failed.status, Status::error("é".repeat(128)));
 }
 
@@ -241,16 +241,16 @@ async fn what_was_seen_of_processes_hangs_below_the_call_to_the_backend() {
     let all = exported_spans(&episode, 1.0).await;
     let inferred: Vec<_> = all
         .iter()
-        .filter(|span| attributes(span).contains_key("cri.inferred"))
+        .filter(|span| attributes(span).contains_key("criscope.inferred"))
         .collect();
     let names: Vec<_> = inferred.iter().map(|span| &*span.name).collect();
     assert_eq!(names, ["cni.plugin/calico", "oci.runc"]);
     for span in &inferred {
         assert_eq!(span.parent_span_id, SpanId::from(2u64));
         assert_eq!(since_begin(span), (20, 90));
-        assert_eq!(attributes(span)["cri.inferred"], "true");
+        assert_eq!(attributes(span)["criscope.inferred"], "true");
     }
-    assert_eq!(attributes(inferred[0])["cri.doing"], "iptables");
+    assert_eq!(attributes(inferred[0])["criscope.doing"], "iptables");
 
     // A call that was not exported has no children.
     let calls = episode.calls.iter_mut().take(1);
@@ -259,7 +259,7 @@ async fn what_was_seen_of_processes_hangs_below_the_call_to_the_backend() {
     assert!(!all.is_empty());
     assert!(
         all.iter()
-            .all(|s| !attributes(s).contains_key("cri.inferred"))
+            .all(|s| !attributes(s).contains_key("criscope.inferred"))
     );
 }
 
@@ -332,7 +332,7 @@ async fn a_failing_start_has_a_root_before_it_is_over() {
         panic!("{failing:#?}")
     };
     assert_eq!(root.span_context.span_id(), ids().root);
-    assert_eq!(attributes(root)["cri.outcome"], "failing");
+    assert_eq!(attributes(root)["criscope.outcome"], "failing");
     assert!(matches!(root.status, Status::Error { .. }));
 
     episode.state = EpisodeState::Ok;
@@ -351,7 +351,7 @@ async fn a_failing_start_has_a_root_before_it_is_over() {
     assert_eq!((&*end.name, &*gap.name), ("pod.start.end", "outside_cri"));
     assert_eq!(end.parent_span_id, ids().root);
     assert_ne!(end.span_context.span_id(), ids().root);
-    assert_eq!(attributes(end)["cri.outcome"], "ok");
+    assert_eq!(attributes(end)["criscope.outcome"], "ok");
     assert_eq!(over(500.0).await.len(), 1, "the gap was exported before");
 }
 

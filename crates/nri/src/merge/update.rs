@@ -55,34 +55,34 @@ impl ContainerUpdates {
             merged.ignore_failure &= update.ignore_failure;
             let to = merged.linux.get_or_insert_default();
             let to = to.resources.get_or_insert_default();
-            // An update with an ignored conflict is dropped as a whole.
-            let (mut draft, mut unseen) = (to.clone(), LinuxResources::default());
-            let mut claims = FieldClaims {
+            let claims = FieldClaims {
                 owners: &mut *owners,
                 id,
                 plugin,
             };
-            match merge_one(&mut claims, &update, &mut draft, &mut unseen) {
-                Ok(()) => *to = draft,
-                Err(_) if update.ignore_failure => {}
-                Err(error) => return Err(error),
-            }
+            merge_one(claims, &update, to)?;
         }
         Ok(())
     }
 }
 
+/// Merges an update. One with an ignored conflict is dropped as a whole. Returns whether it was merged.
 fn merge_one(
-    claims: &mut FieldClaims<'_>,
+    mut claims: FieldClaims<'_>,
     update: &ContainerUpdate,
     to: &mut LinuxResources,
-    also: &mut LinuxResources,
-) -> Result<(), EventError> {
+) -> Result<bool, EventError> {
     let wanted = update.linux.as_ref();
     let Some(wanted) = wanted.and_then(|linux| linux.resources.as_ref()) else {
-        return Ok(());
+        return Ok(true);
     };
-    resources::merge(claims, wanted, to, also)
+    let (mut draft, mut unseen) = (to.clone(), LinuxResources::default());
+    match resources::merge(&mut claims, wanted, &mut draft, &mut unseen) {
+        Ok(()) => *to = draft,
+        Err(_) if update.ignore_failure => return Ok(false),
+        Err(error) => return Err(error),
+    }
+    Ok(true)
 }
 
 /// The merged answers to UpdateContainer.
@@ -121,20 +121,12 @@ impl MergedUpdate {
             .partition(|update| update.container_id == id);
         for update in own {
             let to = self.request.linux_resources.get_or_insert_default();
-            let (mut draft, mut unseen) = (to.clone(), LinuxResources::default());
-            let mut claims = FieldClaims {
+            let claims = FieldClaims {
                 owners: &mut self.owners,
                 id: &id,
                 plugin,
             };
-            match merge_one(&mut claims, &update, &mut draft, &mut unseen) {
-                Ok(()) => {
-                    *to = draft;
-                    self.changed = true;
-                }
-                Err(_) if update.ignore_failure => {}
-                Err(error) => return Err(error),
-            }
+            self.changed |= merge_one(claims, &update, to)?;
         }
         self.others.merge(&mut self.owners, others, plugin)?;
         self.others.evict(answer.evict, plugin);

@@ -1,6 +1,5 @@
-//! Names of images, platforms and network interfaces.
+//! Names of images and network interfaces.
 
-use super::super::OciPlatform;
 use super::{UnparsedValue, ValueError, ValueKind, quoted};
 use criscope_cri::image_pattern::ImagePattern;
 
@@ -22,53 +21,6 @@ impl ValueKind for ImagePatternValue {
 
     fn show(&self, value: &ImagePattern) -> String {
         quoted(value.as_str().escape_default())
-    }
-}
-
-/// Operating system, architecture and variant, in Go's notation.
-#[derive(Clone, Copy, Debug)]
-pub struct PlatformName;
-
-impl ValueKind for PlatformName {
-    type Value = OciPlatform;
-
-    fn words(&self) -> String {
-        "a platform such as \"linux/arm64\" or \"linux/arm/v7\"".to_owned()
-    }
-
-    fn read(&self, raw: &UnparsedValue<'_>) -> Result<OciPlatform, ValueError> {
-        let text = raw.text(self)?;
-        let parts: Vec<_> = text.split('/').collect();
-        let right = parts.iter().all(|part| {
-            !part.is_empty()
-                && part
-                    .bytes()
-                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.')
-        });
-        match parts.as_slice() {
-            [os, architecture, rest @ ..] if right && rest.len() <= 1 => Ok(OciPlatform {
-                os: (*os).to_owned(),
-                architecture: (*architecture).to_owned(),
-                variant: rest.concat(),
-            }),
-            _ => Err(ValueError::Type {
-                expected: self.words(),
-                found: raw.found(),
-            }),
-        }
-    }
-
-    fn show(&self, value: &OciPlatform) -> String {
-        let OciPlatform {
-            os,
-            architecture,
-            variant,
-        } = value;
-        if variant.is_empty() {
-            quoted(format_args!("{os}/{architecture}"))
-        } else {
-            quoted(format_args!("{os}/{architecture}/{variant}"))
-        }
     }
 }
 
@@ -128,20 +80,6 @@ mod tests {
         for text in ["", "*", "**", "a*b", "a b", "***a"] {
             assert!(
                 ImagePatternValue.read(&UnparsedValue::Text(text)).is_err(),
-                "{text}"
-            );
-        }
-    }
-
-    #[test]
-    fn platforms_have_two_or_three_parts() {
-        for text in ["linux/amd64", "linux/arm/v7"] {
-            let platform = PlatformName.read(&UnparsedValue::Text(text)).expect(text);
-            assert_eq!(PlatformName.show(&platform), format!("\"{text}\""));
-        }
-        for text in ["linux", "linux/", "Linux/amd64", "linux/arm/v7/x", ""] {
-            assert!(
-                PlatformName.read(&UnparsedValue::Text(text)).is_err(),
                 "{text}"
             );
         }

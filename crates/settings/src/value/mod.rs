@@ -18,7 +18,7 @@ use std::fmt;
 use toml::de::{DeArray, DeTable, DeValue};
 
 pub use backend::{BackendName, HandlerName, RuntimeClassHandler};
-pub use image::{ImagePatternValue, InterfacePrefix, PlatformName};
+pub use image::{ImagePatternValue, InterfacePrefix};
 pub use list::{DIRECTORIES_DESCRIPTION, ListOf, VisibleText};
 pub use log::FilterDirective;
 pub use method::CriMethodName;
@@ -132,7 +132,11 @@ impl<'a> UnparsedValue<'a> {
         }
     }
 
-    fn text(&self, kind: &impl ValueKind) -> Result<&'a str, ValueError> {
+    /// Returns the text of the value.
+    ///
+    /// # Errors
+    /// If it is of another type.
+    pub fn text(&self, kind: &impl ValueKind) -> Result<&'a str, ValueError> {
         match self {
             Self::Text(text) => Ok(text),
             other => Err(ValueError::Type {

@@ -30,15 +30,12 @@ pub struct Stdio {
     /// Do not read from the process until a client attaches (an exec whose output must not be lost).
     #[prost(bool, tag = "4")]
     pub hold: bool,
-    /// Absolute path of the CRI log; empty for none.
+    /// Absolute path of the CRI log, without links: none is followed. Empty for no log.
     #[prost(string, tag = "5")]
     pub log: String,
     /// Maximum length of a log line's content, in bytes.
     #[prost(uint32, tag = "6")]
     pub max_line: u32,
-    /// True if the path of the log has no links, so that one on the way to it is an attack. Daemons before 0.2 do not say so.
-    #[prost(bool, tag = "7")]
-    pub log_is_resolved: bool,
 }
 
 /// A call of the OCI runtime.

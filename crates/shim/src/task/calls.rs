@@ -3,8 +3,15 @@
 use std::fs;
 use std::time::Duration;
 
+use criscope_wire::Any;
+use criscope_wire::task::{
+    CloseIoRequest, ConnectResponse, CreateTaskRequest, ExecProcessRequest, KillRequest,
+    PidResponse, ProcessRequest, ResizePtyRequest, UpdateTaskRequest, WaitResponse,
+};
+use criscope_wire::ttrpc::FrameError;
 use prost::{DecodeError, Message};
 
+use super::super::clock;
 use super::super::process::Process;
 use super::super::protocol::{
     Answer, Create, Empty, Exec, Failure, Kill, NOT_FOUND, PRECONDITION, Resize, SYSTEM, Stdio,
@@ -13,14 +20,9 @@ use super::super::protocol::{
 use super::super::requests::{Result as Answered, deleted_meanwhile, failure, system};
 use super::super::server::Shim;
 use super::super::streams::Streams;
-use super::super::{clock, oom::Oom, record};
 use super::connection::{Call, Pending};
 use super::events::Events;
 use super::launch::not_running;
-use super::messages::{
-    self, Any, CloseIo, Connected, CreateTask, ExecProcess, KillTask, Pid, ResizePty, UpdateTask,
-    Waited,
-};
 use super::{TASK_CALL_TIMEOUT, Task, TaskProcess, stats};
 
 /// The types of the JSON objects in calls (containerd, `pkg/runtime-spec`).
@@ -39,12 +41,20 @@ fn damaged(error: DecodeError) -> Failure {
     failure(SYSTEM, format!("an answer of the containerd shim: {error}"))
 }
 
+#[allow(clippy::needless_pass_by_value)]
+fn not_sent(error: FrameError) -> Failure {
+    failure(
+        PRECONDITION,
+        format!("a call of the containerd shim: {error}"),
+    )
+}
+
 pub(super) fn milliseconds(time: u32) -> Option<Duration> {
     Some(Duration::from_millis(time.into()))
 }
 
-fn process(target: &Target) -> messages::Process {
-    messages::Process {
+fn process(target: &Target) -> ProcessRequest {
+    ProcessRequest {
         id: target.container.clone(),
         exec_id: target.exec.clone(),
     }
@@ -115,7 +125,7 @@ impl Shim {
         let options = create.runtime.task.as_ref().map(|task| &*task.options);
         let options = options.filter(|options| !options.is_empty());
         let options = options.map(Any::decode).transpose();
-        let task = CreateTask {
+        let task = CreateTaskRequest {
             id: create.id.clone(),
             bundle: create.bundle.clone(),
             terminal: create.stdio.tty,
@@ -126,14 +136,15 @@ impl Shim {
         };
         let timeout = milliseconds(create.runtime.timeout_ms);
         let connection = self.connection(number).ok_or_else(not_running)?;
-        connection.call(Call::Create, (number, Some(asked)), &task, timeout);
-        Ok(())
+        connection
+            .call(Call::Create, (number, Some(asked)), &task, timeout)
+            .map_err(not_sent)
     }
 
     fn fifos(&self, number: u64) -> [String; 3] {
-        let mut all = self.processes.iter();
-        let process = all.find(|process| process.number == number);
-        let fifos = process.and_then(|process| process.streams.fifos.as_ref());
+        let fifos = self
+            .process(number)
+            .and_then(|process| process.streams.fifos.as_ref());
         fifos.map(super::fifo::Fifos::paths).unwrap_or_default()
     }
 
@@ -153,7 +164,7 @@ impl Shim {
             TaskProcess::in_shim(shim),
         )?;
         let [stdin, stdout, stderr] = self.fifos(number);
-        let request = ExecProcess {
+        let request = ExecProcessRequest {
             id: exec.target.container,
             exec_id: exec.target.exec,
             terminal,
@@ -166,7 +177,11 @@ impl Shim {
             }),
         };
         let timeout = milliseconds(exec.runtime.timeout_ms);
-        self.send(Call::Exec, (number, Some(asked)), &request, timeout)
+        let sent = self.send(Call::Exec, (number, Some(asked)), &request, timeout);
+        if sent.is_err() {
+            self.drop_processes(|process| process.number == number);
+        }
+        sent
     }
 
     pub(super) fn send(
@@ -177,15 +192,15 @@ impl Shim {
         timeout: Option<Duration>,
     ) -> Answered {
         let connection = self.connection(about.0).ok_or_else(not_running)?;
-        connection.call(call, about, message, timeout);
-        Ok(None)
+        let sent = connection.call(call, about, message, timeout);
+        sent.map(|()| None).map_err(not_sent)
     }
 
     /// Starts a created container.
     pub(crate) fn start_task(&mut self, asked: (u64, u64), number: u64, verb: &Verb) -> Answered {
-        let request = messages::Process {
+        let request = ProcessRequest {
             id: verb.id.clone(),
-            ..messages::Process::default()
+            ..ProcessRequest::default()
         };
         let timeout = milliseconds(verb.runtime.timeout_ms);
         self.send(Call::Start, (number, Some(asked)), &request, timeout)
@@ -200,7 +215,7 @@ impl Shim {
                 task.delete = Some(asked);
             }
         });
-        let kill = KillTask {
+        let kill = KillRequest {
             id: verb.id.clone(),
             exec_id: String::new(),
             signal: nix::sys::signal::SIGKILL as u32,
@@ -219,9 +234,9 @@ impl Shim {
             self.deleted(number);
             return Ok(Some(Answer::Done(Empty {})));
         }
-        let request = messages::Process {
+        let request = ProcessRequest {
             id: id.to_owned(),
-            ..messages::Process::default()
+            ..ProcessRequest::default()
         };
         let timeout = Some(3 * TASK_CALL_TIMEOUT);
         self.send(Call::Delete, (number, Some(asked)), &request, timeout)
@@ -229,7 +244,7 @@ impl Shim {
 
     /// Sends a signal.
     pub(crate) fn kill_task(&mut self, asked: (u64, u64), number: u64, kill: &Kill) -> Answered {
-        let request = KillTask {
+        let request = KillRequest {
             id: kill.target.container.clone(),
             exec_id: kill.target.exec.clone(),
             signal: kill.signal.cast_unsigned(),
@@ -246,7 +261,7 @@ impl Shim {
         number: u64,
         resize: &Resize,
     ) -> Answered {
-        let request = ResizePty {
+        let request = ResizePtyRequest {
             id: resize.target.container.clone(),
             exec_id: resize.target.exec.clone(),
             width: resize.width,
@@ -262,14 +277,15 @@ impl Shim {
         message: &impl Message,
     ) -> Answered {
         let connection = self.connection(about.0).ok_or_else(not_running)?;
-        connection.call_method(Call::Other, method, about, message, Some(TASK_CALL_TIMEOUT));
-        Ok(None)
+        let timeout = Some(TASK_CALL_TIMEOUT);
+        let sent = connection.call_method(Call::Other, method, about, message, timeout);
+        sent.map(|()| None).map_err(not_sent)
     }
 
     /// Changes the resources of a container.
     pub(crate) fn update_task(&mut self, asked: (u64, u64), update: Update) -> Answered {
         let number = self.task_process(&update.id)?;
-        let request = UpdateTask {
+        let request = UpdateTaskRequest {
             id: update.id,
             resources: Some(Any {
                 type_url: RESOURCES.to_owned(),
@@ -304,7 +320,7 @@ impl Shim {
             }
         }
         for (number, target) in closed {
-            let request = CloseIo {
+            let request = CloseIoRequest {
                 id: target.container,
                 exec_id: target.exec,
                 stdin: true,
@@ -330,7 +346,7 @@ impl Shim {
                 Some(Answer::Done(Empty {}))
             }),
             Call::Wait => {
-                let waited = result.and_then(|payload| decode::<Waited>(&payload));
+                let waited = result.and_then(|payload| decode::<WaitResponse>(&payload));
                 self.task_waited(number, waited);
                 Ok(None)
             }
@@ -343,7 +359,7 @@ impl Shim {
                 }
             },
             Call::Connect => {
-                let connected = result.and_then(|payload| decode::<Connected>(&payload));
+                let connected = result.and_then(|payload| decode::<ConnectResponse>(&payload));
                 if let (Ok(connected), Some(shim)) = (connected, self.containerd_shim(number)) {
                     shim.pid = connected.shim_pid;
                 }
@@ -360,9 +376,7 @@ impl Shim {
 
     fn start_exec(&mut self, pending: Pending) -> Answered {
         let number = pending.process;
-        let mut all = self.processes.iter();
-        let found = all.find(|process| process.number == number);
-        let found = found.ok_or_else(deleted_meanwhile)?;
+        let found = self.process(number).ok_or_else(deleted_meanwhile)?;
         let request = process(&found.target);
         let about = (number, pending.asked);
         self.send(
@@ -375,23 +389,15 @@ impl Shim {
 
     /// Completes a create or exec: its exit is waited for from now on.
     fn task_made(&mut self, number: u64, result: Result) -> Result<Answer> {
-        let pid = match result.and_then(|payload| decode::<Pid>(&payload)) {
+        let pid = match result.and_then(|payload| decode::<PidResponse>(&payload)) {
             Ok(made) => made.pid,
             Err(error) => {
                 self.drop_unmade(number);
                 return Err(error);
             }
         };
-        let Some(found) = self.processes.iter_mut().find(|one| one.number == number) else {
-            return Err(deleted_meanwhile());
-        };
-        found.pid = pid;
-        if found.is_init() {
-            found.oom = Oom::watch(pid);
-            let _ = record::write_init(&found.target.container, pid);
-        } else {
-            found.started_at = clock::now();
-        }
+        let found = self.process_mut(number).ok_or_else(deleted_meanwhile)?;
+        found.created(pid);
         let request = process(&found.target);
         self.send(Call::Wait, (number, None), &request, None)?;
         Ok(Answer::Pid(pid))
@@ -399,21 +405,18 @@ impl Shim {
 
     /// Completes the start of a container. Only now the pid is certain: runwasi's shims answer a create with their own.
     fn task_runs(&mut self, number: u64, started: &[u8]) {
-        let pid = decode::<Pid>(started).map_or(0, |started| started.pid);
+        let pid = decode::<PidResponse>(started).map_or(0, |started| started.pid);
         self.with(number, |process| {
             process.started_at = clock::now();
             if pid != 0 && pid != process.pid && process.is_alive() {
-                process.pid = pid;
-                process.oom = Oom::watch(pid);
-                let _ = record::write_init(&process.target.container, pid);
+                process.created(pid);
             }
         });
     }
 
     /// Drops a process that could not be created, here and in the containerd shim.
     fn drop_unmade(&mut self, number: u64) {
-        let mut all = self.processes.iter();
-        if let Some(found) = all.find(|process| process.number == number) {
+        if let Some(found) = self.process(number) {
             let request = process(&found.target);
             let _gone = self.send_other("Delete", (number, None), &request);
         }

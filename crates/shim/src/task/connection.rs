@@ -5,10 +5,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use criscope_wire::ttrpc::{self, FrameError, KeyValue, Request, Response};
 use nix::poll::PollFlags;
 use prost::Message;
 
-use super::ttrpc::{self, Metadata, REQUEST, RESPONSE, Request, Response};
+/// The metadata in which containerd and its shims pass the namespace.
+const NAMESPACE: &str = "containerd-namespace-ttrpc";
 
 /// The consumer of a call's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +64,7 @@ pub(crate) struct Pending {
 pub(crate) struct Connection {
     stream: UnixStream,
     service: &'static str,
-    namespace: Metadata,
+    namespace: String,
     input: Vec<u8>,
     output: Vec<u8>,
     next: u32,
@@ -85,7 +87,7 @@ impl Connection {
         Ok(Self {
             stream,
             service,
-            namespace: Metadata::namespace(namespace),
+            namespace: namespace.to_owned(),
             input: Vec::new(),
             output: Vec::new(),
             next: 1,
@@ -94,14 +96,17 @@ impl Connection {
     }
 
     /// Sends a call. A failure to send shows as the end of the connection.
+    ///
+    /// # Errors
+    /// If the message is too long.
     pub(crate) fn call(
         &mut self,
         call: Call,
         (process, asked): (u64, Option<(u64, u64)>),
         message: &impl Message,
         timeout: Option<Duration>,
-    ) {
-        self.call_method(call, call.method(), (process, asked), message, timeout);
+    ) -> Result<(), FrameError> {
+        self.call_method(call, call.method(), (process, asked), message, timeout)
     }
 
     /// Like [`Self::call`], for methods whose answer has no content.
@@ -112,7 +117,7 @@ impl Connection {
         (process, asked): (u64, Option<(u64, u64)>),
         message: &impl Message,
         timeout: Option<Duration>,
-    ) {
+    ) -> Result<(), FrameError> {
         let stream = self.next;
         // Clients number their streams with odd numbers.
         self.next += 2;
@@ -123,9 +128,12 @@ impl Connection {
             timeout_nano: timeout.map_or(0, |timeout| {
                 timeout.as_nanos().try_into().unwrap_or(i64::MAX)
             }),
-            metadata: vec![self.namespace.clone()],
+            metadata: vec![KeyValue {
+                key: NAMESPACE.to_owned(),
+                value: self.namespace.clone(),
+            }],
         };
-        ttrpc::encode(&mut self.output, stream, REQUEST, &request);
+        ttrpc::encode(&mut self.output, stream, &request)?;
         self.pending.push(Pending {
             stream,
             call,
@@ -134,6 +142,7 @@ impl Connection {
             deadline: timeout.map(|timeout| Instant::now() + timeout),
         });
         let _shows_as_its_end = self.flush();
+        Ok(())
     }
 
     pub(crate) fn interest(&self) -> PollFlags {
@@ -193,11 +202,15 @@ impl Connection {
     /// # Errors
     /// If the other end does not speak ttrpc.
     pub(crate) fn answer(&mut self) -> io::Result<Option<(Pending, Response)>> {
-        while let Some((stream, message)) = ttrpc::take(&mut self.input, RESPONSE)? {
-            let response = Response::decode(&*message)?;
+        while let Some(frame) = ttrpc::decode::<Response>(&self.input).map_err(io::Error::other)? {
+            self.input.drain(..frame.length);
             // The answer to a call that was given up has no receiver.
-            if let Some(at) = self.pending.iter().position(|one| one.stream == stream) {
-                return Ok(Some((self.pending.remove(at), response)));
+            if let Some(at) = self
+                .pending
+                .iter()
+                .position(|one| one.stream == frame.stream)
+            {
+                return Ok(Some((self.pending.remove(at), frame.message)));
             }
         }
         Ok(None)

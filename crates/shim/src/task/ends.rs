@@ -3,6 +3,9 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use criscope_wire::Timestamp;
+use criscope_wire::task::{ProcessRequest, WaitResponse};
+
 use super::super::job::{Job, Purpose};
 use super::super::protocol::{Exit, SYSTEM};
 use super::super::requests::failure;
@@ -12,7 +15,6 @@ use super::super::{clock, protocol::Answer};
 use super::LAST_OUTPUT;
 use super::calls::Result;
 use super::connection::Call;
-use super::messages::{Process, Timestamp, Waited};
 
 /// The code of a container that was killed because no process observes its exit, as of containerd's shims.
 const KILLED: i32 = 137;
@@ -22,7 +24,7 @@ const CLEANING: Duration = Duration::from_secs(30);
 
 impl Shim {
     /// Handles an exit. That of a container is told once its output has ended, so that its log is complete.
-    pub(super) fn task_waited(&mut self, number: u64, waited: Result<Waited>) {
+    pub(super) fn task_waited(&mut self, number: u64, waited: Result<WaitResponse>) {
         let exit = match waited {
             Ok(waited) => Exit {
                 code: waited.exit_status.cast_signed(),
@@ -65,13 +67,14 @@ impl Shim {
         };
         self.conclude(number, Exit { pid, ..exit });
         if !target.exec.is_empty() {
-            let request = Process {
+            let request = ProcessRequest {
                 id: target.container,
                 exec_id: target.exec,
             };
             if let Some(connection) = self.connection(number) {
                 let about = (number, None);
-                connection.call_method(Call::Other, "Delete", about, &request, Some(CLEANING));
+                let timeout = Some(CLEANING);
+                let _fits = connection.call_method(Call::Other, "Delete", about, &request, timeout);
             }
         } else if let Some(asked) = delete {
             let done = self.delete_ended(asked, number, &target.container);
@@ -110,8 +113,7 @@ impl Shim {
                     });
                 }
             });
-            let cleaning = self.processes.iter().find(|one| one.number == number);
-            let cleaning = cleaning.filter(|_| is_init);
+            let cleaning = self.process(number).filter(|_| is_init);
             match cleaning.map(|process| self.clean_up(process)) {
                 Some(Ok(pid)) => self.jobs.push(Job {
                     pid,
@@ -135,8 +137,7 @@ impl Shim {
     /// Kills the init of a container that the cleanup left: the `delete` of runwasi's shims ends nothing. Such a process has become a child of
     /// this shim, so its pid is not reused. gVisor's has one process for several containers, in a cgroup of the sandbox container or of the pod.
     pub(crate) fn kill_left(&self, number: u64) {
-        let mut all = self.processes.iter().filter(|process| process.is_init());
-        if let Some(process) = all.find(|process| process.number == number)
+        if let Some(process) = self.process(number).filter(|one| one.is_init())
             && signal::is_child(process.pid)
             && is_in_cgroup_of(process.pid, &process.target.container)
         {

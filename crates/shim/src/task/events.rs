@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use super::ttrpc::{self, REQUEST, RESPONSE, Response};
+use criscope_wire::ttrpc::{self, Request, Response};
 
 /// The socket in the pod's directory.
 pub(super) const SOCKET: &str = "events.sock";
@@ -67,9 +67,10 @@ fn acknowledge(stream: &mut UnixStream, input: &mut Vec<u8>, room: &mut [u8]) ->
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
         Err(e) => return Err(e),
     }
-    while let Some((event, _)) = ttrpc::take(input, REQUEST)? {
+    while let Some(event) = ttrpc::decode::<Request>(input).map_err(io::Error::other)? {
+        input.drain(..event.length);
         let mut answer = Vec::new();
-        ttrpc::encode(&mut answer, event, RESPONSE, &Response::default());
+        ttrpc::encode(&mut answer, event.stream, &Response::default()).map_err(io::Error::other)?;
         // A few bytes, which fit unless the shim does not read its answers.
         stream.write_all(&answer)?;
     }

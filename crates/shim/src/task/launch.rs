@@ -9,6 +9,7 @@ use std::process::Stdio as Child;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use criscope_wire::task::{ProcessRequest, ShutdownRequest};
 use nix::sys::signal::SIGKILL;
 use nix::unistd::getpid;
 
@@ -22,7 +23,6 @@ use super::super::spawn::{SELF, last_words, pipe, spawn_in};
 use super::connection::{Call, Connection};
 use super::containerd_shim::ContainerdShim;
 use super::events;
-use super::messages::{self, ShutdownShim};
 use super::{Start, TASK_CALL_TIMEOUT, Task, fifo};
 
 /// How long a containerd shim may take to end when the pod is removed.
@@ -144,13 +144,13 @@ impl Shim {
                 continue;
             }
             if let Some(shim) = self.containerd_shim(number) {
-                let shutdown = ShutdownShim {
+                let shutdown = ShutdownRequest {
                     id: shim.id.clone(),
                     now: true,
                 };
                 let (call, method) = (Call::Other, "Shutdown");
                 let connection = &mut shim.connection;
-                connection.call_method(call, method, (0, None), &shutdown, None);
+                let _fits = connection.call_method(call, method, (0, None), &shutdown, None);
             }
         }
     }
@@ -196,17 +196,15 @@ impl Task {
         let connection = Connection::new(stream, service, &self.spec.namespace);
         let mut connection = connection.map_err(|e| e.to_string())?;
         let id = start.create.id;
-        let asked = messages::Process {
+        let asked = ProcessRequest {
             id: id.clone(),
-            ..messages::Process::default()
+            ..ProcessRequest::default()
         };
         self.count += 1;
-        connection.call(
-            Call::Connect,
-            (self.count, None),
-            &asked,
-            Some(TASK_CALL_TIMEOUT),
-        );
+        let (about, timeout) = ((self.count, None), Some(TASK_CALL_TIMEOUT));
+        connection
+            .call(Call::Connect, about, &asked, timeout)
+            .map_err(|error| error.to_string())?;
         self.shims.push(ContainerdShim {
             number: self.count,
             id,

@@ -18,10 +18,8 @@ mod ends;
 mod events;
 pub(crate) mod fifo;
 mod launch;
-mod messages;
 mod stats;
 mod status;
-mod ttrpc;
 
 use std::fs::File;
 use std::io;
@@ -178,9 +176,7 @@ impl Shim {
 
     /// The number of the containerd shim of a process.
     fn containerd_shim_of(&self, process: u64) -> Option<u64> {
-        let mut processes = self.processes.iter();
-        let found = processes.find(|one| one.number == process)?;
-        found.task.as_ref().map(|task| task.shim)
+        self.process(process)?.task.as_ref().map(|task| task.shim)
     }
 
     /// The connection to the containerd shim of a process.

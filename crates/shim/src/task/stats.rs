@@ -1,12 +1,13 @@
 //! Statistics: the metrics of the containerd shim are passed on as they are.
 
+use criscope_wire::task::{StatsRequest, StatsResponse};
+
 use super::super::protocol::{Answer, Metrics, NOT_FOUND, RUNTIME, Stats, TIMEOUT};
 use super::super::requests::{Result as Answered, failure};
 use super::super::server::Shim;
 use super::calls::{Result, decode, milliseconds};
 use super::connection::Call;
 use super::launch::not_running;
-use super::messages::{Reported, StatsOf};
 
 /// The longest metrics that are passed on, in bytes of their value. A frame holds four times as much. Those of runc's shim are about
 /// 1 KiB, and grow with block devices.
@@ -26,7 +27,7 @@ impl Shim {
             let text = "the containerd shim does not read its requests";
             return Err(failure(TIMEOUT, text));
         }
-        let request = StatsOf { id: stats.id };
+        let request = StatsRequest { id: stats.id };
         let timeout = milliseconds(stats.timeout_ms);
         self.send(Call::Stats, (number, Some(asked)), &request, timeout)
     }
@@ -37,7 +38,7 @@ impl Shim {
 pub(super) fn reported(result: Result) -> Result<Answer> {
     let any = match result {
         Err(failed) if failed.kind == NOT_FOUND => None,
-        result => decode::<Reported>(&result?)?.stats,
+        result => decode::<StatsResponse>(&result?)?.stats,
     };
     let any = any.unwrap_or_default();
     let len = any.type_url.len() + any.value.len();
@@ -53,14 +54,14 @@ pub(super) fn reported(result: Result) -> Result<Answer> {
 
 #[cfg(test)]
 mod tests {
+    use criscope_wire::Any;
     use prost::Message as _;
 
     use super::super::super::protocol::SYSTEM;
-    use super::super::messages::Any;
     use super::*;
 
     fn response(stats: Option<Any>) -> Result {
-        Ok(Reported { stats }.encode_to_vec())
+        Ok(StatsResponse { stats }.encode_to_vec())
     }
 
     #[test]

@@ -1,24 +1,17 @@
 //! The result of a call of the Task service, from the status of its response.
 
+use criscope_wire::ttrpc::{CODE_NOT_FOUND, CODE_UNIMPLEMENTED, Response};
+
 use super::super::protocol::{NOT_FOUND, PRECONDITION, RUNTIME, UNIMPLEMENTED};
 use super::super::requests::failure;
 use super::calls::Result;
 use super::connection::Call;
-use super::ttrpc::Response;
-
-/// gRPC's code for what does not exist.
-const CODE_NOT_FOUND: i32 = 5;
-
-/// gRPC's code for what the shim does not do: gVisor's does not change resources.
-const CODE_UNIMPLEMENTED: i32 = 12;
 
 /// The result of a call.
 pub(super) fn result(call: Call, response: Response) -> Result {
-    let Some(status) = response.status.filter(|status| status.code != 0) else {
-        return Ok(response.payload);
-    };
-    Err(match status.code {
+    response.into_result().map_err(|status| match status.code {
         CODE_NOT_FOUND if !is_unknown_method(&status.message) => failure(NOT_FOUND, status.message),
+        // gVisor's shim does not change resources.
         CODE_NOT_FOUND | CODE_UNIMPLEMENTED => {
             let text = format!("the containerd shim cannot do this: {}", status.message);
             // The daemon does not query statistics again, as of a shim of the pod that does not know the request.
@@ -40,8 +33,8 @@ fn is_unknown_method(message: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ttrpc::Status;
     use super::*;
+    use criscope_wire::ttrpc::Status;
 
     fn response(code: i32, message: &str) -> Response {
         Response {

@@ -10,6 +10,7 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
 use super::line::TruncatedText;
+use crate::otlp::record_attribute;
 use crate::otlp::records::{attribute, nanos};
 
 /// The record of an event. `suppressed` is the number of similar events that were suppressed before it.
@@ -28,7 +29,10 @@ pub(super) fn record(event: &Event<'_>, suppressed: u64) -> LogRecord {
     if suppressed > 0 {
         let count = i64::try_from(suppressed).unwrap_or(i64::MAX);
         let attributes = &mut record.attributes;
-        attributes.push(attribute("suppressed", Value::IntValue(count)));
+        attributes.push(attribute(
+            &record_attribute("suppressed"),
+            Value::IntValue(count),
+        ));
     }
     record
 }
@@ -68,7 +72,9 @@ impl RecordFieldVisitor {
             }
             _ => {}
         }
-        record.attributes.push(attribute(field.name(), value));
+        record
+            .attributes
+            .push(attribute(&record_attribute(field.name()), value));
     }
 
     fn put_shown(&mut self, field: &Field, text: fmt::Arguments<'_>) {

@@ -75,7 +75,7 @@ impl MetricsPush {
                         .iter()
                         .map(|family| reading.metric(family))
                         .collect(),
-                    schema_url: String::new(),
+                    schema_url: self.schema_url.clone(),
                 }],
                 schema_url: self.schema_url.clone(),
             }],

@@ -1,13 +1,14 @@
 //! Exports spans to an OpenTelemetry collector over OTLP, by gRPC or HTTP, with or without TLS. Off unless an endpoint is set.
 //! Exports of metrics and log lines must be turned on.
 //!
-//! Spans of calls are built when a call ends and passed to [`SpanSink`]. Spans of background work (target `criscope`,
-//! level info or above) come from [`layer`] and use the same sink.
+//! Spans of calls are built when a call ends and passed to [`SpanSink`]. Spans of [background jobs](crate::job) come from
+//! [`layer`] and use the same sink.
 //!
 //! Settings that the configuration lacks are taken from the standard `OTEL_*` variables ([`variables`]); `docs/OTLP.md` lists
 //! them. Resource attributes, service name and batch limits (`OTEL_BSP_*`) come from the environment only.
 
 mod alert;
+mod attributes;
 mod client;
 mod collector;
 mod delivery;
@@ -34,18 +35,18 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{
     BatchConfigBuilder, SdkTracer, SdkTracerProvider, SpanData, SpanEvents, SpanLinks,
 };
-use opentelemetry_semantic_conventions::SCHEMA_URL;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::level_filters::LevelFilter;
 use tracing::subscriber::Subscriber;
 use tracing_opentelemetry::OpenTelemetryLayer;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::registry::LookupSpan;
 
+pub(crate) use self::attributes::record_attribute;
+pub use self::attributes::{ATTRIBUTES, RPC_STATUS_CODE, SCHEMA_URL, Stability, stability};
 pub use self::client::{CollectorClient, ExportRequest, SendError};
 pub use self::collector::{Collector, CollectorError, HeadersError, Signal};
 use self::exporter::SpanBatchExporter;
@@ -57,6 +58,7 @@ use self::sink::{SinkLimits, SinkProcessor};
 pub use self::tls::TlsError;
 use self::variables::{OtelVariables, process_variable};
 use super::drops::Drops;
+use super::job::JOB_TARGET;
 use super::registry::Registry;
 use super::settings;
 
@@ -268,25 +270,21 @@ pub fn context(trace_id: TraceId, span: SpanId, state: Option<&TraceState>) -> S
     SpanContext::new(trace_id, span, TraceFlags::SAMPLED, false, state)
 }
 
-/// Exports `tracing` spans of background work in criscope's own modules. Spans of the HTTP/2 client are left out: each export would
-/// cause further ones, without end. Events are log lines and not exported.
+/// Exports the spans of background jobs. Other `tracing` spans are left out: those of the HTTP/2 client would cause exports without
+/// end. Events are log lines and not exported.
 pub fn layer<S>(tracer: SdkTracer) -> impl Layer<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
 {
-    let ours = filter_fn(|meta| {
-        let target = meta.target();
-        let ours = target == "criscope" || target.starts_with("criscope::");
-        meta.is_span() && ours && *meta.level() <= LevelFilter::INFO
-    })
-    .with_max_level_hint(LevelFilter::INFO);
     OpenTelemetryLayer::new(tracer)
         .with_location(false)
         .with_threads(false)
         .with_tracked_inactivity(false)
         .with_target(false)
         .with_context_activation(false)
-        .with_filter(ours)
+        .with_filter(filter_fn(|meta| {
+            meta.is_span() && meta.target() == JOB_TARGET
+        }))
 }
 
 /// Logs variables that are set and ignored.

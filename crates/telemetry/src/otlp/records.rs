@@ -122,7 +122,7 @@ impl LogRecordExport {
         let scopes = scopes.into_iter().map(|(target, log_records)| ScopeLogs {
             scope: Some(scope(target)),
             log_records,
-            schema_url: String::new(),
+            schema_url: self.schema_url.clone(),
         });
         ExportLogsServiceRequest {
             resource_logs: vec![ResourceLogs {

@@ -6,9 +6,9 @@ use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::resource::EnvResourceDetector;
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
-use opentelemetry_semantic_conventions::SCHEMA_URL;
 use opentelemetry_semantic_conventions::attribute as key;
 
+use super::attributes::SCHEMA_URL;
 use super::variables::ReadVariable;
 
 /// Builds the resource. `OTEL_RESOURCE_ATTRIBUTES` overrides its attributes, `OTEL_SERVICE_NAME` its name

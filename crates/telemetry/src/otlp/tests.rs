@@ -6,13 +6,14 @@ use std::time::Instant;
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
-use opentelemetry::trace::SpanKind;
+use opentelemetry::trace::{SpanKind, Status};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
+use opentelemetry_sdk::trace::SpanData;
 use tokio::net::{TcpListener, TcpSocket};
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -22,6 +23,7 @@ use super::testing::{Behaviour, Exported, sink};
 use super::*;
 use crate::TEST_TIMEOUT;
 use crate::drops::DropReason;
+use crate::job::BackgroundJob;
 
 fn config(endpoint: Option<&str>) -> settings::OtlpSettings {
     settings::OtlpSettings {
@@ -70,9 +72,7 @@ async fn a_collector_receives_spans_with_their_resource() {
     let subscriber = tracing_subscriber::registry().with(layer(otlp.tracer().expect("enabled")));
     crate::logging::testing::apart();
     tracing::subscriber::with_default(subscriber, || {
-        let _span =
-            tracing::info_span!(target: "criscope::index", "index.resync", backend = "main")
-                .entered();
+        drop(BackgroundJob::IndexResync.begin());
     });
     otlp.shutdown(TEST_TIMEOUT).await;
 
@@ -93,6 +93,7 @@ async fn a_collector_receives_spans_with_their_resource() {
         assert!(keys.contains(&key), "{key} is not in {keys:?}");
     }
     assert_eq!(spans.schema_url, SCHEMA_URL);
+    assert_eq!(spans.scope_spans[0].schema_url, SCHEMA_URL);
     let scope = spans.scope_spans[0].scope.as_ref().expect("scope");
     assert_eq!(
         (scope.name.as_str(), scope.version.as_str()),
@@ -114,7 +115,7 @@ async fn an_unreachable_collector_costs_only_spans() {
     let subscriber = tracing_subscriber::registry().with(layer(otlp.tracer().expect("enabled")));
     crate::logging::testing::apart();
     tracing::subscriber::with_default(subscriber, || {
-        let _span = tracing::info_span!(target: "criscope", "reconnect").entered();
+        drop(BackgroundJob::BackendConnect.begin());
     });
     let before = Instant::now();
     otlp.shutdown(Duration::from_secs(8)).await;
@@ -124,7 +125,7 @@ async fn an_unreachable_collector_costs_only_spans() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn only_our_own_background_spans_are_exported() {
+async fn only_background_jobs_are_exported() {
     let taken = Exported::default();
     let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, TEST_TIMEOUT);
     let provider = SdkTracerProvider::builder()
@@ -133,29 +134,44 @@ async fn only_our_own_background_spans_are_exported() {
     let subscriber = tracing_subscriber::registry().with(layer(provider.tracer("criscope")));
     crate::logging::testing::apart();
     tracing::subscriber::with_default(subscriber, || {
-        let _ours =
-            tracing::info_span!(target: "criscope::proxy::backend::remote", "connect", tries = 2)
-                .entered();
+        let job = BackgroundJob::IndexResync.begin();
+        job.count("criscope.sandboxes", 2);
+        job.list("criscope.config.changed", &["a".to_owned()]);
         tracing::info!(target: "criscope::proxy::backend::remote", "an event");
-        // A library, another program, and a level that is too verbose.
+        drop(job);
+        let failed = BackgroundJob::ImageImport.begin();
+        failed.failed("import", &"é".repeat(200));
+        // Spans of libraries and of other code.
         drop(tracing::info_span!(target: "h2::codec", "library").entered());
-        drop(tracing::info_span!(target: "criscoped", "other").entered());
-        drop(tracing::debug_span!(target: "criscope", "detail").entered());
+        drop(tracing::info_span!(target: "criscope::job::other", "other").entered());
     });
     tokio::task::spawn_blocking(move || sink.finish())
         .await
         .expect("finish");
     let spans = taken.lock().expect("lock");
-    let [span] = &spans[..] else {
+    let [resync, import] = &spans[..] else {
         panic!("{:?}", spans.iter().map(|s| &s.name).collect::<Vec<_>>())
     };
-    assert_eq!(span.name, "connect");
-    assert_eq!(span.span_kind, SpanKind::Internal);
-    assert!(span.events.is_empty());
-    let attributes: HashMap<_, _> = span
-        .attributes
-        .iter()
-        .map(|a| (a.key.as_str(), a.value.to_string()))
-        .collect();
-    assert_eq!(attributes, HashMap::from([("tries", "2".to_owned())]));
+    assert_eq!(
+        (&*resync.name, &*import.name),
+        ("index.resync", "image.import")
+    );
+    assert_eq!(
+        (&resync.span_kind, &resync.status),
+        (&SpanKind::Internal, &Status::Unset)
+    );
+    assert!(resync.events.is_empty());
+    let attributes = |span: &SpanData| -> HashMap<_, _> {
+        let all = span.attributes.iter();
+        all.map(|a| (a.key.to_string(), a.value.to_string()))
+            .collect()
+    };
+    let wanted = [
+        ("criscope.sandboxes", "2"),
+        ("criscope.config.changed", "[\"a\"]"),
+    ];
+    let wanted = wanted.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(attributes(resync), HashMap::from(wanted));
+    assert_eq!(attributes(import)["error.type"], "import");
+    assert_eq!(import.status, Status::error("é".repeat(128)));
 }

@@ -32,20 +32,20 @@ macro_rules! event {
             span_id = $call.placement().map(|p| tracing::field::display(p.server)),
             rpc.method = $call.method.full_name(),
             rpc.method_original = $call.other_path.as_deref().map(|path| path.strip_prefix('/').unwrap_or(path)),
-            cri.client = $call.peer.client.name(),
-            cri.client.pid = $call.peer.pid,
-            cri.backend = $call.route.get().map(|r| &*r.backend),
-            cri.deadline_ms = $call.deadline.map(|limit| limit.as_millis() as u64),
+            criscope.client = $call.peer.client.name(),
+            criscope.client.pid = $call.peer.pid,
+            criscope.backend = $call.route.get().map(|r| &*r.backend),
+            criscope.deadline_ms = $call.deadline.map(|limit| limit.as_millis() as u64),
             k8s.namespace.name = pod($call).map(|p| &*p.namespace),
             k8s.pod.name = pod($call).map(|p| &*p.name),
             k8s.pod.uid = pod($call).map(|p| &*p.uid),
-            cri.sandbox.id = $call.sandbox_id().map(|id| &**id),
+            criscope.sandbox.id = $call.sandbox_id().map(|id| &**id),
             k8s.container.name = container($call).map(|c| &*c.name),
             container.id = $call.container_id().map(|id| &**id),
-            cri.sandbox.attempt = pod($call).map(|p| p.attempt),
+            criscope.sandbox.attempt = pod($call).map(|p| p.attempt),
             k8s.container.restart_count = container($call).map(|c| c.attempt),
-            cri.fault = $call.injected($call.age()).map(|fault| fault.kind().name()),
-            cri.image.ref = $call.subject.get().and_then(|s| s.image.as_deref()),
+            criscope.fault = $call.injected($call.age()).map(|fault| fault.kind().name()),
+            criscope.image.ref = $call.subject.get().and_then(|s| s.image.as_deref()),
             $($more)*
             $text
         )
@@ -57,18 +57,18 @@ pub(super) fn end(call: &Call, outcome: &Outcome, slow: bool) {
     let level = level(call.method.class(), outcome, slow);
     if outcome.ending == Ending::Cancelled {
         event!(level, "rpc.cancelled", call, "call cancelled by its caller", {
-            rpc.response.status_code = code_name(outcome.code),
+            rpc.status_code = code_name(outcome.code),
             duration_ms = millis(outcome.elapsed),
             stuck = was_stuck(call),
         });
         return;
     }
     event!(level, "rpc.end", call, "call ended", {
-        rpc.response.status_code = code_name(outcome.code),
+        rpc.status_code = code_name(outcome.code),
         duration_ms = millis(outcome.elapsed),
         stuck = was_stuck(call),
         error.type = (outcome.code != Code::Ok).then(|| code_name(outcome.code)),
-        cri.error.source = (outcome.code != Code::Ok).then(|| outcome.source.name()),
+        criscope.error.source = (outcome.code != Code::Ok).then(|| outcome.source.name()),
         error.message = outcome.message.as_deref().map(|m| cut(m, MAX_MESSAGE_BYTES)),
     });
 }
@@ -79,7 +79,7 @@ pub(super) fn stuck(call: &Call, stuck: &StuckCallReport) {
         duration_ms = millis(call.age()),
         percent = stuck.percent,
         phase = call.stage().name(),
-        cri.doing = stuck.activity.as_deref(),
+        criscope.doing = stuck.activity.as_deref(),
     });
 }
 

@@ -1,7 +1,7 @@
 //! The spans of a call: SERVER, the call as criscope serves it, and its child CLIENT, the call to the backend. Both are
 //! built when the call has ended, from ids chosen when it began.
 //!
-//! Names and attributes follow the semantic conventions for gRPC spans, schema 1.42.0, and criscope's own `cri.*`.
+//! Names and attributes follow the semantic conventions for gRPC spans, and criscope's own `criscope.*` ([`otlp::ATTRIBUTES`]).
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,9 +20,6 @@ use crate::cri::Method;
 use crate::cri::status::{Code, code_name, is_server_fault};
 use crate::cri::subject::Subject;
 use crate::telemetry::otlp::{self, SpanSink};
-
-/// The status of a call. Renamed to `rpc.status_code` after schema 1.44.
-const STATUS_CODE: &str = key::RPC_RESPONSE_STATUS_CODE;
 
 /// Longest text in an attribute, in bytes.
 const MAX_TEXT_BYTES: usize = 256;
@@ -117,6 +114,7 @@ impl CallSpanBuilder {
             route.and_then(|r| self.backends.iter().find(|(name, _)| **name == *r.backend));
         if let Some((_, path)) = backend {
             attributes.push(text(key::SERVER_ADDRESS, path));
+            attributes.push(text(key::NETWORK_PEER_ADDRESS, path));
         }
         let failed = outcome.code != Code::Ok;
         let begin = call.started_at + began;
@@ -175,12 +173,12 @@ impl StepSpanBuilder {
         let mut attributes = Vec::new();
         if let Some(name) = &record.name {
             let key = match phase.worker() {
-                Worker::Cni => "cri.cni.plugin",
+                Worker::Cni => "criscope.cni.plugin",
                 Worker::Oci => key::CONTAINER_RUNTIME_NAME,
                 _ => match phase {
-                    RuntimeStep::Nri => "cri.nri.plugin",
-                    RuntimeStep::ImageVerify => "cri.image.verifier",
-                    _ => "cri.image.layer",
+                    RuntimeStep::Nri => "criscope.nri.plugin",
+                    RuntimeStep::ImageVerify => "criscope.image.verifier",
+                    _ => "criscope.image.layer",
                 },
             };
             attributes.push(text(key, name));
@@ -232,35 +230,38 @@ fn attributes(call: &Call, outcome: &Outcome) -> Vec<KeyValue> {
             path.strip_prefix('/').unwrap_or(path),
         ));
     }
-    out.push(KeyValue::new(STATUS_CODE, code_name(outcome.code)));
+    out.push(KeyValue::new(
+        otlp::RPC_STATUS_CODE,
+        code_name(outcome.code),
+    ));
     let mode = match call.steps.get() {
         Some(_) => "runtime",
         None => "proxy",
     };
-    out.push(KeyValue::new("cri.mode", mode));
+    out.push(KeyValue::new("criscope.mode", mode));
     if let Some(route) = call.route.get() {
-        out.push(text("cri.backend", &route.backend));
+        out.push(text("criscope.backend", &route.backend));
     }
-    out.push(KeyValue::new("cri.client", call.peer.client.name()));
+    out.push(KeyValue::new("criscope.client", call.peer.client.name()));
     if let Some(pid) = call.peer.pid {
-        out.push(KeyValue::new("cri.client.pid", i64::from(pid)));
+        out.push(KeyValue::new("criscope.client.pid", i64::from(pid)));
     }
     if let Some(deadline) = call.deadline {
         out.push(KeyValue::new(
-            "cri.deadline_ms",
+            "criscope.deadline_ms",
             number(deadline.as_millis()),
         ));
     }
     out.push(KeyValue::new(
-        "cri.request.bytes",
+        "criscope.request.bytes",
         number(call.request_bytes()),
     ));
     out.push(KeyValue::new(
-        "cri.response.bytes",
+        "criscope.response.bytes",
         number(call.response_bytes()),
     ));
     if let Some(id) = call.sandbox_id() {
-        out.push(text("cri.sandbox.id", id));
+        out.push(text("criscope.sandbox.id", id));
     }
     if let Some(id) = call.container_id() {
         out.push(text(key::CONTAINER_ID, id));
@@ -276,7 +277,10 @@ fn describe(subject: &Subject, out: &mut Vec<KeyValue>) {
         out.push(owned(key::K8S_NAMESPACE_NAME, &pod.namespace));
         out.push(owned(key::K8S_POD_NAME, &pod.name));
         out.push(owned(key::K8S_POD_UID, &pod.uid));
-        out.push(KeyValue::new("cri.sandbox.attempt", i64::from(pod.attempt)));
+        out.push(KeyValue::new(
+            "criscope.sandbox.attempt",
+            i64::from(pod.attempt),
+        ));
     }
     if let Some(container) = &subject.container {
         out.push(owned(key::K8S_CONTAINER_NAME, &container.name));
@@ -286,7 +290,7 @@ fn describe(subject: &Subject, out: &mut Vec<KeyValue>) {
         ));
     }
     if let Some(handler) = &subject.handler {
-        out.push(owned("cri.runtime_handler", handler));
+        out.push(owned("criscope.runtime_handler", handler));
     }
     if let Some(image) = &subject.image {
         let image = ImageReferenceParts::parse(image);

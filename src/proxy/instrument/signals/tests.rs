@@ -407,12 +407,12 @@ fn log_lines_of_calls_have_the_documented_keys() {
         lines[0],
         json!({
             "level": "warn", "target": "criscope::rpc", "event": "rpc.end", "msg": "call ended", "seq": 9,
-            "rpc.method": "runtime.v1.RuntimeService/CreateContainer", "rpc.response.status_code": "UNAVAILABLE",
-            "duration_ms": 1.5, "cri.deadline_ms": 120000, "cri.client": "kubelet", "cri.client.pid": 4711,
-            "cri.backend": "upstream", "k8s.pod.uid": "5f3c", "k8s.pod.name": "web-0", "k8s.namespace.name": "shop",
-            "cri.sandbox.id": "sb1", "cri.sandbox.attempt": 1, "container.id": "c1", "k8s.container.name": "app",
-            "k8s.container.restart_count": 2, "cri.image.ref": "registry:5000/app:1.2@sha256:ab",
-            "error.type": "UNAVAILABLE", "cri.error.source": "backend", "error.message": "no such thing"
+            "rpc.method": "runtime.v1.RuntimeService/CreateContainer", "rpc.status_code": "UNAVAILABLE",
+            "duration_ms": 1.5, "criscope.deadline_ms": 120000, "criscope.client": "kubelet", "criscope.client.pid": 4711,
+            "criscope.backend": "upstream", "k8s.pod.uid": "5f3c", "k8s.pod.name": "web-0", "k8s.namespace.name": "shop",
+            "criscope.sandbox.id": "sb1", "criscope.sandbox.attempt": 1, "container.id": "c1", "k8s.container.name": "app",
+            "k8s.container.restart_count": 2, "criscope.image.ref": "registry:5000/app:1.2@sha256:ab",
+            "error.type": "UNAVAILABLE", "criscope.error.source": "backend", "error.message": "no such thing"
         })
     );
     lines[1].as_object_mut().expect("object").remove("ts");
@@ -421,10 +421,10 @@ fn log_lines_of_calls_have_the_documented_keys() {
         json!({
             "level": "info", "target": "criscope::rpc", "event": "rpc.end", "msg": "call ended", "seq": 9,
             "rpc.method": "_OTHER", "rpc.method_original": "runtime.v9.RuntimeService/Fly",
-            "rpc.response.status_code": "OK", "duration_ms": 5.0, "cri.deadline_ms": 120000, "cri.client": "kubelet",
-            "cri.client.pid": 4711
+            "rpc.status_code": "OK", "duration_ms": 5.0, "criscope.deadline_ms": 120000, "criscope.client": "kubelet",
+            "criscope.client.pid": 4711
         })
     );
     assert_eq!(lines[2]["event"], "rpc.cancelled");
-    assert_eq!(lines[2]["rpc.response.status_code"], "CANCELLED");
+    assert_eq!(lines[2]["rpc.status_code"], "CANCELLED");
 }

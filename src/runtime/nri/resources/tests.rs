@@ -1,7 +1,8 @@
 //! Tests of what an update changes.
 
 use criscope_nri::api::{
-    LinuxContainer, LinuxDeviceCgroup, LinuxRdt, OptionalRepeatedString, OptionalString,
+    LinuxContainer, LinuxDeviceCgroup, LinuxRdt, OptionalBool, OptionalRepeatedString,
+    OptionalString,
 };
 
 use super::*;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::build::Request;
-use super::facts::HandlerOptions;
 use crate::cri::v1::PodSandboxConfig;
+use crate::runtime::sections::Handler;
 
 /// Annotations by which an OCI runtime changes the node rather than the container: crun writes the output of hooks to files
 /// of the node, takes a seccomp filter and another handler from them, and with krun starts a program of the node; systemd takes properties of units; gVisor and Kata
@@ -47,7 +47,7 @@ pub(super) fn is_own(key: &str) -> bool {
 
 /// Returns whether a handler allows an annotation that an NRI plugin adds: one that changes only the container, or one that the lists of
 /// the handler have.
-pub(super) fn is_allowed_for(key: &str, handler: &HandlerOptions) -> bool {
+pub(super) fn is_allowed_for(key: &str, handler: &Handler) -> bool {
     !RESERVED.iter().any(|prefix| key.starts_with(prefix))
         || allowed(key, &handler.pod_annotations)
         || allowed(key, &handler.container_annotations)

@@ -7,16 +7,16 @@ use oci_spec::runtime::{Linux, Root, Spec, SpecBuilder};
 use super::annotations::annotations;
 use super::cgroup::cgroup_path;
 use super::error::SpecError;
-use super::facts::{HandlerOptions, ImageConfig, NodeFacts, SandboxFacts};
+use super::facts::{ImageConfig, NodeFacts, SandboxFacts};
 use super::host::Host;
 use super::kernel_paths::kernel_paths;
 use super::mounts::Propagation;
 use super::user::{ResolvedUser, UserDatabase, resolve_user};
 use super::{cdi, devices, hooks, mounts, namespaces, process, resources, seccomp};
 use crate::cri::v1::{
-    ContainerConfig, LinuxContainerSecurityContext, LinuxSandboxSecurityContext, NamespaceMode,
-    PodSandboxConfig, UserNamespace,
+    ContainerConfig, LinuxContainerSecurityContext, NamespaceMode, PodSandboxConfig, UserNamespace,
 };
+use crate::runtime::sections::Handler;
 
 /// A version that all common runtimes accept; Debian's crun 1.8 refuses any above 1.0.
 const OLDEST: &str = "1.0.2";
@@ -46,7 +46,7 @@ pub struct Request<'a> {
     /// The facts of the sandbox.
     pub sandbox: &'a SandboxFacts,
     /// The settings of the handler.
-    pub handler: &'a HandlerOptions,
+    pub handler: &'a Handler,
     /// Access to the machine.
     pub host: &'a dyn Host,
     /// The CDI devices of the node.
@@ -67,27 +67,17 @@ impl std::fmt::Debug for Request<'_> {
 impl Request<'_> {
     /// The security context of the container.
     pub(super) fn context(&self) -> &LinuxContainerSecurityContext {
-        let linux = self.container.linux.as_ref();
-        linux
-            .and_then(|linux| linux.security_context.as_ref())
-            .unwrap_or(&NO_CONTEXT)
-    }
-
-    fn sandbox_context(&self) -> Option<&LinuxSandboxSecurityContext> {
-        self.pod.linux.as_ref()?.security_context.as_ref()
+        self.container.security_context().unwrap_or(&NO_CONTEXT)
     }
 
     /// Returns whether the sandbox uses the PID namespace of the host.
     pub(super) fn pod_shares_host_pids(&self) -> bool {
-        let options = self
-            .sandbox_context()
-            .and_then(|context| context.namespace_options.as_ref());
+        let options = self.pod.namespace_options();
         options.is_some_and(|options| options.pid == NamespaceMode::Node as i32)
     }
 
     pub(super) fn sandbox_userns(&self) -> Option<&UserNamespace> {
-        let options = self.sandbox_context()?.namespace_options.as_ref()?;
-        options.userns_options.as_ref()
+        self.pod.namespace_options()?.userns_options.as_ref()
     }
 }
 
@@ -174,7 +164,8 @@ fn check(request: &Request<'_>) -> Result<(), SpecError> {
         ));
     }
     let sandbox_privileged = request
-        .sandbox_context()
+        .pod
+        .security_context()
         .is_some_and(|context| context.privileged);
     if request.context().privileged && !sandbox_privileged {
         return Err(SpecError::Invalid(
@@ -188,10 +179,7 @@ fn linux(request: &Request<'_>, rootfs_propagation: Option<String>) -> Result<Li
     let context = request.context();
     let namespaces = namespaces::namespaces(request)?;
     let devices = devices::devices(request)?;
-    let requested = request.container.linux.as_ref();
-    let requested = requested
-        .and_then(|linux| linux.resources.clone())
-        .unwrap_or_default();
+    let requested = request.container.resources().cloned().unwrap_or_default();
     let mut resources = resources::container_resources(&requested, request.node)?;
     resources.set_devices(Some(devices.rules));
     let parent = request.pod.linux.as_ref();

@@ -62,7 +62,7 @@ pub(super) fn devices(request: &Request<'_>) -> Result<Devices, SpecError> {
             nodes.insert(node.path.clone(), linux_device(&node, node.path.clone()));
         }
     }
-    if host_devices || (privileged && handler.privileged_without_host_devices_all_allowed) {
+    if host_devices || (privileged && handler.privileged_without_host_devices_all_devices_allowed) {
         rules.push(rule(true, None, (None, None), "rwm"));
     } else {
         // Creating any device node is allowed: using it is subject to the other rules.
@@ -102,7 +102,7 @@ pub(super) fn devices(request: &Request<'_>) -> Result<Devices, SpecError> {
 /// Sets the owner of a device to the user and group of the security context, if the node's policy requires this, so that
 /// an unprivileged process can use it. In a user namespace the OCI runtime mounts the host's node, which keeps its owner.
 fn owned(request: &Request<'_>, mut node: DeviceNode) -> DeviceNode {
-    if !request.node.policy.own_devices {
+    if !request.node.policy.device_ownership_from_security_context {
         return node;
     }
     let context = request.context();

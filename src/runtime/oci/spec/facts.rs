@@ -1,4 +1,4 @@
-//! Facts of the image, the node, the sandbox and the handler.
+//! Facts of the image, the node and the sandbox.
 
 pub use criscope_linux::cgroup::{CgroupDriver, CgroupVersion};
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use oci_spec::runtime::{Capability, LinuxDeviceType};
 
-use super::policy::Policy;
+use crate::runtime::sections::PodDefaults;
 
 /// The configuration of the image (OCI image specification).
 #[derive(Clone, Default)]
@@ -82,7 +82,7 @@ pub struct NodeFacts {
     pub selinux: bool,
     /// True if the OCI runtime and the kernel (5.12) support recursive read-only mounts.
     pub recursive_read_only: bool,
-    /// The default capabilities of a container; see [`containerd_capabilities`].
+    /// The default capabilities of a container; see `runtime.default_capabilities`.
     pub default_capabilities: Vec<Capability>,
     /// The capabilities that `ALL` and privileged containers get: the ones that the daemon itself can pass on.
     pub all_capabilities: Vec<Capability>,
@@ -91,7 +91,7 @@ pub struct NodeFacts {
     /// The pids limit of a container; 0 for none.
     pub pids_limit: i64,
     /// The configured policy for all pods.
-    pub policy: Policy,
+    pub policy: PodDefaults,
 }
 
 /// Facts of the sandbox.
@@ -132,40 +132,4 @@ pub struct SandboxFacts {
     pub id_mapped: BTreeMap<String, PathBuf>,
     /// The directories of the `Volumes` of the image, by container path.
     pub image_volumes: BTreeMap<String, PathBuf>,
-}
-
-/// The settings of a runtime handler that affect specifications.
-#[derive(Debug, Clone, Default)]
-pub struct HandlerOptions {
-    /// True if privileged containers get no host devices.
-    pub privileged_without_host_devices: bool,
-    /// True if such a container may still use any device that it creates.
-    pub privileged_without_host_devices_all_allowed: bool,
-    /// True if `/sys/fs/cgroup` is writable in unprivileged containers. Only with cgroup v2.
-    pub cgroup_writable: bool,
-    /// Keys of pod annotations that are passed to the OCI runtime; a final `*` matches any suffix.
-    pub pod_annotations: Vec<String>,
-    /// Keys of container annotations, in the same notation.
-    pub container_annotations: Vec<String>,
-}
-
-/// The default capabilities of containerd.
-pub fn containerd_capabilities() -> Vec<Capability> {
-    use Capability as C;
-    vec![
-        C::Chown,
-        C::DacOverride,
-        C::Fsetid,
-        C::Fowner,
-        C::Mknod,
-        C::NetRaw,
-        C::Setgid,
-        C::Setuid,
-        C::Setfcap,
-        C::Setpcap,
-        C::NetBindService,
-        C::SysChroot,
-        C::Kill,
-        C::AuditWrite,
-    ]
 }

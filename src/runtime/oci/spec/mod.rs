@@ -22,7 +22,6 @@ mod kernel_paths;
 mod labels;
 mod mounts;
 mod namespaces;
-mod policy;
 mod process;
 mod resources;
 pub mod seccomp;
@@ -66,16 +65,12 @@ pub use annotations::sandbox_annotations;
 pub use build::{Action, Built, Request, build};
 pub use cgroup::{CGROUP_PREFIX, cgroup_path, check_cgroup_parent};
 pub use error::SpecError;
-pub use facts::{
-    CgroupDriver, CgroupVersion, DeviceNode, HandlerOptions, ImageConfig, NodeFacts, SandboxFacts,
-    containerd_capabilities,
-};
+pub use facts::{CgroupDriver, CgroupVersion, DeviceNode, ImageConfig, NodeFacts, SandboxFacts};
 pub use finished::{FinishRequest, PluginChanges};
 pub use host::{Host, Machine};
 pub use labels::{apparmor_profile, check_selinux_options, selinux_label};
 pub use mounts::{Propagation, propagation_of};
 pub use namespaces::user_mappings;
-pub use policy::{HugePages, Policy, UnsetSeccomp};
 pub use process::{check_arguments, exec_process};
 pub use resources::{
     MoreLimits, container_resources, restricted_oom_score_adj, reverted_resources,

@@ -22,7 +22,7 @@ pub(super) const DEFAULT_PATH: &str =
 pub(super) fn process(request: &Request<'_>, user: &ResolvedUser) -> Result<Process, SpecError> {
     let container = request.container;
     let context = request.context();
-    let ulimits = &request.node.policy.ulimits;
+    let ulimits = &request.node.policy.default_ulimits;
     let mut process = Process::default();
     process
         .set_terminal(Some(container.tty))
@@ -180,8 +180,7 @@ fn directory(container: &ContainerConfig, image: &ImageConfig) -> Result<PathBuf
 }
 
 fn oom_score_adj(request: &Request<'_>) -> Result<Option<i32>, SpecError> {
-    let linux = request.container.linux.as_ref();
-    let Some(resources) = linux.and_then(|linux| linux.resources.as_ref()) else {
+    let Some(resources) = request.container.resources() else {
         return Ok(request.node.oom_score_adj_floor.map(|floor| floor.max(0)));
     };
     restricted_oom_score_adj(resources.oom_score_adj, request.node.oom_score_adj_floor).map(Some)

@@ -6,7 +6,6 @@ use oci_spec::runtime::{LinuxCpu, LinuxHugepageLimit, LinuxMemory, LinuxPids, Li
 
 use super::error::SpecError;
 use super::facts::{CgroupVersion, NodeFacts};
-use super::policy::HugePages;
 use crate::cri::v1::LinuxContainerResources;
 
 /// The resources of a container in the OCI specification. Zero and empty mean unset.
@@ -178,14 +177,17 @@ pub fn reverted_resources(before: &LinuxResources, after: &LinuxResources) -> Li
 
 /// Returns whether huge page limits are applied.
 fn limits_huge_pages(node: &NodeFacts) -> Result<bool, SpecError> {
-    match node.policy.huge_pages {
-        HugePages::Ignored => Ok(false),
-        HugePages::Required if !node.hugetlb => Err(SpecError::Unsupported(
+    let policy = &node.policy;
+    if policy.disable_hugetlb_controller {
+        return Ok(false);
+    }
+    if !node.hugetlb && !policy.tolerate_missing_hugetlb_controller {
+        return Err(SpecError::Unsupported(
             "huge page limits need the hugetlb controller, which this node does not have"
                 .to_owned(),
-        )),
-        HugePages::Required | HugePages::IfPossible => Ok(node.hugetlb),
+        ));
     }
+    Ok(node.hugetlb)
 }
 
 fn unsigned(value: i64, what: &str) -> Result<u64, SpecError> {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::error::SpecError;
-use super::policy::Policy;
 use crate::cri::v1::{NamespaceMode, PodSandboxConfig};
+use crate::runtime::sections::PodDefaults;
 
 /// The sysctls of the IPC namespace, besides `fs.mqueue.*`.
 const IPC: [&str; 8] = [
@@ -22,7 +22,7 @@ const IPC: [&str; 8] = [
 /// namespace the pod does not share with the host. A sysctl of the pod that would change the host is an error.
 pub fn sandbox_sysctls(
     pod: &PodSandboxConfig,
-    policy: &Policy,
+    policy: &PodDefaults,
 ) -> Result<BTreeMap<String, String>, SpecError> {
     let linux = pod.linux.as_ref();
     let own = Own::from_pod(pod);
@@ -39,10 +39,10 @@ pub fn sandbox_sysctls(
     let configured = policy.sysctls.iter();
     let configured = configured.map(|(name, value)| (dotted(name), value.as_str()));
     let mut rest: Vec<_> = configured.collect();
-    if policy.unprivileged_ports {
+    if policy.enable_unprivileged_ports {
         rest.push(("net.ipv4.ip_unprivileged_port_start".to_owned(), "0"));
     }
-    if policy.unprivileged_icmp && !own.users {
+    if policy.enable_unprivileged_icmp && !own.users {
         rest.push(("net.ipv4.ping_group_range".to_owned(), "0 2147483647"));
     }
     for (name, value) in rest {
@@ -63,9 +63,7 @@ pub(super) struct Own {
 
 impl Own {
     fn from_pod(pod: &PodSandboxConfig) -> Self {
-        let linux = pod.linux.as_ref();
-        let context = linux.and_then(|linux| linux.security_context.as_ref());
-        let options = context.and_then(|context| context.namespace_options.as_ref());
+        let options = pod.namespace_options();
         let node = NamespaceMode::Node as i32;
         let userns = options.and_then(|options| options.userns_options.as_ref());
         Self {

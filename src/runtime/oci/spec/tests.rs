@@ -23,6 +23,9 @@ use crate::cri::v1::{
     LinuxPodSandboxConfig, LinuxSandboxSecurityContext, NamespaceMode, NamespaceOption,
     PodSandboxConfig, PodSandboxMetadata,
 };
+use crate::runtime::sections::{Handler, PodDefaults};
+use crate::settings::SeccompProfile;
+use crate::settings::value::default_capabilities;
 
 /// A machine with a few paths: `/data`, a link `/link` to it, and the devices `/dev/fuse` and `/dev/kvm`.
 struct Fake(BTreeMap<&'static str, &'static str>);
@@ -71,7 +74,7 @@ struct Case {
     users: UserDatabase,
     node: NodeFacts,
     sandbox: SandboxFacts,
-    handler: HandlerOptions,
+    handler: Handler,
     host: Fake,
     cdi: cdi::Registry,
     hooks: hooks::Registry,
@@ -120,7 +123,7 @@ impl Case {
                 shm_path: Some("/sandbox/shm".into()),
                 ..Default::default()
             },
-            handler: HandlerOptions::default(),
+            handler: Handler::defaults("runc"),
             host: Fake(BTreeMap::new()),
             cdi: cdi::Registry::default(),
             hooks: hooks::Registry::default(),
@@ -168,7 +171,7 @@ impl Case {
 }
 
 fn facts() -> NodeFacts {
-    let mut all = containerd_capabilities();
+    let mut all = default_capabilities();
     all.push(oci_spec::runtime::Capability::SysAdmin);
     NodeFacts {
         cgroup_version: CgroupVersion::V2,
@@ -182,10 +185,10 @@ fn facts() -> NodeFacts {
         apparmor_default: Err("it is off".to_owned()),
         selinux: false,
         recursive_read_only: true,
-        default_capabilities: containerd_capabilities(),
+        default_capabilities: default_capabilities(),
         all_capabilities: all,
         oom_score_adj_floor: None,
         pids_limit: 0,
-        policy: Policy::default(),
+        policy: PodDefaults::default(),
     }
 }

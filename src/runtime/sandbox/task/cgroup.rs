@@ -66,7 +66,7 @@ impl Runtime {
             removed.map_err(|error| Error::Internal(error.to_string()))
         });
         if let Err(error) = removing.await {
-            tracing::warn!(event = "runtime.cgroup", cri.sandbox.id = %record.id, error.message = %error, "the cgroup of a sandbox container could not be removed");
+            tracing::warn!(event = "runtime.cgroup", criscope.sandbox.id = %record.id, error.message = %error, "the cgroup of a sandbox container could not be removed");
         }
     }
 }

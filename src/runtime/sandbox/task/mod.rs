@@ -147,7 +147,7 @@ impl Runtime {
         let program = Some(handler.program());
         let step = self.steps.step(RuntimeStep::OciDelete, program, deleting);
         if let Err(error) = step.await {
-            tracing::warn!(event = "runtime.delete", cri.sandbox.id = %record.id, error.message = %error, "the sandbox container of a pod could not be deleted");
+            tracing::warn!(event = "runtime.delete", criscope.sandbox.id = %record.id, error.message = %error, "the sandbox container of a pod could not be deleted");
         }
         self.remove_sandbox_cgroup(record).await;
     }
@@ -190,7 +190,7 @@ impl Runtime {
             users: &UserDatabase::default(),
             node,
             sandbox: &sandbox,
-            handler: &handler.options,
+            handler: &handler.settings,
             host: &Machine,
             cdi: &cdi::Registry::default(),
             hooks: &hooks::Registry::default(),
@@ -217,8 +217,8 @@ impl Runtime {
         let finishing = FinishRequest {
             requested: &spec.clone(),
             plugins: PluginChanges::default(),
-            handler: &handler.options,
-            support: &handler.support,
+            handler: &handler.settings,
+            support: &handler.features.support,
             host: &Machine,
         };
         finishing.finish(&mut spec)?;
@@ -242,8 +242,7 @@ fn container(
     can_lower: bool,
     cpu_shares: i64,
 ) -> Result<v1::ContainerConfig> {
-    let linux = record.config.linux.as_ref();
-    let context = linux.and_then(|linux| linux.security_context.as_ref());
+    let context = record.config.security_context();
     let (uid, gid) = user(record, context)?;
     let options = record.namespaces();
     let runtime_default = v1::SecurityProfile {

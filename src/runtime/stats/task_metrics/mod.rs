@@ -1,6 +1,6 @@
 //! Decodes the metrics of shims of containerd: the messages of its library for cgroups, in the structure of a cgroup's usage.
 //!
-//! Only the fields that are used are declared. A number that is 0 is not in the encoding, so 0 is also what a shim does not know:
+//! A number that is 0 is not in the encoding, so 0 is also what a shim does not know:
 //! gVisor's reports processor time, memory and processes, and zeros for all else.
 
 mod v1;
@@ -9,6 +9,7 @@ mod v2;
 use prost::{DecodeError, Message as _};
 
 use criscope_linux::cgroup::usage::{Pids, Usage, limited};
+use criscope_wire::cgroups::{self, PidsStat};
 
 /// Why metrics cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -29,8 +30,8 @@ pub enum Error {
 pub fn usage(type_url: &str, value: &[u8]) -> Result<Option<Usage>, Error> {
     let name = type_url.rsplit('/').next().unwrap_or_default();
     let usage = match name {
-        "io.containerd.cgroups.v1.Metrics" => v1::Metrics::decode(value)?.into(),
-        "io.containerd.cgroups.v2.Metrics" => v2::Metrics::decode(value)?.into(),
+        "io.containerd.cgroups.v1.Metrics" => v1::usage(cgroups::v1::Metrics::decode(value)?),
+        "io.containerd.cgroups.v2.Metrics" => v2::usage(cgroups::v2::Metrics::decode(value)?),
         _ => return Err(Error::Unknown(type_url.to_owned())),
     };
     Ok(Some(usage).filter(is_used))
@@ -52,21 +53,10 @@ fn known(value: u64) -> Option<u64> {
     Some(value).filter(|value| *value > 0)
 }
 
-/// `PidsStat`, which is the same in both versions.
-#[derive(Clone, PartialEq, prost::Message)]
-struct PidsStat {
-    #[prost(uint64, tag = "1")]
-    current: u64,
-    #[prost(uint64, tag = "2")]
-    limit: u64,
-}
-
-impl From<PidsStat> for Pids {
-    fn from(pids: PidsStat) -> Self {
-        Self {
-            current: pids.current,
-            limit: limit(pids.limit),
-        }
+fn pids(pids: PidsStat) -> Pids {
+    Pids {
+        current: pids.current,
+        limit: limit(pids.limit),
     }
 }
 

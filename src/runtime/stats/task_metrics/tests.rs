@@ -1,6 +1,8 @@
 //! Metrics as shims send them.
 
-use prost::Message as _;
+use prost::Message;
+
+use criscope_wire::cgroups::{v1, v2};
 
 use super::*;
 
@@ -61,7 +63,7 @@ fn runc_v1() -> v1::Metrics {
     }
 }
 
-fn read(type_url: &str, message: &impl prost::Message) -> Usage {
+fn read(type_url: &str, message: &impl Message) -> Usage {
     let read = usage(type_url, &message.encode_to_vec());
     read.expect("decoded").expect("metrics")
 }

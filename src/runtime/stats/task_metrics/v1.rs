@@ -1,149 +1,26 @@
 //! `io.containerd.cgroups.v1.Metrics` (containerd/cgroups, `cgroup1/stats/metrics.proto`): times in nanoseconds.
 
-use prost::Message;
-
 use criscope_linux::cgroup::usage::{Cpu, HugePages, Io, Memory, Usage};
+use criscope_wire::cgroups::v1::{BlkIoStat, CpuStat, MemoryStat, Metrics};
 
-use super::{PidsStat, known, limit};
+use super::{known, limit, pids};
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Metrics {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) hugetlb: Vec<HugetlbStat>,
-    #[prost(message, optional, tag = "2")]
-    pub(super) pids: Option<PidsStat>,
-    #[prost(message, optional, tag = "3")]
-    pub(super) cpu: Option<CpuStat>,
-    #[prost(message, optional, tag = "4")]
-    pub(super) memory: Option<MemoryStat>,
-    #[prost(message, optional, tag = "5")]
-    pub(super) blkio: Option<BlkIoStat>,
-    #[prost(message, optional, tag = "9")]
-    pub(super) memory_oom_control: Option<MemoryOomControl>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct HugetlbStat {
-    #[prost(uint64, tag = "1")]
-    pub(super) usage: u64,
-    #[prost(uint64, tag = "2")]
-    pub(super) max: u64,
-    #[prost(string, tag = "4")]
-    pub(super) pagesize: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct CpuStat {
-    #[prost(message, optional, tag = "1")]
-    pub(super) usage: Option<CpuUsage>,
-    #[prost(message, optional, tag = "2")]
-    pub(super) throttling: Option<Throttle>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct CpuUsage {
-    #[prost(uint64, tag = "1")]
-    pub(super) total: u64,
-    #[prost(uint64, tag = "2")]
-    pub(super) kernel: u64,
-    #[prost(uint64, tag = "3")]
-    pub(super) user: u64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Throttle {
-    #[prost(uint64, tag = "1")]
-    pub(super) periods: u64,
-    #[prost(uint64, tag = "2")]
-    pub(super) throttled_periods: u64,
-    #[prost(uint64, tag = "3")]
-    pub(super) throttled_time: u64,
-}
-
-/// Fields whose names begin with `total_` include the descendants.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct MemoryStat {
-    #[prost(uint64, tag = "1")]
-    pub(super) cache: u64,
-    #[prost(uint64, tag = "18")]
-    pub(super) total_cache: u64,
-    #[prost(uint64, tag = "19")]
-    pub(super) total_rss: u64,
-    #[prost(uint64, tag = "21")]
-    pub(super) total_mapped_file: u64,
-    #[prost(uint64, tag = "26")]
-    pub(super) total_pg_fault: u64,
-    #[prost(uint64, tag = "27")]
-    pub(super) total_pg_maj_fault: u64,
-    #[prost(uint64, tag = "30")]
-    pub(super) total_inactive_file: u64,
-    #[prost(uint64, tag = "31")]
-    pub(super) total_active_file: u64,
-    #[prost(message, optional, tag = "33")]
-    pub(super) usage: Option<MemoryEntry>,
-    /// Memory and swap together.
-    #[prost(message, optional, tag = "34")]
-    pub(super) swap: Option<MemoryEntry>,
-    #[prost(message, optional, tag = "35")]
-    pub(super) kernel: Option<MemoryEntry>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct MemoryEntry {
-    #[prost(uint64, tag = "1")]
-    pub(super) limit: u64,
-    #[prost(uint64, tag = "2")]
-    pub(super) usage: u64,
-    #[prost(uint64, tag = "3")]
-    pub(super) max: u64,
-    #[prost(uint64, tag = "4")]
-    pub(super) failcnt: u64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct MemoryOomControl {
-    #[prost(uint64, tag = "3")]
-    pub(super) oom_kill: u64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct BlkIoStat {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) io_service_bytes_recursive: Vec<BlkIoEntry>,
-    #[prost(message, repeated, tag = "2")]
-    pub(super) io_serviced_recursive: Vec<BlkIoEntry>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct BlkIoEntry {
-    #[prost(string, tag = "1")]
-    pub(super) op: String,
-    #[prost(uint64, tag = "3")]
-    pub(super) major: u64,
-    #[prost(uint64, tag = "4")]
-    pub(super) minor: u64,
-    #[prost(uint64, tag = "5")]
-    pub(super) value: u64,
-}
-
-impl From<Metrics> for Usage {
-    fn from(metrics: Metrics) -> Self {
-        let kills = metrics.memory_oom_control.map(|control| control.oom_kill);
-        let pages = metrics.hugetlb.into_iter().map(|pages| HugePages {
-            size: pages.pagesize,
-            usage: pages.usage,
-            max_usage: Some(pages.max),
-        });
-        Self {
-            at: 0,
-            cpu: metrics.cpu.and_then(cpu),
-            memory: metrics
-                .memory
-                .and_then(|memory| self::memory(memory, kills)),
-            io: metrics.blkio.map(|all| io(&all)),
-            pids: metrics.pids.map(Into::into),
-            huge_pages: pages.collect(),
-        }
+pub(super) fn usage(metrics: Metrics) -> Usage {
+    let kills = metrics.memory_oom_control.map(|control| control.oom_kill);
+    let pages = metrics.hugetlb.into_iter().map(|pages| HugePages {
+        size: pages.pagesize,
+        usage: pages.usage,
+        max_usage: Some(pages.max),
+    });
+    Usage {
+        at: 0,
+        cpu: metrics.cpu.and_then(cpu),
+        memory: metrics
+            .memory
+            .and_then(|memory| self::memory(memory, kills)),
+        io: metrics.blkio.map(|all| io(&all)),
+        pids: metrics.pids.map(pids),
+        huge_pages: pages.collect(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Observability of the built-in runtime: one trace with every step in place, stories that name the slow plugin and the
 //! slow layer, metrics. Needs root, runc and a static busybox.
 
+mod jobs;
 mod names;
 mod node;
 mod remarks;
@@ -167,13 +168,13 @@ async fn a_start_is_traced_step_by_step() {
         );
         assert_eq!(&span.trace_id, trace, "{step}");
         assert_eq!(
-            attribute(&call.attributes, "cri.mode").as_deref(),
+            attribute(&call.attributes, "criscope.mode").as_deref(),
             Some("runtime")
         );
     }
     let plugin = one(&spans, "cni_add");
     assert_eq!(plugin.parent_span_id, one(&spans, "network_attach").span_id);
-    let told = attribute(&plugin.attributes, "cri.cni.plugin");
+    let told = attribute(&plugin.attributes, "criscope.cni.plugin");
     assert_eq!(told.as_deref(), Some("dawdler"));
     let env = fs::read_to_string(node.scratch.path().join("env.ADD")).expect("the plugin ran");
     let parent = format!("TRACEPARENT=00-{}-{}-01", hex(trace), hex(&plugin.span_id));

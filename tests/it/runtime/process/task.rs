@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use criscope::runtime::shim_client::{
     Create, Error, Event, Exec, Exit, Kill, Resize, Stdio, Target, TaskShim, Update,
 };
+use criscope_wire::Any;
+use criscope_wire::task::RuncOptions;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use prost::Message as _;
@@ -42,13 +44,9 @@ fn root(sandbox: &str) -> PathBuf {
 
 /// The options of containerd's shim for runc, in an `Any`.
 fn options(root: &Path) -> Vec<u8> {
-    #[derive(Clone, PartialEq, prost::Message)]
-    struct Options {
-        #[prost(string, tag = "7")]
-        root: String,
-    }
-    let options = Options {
+    let options = RuncOptions {
         root: root.display().to_string(),
+        ..RuncOptions::default()
     };
     let any = Any {
         type_url: "containerd.runc.v1.Options".to_owned(),
@@ -293,15 +291,6 @@ async fn resources_are_changed() {
     let limit = fs::read_to_string(limit).expect("a limit");
     assert_eq!(limit.trim(), (32 << 20).to_string());
     end(pod, &sandbox, &["a"]).await;
-}
-
-/// `google.protobuf.Any`.
-#[derive(Clone, PartialEq, prost::Message)]
-struct Any {
-    #[prost(string, tag = "1")]
-    type_url: String,
-    #[prost(bytes = "vec", tag = "2")]
-    value: Vec<u8>,
 }
 
 #[tokio::test]

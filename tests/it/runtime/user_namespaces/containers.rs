@@ -18,9 +18,10 @@ use super::{HOST, LENGTH, layer, mappings, owner, pins, request, scratch};
 use crate::harness::until;
 use criscope::cri::v1;
 use criscope::runtime::oci::spec::{
-    self, HandlerOptions, ImageConfig, Machine, Request as Wanted, SandboxFacts, UserDatabase,
+    self, ImageConfig, Machine, Request as Wanted, SandboxFacts, UserDatabase,
 };
 use criscope::runtime::oci::{Create, OciRuntime};
+use criscope::runtime::sections::Handler;
 
 /// Deletes its container at the end.
 struct Running(OciRuntime, String);
@@ -168,7 +169,7 @@ async fn start(
             image_volumes: volumes,
             ..SandboxFacts::default()
         },
-        handler: &HandlerOptions::default(),
+        handler: &Handler::defaults("runc"),
         host: &Machine,
         cdi: &spec::cdi::Registry::default(),
         hooks: &spec::hooks::Registry::default(),

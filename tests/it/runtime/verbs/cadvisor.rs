@@ -120,7 +120,7 @@ async fn cadvisor_finds_containers_and_the_network_of_their_pod() {
     assert_eq!(found.image, IMAGE);
     assert_eq!(found.labels[LABEL.0], LABEL.1);
     assert!(!format!("{found:?}").contains(SECRET));
-    let spec = String::from_utf8(found.spec.expect("a specification").json);
+    let spec = String::from_utf8(found.spec.expect("a specification").value);
     assert!(!spec.expect("JSON").contains(SECRET));
 
     // Its counters are those of the pod, and its containers do not see it.

@@ -69,7 +69,7 @@ async fn a_pod_with_a_hanging_shim_can_be_removed() {
     assert_eq!(lost.with("how", "killed").sum(), 1.0);
     let lost = scrape.metric("criscope_runtime_shims_lost_total");
     assert_eq!(lost.with("how", "died").sum(), 0.0);
-    let of = |line: &serde_json::Value| line["cri.sandbox.id"] == pod.id.as_str();
+    let of = |line: &serde_json::Value| line["criscope.sandbox.id"] == pod.id.as_str();
     let said = |line: &serde_json::Value| line["event"] == "runtime.shim" && of(line);
     daemon
         .program()

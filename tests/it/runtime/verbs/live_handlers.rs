@@ -125,7 +125,7 @@ async fn a_handler_of_a_drop_in_comes_changes_and_goes_without_a_restart() {
     let told = daemon
         .program()
         .wait_line("the pods without a handler", |line| {
-            line["event"] == "runtime.handler" && line["cri.runtime_handler"] == "second"
+            line["event"] == "runtime.handler" && line["criscope.runtime_handler"] == "second"
         });
     assert_eq!(told.await["pods"], 2);
     refused(run("late").await.err().expect("no handler"));

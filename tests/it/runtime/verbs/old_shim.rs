@@ -83,52 +83,6 @@ async fn a_pid_namespace_that_lost_its_pin_is_pinned_again() {
     daemon.assert_clean();
 }
 
-/// Moves the init of a pod to the cgroup that older versions gave it, and returns that cgroup in each hierarchy.
-fn move_init(pod: &Pod) -> Vec<PathBuf> {
-    let all = leaks::cgroups(leaks::SHIMS).into_iter();
-    let inits = all.filter(|dir| dir.ends_with(&pod.id));
-    let moved = inits.map(|dir| {
-        let old = dir.with_file_name(format!("init-{}", pod.id));
-        std::fs::create_dir(&old).expect("made");
-        // Without them a cpuset of cgroup v1 accepts no process.
-        for file in ["cpuset.cpus", "cpuset.mems"] {
-            if let Ok(set) = std::fs::read(dir.join(file)) {
-                std::fs::write(old.join(file), set).expect("written");
-            }
-        }
-        let init = std::fs::read(dir.join("cgroup.procs")).expect("an init");
-        std::fs::write(old.join("cgroup.procs"), init).expect("moved");
-        std::fs::remove_dir(dir).expect("empty");
-        old
-    });
-    moved.collect()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_init_in_the_cgroup_of_an_older_version_stays_and_leaves_nothing() {
-    let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.run(shared(&kubelet)).await;
-    let container = kubelet.launch(&pod, member("main")).await;
-    daemon.kill();
-    let old = move_init(&pod);
-    assert!(!old.is_empty());
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let ready = v1::PodSandboxState::SandboxReady;
-    assert!(kubelet.pod_status(&pod).await.state() == ready);
-    let more = kubelet.launch(&pod, member("more")).await;
-    let namespace = "busybox readlink /proc/self/ns/pid";
-    assert_eq!(
-        kubelet.says(&container, namespace).await,
-        kubelet.says(&more, namespace).await
-    );
-    kubelet.end(&pod).await;
-    let left = old.iter().find(|dir| dir.exists());
-    assert_eq!(left, None);
-    daemon.assert_clean();
-}
-
 /// As after a downgrade by more than one release: reported at once, and the pod can be stopped and removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shim_that_is_too_new_is_named_and_does_not_keep_its_pod() {

@@ -93,7 +93,7 @@ async fn a_stop_of_the_daemon_is_reported_to_clients_and_logged() {
     let spans = collector.spans();
     let ends = spans.iter().filter(|span| span.name == "cri.stream.exec");
     let ends: Vec<_> = ends
-        .map(|span| attribute(&span.attributes, "stream.outcome"))
+        .map(|span| attribute(&span.attributes, "criscope.stream.outcome"))
         .collect();
     let told = Some("shutdown".to_owned());
     assert_eq!(ends, vec![told; 3]);

@@ -1,245 +1,99 @@
-//! Error texts as runtimes write them, and what the first line says of them: the class only where the text proves it.
+//! Error texts as runtimes, plugins and registries write them, in `texts/*.txt`: the first line on a call that failed with them.
+//!
+//! ```text
+//! CALL => OPERATION
+//! in TEMPLATE
+//!     CODE TEXT
+//!         CLASS
+//! ```
+//!
+//! The first line says the operation, the words of the class (if any), and the code with the innermost cause of the text. TEMPLATE
+//! has `{}` where the texts below it stand.
 
-use super::*;
+use std::fs;
+use std::path::Path;
+
+use crate::diagnosis::Diagnoser;
+use crate::episode_call::EpisodeCall;
+use crate::tests::scenario::calls;
+use crate::tests::scenario::words::Words;
+use crate::tests::script::{at, pod, store};
 use criscope_cri::error_chain;
 
-/// The first line five seconds after this call failed with this code and text.
-fn line(call: EpisodeCall, code: Code, text: &str) -> String {
-    says([call.fails(code, text)], 5_500)
+/// The part of a file that has been read: what the next texts belong to.
+#[derive(Default)]
+struct Section {
+    call: String,
+    operation: String,
+    template: Option<String>,
 }
 
-/// Checks that the line is this operation, these words of a class (if any) and the cause in the text.
-pub(super) fn check(call: &EpisodeCall, operation: &str, cases: &[(Code, &str, &str)]) {
-    for (code, text, words) in cases {
-        let words = match *words {
-            "" => String::new(),
-            words => format!("{words}: "),
+impl Section {
+    fn read(line: &str) -> Self {
+        let (call, operation) = line.split_once(" => ").expect("CALL => OPERATION");
+        Self {
+            call: call.to_owned(),
+            operation: operation.to_owned(),
+            template: None,
+        }
+    }
+
+    /// What is said of the call five seconds after it failed with this code and text, and what should be said.
+    fn check(&self, failure: &str, class: Option<&str>) -> Option<String> {
+        let (code, text) = failure.split_once(' ').expect("CODE TEXT");
+        let text = text.replace("\\n", "\n");
+        let text = match &self.template {
+            Some(template) => template.replace("{}", &text),
+            None => text,
         };
-        let code_name = criscope_cri::status::code_name(*code);
-        let cause = error_chain::innermost(text);
+        let (verb, words) = self.call.split_once(' ').expect("VERB OBJECT");
+        let mut words = Words::new(words, 0).expect("words");
+        let call = calls::read(&pod("web"), verb, &mut words).expect("a call");
+        let failed = call
+            .expect("a call")
+            .fails(calls::code(code).expect("a code"), &text);
+        let cause = error_chain::innermost(&text);
         let cause = error_chain::shortened(&cause, 300);
-        assert_eq!(
-            line(call.clone(), *code, text),
-            format!("{operation}: {words}{code_name} {cause} (5 s ago)")
-        );
+        let class = class.map_or(String::new(), |class| format!("{class}: "));
+        let wanted = format!("{}: {class}{code} {cause} (5 s ago)", self.operation);
+        let said = first_line(failed, 5500);
+        (said != wanted).then(|| format!("{failure}\n  wanted: {wanted}\n  said:   {said}"))
     }
 }
 
+/// The first line at this time on a pod with this call only.
+pub(super) fn first_line(call: EpisodeCall, now: u64) -> String {
+    let mut store = store();
+    store.apply(call);
+    let episodes: Vec<_> = store.episodes().collect();
+    let cause = Diagnoser::new(&episodes, store.node(), at(now)).newest_cause();
+    cause.expect("a cause").to_string()
+}
+
 #[test]
-fn of_pulls() {
-    let pull = pod("web").pull("r.io/a:1", 0, 500);
-    let missing = "the registry has no such image";
-    let no_access = "the registry has no such image, or denies access with these credentials";
-    let unauthorized = "the registry does not accept the credentials, or none were sent";
-    let dns = "the registry's name cannot be resolved";
-    let slow = "the registry did not answer in time";
-    let cases = [
-        (
-            Code::NotFound,
-            "failed to resolve reference \"r.io/a:1\": r.io/a:1: not found",
-            missing,
-        ),
-        (
-            Code::Unknown,
-            "reading manifest 1 in r.io/a: manifest unknown",
-            missing,
-        ),
-        (Code::NotFound, "r.io/a:1: not found", missing),
-        // What is missing is on the node.
-        (
-            Code::NotFound,
-            "failed to extract layer sha256:0a: failed to stat snapshot sha256:1b: not found",
-            "the runtime's image store has lost a part of the image",
-        ),
-        (
-            Code::Unknown,
-            "pull access denied, repository does not exist or may require authorization: server message: \
-          insufficient_scope: authorization failed",
-            no_access,
-        ),
-        (
-            Code::Unknown,
-            "reading manifest 1 in r.io/a: requested access to the resource is denied",
-            no_access,
-        ),
-        (
-            Code::Unknown,
-            "failed to authorize: failed to fetch oauth token: unexpected status: 401 Unauthorized",
-            "the token service does not accept the credentials, or none were sent",
-        ),
-        (
-            Code::Unauthenticated,
-            "r.io: authentication failed: it wants a login",
-            unauthorized,
-        ),
-        (
-            Code::Unknown,
-            "failed to authorize: failed to fetch anonymous token: dial tcp: lookup auth.r.io: no such host",
-            "the token service's name cannot be resolved",
-        ),
-        (
-            Code::Unknown,
-            "dial tcp: lookup r.io on 10.0.0.53:53: dial udp 10.0.0.53:53: connect: network is unreachable",
-            dns,
-        ),
-        (
-            Code::Unknown,
-            "dial tcp: lookup r.io on 10.0.0.10:53: read udp 10.0.0.1:4: i/o timeout",
-            dns,
-        ),
-        (
-            Code::Unknown,
-            "dial tcp: lookup r.io on 10.0.0.10:53: read udp: connection refused",
-            dns,
-        ),
-        (
-            Code::Unavailable,
-            "RegistryUnavailable: r.io: dns error: failed to lookup address information",
-            dns,
-        ),
-        (
-            Code::Unknown,
-            "failed to do request: dial tcp 10.0.0.1:443: connect: connection refused",
-            "the registry's address refuses connections",
-        ),
-        (
-            Code::Unknown,
-            "dial tcp 10.0.0.1:443: connect: no route to host",
-            "no route to the registry",
-        ),
-        (Code::Unknown, "dial tcp 10.0.0.1:443: i/o timeout", slow),
-        (Code::Unknown, "net/http: TLS handshake timeout", slow),
-        (
-            Code::Unavailable,
-            "RegistryUnavailable: r.io: no answer within 30 s",
-            slow,
-        ),
-        (
-            Code::Unknown,
-            "RegistryUnavailable: r.io: no connection within 30 s (name, TCP, TLS)",
-            slow,
-        ),
-        (
-            Code::Unknown,
-            "RegistryUnavailable: r.io: 120 bytes in 60 s, less than 61440",
-            "the registry stopped sending, or sends too slowly",
-        ),
-        (
-            Code::Unknown,
-            "proxyconnect tcp: dial tcp 10.0.0.9:3128: connect: connection refused",
-            "the HTTP proxy cannot be reached",
-        ),
-        (
-            Code::Unavailable,
-            "dial unix /run/stargz.sock: connect: connection refused",
-            "a local service cannot be reached",
-        ),
-        (
-            Code::Unknown,
-            "tls: failed to verify certificate: x509: certificate signed by unknown authority",
-            "the registry's certificate is not accepted",
-        ),
-        (
-            Code::Unknown,
-            "x509: certificate has expired or is not yet valid",
-            "the registry's certificate is not accepted",
-        ),
-        (
-            Code::Unknown,
-            "http: server gave HTTP response to HTTPS client",
-            "the registry speaks HTTP without TLS",
-        ),
-        (
-            Code::Unknown,
-            "unexpected status from HEAD request: 429 Too Many Requests",
-            "the registry limits the rate of pulls",
-        ),
-        (
-            Code::Unknown,
-            "toomanyrequests: You have reached your pull rate limit",
-            "the registry limits the rate of pulls",
-        ),
-        (
-            Code::Unknown,
-            "unexpected status from GET request: 503 Service Unavailable",
-            "the registry failed",
-        ),
-        (
-            Code::Unknown,
-            "unexpected status from HEAD request: 403 Forbidden",
-            "the registry denies access",
-        ),
-        (
-            Code::Unknown,
-            "read tcp 10.0.0.1:4: connection reset by peer",
-            "the connection to the registry broke",
-        ),
-        (
-            Code::NotFound,
-            "no match for platform in manifest: not found",
-            "the image has no variant for this node's platform",
-        ),
-        (
-            Code::FailedPrecondition,
-            "r.io/a:1: no image for linux/arm64, only for linux/amd64",
-            "the image has no variant for this node's platform",
-        ),
-        (
-            Code::Unknown,
-            "failed commit on ref \"layer\": unexpected commit digest sha256:0a",
-            "the content does not match its digest",
-        ),
-        (
-            Code::InvalidArgument,
-            "invalid reference format",
-            "the image reference is invalid",
-        ),
-        (
-            Code::Unknown,
-            "SignatureValidationFailed: no signature",
-            "its signature is not accepted",
-        ),
-        (
-            Code::Unknown,
-            "failed to extract layer: write /a: no space left on device",
-            "a disk is full, or out of inodes",
-        ),
-        (
-            Code::ResourceExhausted,
-            "/var/lib/criscope: no space: 1.2 MiB are free, 400.0 MiB are needed",
-            "a disk is full, or out of inodes",
-        ),
-        (
-            Code::ResourceExhausted,
-            "/var/lib/criscope: no space: 3 inodes are free, 400 are needed",
-            "no inodes are left",
-        ),
-        (
-            Code::Unknown,
-            "mkdir /var/lib/containerd/a: read-only file system",
-            "a file system is read-only",
-        ),
-        (
-            Code::Unknown,
-            "open /var/lib/containerd/a: permission denied",
-            "",
-        ),
-        (
-            Code::Unavailable,
-            "backend containerd at unix:///run/containerd/containerd.sock: Connection refused (os error 111)",
-            "the runtime cannot be reached",
-        ),
-        (
-            Code::Unavailable,
-            "backend containerd at unix:///run/containerd/containerd.sock: connection lost during the call",
-            "the connection to the runtime broke during the call",
-        ),
-        // It is not in the table.
-        (Code::Unknown, "the moon is in the wrong phase", ""),
-    ];
-    check(&pull, "image r.io/a:1 cannot be pulled", &cases);
-    assert_eq!(
-        line(pull, Code::Unauthenticated, ""),
-        format!("image r.io/a:1 cannot be pulled: {unauthorized}: UNAUTHENTICATED (5 s ago)")
-    );
+fn texts_of_failed_calls_have_the_class_that_they_prove() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/diagnosis/tests/texts");
+    let (mut checked, mut failures) = (0, Vec::new());
+    for entry in fs::read_dir(folder).expect("a folder of this crate") {
+        let text = fs::read_to_string(entry.expect("an entry").path()).expect("UTF-8");
+        let mut section = Section::default();
+        let lines = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with('#'));
+        let mut lines = lines.filter(|line| !line.is_empty()).peekable();
+        while let Some(line) = lines.next() {
+            let Some(failure) = line.strip_prefix("    ") else {
+                match line.strip_prefix("in ") {
+                    Some(template) => section.template = Some(template.to_owned()),
+                    None => section = Section::read(line),
+                }
+                continue;
+            };
+            let class = lines.next_if(|line| line.starts_with("        "));
+            failures.extend(section.check(failure, class.map(str::trim)));
+            checked += 1;
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(checked > 200, "{checked}");
 }

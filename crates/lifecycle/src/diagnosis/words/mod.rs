@@ -1,10 +1,11 @@
-//! Sentences of the diagnosis, as `Display` of a [`Cause`]: the object first, then the cause, then the evidence.
+//! Sentences of the diagnosis, as `Display` of a [`Diagnosis`](super::Diagnosis): the object first, then the cause, then the evidence,
+//! then remarks.
 
 mod exit;
 mod failure;
-mod injected;
 mod kubelet;
 mod node;
+mod remarks;
 mod slow;
 mod stopped;
 mod syncs;
@@ -22,11 +23,10 @@ use crate::episode_store::AwaitedContainers;
 use crate::node::restarted;
 use crate::process_scanner::WorkKind;
 use crate::usual::{ComparedDuration, MANY_STARTS};
-use criscope_cri::call::episode::Kind;
-use criscope_cri::call::{CallFacts, Client};
+use criscope_cri::call::Client;
 use criscope_cri::subject::ExitReason;
 use criscope_cri::units::times::{UnixMicros, millis};
-use criscope_cri::units::{duration, since};
+use criscope_cri::units::{self, since};
 
 const NO_PROCESS_SEEN: &str = "no process was seen at work for it";
 
@@ -42,76 +42,34 @@ impl Display for Cause<'_> {
                     "the pod was deleted {ago}, before it had a sandbox: {failure}"
                 )
             }
-            Self::Recovered {
-                failure,
-                kind,
-                took,
-            } => {
-                write!(
-                    f,
-                    "{failure}; {} after {}",
-                    ended_as(*kind),
-                    duration(*took)
-                )
-            }
+            Self::Recovered(failure) => failure.fmt(f),
             Self::NoFurtherCall { after, since } => write!(
                 f,
                 "kubelet: no call for {} since {} ended: it waits for something outside the CRI",
                 duration(*since),
                 subject(after)
             ),
-            Self::ProbeFails { probe, then } => {
-                write!(
-                    f,
-                    "an exec probe of {} fails: {}, {} in a row (readiness, startup or another: the CRI does not say); {then}",
-                    probe.container,
-                    probe.last_result,
-                    times(probe.failed_in_a_row as usize)
-                )
-            }
+            Self::ProbeFails(probe) => write!(
+                f,
+                "an exec probe of {} fails: {}, {} in a row (readiness, startup or another: the CRI does not say)",
+                probe.container,
+                probe.last_result,
+                times(probe.failed_in_a_row as usize)
+            ),
             Self::ImageMissing { image, since } => kubelet::write_missing_image(f, image, *since),
             Self::WaitsForPull { image, since, pull } => {
                 kubelet::write_wait_for_pull(f, image.as_deref(), *since, pull)
             }
-            Self::WaitsForNode { fact, waits, now } => node::blocks(f, fact, waits, *now),
-            Self::BackendWasAway {
-                fact,
-                kind,
-                took,
-                now,
-            } => {
-                let fact = fact.sentence(*now);
-                write!(f, "{fact}; {} after {}", ended_as(*kind), duration(*took))
+            Self::WaitsForNode { fact, waits } => write!(f, "{fact}; {waits}"),
+            Self::BackendWasAway(fact) => fact.fmt(f),
+            Self::NodeInGap { fact, took, total } => {
+                let (took, total) = (duration(*took), duration(*total));
+                write!(f, "{fact}; {took} of {total} passed between CRI calls")
             }
-            Self::NodeInGap {
-                fact,
-                took,
-                total,
-                now,
-            } => write!(
-                f,
-                "{}; {} of {} passed between CRI calls",
-                fact.sentence(*now),
-                duration(*took),
-                duration(*total)
-            ),
-            Self::NodeInCall {
-                fact,
-                call,
-                total,
-                now,
-            } => write!(
-                f,
-                "{}; {} of {} in {}",
-                fact.sentence(*now),
-                duration(call.duration_ms()),
-                duration(*total),
-                subject(call)
-            ),
-            Self::WithInjectedFault { cause, call, more } => {
-                injected::conditions(f, cause, call, *more)
+            Self::NodeInCall { fact, call, total } => {
+                let (took, total) = (duration(call.took()), duration(*total));
+                write!(f, "{fact}; {took} of {total} in {}", subject(call))
             }
-            Self::WithNodeConditions { cause, conditions } => write!(f, "{cause}{conditions}"),
             Self::AwaitsContainer { awaited, since } => {
                 let AwaitedContainers { last, missing, .. } = awaited;
                 let init = if awaited.is_init { "init " } else { "" };
@@ -141,45 +99,18 @@ impl Display for Cause<'_> {
             Self::CrashLoop(crash_loop) => crash_loop.fmt(f),
             Self::PodStopped(stop) => stop.fmt(f),
             Self::Kubelet(cause) => cause.fmt(f),
-            Self::ContainerExited { exit, then } => {
-                write!(f, "container {} {}; ", exit.container, ended(exit))?;
-                match &**then {
-                    // The container is not up any more.
-                    Self::NotSlow(quick) => write!(f, "the start took {}", duration(quick.took)),
-                    slow => slow.fmt(f),
+            Self::ContainerExited(exit) => {
+                write!(f, "container {} {}", exit.container, ended(exit))
+            }
+            Self::StartedAgain(Predecessor::ContainerRun(run)) => {
+                write!(f, "container {} {}", run.exit.container, ended(run.exit))?;
+                match run.ago.as_secs() {
+                    0 => Ok(()),
+                    _ => write!(f, " ({})", since(run.ago)),
                 }
             }
-            Self::StartedAgain { before, then } => {
-                let last = match before {
-                    Predecessor::ContainerRun(run) => {
-                        write!(f, "container {} {}", run.exit.container, ended(run.exit))?;
-                        if run.ago.as_secs() > 0 {
-                            write!(f, " ({})", since(run.ago))?;
-                        }
-                        Some(run)
-                    }
-                    Predecessor::Sandbox(replaced) => {
-                        replaced.fmt(f)?;
-                        None
-                    }
-                };
-                match (&**then, last) {
-                    (Self::NotSlow(_), Some(run)) => {
-                        let later = duration(millis(run.again_after));
-                        let up = if run.is_up { "up" } else { "started" };
-                        write!(f, "; {up} again {later} later")
-                    }
-                    (Self::NotSlow(quick), None) => write!(f, "; {}", quick.outcome()),
-                    (slow, _) => write!(f, "; {slow}"),
-                }
-            }
-            Self::OomKills { kills, ago, then } => {
-                f.write_str(&oom_kills(kills, &ago_of(*ago)))?;
-                match &**then {
-                    Self::NotSlow(quick) => write!(f, "; {}", quick.outcome()),
-                    other => write!(f, "; {other}"),
-                }
-            }
+            Self::StartedAgain(Predecessor::Sandbox(replaced)) => replaced.fmt(f),
+            Self::OomKills { kills, ago } => f.write_str(&oom_kills(kills, &ago_of(*ago))),
             Self::SandboxDied {
                 death,
                 ago,
@@ -198,49 +129,35 @@ impl Display for Cause<'_> {
                 }
             }
             Self::SlowPhase(slow) => slow.fmt(f),
-            Self::UnusualCall { call, usual, end } => {
-                let took = duration(call.duration_ms());
-                write!(f, "{} took {took}, {usual}; {end}", subject(call))
+            Self::UnusualCall { call, usual } => {
+                let took = duration(call.took());
+                write!(f, "{} took {took}, {usual}", subject(call))
             }
             Self::NotSlow(quick) => quick.fmt(f),
         }
     }
 }
 
-/// The state of a pod after an episode.
-const fn ended_as(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Stop => "gone",
-        Kind::Start | Kind::Restart => "up",
-    }
-}
-
-impl CallInFlight<'_> {
-    /// The grace period of a stop, in seconds, while it lasts.
-    fn grace(&self) -> Option<u32> {
-        match self.call.facts {
-            CallFacts::Stop { grace } => {
-                Some(grace).filter(|grace| self.call.took() < Duration::from_secs((*grace).into()))
-            }
-            _ => None,
-        }
-    }
+fn duration(time: Duration) -> String {
+    units::duration(millis(time))
 }
 
 impl Display for CallInFlight<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let took = duration(self.call.duration_ms());
+        let took = duration(self.call.took());
         if let Some(reason) = &self.kill_reason {
             write!(f, "the kubelet kills {}{reason}: ", self.call.target())?;
         }
         write!(f, "{} has taken {took}", subject(self.call))?;
-        let grace = self.grace();
-        if let Some(grace) = grace {
+        // The grace period of a stop, while it lasts.
+        let grace = self.call.facts.grace_period();
+        let grace = grace.filter(|grace| self.call.took() < *grace);
+        if let Some(grace) = grace.map(|grace| grace.as_secs()) {
             write!(
                 f,
                 " of the grace period of {grace} s, after which it is killed"
             )?;
-        } else if let Some(deadline) = self.call.deadline_ms() {
+        } else if let Some(deadline) = self.call.deadline {
             write!(f, " of its {}", duration(deadline))?;
         }
         match &self.work {
@@ -250,7 +167,7 @@ impl Display for CallInFlight<'_> {
             // The runtime waits for the container to end.
             _ if grace.is_some() => {}
             WorkProgress::SoFar(worker) => {
-                write!(f, "; so far {} in {worker}", duration(worker.ms))?;
+                write!(f, "; so far {} in {worker}", duration(worker.took))?;
             }
             WorkProgress::Unseen { looked: true } => write!(f, "; {NO_PROCESS_SEEN}")?,
             WorkProgress::Unseen { looked: false } => {}
@@ -346,7 +263,7 @@ impl Display for CrashLoop<'_> {
         // Starts that precede criscope are counted by the restart count.
         match self.starts {
             0 | 1 => write!(f, ", {} restarts", self.last.attempt)?,
-            n => write!(f, ", {n} starts in {}", duration(millis(self.window)))?,
+            n => write!(f, ", {n} starts in {}", duration(self.window))?,
         }
         f.write_str(&ended_by(self.last))?;
         f.write_str(hint(self.last))
@@ -386,7 +303,7 @@ impl Display for SandboxReplacement<'_> {
         match self.times {
             n @ 2.. => {
                 let keeps = if self.is_over { "was" } else { "keeps being" };
-                let (n, window) = (times(n), duration(millis(self.window)));
+                let (n, window) = (times(n), duration(self.window));
                 write!(f, "the sandbox {keeps} replaced: {n} in {window}")?;
                 match self.death {
                     Some(death) => write!(f, "; the last one died: {}", sandbox_death(death)),

@@ -1,14 +1,14 @@
 //! Sentences on episodes that took long.
 
 use std::fmt::{self, Display, Formatter};
+use std::time::Duration;
 
-use super::{subject, times};
-use crate::diagnosis::cause::{SlowDetail, SlowPhase};
+use super::{duration, subject, times};
+use crate::diagnosis::cause::{SlowCalls, SlowDetail, SlowPhase};
 use crate::diagnosis::work::LongestWorker;
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::SIGKILL_EXIT_CODE;
 use criscope_cri::Method;
-use criscope_cri::units::duration;
 
 impl Display for SlowPhase<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -17,10 +17,10 @@ impl Display for SlowPhase<'_> {
             return Ok(());
         };
         // If the call took the whole phase, its time has just been said.
-        if call.method == Method::PullImage && call.duration_ms() >= 0.99 * self.took {
+        if call.method == Method::PullImage && 100 * call.took() >= 99 * self.took {
             return write!(f, "; {usual}");
         }
-        let took = duration(call.duration_ms());
+        let took = duration(call.took());
         write!(f, "; {} took {took}, {usual}", call.method.name())
     }
 }
@@ -31,7 +31,8 @@ impl SlowPhase<'_> {
         // `9.50 s of 9.90 s`
         let share = format!("{} of {}", duration(self.took), duration(self.total));
         match &self.detail {
-            SlowDetail::Network { worker, whole } => network(f, &share, worker.as_ref(), *whole),
+            SlowDetail::Network(None) => write!(f, "network: {share}"),
+            SlowDetail::Network(Some(worker)) => self.network(f, &share, worker),
             SlowDetail::Pull {
                 images,
                 longest,
@@ -48,11 +49,11 @@ impl SlowPhase<'_> {
             } => write!(f, "init container {name} ran for {share}"),
             SlowDetail::Init {
                 waits,
-                longest: Some((name, ms)),
+                longest: Some((name, took)),
             } => write!(
                 f,
                 "{waits} init containers ran for {share}, {} of it {name}",
-                duration(*ms)
+                duration(*took)
             ),
             SlowDetail::Stop {
                 container,
@@ -77,7 +78,7 @@ impl SlowPhase<'_> {
                 }
                 Ok(())
             }
-            SlowDetail::Calls { .. } => self.calls(f, &share),
+            SlowDetail::Calls(calls) => self.calls(f, &share, calls),
         }
     }
 }
@@ -87,74 +88,60 @@ impl SlowPhase<'_> {
         &self,
         f: &mut Formatter<'_>,
         share: &str,
-        longest: Option<(f64, &EpisodeCall)>,
+        longest: Option<(Duration, &EpisodeCall)>,
     ) -> fmt::Result {
         write!(f, "kubelet: {share} passed between CRI calls")?;
         let Some((gap, call)) = longest else {
             return Ok(());
         };
         let (long, before) = (duration(gap), subject(call));
-        if gap >= 0.99 * self.took {
+        if 100 * gap >= 99 * self.took {
             write!(f, ", before {before}")
-        } else if gap >= 0.5 * self.took {
+        } else if 2 * gap >= self.took {
             write!(f, ", most of it ({long}) before {before}")
         } else {
             write!(f, ", the longest gap ({long}) before {before}")
         }
     }
 
-    fn calls(&self, f: &mut Formatter<'_>, share: &str) -> fmt::Result {
-        let SlowDetail::Calls {
-            name,
-            longest,
-            count,
-            worker,
-            seen,
-        } = &self.detail
-        else {
-            return Ok(());
-        };
-        let Some(longest) = longest else {
-            return write!(f, "{share} in {name}");
+    fn network(
+        &self,
+        f: &mut Formatter<'_>,
+        share: &str,
+        worker: &LongestWorker<'_>,
+    ) -> fmt::Result {
+        let during = subject(worker.call);
+        if 5 * worker.took >= 4 * self.took {
+            return write!(f, "network: {share} in {worker}, during {during}");
+        }
+        let (most, name) = (duration(worker.took), worker.name);
+        write!(
+            f,
+            "network: {share} in CNI plugins, most of it ({most}) in {name}, during {during}"
+        )
+    }
+
+    fn calls(&self, f: &mut Formatter<'_>, share: &str, calls: &SlowCalls<'_>) -> fmt::Result {
+        let Some(longest) = calls.longest else {
+            return write!(f, "{share} in {}", calls.name);
         };
         let during = subject(longest);
-        if let Some(worker) = worker {
-            let took = duration(worker.ms.min(self.took));
+        if let Some(worker) = &calls.worker {
+            let took = duration(worker.took.min(self.took));
             let total = duration(self.total);
             return write!(f, "{took} of {total} in {worker}, during {during}");
         }
         write!(f, "{share} in {during}")?;
-        if *count != 1 {
-            let most = duration(longest.duration_ms());
-            let times = times(*count);
+        if calls.count != 1 {
+            let most = duration(longest.took());
+            let times = times(calls.count);
             write!(f, " (called {times}, the longest took {most})")?;
         }
-        if *seen {
+        if calls.seen {
             write!(f, ", in the runtime itself")?;
         }
         Ok(())
     }
-}
-
-fn network(
-    f: &mut Formatter<'_>,
-    share: &str,
-    worker: Option<&LongestWorker<'_>>,
-    whole: bool,
-) -> fmt::Result {
-    let Some(worker) = worker else {
-        return write!(f, "network: {share}");
-    };
-    let during = subject(worker.call);
-    if whole {
-        return write!(f, "network: {share} in {worker}, during {during}");
-    }
-    write!(
-        f,
-        "network: {share} in CNI plugins, most of it ({}) in {}, during {during}",
-        duration(worker.ms),
-        worker.name
-    )
 }
 
 fn pull(
@@ -170,12 +157,12 @@ fn pull(
     };
     let image = longest.image.as_deref().unwrap_or("an image");
     if images > 1 {
-        let most = duration(longest.duration_ms());
+        let most = duration(longest.took());
         return write!(f, " pulling {images} images, {most} of it {image}");
     }
     write!(f, " pulling {image}")?;
     match layer {
-        Some(step) => write!(f, ", {} of it {}", duration(step.ms), step),
+        Some(step) => write!(f, ", {} of it {}", duration(step.took), step),
         None => Ok(()),
     }
 }

@@ -3,20 +3,19 @@
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
+use super::ago_of;
 use super::exit::code;
-use super::{ago_of, kubelet};
-use crate::diagnosis::cause::Cause;
-use crate::diagnosis::stopped::{ContainerEnd, PodStop, ShortenedGracePeriod};
+use crate::diagnosis::stopped::{PodStop, ShortenedGracePeriod, StoppedContainer};
 use crate::episode_store::{ExitRecord, SIGKILL_EXIT_CODE};
 use criscope_cri::call::Client;
 use criscope_cri::subject::ExitReason;
 
 /// Number of containers whose end is told.
 const MAX_CONTAINER_ENDS: usize = 3;
-/// The longest grace period of a hard eviction, in seconds: the kubelet sets 1, and newer versions raise it to their minimum of 2.
-const HARD_EVICTION_GRACE_SECONDS: u32 = 2;
-/// The kubelet leaves a container at least this many seconds after its preStop hook.
-const GRACE_SECONDS_AFTER_HOOK: u32 = 2;
+/// The longest grace period of a hard eviction: the kubelet sets 1 s, and newer versions raise it to their minimum of 2 s.
+const HARD_EVICTION_GRACE_PERIOD: Duration = Duration::from_secs(2);
+/// The kubelet leaves a container at least this long after its preStop hook.
+const MIN_GRACE_AFTER_HOOK: Duration = Duration::from_secs(2);
 
 impl Display for PodStop<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -38,10 +37,7 @@ impl Display for PodStop<'_> {
             let name = &exit.container;
             write!(f, "; {name} had ended with exit code {}", code(exit))?;
         }
-        match &self.then {
-            Some(cause) => write_duration(f, cause, self.took),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -60,20 +56,6 @@ impl PodStop<'_> {
     }
 }
 
-/// Writes the cause of the stop's duration, or only the duration.
-fn write_duration(f: &mut Formatter<'_>, cause: &Cause<'_>, took: Duration) -> fmt::Result {
-    match cause {
-        Cause::WithNodeConditions { cause, conditions } => {
-            write_duration(f, cause, took)?;
-            write!(f, "{conditions}")
-        }
-        cause if cause.only_says_how_containers_ended() => {
-            write!(f, "; gone after {}", kubelet::duration(took))
-        }
-        cause => write!(f, "; {cause}"),
-    }
-}
-
 const fn client_name(client: Client) -> &'static str {
     match client {
         Client::Kubelet => "the kubelet",
@@ -87,18 +69,20 @@ impl Display for ShortenedGracePeriod {
         let Self { given, own, .. } = self;
         write!(
             f,
-            ", with a grace period of {given} s instead of the pod's own {own} s"
+            ", with a grace period of {} s instead of the pod's own {} s",
+            given.as_secs(),
+            own.as_secs()
         )?;
         if !self.by_kubelet {
             return Ok(());
         }
-        let eviction = if *given <= HARD_EVICTION_GRACE_SECONDS {
+        let eviction = if *given <= HARD_EVICTION_GRACE_PERIOD {
             "an eviction"
         } else {
             "a soft eviction"
         };
         write!(f, ": {eviction}, a deletion with a shorter grace period")?;
-        let other_reasons = if self.may_be_hook && *given >= GRACE_SECONDS_AFTER_HOOK {
+        let other_reasons = if self.may_be_hook && *given >= MIN_GRACE_AFTER_HOOK {
             ", a node shutdown or a preStop hook that is no exec"
         } else {
             " or a node shutdown"
@@ -107,10 +91,10 @@ impl Display for ShortenedGracePeriod {
     }
 }
 
-impl Display for ContainerEnd<'_> {
+impl Display for StoppedContainer<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Some(mut stop) = self.stop else {
-            write!(f, "{} ended with its sandbox", self.name)?;
+            write!(f, "{} ended with its sandbox", self.container.name)?;
             return match self.exit {
                 Some(exit) => write!(f, ", exit code {}", code(exit)),
                 None => Ok(()),

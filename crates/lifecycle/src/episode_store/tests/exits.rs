@@ -16,20 +16,7 @@ fn an_end_counts_once_and_goes_to_the_start_it_ended() {
             pod.start(("app", 1), 20_100, 1),
         ],
     );
-    let ended = |attempt| ExitRecord {
-        container: "app".into(),
-        attempt,
-        code: 1,
-        reason: criscope_cri::subject::ExitReason::Error,
-        ran: Duration::from_millis(200),
-        at: at(1100),
-        stop_requested: false,
-        oom_kills: 0,
-        oom_at: None,
-        evicted: None,
-        node_restarted: None,
-        by_event: false,
-    };
+    let ended = |attempt| pod.exit(("app", attempt), 1, 900, 1100);
     assert_eq!(
         store.note_exit(&pod.0, Some("c0"), ended(0)),
         ExitChange::New
@@ -49,95 +36,6 @@ fn an_end_counts_once_and_goes_to_the_start_it_ended() {
     }
     assert_eq!(store.exits.len(), 2048);
     assert!(store.episodes().all(|t| t.exits.len() <= 16));
-}
-
-/// Of 252 headlines on containers that ended with 137, 106 followed a StopContainer.
-#[test]
-fn an_exit_that_was_asked_for_is_marked() {
-    let (mut store, pod) = (store(), pod("a"));
-    apply(&mut store, start(&pod, 0));
-    let exit = |id: &str, name, code, from, to, store: &mut EpisodeStore| {
-        assert_eq!(
-            store.note_exit(&pod.0, Some(id), pod.exit(name, code, from, to)),
-            ExitChange::New
-        );
-        let exits = store.episodes().flat_map(|t| &t.exits);
-        exits.last().map(|exit| exit.stop_requested)
-    };
-    // A liveness probe failed; the kubelet kills it, and reads the exit after the answer.
-    apply(&mut store, [pod.kill(("app", 0), 5000, 2000)]);
-    assert_eq!(
-        exit("0", ("app", 0), 137, 900, 7000, &mut store),
-        Some(true)
-    );
-    apply(
-        &mut store,
-        [
-            pod.create(("app", 1), 7500, 10),
-            pod.start(("app", 1), 7600, 10),
-        ],
-    );
-    // By itself.
-    assert_eq!(
-        exit("1", ("app", 1), 137, 7600, 8000, &mut store),
-        Some(false)
-    );
-    apply(
-        &mut store,
-        [
-            pod.create(("app", 2), 18_500, 10),
-            pod.start(("app", 2), 18_600, 10),
-        ],
-    );
-    // StopPodSandbox kills what runs, also without a StopContainer.
-    apply(&mut store, [pod.stop(30_000, 500)]);
-    assert_eq!(
-        exit("2", ("app", 2), 137, 18_600, 30_300, &mut store),
-        Some(true)
-    );
-}
-
-/// The kubelet lists containers every second, also while it waits for StopContainer.
-#[test]
-fn an_exit_read_before_the_stop_was_answered_is_marked() {
-    let (mut store, pod) = (store(), pod("a"));
-    apply(&mut store, start(&pod, 0));
-    store.note_exit(&pod.0, Some("c"), pod.exit(("app", 0), 143, 900, 7000));
-    apply(&mut store, [pod.kill(("other", 0), 5000, 2100)]);
-    assert!(
-        !store
-            .episodes()
-            .flat_map(|t| &t.exits)
-            .any(|exit| exit.stop_requested)
-    );
-    apply(&mut store, [pod.kill(("app", 0), 5000, 2200)]);
-    assert!(
-        store
-            .episodes()
-            .flat_map(|t| &t.exits)
-            .all(|exit| exit.stop_requested)
-    );
-}
-
-/// The sandbox with the next attempt is another one.
-#[test]
-fn the_stop_of_an_earlier_sandbox_asked_for_no_exit_in_the_next() {
-    let (mut store, pod) = (store(), pod("a"));
-    apply(&mut store, start(&pod, 0));
-    let next = pod.attempt(1);
-    apply(&mut store, start(&next, 30_000));
-    apply(&mut store, [pod.stop(31_000, 10)]);
-    store.note_exit(
-        &next.0,
-        Some("c"),
-        pod.exit(("app", 1), 137, 30_900, 32_000),
-    );
-    assert!(
-        store
-            .episodes()
-            .flat_map(|t| &t.exits)
-            .all(|exit| !exit.stop_requested)
-    );
 }
 
 /// containerd reports `exit 128` of a container whose start failed, without a begin; CRI-O the time of its creation as both.
@@ -178,24 +76,6 @@ fn what_never_ran_has_not_ended() {
     assert!(store.episodes().all(|t| t.exits.is_empty()));
 }
 
-/// A clock may not move between the begin and the end of a short run.
-#[test]
-fn what_was_started_and_ended_at_once_has_run() {
-    let (mut store, pod) = (store(), pod("a"));
-    apply(&mut store, start(&pod, 0));
-    assert_eq!(
-        store.note_exit(&pod.0, Some("c"), pod.exit(("app", 0), 1, 900, 900)),
-        ExitChange::New
-    );
-    // Of this run it is not known that it began.
-    assert_eq!(
-        store.note_exit(&pod.0, Some("d"), pod.exit(("app", 1), 128, 900, 900)),
-        ExitChange::Nothing
-    );
-    let exits = store.episodes().flat_map(|t| &t.exits);
-    assert_eq!(exits.count(), 1);
-}
-
 /// containerd 2 may record the start of a program that ends at once after its end.
 #[test]
 fn what_ended_before_its_start_was_recorded_has_run() {
@@ -213,7 +93,12 @@ fn what_ended_before_its_start_was_recorded_has_run() {
     );
 }
 
-fn failure_reports(pod: &crate::script::ScriptedPod, code: i32, from: u64, to: u64) -> ExitRecord {
+fn failure_reports(
+    pod: &crate::tests::script::ScriptedPod,
+    code: i32,
+    from: u64,
+    to: u64,
+) -> ExitRecord {
     ExitRecord {
         node_restarted: None,
         by_event: true,
@@ -250,46 +135,4 @@ fn an_exit_that_an_event_told_counts_once_and_is_as_its_status_says() {
     }
     let exits: Vec<_> = store.episodes().flat_map(|t| t.exits.clone()).collect();
     assert_eq!(exits, [status]);
-}
-
-/// The order of a call is known when it has ended; by then the exit has been told.
-#[test]
-fn an_exit_that_an_event_told_before_its_stop_was_answered_is_ordered() {
-    let (mut store, pod) = (store(), pod("a"));
-    apply(&mut store, start(&pod, 0));
-    // Started before there was a subscription: the event alone does not tell since when it ran.
-    let event = ExitRecord {
-        ran: Duration::ZERO,
-        ..failure_reports(&pod, 137, 900, 7000)
-    };
-    assert_eq!(store.note_exit(&pod.0, Some("c"), event), ExitChange::New);
-    apply(&mut store, [pod.kill(("app", 0), 5000, 2100)]);
-    let status = pod.exit(("app", 0), 137, 900, 7000);
-    assert_eq!(
-        store.note_exit(&pod.0, Some("c"), status),
-        ExitChange::Completed
-    );
-    let exits: Vec<_> = store.episodes().flat_map(|t| &t.exits).collect();
-    assert!(
-        matches!(exits[..], [exit] if exit.stop_requested),
-        "{exits:?}"
-    );
-}
-
-/// A container that could not be started has a task that ends.
-#[test]
-fn the_end_of_a_task_that_never_started_is_no_exit() {
-    let (mut store, pod) = (store(), pod("a"));
-    apply(
-        &mut store,
-        [pod.run(0, 100), pod.create(("app", 0), 200, 10)],
-    );
-    let event = ExitRecord {
-        ran: Duration::ZERO,
-        ..failure_reports(&pod, 137, 300, 300)
-    };
-    assert_eq!(
-        store.note_exit(&pod.0, Some("c"), event),
-        ExitChange::Nothing
-    );
 }

@@ -71,7 +71,7 @@ fn two_hundred_pods_at_once_never_mix() {
             wanted.push(("stop", 2, 0));
             assert_eq!(kinds[&format!("p{n}")], wanted, "p{n}");
         }
-        assert!(store.episodes.len() <= LIMITS.episodes);
+        assert!(store.episodes.len() <= store.limits.episodes);
         let in_pods: usize = store.pods.values().map(Vec::len).sum();
         assert_eq!((in_pods, store.open.len()), (store.episodes.len(), 0));
         store.take_closed();
@@ -82,14 +82,9 @@ fn two_hundred_pods_at_once_never_mix() {
 #[test]
 fn nonsense_stays_within_bounds() {
     let mut random = StdRng::seed_from_u64(9);
-    let mut store = EpisodeStore::new(
-        StoreLimits {
-            episodes: 40,
-            quiet: Duration::from_secs(10),
-            give_up: Duration::from_secs(60),
-        },
-        UsualDurations::default(),
-    );
+    let mut store = store();
+    store.limits.episodes = 40;
+    store.limits.give_up = Duration::from_secs(60);
     for n in 0..20_000_u64 {
         let pod =
             pod(&format!("p{}", random.random_range(0..30))).attempt(random.random_range(0..3));

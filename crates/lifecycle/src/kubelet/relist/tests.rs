@@ -148,10 +148,10 @@ fn a_pause_of_less_than_a_second_is_no_time_at_all() {
 /// Kubelets differ in it: a list without a filter, or with an empty one.
 #[test]
 fn lists_of_all_sandboxes_are_told_by_their_size() {
-    let mut call = crate::script::pod("web").run(0, 10);
-    call.method = Method::ListPodSandbox;
+    let mut call = crate::tests::script::pod("web").run(0, 10);
+    call.record_mut().method = Method::ListPodSandbox;
     for (bytes, is_unfiltered) in [(5, true), (7, true), (9, false), (66, false)] {
-        call.request_bytes = bytes;
+        call.record_mut().request_bytes = bytes;
         let poll = KubeletPoll::from_record(&call).expect("a poll");
         assert_eq!(poll.unfiltered, is_unfiltered, "{bytes} bytes");
     }

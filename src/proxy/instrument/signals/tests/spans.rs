@@ -84,19 +84,19 @@ async fn spans_of_a_call_follow_the_conventions() {
         for (key, value) in [
             ("rpc.system.name", "grpc"),
             ("rpc.method", "runtime.v1.RuntimeService/CreateContainer"),
-            ("rpc.response.status_code", "NOT_FOUND"),
-            ("cri.mode", "proxy"),
-            ("cri.backend", "upstream"),
-            ("cri.client", "kubelet"),
-            ("cri.client.pid", "4711"),
-            ("cri.deadline_ms", "120000"),
-            ("cri.request.bytes", "100"),
-            ("cri.response.bytes", "30"),
+            ("rpc.status_code", "NOT_FOUND"),
+            ("criscope.mode", "proxy"),
+            ("criscope.backend", "upstream"),
+            ("criscope.client", "kubelet"),
+            ("criscope.client.pid", "4711"),
+            ("criscope.deadline_ms", "120000"),
+            ("criscope.request.bytes", "100"),
+            ("criscope.response.bytes", "30"),
             ("k8s.namespace.name", "shop"),
             ("k8s.pod.name", "web-0"),
             ("k8s.pod.uid", "5f3c"),
-            ("cri.sandbox.id", "sb1"),
-            ("cri.sandbox.attempt", "1"),
+            ("criscope.sandbox.id", "sb1"),
+            ("criscope.sandbox.attempt", "1"),
             ("k8s.container.name", "app"),
             ("k8s.container.restart_count", "2"),
             ("container.id", "c1"),
@@ -106,7 +106,7 @@ async fn spans_of_a_call_follow_the_conventions() {
                 "container.image.repo_digests",
                 "[\"registry:5000/app@sha256:ab\"]",
             ),
-            ("cri.runtime_handler", "runc"),
+            ("criscope.runtime_handler", "runc"),
         ] {
             assert_eq!(
                 attribute(span, key).map(|v| v.to_string()).as_deref(),
@@ -369,20 +369,28 @@ async fn steps_are_exported_with_their_call_or_not_at_all() {
         assert_eq!(span.span_context.trace_id(), server.span_context.trace_id());
         assert_eq!(span.span_kind, SpanKind::Internal);
     }
-    let plugin = attribute(late, "cri.cni.plugin").map(|value| value.to_string());
+    let plugin = attribute(late, "criscope.cni.plugin").map(|value| value.to_string());
     assert_eq!(plugin.as_deref(), Some("bridge"));
-    let mode = attribute(server, "cri.mode").map(|value| value.to_string());
+    let mode = attribute(server, "criscope.mode").map(|value| value.to_string());
     assert_eq!(mode.as_deref(), Some("runtime"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_worker_of_a_step_is_named_by_its_kind() {
     const STEPS: [(RuntimeStep, &str, &str); 5] = [
-        (RuntimeStep::CniAdd, "bridge", "cri.cni.plugin"),
-        (RuntimeStep::Nri, "10-quota", "cri.nri.plugin"),
-        (RuntimeStep::ImageVerify, "policy", "cri.image.verifier"),
-        (RuntimeStep::LayerFetch, "sha256:0a1b", "cri.image.layer"),
-        (RuntimeStep::LayerKey, "sha256:0a1b", "cri.image.layer"),
+        (RuntimeStep::CniAdd, "bridge", "criscope.cni.plugin"),
+        (RuntimeStep::Nri, "10-quota", "criscope.nri.plugin"),
+        (
+            RuntimeStep::ImageVerify,
+            "policy",
+            "criscope.image.verifier",
+        ),
+        (
+            RuntimeStep::LayerFetch,
+            "sha256:0a1b",
+            "criscope.image.layer",
+        ),
+        (RuntimeStep::LayerKey, "sha256:0a1b", "criscope.image.layer"),
     ];
     let spans = exported(|signals| {
         let mut call = full(Method::PullImage);

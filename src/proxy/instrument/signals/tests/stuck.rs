@@ -30,7 +30,7 @@ fn a_stuck_call_counts_once_and_is_logged_each_time() {
     assert_eq!(lines[0]["event"], "rpc.stuck");
     assert_eq!(lines[0]["level"], "warn");
     assert_eq!(lines[0]["phase"], "reading");
-    assert_eq!(lines[0]["cri.doing"], "cni plugin calico (iptables)");
+    assert_eq!(lines[0]["criscope.doing"], "cni plugin calico (iptables)");
 }
 
 #[test]

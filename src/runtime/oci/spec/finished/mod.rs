@@ -14,9 +14,9 @@ mod process;
 use oci_spec::runtime::{Linux, Process, Spec};
 
 use super::error::SpecError;
-use super::facts::HandlerOptions;
 use super::host::Host;
 use super::support::RuntimeSupport;
+use crate::runtime::sections::Handler;
 
 /// A rule of finished specifications.
 struct Rule {
@@ -80,7 +80,7 @@ pub struct FinishRequest<'a> {
     /// The requests of NRI plugins.
     pub plugins: PluginChanges,
     /// The options of the runtime handler.
-    pub handler: &'a HandlerOptions,
+    pub handler: &'a Handler,
     /// The fields that its OCI runtime knows.
     pub support: &'a RuntimeSupport,
     /// Access to the machine.

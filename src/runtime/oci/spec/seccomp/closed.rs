@@ -7,7 +7,7 @@ use oci_spec::runtime::{
 };
 
 use super::{Target, default_profile};
-use crate::runtime::oci::spec::containerd_capabilities;
+use crate::settings::value::default_capabilities;
 
 /// Calls that no container without additional capabilities may make.
 ///
@@ -38,7 +38,7 @@ fn profile(arch: &str, capabilities: &HashSet<Capability>) -> LinuxSeccomp {
 }
 
 fn ordinary() -> HashSet<Capability> {
-    containerd_capabilities().into_iter().collect()
+    default_capabilities().into_iter().collect()
 }
 
 #[test]

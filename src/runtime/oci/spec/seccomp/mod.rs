@@ -21,9 +21,9 @@ use super::error::SpecError;
 use super::facts::NodeFacts;
 use super::host::Host;
 use super::labels::requested_profile;
-use super::policy::UnsetSeccomp;
 use crate::cri::v1::LinuxContainerSecurityContext;
 use crate::cri::v1::security_profile::ProfileType;
+use crate::settings::SeccompProfile;
 
 /// The profile of `RuntimeDefault`.
 const DEFAULT: &str = include_str!("default.json");
@@ -97,7 +97,7 @@ pub(super) fn container_seccomp(
     if context.privileged {
         return Ok(None);
     }
-    let (kind, reference) = requested.unwrap_or_else(|| unset(&node.policy.unset_seccomp));
+    let (kind, reference) = requested.unwrap_or_else(|| unset(&node.policy.unset_seccomp_profile));
     if kind == ProfileType::Unconfined {
         return Ok(None);
     }
@@ -131,11 +131,11 @@ pub(super) fn container_seccomp(
 }
 
 /// The profile of a container without a request.
-fn unset(policy: &UnsetSeccomp) -> (ProfileType, String) {
+fn unset(policy: &SeccompProfile) -> (ProfileType, String) {
     match policy {
-        UnsetSeccomp::Unconfined => (ProfileType::Unconfined, String::new()),
-        UnsetSeccomp::RuntimeDefault => (ProfileType::RuntimeDefault, String::new()),
-        UnsetSeccomp::Localhost(path) => (ProfileType::Localhost, path.display().to_string()),
+        SeccompProfile::Unconfined => (ProfileType::Unconfined, String::new()),
+        SeccompProfile::RuntimeDefault => (ProfileType::RuntimeDefault, String::new()),
+        SeccompProfile::Localhost(path) => (ProfileType::Localhost, path.display().to_string()),
     }
 }
 

@@ -11,16 +11,16 @@ use crate::cri::v1::{Device, HugepageLimit, Int64Value, SecurityProfile, UserNam
 fn a_container_without_a_seccomp_request_gets_the_profile_of_the_policy() {
     let file = r#"{"defaultAction":"SCMP_ACT_LOG"}"#;
     for (policy, expected) in [
-        (UnsetSeccomp::Unconfined, Value::Null),
-        (UnsetSeccomp::RuntimeDefault, "SCMP_ACT_ERRNO".into()),
+        (SeccompProfile::Unconfined, Value::Null),
+        (SeccompProfile::RuntimeDefault, "SCMP_ACT_ERRNO".into()),
         (
-            UnsetSeccomp::Localhost("/p.json".into()),
+            SeccompProfile::Localhost("/p.json".into()),
             "SCMP_ACT_LOG".into(),
         ),
     ] {
         let mut case = Case::new(|case| {
             case.host.0.insert("/p.json", file);
-            case.node.policy.unset_seccomp = policy.clone();
+            case.node.policy.unset_seccomp_profile = policy.clone();
         });
         let action = |case: &Case| case.json()["linux"]["seccomp"]["defaultAction"].clone();
         assert_eq!(action(&case), expected, "{policy:?}");
@@ -45,7 +45,7 @@ fn resource_limits_of_the_policy_apply_to_every_container_and_its_execs() {
         .hard(9_u64)
         .build()
         .expect("complete");
-    let mut case = Case::new(|case| case.node.policy.ulimits = vec![limit]);
+    let mut case = Case::new(|case| case.node.policy.default_ulimits = vec![limit]);
     let expected = serde_json::json!([{"type": "RLIMIT_NOFILE", "soft": 7, "hard": 9}]);
     assert_eq!(case.json()["process"]["rlimits"], expected);
     let spec = case.build().expect("a specification").spec;
@@ -57,17 +57,19 @@ fn resource_limits_of_the_policy_apply_to_every_container_and_its_execs() {
 
 #[test]
 fn huge_page_limits_are_applied_refused_or_ignored() {
-    for (policy, controller, expected) in [
-        (HugePages::IfPossible, true, Some(1)),
-        (HugePages::IfPossible, false, Some(0)),
-        (HugePages::Required, true, Some(1)),
-        (HugePages::Required, false, None),
-        (HugePages::Ignored, true, Some(0)),
-        (HugePages::Ignored, false, Some(0)),
+    // Disabled, tolerant of a missing controller, its presence.
+    for (disabled, tolerant, controller, expected) in [
+        (false, true, true, Some(1)),
+        (false, true, false, Some(0)),
+        (false, false, true, Some(1)),
+        (false, false, false, None),
+        (true, true, true, Some(0)),
+        (true, false, false, Some(0)),
     ] {
         let mut case = Case::new(|case| {
             case.node.hugetlb = controller;
-            case.node.policy.huge_pages = policy;
+            case.node.policy.disable_hugetlb_controller = disabled;
+            case.node.policy.tolerate_missing_hugetlb_controller = tolerant;
         });
         assert!(case.build().is_ok(), "no limit is requested");
         let linux = case.container.linux.as_mut().expect("present");
@@ -81,7 +83,7 @@ fn huge_page_limits_are_applied_refused_or_ignored() {
             let limits = json["linux"]["resources"]["hugepageLimits"].as_array();
             limits.map_or(0, Vec::len)
         });
-        assert_eq!(limits, expected, "{policy:?} {controller}");
+        assert_eq!(limits, expected, "{disabled} {tolerant} {controller}");
     }
 }
 
@@ -95,7 +97,7 @@ fn devices_are_owned_by_the_user_of_the_security_context() {
         (true, None, None, (0, 0)),
     ] {
         let case = Case::new(|case| {
-            case.node.policy.own_devices = own;
+            case.node.policy.device_ownership_from_security_context = own;
             case.container.devices.push(Device {
                 container_path: "/dev/x".to_owned(),
                 host_path: "/dev/fuse".to_owned(),
@@ -112,14 +114,14 @@ fn devices_are_owned_by_the_user_of_the_security_context() {
 
 #[test]
 fn policy_sysctls_apply_to_pods_with_the_namespace() {
-    let policy = Policy {
+    let policy = PodDefaults {
         sysctls: BTreeMap::from([
             ("net.core.somaxconn".to_owned(), "9".to_owned()),
             ("kernel/shmmax".to_owned(), "8".to_owned()),
         ]),
-        ..Policy::default()
+        ..PodDefaults::default()
     };
-    let of = |policy: &Policy, change: &dyn Fn(&mut NamespaceOption)| {
+    let of = |policy: &PodDefaults, change: &dyn Fn(&mut NamespaceOption)| {
         let mut options = NamespaceOption::default();
         change(&mut options);
         let mut case = Case::new(|_| {});
@@ -145,10 +147,10 @@ fn policy_sysctls_apply_to_pods_with_the_namespace() {
         options.userns_options = Some(UserNamespace::default());
     });
     assert!(!in_userns.contains_key("net.ipv4.ping_group_range"));
-    let off = Policy {
-        unprivileged_ports: false,
-        unprivileged_icmp: false,
-        ..Policy::default()
+    let off = PodDefaults {
+        enable_unprivileged_ports: false,
+        enable_unprivileged_icmp: false,
+        ..PodDefaults::default()
     };
     assert!(of(&off, &|_| {}).is_empty());
     // The pod's own sysctls take precedence.

@@ -296,7 +296,7 @@ fn sysctls_must_belong_to_namespaces_of_the_pod() {
             ipc: mode(host_ipc),
             ..Default::default()
         });
-        let found = sandbox_sysctls(&case.pod, &Policy::default());
+        let found = sandbox_sysctls(&case.pod, &PodDefaults::default());
         assert_eq!(found.is_ok(), accepted, "{name} {host_network} {host_ipc}");
         if let Ok(found) = found {
             assert_eq!(found["net.ipv4.ip_unprivileged_port_start"], "0");
@@ -322,7 +322,7 @@ fn the_host_name_of_the_node_is_no_sysctl_of_a_pod() {
             network: network.into(),
             ..Default::default()
         });
-        let found = sandbox_sysctls(&case.pod, &Policy::default());
+        let found = sandbox_sysctls(&case.pod, &PodDefaults::default());
         assert_eq!(found.is_ok(), accepted, "{} {hostname:?}", network as i32);
     }
 }

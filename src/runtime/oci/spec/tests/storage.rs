@@ -244,7 +244,8 @@ fn privileged_containers_get_the_hosts_devices_unless_the_handler_opts_out() {
                 case.privileged();
             }
             case.handler.privileged_without_host_devices = without;
-            case.handler.privileged_without_host_devices_all_allowed = allowed;
+            case.handler
+                .privileged_without_host_devices_all_devices_allowed = allowed;
         });
         let json = case.json();
         let nodes = json["linux"]["devices"].as_array().expect("present").len();

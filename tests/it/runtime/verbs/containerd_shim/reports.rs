@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use criscope_shim::protocol::{
     self, Answer, Failure, Metrics, Request, SYSTEM, Stats, UNIMPLEMENTED,
 };
+use criscope_wire::cgroups::{PidsStat, v1};
 use prost::Message as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -128,43 +129,26 @@ pub(super) fn metrics(type_url: &str, value: &[u8]) -> Answer {
 
 /// What gVisor's shim reports: no more than processor time in nanoseconds, memory in bytes, and the number of processes.
 pub(super) fn gvisor(time: u64, memory: u64, processes: u64) -> Answer {
-    #[derive(Clone, PartialEq, prost::Message)]
-    struct Number {
-        #[prost(uint64, tag = "1")]
-        value: u64,
-    }
-    #[derive(Clone, PartialEq, prost::Message)]
-    struct Cpu {
-        #[prost(message, optional, tag = "1")]
-        usage: Option<Number>,
-    }
-    #[derive(Clone, PartialEq, prost::Message)]
-    struct Entry {
-        #[prost(uint64, tag = "2")]
-        usage: u64,
-    }
-    #[derive(Clone, PartialEq, prost::Message)]
-    struct Memory {
-        #[prost(message, optional, tag = "33")]
-        usage: Option<Entry>,
-    }
-    #[derive(Clone, PartialEq, prost::Message)]
-    struct All {
-        #[prost(message, optional, tag = "2")]
-        pids: Option<Number>,
-        #[prost(message, optional, tag = "3")]
-        cpu: Option<Cpu>,
-        #[prost(message, optional, tag = "4")]
-        memory: Option<Memory>,
-    }
-    let all = All {
-        pids: Some(Number { value: processes }),
-        cpu: Some(Cpu {
-            usage: Some(Number { value: time }),
+    let all = v1::Metrics {
+        pids: Some(PidsStat {
+            current: processes,
+            limit: 0,
         }),
-        memory: Some(Memory {
-            usage: Some(Entry { usage: memory }),
+        cpu: Some(v1::CpuStat {
+            usage: Some(v1::CpuUsage {
+                total: time,
+                ..v1::CpuUsage::default()
+            }),
+            throttling: None,
         }),
+        memory: Some(v1::MemoryStat {
+            usage: Some(v1::MemoryEntry {
+                usage: memory,
+                ..v1::MemoryEntry::default()
+            }),
+            ..v1::MemoryStat::default()
+        }),
+        ..v1::Metrics::default()
     };
     metrics("io.containerd.cgroups.v1.Metrics", &all.encode_to_vec())
 }

@@ -1,0 +1,209 @@
+//! Plays a scenario, line by line, on a store as real calls reach it.
+
+use super::file::{Scenario, ScenarioFile};
+use super::words::{self, Words};
+use super::{calls, events, expect};
+use crate::episode_call::EpisodeCall;
+use crate::episode_store::EpisodeStore;
+use crate::kubelet::execs;
+use crate::kubelet::images::FailedImageLookup;
+use crate::tests::script::{ScriptedPod, at, pod, store};
+use criscope_cri::call::episode::is_episodic;
+
+/// A scenario while it is played.
+#[derive(Debug)]
+pub(super) struct Player<'a> {
+    file: &'a ScenarioFile,
+    store: EpisodeStore,
+    /// The pod and sandbox of the next steps.
+    pod: ScriptedPod,
+    /// Calls that have not ended: they are shown, and not part of the store.
+    in_flight: Vec<EpisodeCall>,
+    /// Number of calls so far. Each has its own, also if two begin at the same time.
+    applied: u64,
+    /// The time from which the times of the next steps count, in milliseconds.
+    from: u64,
+    /// Number of expectations.
+    expected: usize,
+    /// Expectations that did not come true, with the line of the scenario.
+    failures: Vec<String>,
+}
+
+impl<'a> Player<'a> {
+    /// Plays a scenario of this file and returns what failed.
+    pub(super) fn play(file: &'a ScenarioFile, scenario: &Scenario) -> Vec<String> {
+        let mut player = Self {
+            file,
+            store: store(),
+            pod: pod("web"),
+            in_flight: Vec::new(),
+            applied: 0,
+            from: 0,
+            expected: 0,
+            failures: Vec::new(),
+        };
+        let mut failures = Vec::new();
+        for line in &scenario.lines {
+            let played = player.line(&line.text);
+            let failed = player.failures.drain(..).chain(played.err());
+            failures.extend(
+                failed.map(|failure| format!("{}: {}: {failure}", line.number, scenario.title)),
+            );
+        }
+        if player.expected == 0 && failures.is_empty() {
+            let Scenario { number, title, .. } = scenario;
+            failures.push(format!("{number}: {title}: nothing is expected"));
+        }
+        failures
+    }
+
+    fn line(&mut self, line: &str) -> Result<(), String> {
+        if let Some(repeated) = line.strip_prefix("repeat ") {
+            return self.repeat(repeated);
+        }
+        if let Some((steps, repeated)) = line.split_once("; repeat ") {
+            self.steps(steps)?;
+            return self.repeat(repeated);
+        }
+        for operator in [" => ", " !> "] {
+            if let Some((steps, wanted)) = line.split_once(operator) {
+                let (steps, subject) = steps.rsplit_once(';').unwrap_or(("", steps));
+                self.steps(steps)?;
+                return self.expect(subject.trim(), operator == " => ", wanted.trim());
+            }
+        }
+        self.steps(line)
+    }
+
+    /// `N every TIME [from TIME]: STEPS`.
+    fn repeat(&mut self, line: &str) -> Result<(), String> {
+        let (head, steps) = line.split_once(": ").ok_or("`repeat` without `: `")?;
+        let mut words = Words::new(head, 0)?;
+        let times: u64 = words.number()?;
+        if !words.take("every") {
+            return Err("`repeat N every TIME: STEPS`".to_owned());
+        }
+        let period = words.length()?;
+        let first = words.length_after("from")?.unwrap_or(0);
+        words.end()?;
+        for n in 0..times {
+            self.shifted(first + n * period, |player| {
+                player.line(&numbered(steps, n)?)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Plays steps whose times begin this much later.
+    fn shifted(
+        &mut self,
+        by: u64,
+        play: impl FnOnce(&mut Self) -> Result<(), String>,
+    ) -> Result<(), String> {
+        self.from += by;
+        let played = play(self);
+        self.from -= by;
+        played
+    }
+
+    fn steps(&mut self, steps: &str) -> Result<(), String> {
+        for step in words::split_steps(steps) {
+            let played = self.step(step);
+            played.map_err(|error| format!("`{step}`: {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &str) -> Result<(), String> {
+        let mut words = Words::new(step, self.from)?;
+        let verb = words.word("a step")?;
+        if let Some(pod) = calls::read_pod(&self.pod, &verb, &mut words)? {
+            self.pod = pod;
+            return Ok(());
+        }
+        match &*verb {
+            "up" => {
+                let calls = calls::read_up(&self.pod, &mut words)?;
+                calls.into_iter().for_each(|call| self.apply(call));
+            }
+            "tick" => self.store.tick(at(words.time()?), &self.in_flight),
+            "learn" => {
+                for number in self.store.take_closed() {
+                    self.store.learn(number);
+                }
+            }
+            "with" => {
+                let name = words.word("a block")?;
+                let block = self.file.blocks.get(&name);
+                let block = block.ok_or_else(|| format!("there is no block [{name}]"))?;
+                let by = words.length_after("from")?.unwrap_or(0);
+                let mut lines = block.iter();
+                self.shifted(by, |player| {
+                    lines.try_for_each(|line| player.line(&line.text))
+                })?;
+            }
+            verb => match calls::read(&self.pod, verb, &mut words)? {
+                Some(call) => self.apply(call),
+                None => {
+                    if !events::apply(&mut self.store, &self.pod, verb, &mut words)? {
+                        return Err(format!("unknown step `{verb}`"));
+                    }
+                }
+            },
+        }
+        words.end()
+    }
+
+    /// Applies a call as the aggregator does.
+    fn apply(&mut self, mut call: EpisodeCall) {
+        self.in_flight.retain(|other| !is_same(other, &call));
+        self.applied += 1;
+        call.record_mut().seq = self.applied;
+        let is_told = is_episodic(call.method) || execs::is_hook(&call);
+        if is_told && call.is_in_flight() {
+            self.in_flight.push(call);
+        } else if is_told {
+            self.store.tick(call.ended_at(), &self.in_flight);
+            self.store.observe(&mut call);
+            self.store.apply(call);
+        } else if execs::is_probe(&call) && !call.is_in_flight() {
+            self.store.note_probe(&call);
+        } else if let Some(lookup) = FailedImageLookup::from_record(&call) {
+            self.store.note_no_image(lookup);
+        }
+    }
+
+    fn expect(&mut self, subject: &str, is_wanted: bool, wanted: &str) -> Result<(), String> {
+        self.expected += 1;
+        let mut words = Words::new(subject, self.from)?;
+        let said = expect::say(&mut self.store, &self.pod, &self.in_flight, &mut words);
+        let said = said.map_err(|error| format!("`{subject}`: {error}"))?;
+        if expect::is_like(&said, wanted) != is_wanted {
+            let wants = if is_wanted { "wanted: " } else { "not:    " };
+            self.failures
+                .push(format!("at {subject}\n  {wants}{wanted}\n  said:   {said}"));
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether two calls are the same one at different times.
+fn is_same(a: &EpisodeCall, b: &EpisodeCall) -> bool {
+    (a.method, a.began, &a.pod, a.target()) == (b.method, b.began, &b.pod, b.target())
+}
+
+/// The text with `{n}`, `{n+1}` and so on as numbers.
+fn numbered(text: &str, n: u64) -> Result<String, String> {
+    let mut parts = text.split("{n");
+    let mut numbered = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (more, rest) = part.split_once('}').ok_or("`{n` without end")?;
+        let more: i64 = match more {
+            "" => 0,
+            more => more.parse().map_err(|_| format!("`{{n{more}}}`"))?,
+        };
+        numbered += &(n as i64 + more).to_string();
+        numbered += rest;
+    }
+    Ok(numbered)
+}
