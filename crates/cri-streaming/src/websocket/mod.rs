@@ -14,6 +14,4 @@ pub use self::frame::WebSocketViolation;
 pub(crate) use self::frame::{opcode, put_head, unmask};
 pub(super) use self::handshake::accept_key;
 pub(super) use self::read::WebSocketReader;
-pub(super) use self::write::{
-    ControlQueue, FrameSender, GOING_AWAY, PROTOCOL_ERROR, binary, start, text,
-};
+pub(super) use self::write::{ControlQueue, FrameSender, binary, start, text};

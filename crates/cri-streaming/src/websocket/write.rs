@@ -13,11 +13,6 @@ use super::frame::{frame, opcode};
 /// Maximum number of frames that wait to be written: enough to keep the task busy. The largest are 32 KiB.
 const QUEUE_FRAMES: usize = 4;
 
-/// The close code for a protocol violation by the client.
-pub(crate) const PROTOCOL_ERROR: u16 = 1002;
-/// The close code of a server that shuts down.
-pub(crate) const GOING_AWAY: u16 = 1001;
-
 /// The queue for data frames.
 pub(crate) type FrameSender = mpsc::Sender<Bytes>;
 
