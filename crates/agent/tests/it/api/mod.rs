@@ -210,7 +210,10 @@ impl Api {
     }
 }
 
-pub(super) type Reply = Result<(StatusCode, Value), (StatusCode, String)>;
+/// The status of a request that fails, and why.
+type Refusal = (StatusCode, String);
+
+pub(super) type Reply = Result<(StatusCode, Value), Refusal>;
 
 pub(super) fn status(code: StatusCode, message: &str) -> Value {
     let reason = code.canonical_reason().unwrap_or_default().replace(' ', "");
@@ -232,37 +235,24 @@ impl State {
     async fn respond(self: &Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
         let body = body.collect().await.expect("a body").to_bytes();
-        let Some(user) = self.user(&head.headers) else {
-            return json_response(
-                StatusCode::UNAUTHORIZED,
-                &status(StatusCode::UNAUTHORIZED, "Unauthorized"),
-            );
+        let target = Target::of(head.uri.path());
+        let answer = match (self.user(&head.headers), &target) {
+            (None, _) => Err((StatusCode::UNAUTHORIZED, "Unauthorized".to_owned())),
+            (_, None) => Err(absent(&head)),
+            (Some(user), Some(target)) => {
+                match self.may(&user, target.verb(&head.method), target) {
+                    Ok(()) if target.resource == "pods/proxy" => {
+                        return self.proxy(target.name, &head).await;
+                    }
+                    Ok(()) if target.resource == "pods/log" => {
+                        return Response::new(self.log_of(target.namespace, target.name).into());
+                    }
+                    Ok(()) => self.object(target, &head, &body),
+                    Err(refused) => Err(refused),
+                }
+            }
         };
-        let path = head.uri.path().to_owned();
-        let parts: Vec<_> = path.split('/').skip(1).collect();
-        if let [
-            "api",
-            "v1",
-            "namespaces",
-            namespace,
-            "pods",
-            name,
-            "proxy",
-            ..,
-        ] = parts[..]
-        {
-            return match self.may(&user, "get", "", "pods/proxy", namespace, name) {
-                Ok(()) => self.proxy(name, &head).await,
-                Err((code, text)) => json_response(code, &status(code, &text)),
-            };
-        }
-        if let ["api", "v1", "namespaces", namespace, "pods", name, "log"] = parts[..] {
-            return match self.may(&user, "get", "", "pods/log", namespace, name) {
-                Ok(()) => Response::new(self.log_of(namespace, name).into()),
-                Err((code, text)) => json_response(code, &status(code, &text)),
-            };
-        }
-        match self.object(&user, &head, &parts, &body) {
+        match answer {
             Ok((code, value)) => json_response(code, &value),
             Err((code, text)) => json_response(code, &status(code, &text)),
         }
@@ -275,15 +265,13 @@ impl State {
         audiences.iter().any(|it| it == OWN).then(|| user.clone())
     }
 
-    fn may(
-        &self,
-        user: &User,
-        verb: &str,
-        group: &str,
-        resource: &str,
-        namespace: &str,
-        name: &str,
-    ) -> Result<(), (StatusCode, String)> {
+    fn may(&self, user: &User, verb: &str, target: &Target<'_>) -> Result<(), Refusal> {
+        let Target {
+            group,
+            namespace,
+            resource,
+            name,
+        } = target;
         let action = Action::Resource {
             verb,
             group,
@@ -306,134 +294,101 @@ impl State {
 
     fn object(
         self: &Arc<Self>,
-        user: &User,
+        target: &Target<'_>,
         head: &http::request::Parts,
-        parts: &[&str],
         body: &[u8],
     ) -> Reply {
         let value = || {
             serde_json::from_slice::<Value>(body)
                 .map_err(|e| (StatusCode::BAD_REQUEST, e.to_string()))
         };
-        match (&head.method, parts) {
-            (&Method::POST, ["apis", "authentication.k8s.io", "v1", "tokenreviews"]) => {
-                self.may(
-                    user,
-                    "create",
-                    "authentication.k8s.io",
-                    "tokenreviews",
-                    "",
-                    "",
-                )?;
+        let (namespace, name) = (target.namespace, target.name);
+        match (&*target.resource, target.verb(&head.method)) {
+            ("tokenreviews", "create") => {
                 Ok((StatusCode::CREATED, self.review_token(parse(value()?))))
             }
-            (&Method::POST, ["apis", "authorization.k8s.io", "v1", "subjectaccessreviews"]) => {
-                self.may(
-                    user,
-                    "create",
-                    "authorization.k8s.io",
-                    "subjectaccessreviews",
-                    "",
-                    "",
-                )?;
+            ("subjectaccessreviews", "create") => {
                 Ok((StatusCode::CREATED, self.review_access(parse(value()?))))
             }
-            (
-                &Method::POST,
-                [
-                    "apis",
-                    "events.k8s.io",
-                    "v1",
-                    "namespaces",
-                    namespace,
-                    "events",
-                ],
-            ) => {
-                self.may(user, "create", "events.k8s.io", "events", namespace, "")?;
-                self.create_event(namespace, parse(value()?))
-            }
-            (
-                &Method::PATCH,
-                [
-                    "apis",
-                    "events.k8s.io",
-                    "v1",
-                    "namespaces",
-                    namespace,
-                    "events",
-                    name,
-                ],
-            ) => {
-                self.may(user, "patch", "events.k8s.io", "events", namespace, name)?;
+            ("events", "create") => self.create_event(namespace, parse(value()?)),
+            ("events", "patch") => {
                 assert_eq!(
                     head.headers[header::CONTENT_TYPE],
                     "application/merge-patch+json"
                 );
                 self.patch_event(namespace, name, &value()?)
             }
-            (
-                &Method::POST,
-                [
-                    "api",
-                    "v1",
-                    "namespaces",
-                    namespace,
-                    "serviceaccounts",
-                    name,
-                    "token",
-                ],
-            ) => {
-                self.may(user, "create", "", "serviceaccounts/token", namespace, name)?;
+            ("serviceaccounts/token", "create") => {
                 self.request_token(namespace, name, parse(value()?))
             }
-            (&Method::GET, ["api", "v1", "namespaces", namespace, "pods"]) => {
-                self.may(user, "list", "", "pods", namespace, "")?;
-                Ok((
-                    StatusCode::OK,
-                    self.list_pods(namespace, head.uri.query().unwrap_or_default()),
-                ))
+            ("pods", "list") => {
+                let query = head.uri.query().unwrap_or_default();
+                Ok((StatusCode::OK, self.list_pods(namespace, query)))
             }
-            (&Method::POST, ["api", "v1", "namespaces", namespace, "pods"]) => {
-                self.may(user, "create", "", "pods", namespace, "")?;
-                self.create_pod(namespace, value()?)
-            }
-            (&Method::DELETE, ["api", "v1", "namespaces", namespace, "pods", name]) => {
-                self.may(user, "delete", "", "pods", namespace, name)?;
-                self.delete_pod(namespace, name)
-            }
-            (&Method::GET, ["api", "v1", "namespaces", namespace, "pods", name]) => {
-                self.may(user, "get", "", "pods", namespace, name)?;
+            ("pods", "create") => self.create_pod(namespace, value()?),
+            ("pods", "delete") => self.delete_pod(namespace, name),
+            ("pods", "get") => {
                 let pods = self.pods.lock().expect("pods");
                 let pod = pods.get(&format!("{namespace}/{name}"));
                 let missing = || (StatusCode::NOT_FOUND, format!("pods {name:?} not found"));
                 Ok((StatusCode::OK, pod.ok_or_else(missing)?.clone()))
             }
-            (
-                method,
-                [
-                    "apis",
-                    "coordination.k8s.io",
-                    "v1",
-                    "namespaces",
-                    namespace,
-                    "leases",
-                    name,
-                ],
-            ) => {
-                let verb = if method == Method::GET {
-                    "get"
-                } else {
-                    "update"
-                };
-                self.may(user, verb, "coordination.k8s.io", "leases", namespace, name)?;
-                self.lease(method, &value)
-            }
-            _ => Err((
-                StatusCode::NOT_FOUND,
-                format!("no {} {}", head.method, head.uri.path()),
-            )),
+            ("leases", "get" | "update") => self.lease(&head.method, &value),
+            _ => Err(absent(head)),
         }
     }
+}
+
+/// What a request is about.
+struct Target<'a> {
+    group: &'a str,
+    namespace: &'a str,
+    /// With the subresource after a slash.
+    resource: String,
+    name: &'a str,
+}
+
+impl<'a> Target<'a> {
+    fn of(path: &'a str) -> Option<Self> {
+        let parts: Vec<_> = path.split('/').skip(1).collect();
+        let (group, rest) = match &parts[..] {
+            ["api", "v1", rest @ ..] => ("", rest),
+            ["apis", group, "v1", rest @ ..] => (*group, rest),
+            _ => return None,
+        };
+        let (namespace, rest) = match rest {
+            ["namespaces", namespace, rest @ ..] => (*namespace, rest),
+            rest => ("", rest),
+        };
+        let (resource, name) = match rest {
+            [resource] => ((*resource).to_owned(), ""),
+            [resource, name] => ((*resource).to_owned(), *name),
+            [resource, name, subresource, ..] => (format!("{resource}/{subresource}"), *name),
+            [] => return None,
+        };
+        Some(Self {
+            group,
+            namespace,
+            resource,
+            name,
+        })
+    }
+
+    fn verb(&self, method: &Method) -> &'static str {
+        match *method {
+            Method::POST => "create",
+            Method::PATCH => "patch",
+            Method::PUT => "update",
+            Method::DELETE => "delete",
+            _ if self.name.is_empty() => "list",
+            _ => "get",
+        }
+    }
+}
+
+fn absent(head: &http::request::Parts) -> Refusal {
+    let text = format!("no {} {}", head.method, head.uri.path());
+    (StatusCode::NOT_FOUND, text)
 }
 
 pub(super) fn json_response(code: StatusCode, value: &Value) -> Response<Full<Bytes>> {
