@@ -12,12 +12,6 @@ use crate::paths::Kind;
 #[derive(Debug, Parser)]
 #[command(name = "proxy", bin_name = "cargo bench --bench proxy --")]
 pub(crate) struct Args {
-    /// Take about one minute instead of four: fewer rounds, 100,000 calls instead of a million
-    #[arg(long)]
-    quick: bool,
-    /// The binary to measure [default: the one that cargo built for this run, in target/release]
-    #[arg(long, value_name = "PATH")]
-    criscope: Option<PathBuf>,
     /// Measure these paths only, and always the direct one
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["check", "write_docs"])]
     paths: Vec<Kind>,
@@ -32,12 +26,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The criscope to measure.
-    pub(crate) fn criscope(&self) -> PathBuf {
-        let built = || PathBuf::from(env!("CARGO_BIN_EXE_criscope"));
-        self.criscope.clone().unwrap_or_else(built)
-    }
-
     /// The paths to measure, the direct one first.
     pub(crate) fn paths(&self) -> Vec<Kind> {
         let chosen = |kind: &Kind| {
@@ -52,7 +40,11 @@ impl Args {
 
     /// The sizes of all measurements.
     pub(crate) fn plan(&self) -> Plan {
-        let plan = if self.quick { Plan::QUICK } else { Plan::FULL };
+        let plan = if self.options.quick {
+            Plan::QUICK
+        } else {
+            Plan::FULL
+        };
         Plan {
             memory_calls: self.calls.unwrap_or(plan.memory_calls),
             ..plan

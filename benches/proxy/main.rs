@@ -88,13 +88,15 @@ async fn run(args: &Args) -> Result<bool> {
     let bench = Bench {
         plan: args.plan(),
         paths: args.paths(),
-        proxies: Proxies::find(args.criscope(), sink.endpoint())?,
+        proxies: Proxies::find(
+            args.options.criscope(env!("CARGO_BIN_EXE_criscope")),
+            sink.endpoint(),
+        )?,
         sink,
         folder,
     };
     let results = bench.measure(args).await?;
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/PERFORMANCE.md");
-    report(&results).publish(&args.options, &docs)
+    report(&results).publish(&args.options)
 }
 
 struct Bench {

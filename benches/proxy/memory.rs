@@ -14,6 +14,7 @@ use crate::compare::{Shape, callers, check_length};
 use crate::error::{Error, Result};
 use crate::paths::{Kind, Route};
 use crate::process::Process;
+use criscope_testkit::requests;
 
 /// How often memory is read during the many calls.
 const SAMPLES: u64 = 10;
@@ -142,10 +143,7 @@ pub(crate) async fn many_calls(route: &Route, calls: u64) -> Result<Vec<Sample>>
 }
 
 fn container_status() -> v1::ContainerStatusRequest {
-    v1::ContainerStatusRequest {
-        container_id: format!("{:064x}", 0),
-        verbose: false,
-    }
+    requests::status(&format!("{:064x}", 0), false)
 }
 
 struct Caller {
@@ -182,37 +180,27 @@ impl Caller {
             }),
             ..Default::default()
         };
-        let run = v1::RunPodSandboxRequest {
-            config: Some(config.clone()),
-            ..Default::default()
-        };
+        let run = requests::run_pod(config.clone(), "");
         let answer: v1::RunPodSandboxResponse = self.ask("RunPodSandbox", &run).await?;
         let pod_sandbox_id = answer.pod_sandbox_id;
-        let create = v1::CreateContainerRequest {
-            pod_sandbox_id: pod_sandbox_id.clone(),
-            config: Some(v1::ContainerConfig {
+        let create = requests::create(
+            &pod_sandbox_id,
+            v1::ContainerConfig {
                 metadata: Some(v1::ContainerMetadata {
                     name: "main".to_owned(),
                     attempt: 0,
                 }),
                 ..Default::default()
-            }),
-            sandbox_config: Some(config),
-        };
+            },
+            config,
+        );
         let answer: v1::CreateContainerResponse = self.ask("CreateContainer", &create).await?;
         let container_id = answer.container_id;
-        let start = v1::StartContainerRequest {
-            container_id: container_id.clone(),
-        };
-        let stop = v1::StopContainerRequest {
-            container_id: container_id.clone(),
-            timeout: 1,
-        };
-        let remove = v1::RemoveContainerRequest { container_id };
-        let stop_pod = v1::StopPodSandboxRequest {
-            pod_sandbox_id: pod_sandbox_id.clone(),
-        };
-        let remove_pod = v1::RemovePodSandboxRequest { pod_sandbox_id };
+        let start = requests::start(&container_id);
+        let stop = requests::stop(&container_id, 1);
+        let remove = requests::remove(&container_id);
+        let stop_pod = requests::stop_pod(&pod_sandbox_id);
+        let remove_pod = requests::remove_pod(&pod_sandbox_id);
         let _: v1::StartContainerResponse = self.ask("StartContainer", &start).await?;
         let _: v1::StopContainerResponse = self.ask("StopContainer", &stop).await?;
         let _: v1::RemoveContainerResponse = self.ask("RemoveContainer", &remove).await?;

@@ -9,12 +9,6 @@ use criscope_testkit::bench::Options;
 #[derive(Debug, Parser)]
 #[command(name = "pulls", bin_name = "cargo bench --bench pulls --")]
 pub(crate) struct Args {
-    /// Take less than three minutes instead of ten: two rounds, images of a third of the size
-    #[arg(long)]
-    quick: bool,
-    /// The binary to measure [default: the one that cargo built for this run]
-    #[arg(long, value_name = "PATH")]
-    criscope: Option<PathBuf>,
     /// Number of rounds
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
@@ -32,15 +26,9 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The criscope to measure.
-    pub(crate) fn criscope(&self) -> PathBuf {
-        let built = || PathBuf::from(env!("CARGO_BIN_EXE_criscope"));
-        self.criscope.clone().unwrap_or_else(built)
-    }
-
     /// The sizes of all measurements.
     pub(crate) fn plan(&self) -> Plan {
-        let (rounds, size) = if self.quick {
+        let (rounds, size) = if self.options.quick {
             (2, 100 << 20)
         } else {
             (5, 300 << 20)

@@ -10,6 +10,7 @@ use criscope::cri::v1;
 use criscope::cri::v1::image_service_client::ImageServiceClient;
 use criscope_testkit::containerd;
 use criscope_testkit::daemon::{PLUGINS, RuntimeConfig};
+use criscope_testkit::requests;
 use tonic::Status;
 use tonic::transport::Channel;
 
@@ -243,10 +244,7 @@ fn write(file: &Path, text: &str) -> Result<PathBuf> {
 }
 
 fn spec(image: &str) -> v1::ImageSpec {
-    v1::ImageSpec {
-        image: image.to_owned(),
-        ..Default::default()
-    }
+    requests::image_spec(image)
 }
 
 fn call(method: &'static str) -> impl Fn(Status) -> Error {

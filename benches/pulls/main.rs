@@ -21,11 +21,10 @@ mod report;
 mod rounds;
 mod shapes;
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
-use criscope_testkit::bench::{block_on, cores, first_line, progress, stats};
+use criscope_testkit::bench::{block_on, machine, progress, stats};
 use criscope_testkit::{error, process};
 
 use crate::args::Args;
@@ -60,7 +59,7 @@ async fn run(args: &Args) -> Result<bool> {
     let registries = Registries::start(&disk.path.join("registry"), &images, plan.rate).await?;
     let at = |name: &str| [disk.path.join(name), state.path().join(name)];
     let mut daemons = Vec::new();
-    let binary = args.criscope();
+    let binary = args.options.criscope(env!("CARGO_BIN_EXE_criscope"));
     daemons.push(Daemon::criscope(CRISCOPE, &binary, at("criscope"), &registries).await?);
     if let Some(binary) = &args.against {
         daemons.push(Daemon::criscope(OTHER, binary, at("other"), &registries).await?);
@@ -72,18 +71,15 @@ async fn run(args: &Args) -> Result<bool> {
         }
     }
     let floors = Floor::all(&disk.path.join("floor"))?;
-    let mut facts = vec![
-        ("kernel", first_line("/proc/sys/kernel/osrelease")),
-        ("cores", cores().to_string()),
-        ("load before the run", first_line("/proc/loadavg")),
+    let mut facts = machine();
+    facts.extend([
         ("rounds", plan.rounds.to_string()),
         ("images", shapes::facts(&images)),
-    ];
+    ]);
     facts.extend(daemons.iter().map(|it| (it.name, it.version.clone())));
     let results = Results {
         facts,
         ..rounds::run(&plan, &images, &registries, &mut daemons, &floors).await?
     };
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/PERFORMANCE.md");
-    report(&results).publish(&args.options, &docs)
+    report(&results).publish(&args.options)
 }

@@ -11,12 +11,6 @@ use crate::node;
 #[derive(Debug, Parser)]
 #[command(name = "runtime", bin_name = "cargo bench --bench runtime --")]
 pub(crate) struct Args {
-    /// Take less than two minutes instead of eight: fewer rounds, 40 pods instead of 100
-    #[arg(long)]
-    quick: bool,
-    /// The binary to measure [default: the one that cargo built for this run]
-    #[arg(long, value_name = "PATH")]
-    criscope: Option<PathBuf>,
     /// The shim to measure [default: the one that cargo built for this run]
     #[arg(long, value_name = "PATH")]
     shim: Option<PathBuf>,
@@ -54,12 +48,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The criscope to measure.
-    pub(crate) fn criscope(&self) -> PathBuf {
-        let built = || PathBuf::from(env!("CARGO_BIN_EXE_criscope"));
-        self.criscope.clone().unwrap_or_else(built)
-    }
-
     /// The shim to measure.
     pub(crate) fn shim(&self) -> PathBuf {
         let built = || PathBuf::from(env!("CARGO_BIN_EXE_criscope-shim"));
@@ -68,7 +56,7 @@ impl Args {
 
     /// The sizes of a full node.
     pub(crate) fn node_plan(&self) -> node::Plan {
-        let plan = if self.quick {
+        let plan = if self.options.quick {
             node::Plan::QUICK
         } else {
             node::Plan::FULL
@@ -81,12 +69,17 @@ impl Args {
 
     /// Minutes of load of a soak.
     pub(crate) fn soak_minutes(&self) -> usize {
-        self.minutes.unwrap_or(if self.quick { 5 } else { 60 })
+        self.minutes
+            .unwrap_or(if self.options.quick { 5 } else { 60 })
     }
 
     /// The sizes of all measurements.
     pub(crate) fn plan(&self) -> Plan {
-        let plan = if self.quick { Plan::QUICK } else { Plan::FULL };
+        let plan = if self.options.quick {
+            Plan::QUICK
+        } else {
+            Plan::FULL
+        };
         Plan {
             rounds: self.rounds.unwrap_or(plan.rounds),
             sessions: self.rounds.unwrap_or(plan.sessions),

@@ -9,6 +9,7 @@ use criscope::client;
 use criscope::cri::v1::image_service_client::ImageServiceClient;
 use criscope::cri::v1::runtime_service_client::RuntimeServiceClient;
 use criscope::cri::v1::{self, NamespaceMode};
+use criscope_testkit::requests;
 use tonic::Status;
 use tonic::transport::Channel;
 
@@ -146,10 +147,7 @@ impl Cri {
     /// If the call fails; the same for all following methods.
     pub(crate) async fn run(&mut self, name: &str) -> Result<Pod> {
         let config = self.config(name);
-        let request = v1::RunPodSandboxRequest {
-            config: Some(config.clone()),
-            ..Default::default()
-        };
+        let request = requests::run_pod(config.clone(), "");
         let answer = self.client.run_pod_sandbox(request).await;
         let id = answer
             .map_err(failed("RunPodSandbox"))?
@@ -185,19 +183,13 @@ impl Cri {
             }),
             ..Default::default()
         };
-        let request = v1::CreateContainerRequest {
-            pod_sandbox_id: pod.id.clone(),
-            config: Some(config),
-            sandbox_config: Some(pod.config.clone()),
-        };
+        let request = requests::create(&pod.id, config, pod.config.clone());
         let answer = self.client.create_container(request).await;
         let container_id = answer
             .map_err(failed("CreateContainer"))?
             .into_inner()
             .container_id;
-        let request = v1::StartContainerRequest {
-            container_id: container_id.clone(),
-        };
+        let request = requests::start(&container_id);
         let answer = self.client.start_container(request).await;
         answer.map_err(failed("StartContainer"))?;
         Ok(container_id)
@@ -206,13 +198,10 @@ impl Cri {
     /// StopContainer without grace period, and RemoveContainer.
     #[allow(clippy::missing_errors_doc)]
     pub(crate) async fn remove(&mut self, container_id: String) -> Result<()> {
-        let request = v1::StopContainerRequest {
-            container_id: container_id.clone(),
-            timeout: 0,
-        };
+        let request = requests::stop(&container_id, 0);
         let answer = self.client.stop_container(request).await;
         answer.map_err(failed("StopContainer"))?;
-        let request = v1::RemoveContainerRequest { container_id };
+        let request = requests::remove(&container_id);
         let answer = self.client.remove_container(request).await;
         answer.map_err(failed("RemoveContainer"))?;
         Ok(())
@@ -221,14 +210,10 @@ impl Cri {
     /// StopPodSandbox and RemovePodSandbox.
     #[allow(clippy::missing_errors_doc)]
     pub(crate) async fn end(&mut self, pod: Pod) -> Result<()> {
-        let request = v1::StopPodSandboxRequest {
-            pod_sandbox_id: pod.id.clone(),
-        };
+        let request = requests::stop_pod(&pod.id);
         let answer = self.client.stop_pod_sandbox(request).await;
         answer.map_err(failed("StopPodSandbox"))?;
-        let request = v1::RemovePodSandboxRequest {
-            pod_sandbox_id: pod.id,
-        };
+        let request = requests::remove_pod(&pod.id);
         let answer = self.client.remove_pod_sandbox(request).await;
         answer.map_err(failed("RemovePodSandbox"))?;
         Ok(())
@@ -265,11 +250,7 @@ impl Cri {
     /// ExecSync of a command that must succeed.
     #[allow(clippy::missing_errors_doc)]
     async fn exec_sync(&mut self, container_id: &str, command: &[&str]) -> Result<()> {
-        let request = v1::ExecSyncRequest {
-            container_id: container_id.to_owned(),
-            cmd: words(command),
-            timeout: 10,
-        };
+        let request = requests::exec_sync(container_id, words(command), 10);
         let answer = self.client.exec_sync(request).await;
         match answer.map_err(failed("ExecSync"))?.into_inner().exit_code {
             0 => Ok(()),
@@ -280,13 +261,7 @@ impl Cri {
     /// Exec of a command with input and output. Returns the URL of its session.
     #[allow(clippy::missing_errors_doc)]
     pub(crate) async fn exec(&mut self, container_id: &str, command: &[&str]) -> Result<String> {
-        let request = v1::ExecRequest {
-            container_id: container_id.to_owned(),
-            cmd: words(command),
-            stdin: true,
-            stdout: true,
-            ..Default::default()
-        };
+        let request = requests::exec(container_id, words(command), "io");
         let answer = self.client.exec(request).await;
         Ok(answer.map_err(failed("Exec"))?.into_inner().url)
     }
@@ -294,10 +269,7 @@ impl Cri {
     /// PortForward. Returns the URL of its session.
     #[allow(clippy::missing_errors_doc)]
     pub(crate) async fn port_forward(&mut self, pod: &Pod) -> Result<String> {
-        let request = v1::PortForwardRequest {
-            pod_sandbox_id: pod.id.clone(),
-            port: Vec::new(),
-        };
+        let request = requests::forward(&pod.id);
         let answer = self.client.port_forward(request).await;
         Ok(answer.map_err(failed("PortForward"))?.into_inner().url)
     }
@@ -305,10 +277,7 @@ impl Cri {
     /// The process of a container, which both runtimes report in a verbose ContainerStatus.
     #[allow(clippy::missing_errors_doc)]
     pub(crate) async fn pid(&mut self, container_id: &str) -> Result<u64> {
-        let request = v1::ContainerStatusRequest {
-            container_id: container_id.to_owned(),
-            verbose: true,
-        };
+        let request = requests::status(container_id, true);
         let answer = self.client.container_status(request).await;
         let answer = answer.map_err(failed("ContainerStatus"))?.into_inner();
         let info = answer.info.get("info").map_or("", String::as_str);
@@ -350,10 +319,7 @@ fn words(command: &[&str]) -> Vec<String> {
 }
 
 fn spec(image: &str) -> v1::ImageSpec {
-    v1::ImageSpec {
-        image: image.to_owned(),
-        ..Default::default()
-    }
+    requests::image_spec(image)
 }
 
 fn namespaces() -> v1::NamespaceOption {

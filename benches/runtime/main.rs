@@ -37,7 +37,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
-use criscope_testkit::bench::{block_on, cores, first_line, progress, stats};
+use criscope_testkit::bench::{block_on, machine, progress, stats};
 use criscope_testkit::{error, process};
 use serde_json::{Value, json};
 
@@ -90,7 +90,10 @@ async fn run(args: &Args, ground: &mut Ground) -> Result<bool> {
             logs: ground.disk.join("logs").join(name),
         },
     };
-    let (criscope, shim) = (args.criscope(), args.shim());
+    let (criscope, shim) = (
+        args.options.criscope(env!("CARGO_BIN_EXE_criscope")),
+        args.shim(),
+    );
     let programs = [&*criscope, &*shim];
     let ours = room("ours", &of_runc);
     let mut daemons = vec![(
@@ -110,7 +113,6 @@ async fn run(args: &Args, ground: &mut Ground) -> Result<bool> {
         daemons.push((CONTAINERD, daemon));
     }
     let plan = args.plan();
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/PERFORMANCE.md");
     let facts = facts(args, &plan, &daemons, &runc, crun.as_deref());
     if args.node {
         let bare = bare(&mut daemons[0].1, &ours, ground, runc, of_bare).await?;
@@ -118,13 +120,13 @@ async fn run(args: &Args, ground: &mut Ground) -> Result<bool> {
         let plan = args.node_plan();
         let measured = node::run(plan, &bare, &mut daemons, &cgroup, &criscope).await?;
         let results = node::Results { facts, ..measured };
-        return node::report(&results).publish(&args.options, &docs);
+        return node::report(&results).publish(&args.options);
     }
     if args.soak {
         let (minutes, daemon) = (args.soak_minutes(), &mut daemons[0].1);
         let measured = soak::run(minutes, daemon, &image, &criscope).await?;
         let results = soak::Results { facts, ..measured };
-        return soak::report(&results).publish(&args.options, &docs);
+        return soak::report(&results).publish(&args.options);
     }
     let mut results = Results {
         facts,
@@ -144,7 +146,7 @@ async fn run(args: &Args, ground: &mut Ground) -> Result<bool> {
     for (_, daemon) in &mut daemons {
         daemon.process.check()?;
     }
-    report(&results).publish(&args.options, &docs)
+    report(&results).publish(&args.options)
 }
 
 async fn measure_pods(
@@ -223,10 +225,8 @@ fn facts(
     crun: Option<&Path>,
 ) -> Vec<(&'static str, String)> {
     let crun = crun.map_or("not measured".to_owned(), |crun| version(crun, "--version"));
-    let mut facts = vec![
-        ("kernel", first_line("/proc/sys/kernel/osrelease")),
-        ("cores", cores().to_string()),
-        ("load before the run", first_line("/proc/loadavg")),
+    let mut facts = machine();
+    facts.extend([
         (
             "OCI runtimes",
             format!("{}, {crun}", version(runc, "--version")),
@@ -244,7 +244,7 @@ fn facts(
                 )
             },
         ),
-    ];
+    ]);
     facts.extend(
         daemons
             .iter()

@@ -1,13 +1,6 @@
 //! The admin endpoint: pages, health and the log level.
 
-use criscope::cri::v1;
-use serde_json::Value;
-
-use crate::harness::client::Call;
-use crate::harness::fake::Fake;
-use crate::harness::proxy::{Proxy, Start, is_call};
-use crate::harness::script::Step;
-use crate::harness::{message, pods, until};
+use crate::prelude::*;
 
 fn run_pod(name: &str) -> Call {
     let mut config = pods::config(name);
@@ -138,10 +131,7 @@ async fn the_log_level_can_be_changed_but_not_to_an_invalid_one() {
     let fake = Fake::new();
     // Slow polls are logged at info too.
     let config = "[telemetry.sampling]\nslow = \"60s\"\n";
-    let proxy = Start::before(crate::CRISCOPE, &fake)
-        .config(config)
-        .ready()
-        .await;
+    let proxy = configured(&fake, config).await;
     let client = proxy.client().await;
     assert_eq!(
         proxy.get("/debug/log-level").await,
@@ -177,10 +167,7 @@ async fn the_log_level_can_be_changed_but_not_to_an_invalid_one() {
 async fn debug_pages_can_be_disabled() {
     let fake = Fake::new();
     let config = "[admin]\ndebug = false\n";
-    let proxy = Start::before(crate::CRISCOPE, &fake)
-        .config(config)
-        .ready()
-        .await;
+    let proxy = configured(&fake, config).await;
     assert_eq!(proxy.get("/debug/calls").await.0, 404);
     assert_eq!(proxy.http("PUT", "/debug/log-level", "off").await.0, 404);
     assert_eq!(proxy.get("/metrics").await.0, 200);
@@ -189,9 +176,7 @@ async fn debug_pages_can_be_disabled() {
 
 #[tokio::test]
 async fn caller_input_never_becomes_a_label() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
-    let client = proxy.client().await;
+    let (_fake, proxy, client) = proxied_client().await;
     for n in 0..200 {
         let call = Call::new(&format!("/strange.Service{n}/Method{n}"), message(b""));
         assert_eq!(client.call(call).await.code(), 0);

@@ -7,13 +7,12 @@ mod metrics;
 mod source;
 
 use std::fmt::Debug;
-use std::fs;
 use std::marker::PhantomData;
 
-use criscope::cri::v1;
 use proc_macro2::TokenTree;
 
 use self::source::{File, Place, all_files, crate_root, product_files, source_files, test_modules};
+use crate::prelude::*;
 
 /// Maximum lines of a Rust file, tests and benchmarks included.
 const MAX_LINES: usize = 450;

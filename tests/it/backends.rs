@@ -3,8 +3,7 @@
 mod joined;
 mod routed;
 
-use crate::harness::fake::Fake;
-use crate::harness::proxy::{Proxy, Start};
+use crate::prelude::*;
 
 /// `one` is the default; pods with the handler `kata` go to `two`.
 struct Pair {

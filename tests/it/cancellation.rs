@@ -1,15 +1,10 @@
 //! Cancelled calls and expired deadlines: they reach the runtime, and each call ends once.
 
-use std::time::Duration;
-
 use h2::Reason;
 
-use crate::harness::client::{Broken, Call, read, read_some};
-use crate::harness::fake::{Fake, RequestEnd};
-use crate::harness::proxy::Proxy;
-use crate::harness::scrape::Scrape;
-use crate::harness::script::{self, Step};
-use crate::harness::{message, until};
+use crate::harness::client::{Broken, read, read_some};
+use crate::harness::fake::RequestEnd;
+use crate::prelude::*;
 
 /// A runtime that reads the request and never responds.
 fn hang() -> Vec<Step> {
@@ -49,15 +44,13 @@ async fn a_callers_reset_reaches_the_runtime() {
 
 #[tokio::test]
 async fn a_caller_may_cancel_before_its_request_is_complete() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
-    let client = proxy.client().await;
+    let (_fake, proxy, client) = proxied_client().await;
     let mut call = client.begin(&Call::plain("CreateContainer")).await;
     call.send(message(&[7; 100]).slice(..50), false);
     // The bytes must arrive before the reset overtakes them.
-    until("the call enters", || async {
+    until_true("the call enters", async || {
         let scrape = proxy.scrape().await;
-        (scrape.metric("criscope_rpc_in_flight").sum() == 1.0).then_some(())
+        scrape.metric("criscope_rpc_in_flight").sum() == 1.0
     })
     .await;
     call.reset(Reason::CANCEL);
@@ -89,13 +82,13 @@ async fn a_stream_dropped_midway_is_reset_at_the_runtime() {
         assert_eq!(got.data, event);
         drop(body);
         call.reset(Reason::CANCEL);
-        until("resets at the runtime", || async {
+        until_true("resets at the runtime", async || {
             let resets = fake
                 .seen()
                 .iter()
                 .filter(|s| s.reset == Some(Reason::CANCEL))
                 .count();
-            (resets == n + 1).then_some(())
+            resets == n + 1
         })
         .await;
         let scrape = proxy.wait_balanced(n + 1).await;
@@ -201,13 +194,13 @@ async fn a_connection_that_dies_ends_all_its_calls() {
         .metric("criscope_rpc_total")
         .with("code", "CANCELLED");
     assert_eq!(cancelled.sum(), 20.0);
-    until("20 ends at the runtime", || async {
+    until_true("20 ends at the runtime", async || {
         let ended = fake.seen().iter().filter(|s| s.done).count();
-        (ended == 20).then_some(())
+        ended == 20
     })
     .await;
-    until("its connections are closed", || async {
-        (fake.connections() == 1).then_some(())
+    until_true("its connections are closed", async || {
+        fake.connections() == 1
     })
     .await;
 }

@@ -2,18 +2,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use tempfile::TempDir;
 
 use crate::commands::printed;
-use crate::harness::fake::Fake;
 use crate::harness::pods::{self, Kubelet, Manner, Manners};
-use crate::harness::proxy::{Proxy, Start};
-use crate::harness::until;
+use crate::prelude::*;
 use criscope::cri::status::Code;
 
 async fn run(args: &[&str], admin: &str) -> Output {
@@ -82,9 +74,9 @@ impl Rig {
     /// Waits until the journal has a line with this.
     async fn journaled(&self, text: &str) {
         let path = self.dir.path().join("state/journal.jsonl");
-        until("the line in the journal", || async {
-            let lines = std::fs::read_to_string(&path).unwrap_or_default();
-            lines.contains(text).then_some(())
+        until_true("the line in the journal", async || {
+            let lines = fs::read_to_string(&path).unwrap_or_default();
+            lines.contains(text)
         })
         .await;
     }
@@ -98,19 +90,16 @@ fn text(path: &Path) -> &str {
 async fn another_machine_says_the_same() {
     let (rig, kubelet) = node().await;
     let hanging = kubelet.client().start(pods::run("hanging")).await;
-    until("it takes long", || async {
+    until_true("it takes long", async || {
         let (status, story) = rig.proxy.get("/debug/pods/shop/hanging?format=json").await;
-        (status == 200 && story.contains("has taken")).then_some(())
+        status == 200 && story.contains("has taken")
     })
     .await;
     rig.journaled("CreateContainer").await;
     let file = rig.file("a.tar.gz");
     let (out, _) = done(&["capture", "-o", text(&file)], &socket(&rig.proxy)).await;
     assert_eq!(out.trim(), text(&file));
-    let mode = std::fs::metadata(&file)
-        .expect("there")
-        .permissions()
-        .mode();
+    let mode = fs::metadata(&file).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 
     let mut live = Vec::new();
@@ -235,7 +224,7 @@ async fn without_a_daemon_it_has_the_journal() {
     let settings = format!(
         "[story]\nstate_dir = {state:?}\n[backends.a]\nkind = \"upstream\"\nendpoint = \"unix:///run/a.sock\"\n"
     );
-    std::fs::write(&config, settings).expect("written");
+    fs::write(&config, settings).expect("written");
     let file = dir.path().join("left.tar.gz");
     let args = ["capture", "-o", text(&file), "--config", text(&config)];
     let (_, said) = done(&args, "127.0.0.1:1").await;

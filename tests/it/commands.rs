@@ -4,20 +4,11 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::process::{Command, Output, Stdio};
 
 use nix::fcntl::OFlag;
 use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use serde_json::Value;
 
-use crate::harness::client::Call;
-use crate::harness::fake::Fake;
-use crate::harness::packages::program;
-use crate::harness::proxy::Proxy;
-use crate::harness::script::{self, Step};
-use crate::harness::{pods, until};
+use crate::prelude::*;
 
 fn command(proxy: &Proxy, args: &[&str]) -> Command {
     let mut command = Command::new(crate::CRISCOPE);
@@ -66,8 +57,8 @@ async fn a_pod_that_does_not_start_is_explained() {
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
     assert_eq!(client.call(run_pod("web-1")).await.code(), 2);
-    until("its story", || async {
-        (proxy.get("/debug/pods/shop/web-1").await.0 == 200).then_some(())
+    until_true("its story", async || {
+        proxy.get("/debug/pods/shop/web-1").await.0 == 200
     })
     .await;
 
@@ -196,8 +187,7 @@ async fn pods_are_chosen_by_name_namespace_and_state() {
 
 #[tokio::test]
 async fn empty_results_are_stated() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
+    let (_fake, proxy) = proxied().await;
     let text = printed(&proxy, &["pods"]).await;
     assert_eq!(
         text,
@@ -318,8 +308,7 @@ async fn watching_pods_updates_their_times() {
 
 #[tokio::test]
 async fn status_and_version_report_the_daemon_and_its_runtime() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
+    let (fake, proxy) = proxied().await;
     let text = printed(&proxy, &["version"]).await;
     let [client, server, runtime] = text.lines().collect::<Vec<_>>()[..] else {
         panic!("{text}");
@@ -337,7 +326,7 @@ async fn status_and_version_report_the_daemon_and_its_runtime() {
     assert!(text.contains("\nok    backend   "), "{text}");
     assert!(text.contains("pods      no pod was started"), "{text}");
     drop(fake);
-    until("the backend is down", || async {
+    until_true("the backend is down", async || {
         let output = output(&proxy, &["status", "-o", "json"]).await;
         let findings: Value = serde_json::from_slice(&output.stdout).expect("json");
         let down = findings
@@ -346,7 +335,7 @@ async fn status_and_version_report_the_daemon_and_its_runtime() {
             .iter()
             .any(|it| it["level"] == "fail");
         assert_eq!(output.status.code(), Some(i32::from(down)));
-        down.then_some(())
+        down
     })
     .await;
 }
@@ -380,8 +369,7 @@ fn habits_of_kubectl_get_a_hint() {
 
 #[tokio::test]
 async fn the_commands_read_over_the_socket_too() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
+    let (_fake, proxy) = proxied().await;
     let socket = format!("unix://{}", proxy.admin_socket().display());
     let text = printed(&proxy, &["calls", "--once", "--admin", &socket]).await;
     assert!(text.contains(&socket), "{text}");
@@ -400,7 +388,7 @@ fn the_version_names_the_commit_that_was_built() {
     let commit = match option_env!("CRISCOPE_COMMIT") {
         Some(commit) => Some(commit.to_owned()),
         // A source archive has no commit.
-        None if !std::path::Path::new(root).join(".git").exists() => None,
+        None if !Path::new(root).join(".git").exists() => None,
         None => output(Command::new("git").args(["-C", root, "rev-parse", "HEAD"])),
     };
     let commit = commit.filter(|commit| !commit.is_empty());

@@ -1,17 +1,10 @@
 //! The drop-in directory while criscope runs, and configurations of other runtimes as nodes have them.
 
-use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
-
-use crate::harness::fake::Fake;
-use crate::harness::packages::program;
-use crate::harness::proxy::{Proxy, Start};
-use crate::harness::until;
+use crate::prelude::*;
 
 async fn wait_level(proxy: &Proxy, wanted: &str) {
-    until("the log level", || async {
-        (proxy.get("/debug/log-level").await.1 == wanted).then_some(())
+    until_true("the log level", async || {
+        proxy.get("/debug/log-level").await.1 == wanted
     })
     .await;
 }
@@ -19,10 +12,7 @@ async fn wait_level(proxy: &Proxy, wanted: &str) {
 #[tokio::test]
 async fn a_reload_reads_the_drop_in_files_again() {
     let fake = Fake::new();
-    let proxy = Start::before(crate::CRISCOPE, &fake)
-        .config("[telemetry.log]\nlevel = \"warn,criscope=info\"\n")
-        .ready()
-        .await;
+    let proxy = configured(&fake, "[telemetry.log]\nlevel = \"warn,criscope=info\"\n").await;
     proxy.reload_drop_in("50-log.toml", Some("telemetry.log.level = \"debug\"\n"));
     let line = proxy.wait_event("config.reloaded").await;
     assert_eq!(line["changed"], "telemetry.log.level");

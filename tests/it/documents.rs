@@ -1,10 +1,10 @@
 //! The documents: all are pages of the site (`book.toml`), and their links lead somewhere.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::Component;
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+
+use crate::prelude::*;
 
 /// A document: what its headings are called in links, and where its links lead.
 #[derive(Default)]

@@ -2,21 +2,14 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Arc, Mutex};
+use std::process::Child;
 
-use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::{LocalFlags, tcgetattr};
-use nix::unistd::Pid;
 
 use crate::commands::terminal;
-use crate::containerd::pod::{Clients, make, sandbox_config, unmake};
-use crate::harness::containerd::Containerd;
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle};
-use crate::harness::packages::program;
-use crate::harness::{lock, soon, until};
+use crate::containerd::Node;
+use crate::containerd::pod::{make, sandbox_config, unmake};
+use crate::prelude::*;
 use crate::streaming::tls::certificate;
 
 fn exec(socket: &Path, args: &[&str]) -> Command {
@@ -125,10 +118,7 @@ impl InTerminal {
     }
 
     async fn shows(&self, wanted: &str) {
-        until(wanted, || async {
-            lock(&self.shown).contains(wanted).then_some(())
-        })
-        .await;
+        until_true(wanted, async || lock(&self.shown).contains(wanted)).await;
     }
 
     fn types(&mut self, keys: &str) {
@@ -185,7 +175,7 @@ async fn a_terminal_works(socket: &Path, target: &str) {
     let mut session = InTerminal::start(socket, target, script);
     session.shows("24 100").await;
     session.shows("ready").await;
-    until("raw mode", || async { session.is_raw().then_some(()) }).await;
+    until_true("raw mode", async || session.is_raw()).await;
     session.types("hello\r");
     session.shows("line: hello").await;
     // One signal after the other: an interrupt would also end the `stty` of the other trap.
@@ -199,17 +189,15 @@ async fn a_terminal_works(socket: &Path, target: &str) {
     // A signal from outside.
     let session = InTerminal::start(socket, target, "echo ready; sleep 1000");
     session.shows("ready").await;
-    until("raw mode", || async { session.is_raw().then_some(()) }).await;
+    until_true("raw mode", async || session.is_raw()).await;
     kill(session.pid(), Signal::SIGTERM).expect("sent");
     assert_eq!(session.ended().await, Some(128 + 15));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_run_in_containers_of_the_built_in_runtime() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
+    let (daemon, kubelet, pod) = node_with_pod("user").await;
     let socket = daemon.socket();
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("user").await;
     let container = kubelet.launch(&pod, idle("app")).await;
     for flags in [&[][..], &["--transport", "websocket"]] {
         commands_run(&socket, flags, &container, false).await;
@@ -227,18 +215,14 @@ async fn commands_run_in_containers_of_the_built_in_runtime() {
     is_refused(&socket, &late, "ExecSync: DEADLINE_EXCEEDED").await;
     kubelet.stop(&container, 0).await;
     is_refused(&socket, &[&container[..9], "--", "ls"], "is not running").await;
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_run_in_containers_of_containerd() {
-    let containerd = Containerd::new().await;
-    let proxy = crate::containerd::before(&containerd).await;
-    let mut clients = Clients::of(&proxy.socket()).await;
-    let config = sandbox_config(&containerd);
-    let (sandbox, container) = make(&mut clients, &config).await;
-    for socket in [proxy.socket(), containerd.socket()] {
+    let node = Node::new().await;
+    let (pod, container) = make(&node.kubelet, &sandbox_config(&node.containerd)).await;
+    for socket in [node.proxy.socket(), node.containerd.socket()] {
         commands_run(&socket, &[], &container[..12], false).await;
         commands_run(&socket, &["--sync"], &container, true).await;
         a_terminal_works(&socket, "shop/web/app").await;
@@ -251,9 +235,8 @@ async fn commands_run_in_containers_of_containerd() {
         )
         .await;
     }
-    unmake(&mut clients, &sandbox, &container).await;
-    proxy.stop().await;
-    crate::containerd::end(containerd);
+    unmake(&node.kubelet, &pod, &container).await;
+    node.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -262,9 +245,8 @@ async fn a_server_with_tls_is_verified() {
     let files = certificate(dir.path());
     let containerd = Containerd::with_tls(&files).await;
     let socket = containerd.socket();
-    let mut clients = Clients::of(&socket).await;
-    let config = sandbox_config(&containerd);
-    let (sandbox, container) = make(&mut clients, &config).await;
+    let kubelet = Kubelet::of_containerd(&containerd).await;
+    let (pod, container) = make(&kubelet, &sandbox_config(&containerd)).await;
     let ca = files.cert.to_str().expect("a path");
     let flags = ["--tls-ca", ca, "--tls-server-name", "127.0.0.1"];
     commands_run(&socket, &flags, &container, false).await;
@@ -272,6 +254,6 @@ async fn a_server_with_tls_is_verified() {
     let name = ["--tls-server-name", "other.example", &container, "ls"];
     let other = [&["--tls-ca", ca][..], &name[..]].concat();
     is_refused(&socket, &other, "certificate").await;
-    unmake(&mut clients, &sandbox, &container).await;
+    unmake(&kubelet, &pod, &container).await;
     crate::containerd::end(containerd);
 }

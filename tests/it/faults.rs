@@ -1,17 +1,13 @@
 //! Runtimes that are absent, broken or dying: callers get the right code and reason immediately, and criscope recovers
 //! with the runtime.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use bytes::Bytes;
 use h2::Reason;
 
-use crate::harness::client::{Broken, Call, Client, Got};
-use crate::harness::fake::{Fake, Mode};
-use crate::harness::proxy::{Proxy, Start};
-use crate::harness::script::{self, Step};
-use crate::harness::{message, until};
+use crate::harness::client::{Broken, Got};
+use crate::harness::fake::Mode;
+use crate::prelude::*;
 
 const UNAVAILABLE: i32 = 14;
 
@@ -77,7 +73,7 @@ async fn a_runtime_that_left_a_stale_socket() {
     let client = proxy.client().await;
     let got = client.call(Call::plain("Status")).await;
     assert_unavailable(&got, "Connection refused");
-    std::fs::remove_file(fake.path()).expect("remove");
+    fs::remove_file(fake.path()).expect("remove");
     fake.start();
     assert_good(&client).await;
     proxy.wait_balanced(2).await;
@@ -155,9 +151,7 @@ async fn a_runtime_that_dies_during_a_call() {
             &whole,
         ),
     ];
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
-    let client = proxy.client().await;
+    let (fake, proxy, client) = proxied_client().await;
     let mut entered = 0;
     for method in [
         "ListContainers",
@@ -185,8 +179,7 @@ async fn a_runtime_that_dies_during_a_call() {
 
 #[tokio::test]
 async fn goaway_loses_no_call() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
+    let (fake, proxy) = proxied().await;
     let client = Arc::new(proxy.client().await);
     // Each call closes its connection with GOAWAY while other calls are in flight on it.
     fake.always([vec![Step::GoAway], script::empty()].concat());
@@ -214,8 +207,7 @@ async fn goaway_loses_no_call() {
 
 #[tokio::test]
 async fn resets_are_passed_on_with_their_reason() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
+    let (fake, proxy) = proxied().await;
     let (direct, through) = (Client::connect(fake.path()).await, proxy.client().await);
     let mut entered = 0;
     for number in 0..=13 {
@@ -243,8 +235,7 @@ async fn resets_are_passed_on_with_their_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_that_restarts_under_load() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
+    let (fake, proxy) = proxied().await;
     let over = Arc::new(AtomicBool::new(false));
     let mut callers = tokio::task::JoinSet::new();
     for _ in 0..8 {
@@ -265,12 +256,12 @@ async fn a_runtime_that_restarts_under_load() {
     for round in 1..=4 {
         fake.wait_count(round * 100).await;
         fake.stop();
-        until("a failed call", || async {
+        until_true("a failed call", async || {
             let scrape = proxy.scrape().await;
             let failed = scrape
                 .metric("criscope_rpc_total")
                 .with("code", "UNAVAILABLE");
-            (failed.sum() >= (round * 5) as f64).then_some(())
+            failed.sum() >= (round * 5) as f64
         })
         .await;
         fake.start();

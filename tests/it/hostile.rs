@@ -5,18 +5,11 @@ mod calls;
 mod listeners;
 
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
-use crate::harness::client::Call;
-use crate::harness::fake::Fake;
-use crate::harness::proxy::Proxy;
-use crate::harness::scrape::Scrape;
-use crate::harness::script::{self, Step};
-use crate::harness::{raise_descriptor_limit, until};
+use crate::harness::raise_descriptor_limit;
+use crate::prelude::*;
 
 /// A proxy, and a well-behaved caller that calls continuously and requires every call to succeed.
 struct Siege {
@@ -30,9 +23,7 @@ struct Siege {
 impl Siege {
     async fn new() -> Self {
         raise_descriptor_limit();
-        let fake = Fake::new();
-        let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
-        let client = proxy.client().await;
+        let (fake, proxy, client) = proxied_client().await;
         let (stop, good) = (CancellationToken::new(), Arc::new(AtomicUsize::new(0)));
         let caller = {
             let (stop, good) = (stop.clone(), Arc::clone(&good));
@@ -66,12 +57,12 @@ impl Siege {
     /// Waits for further successful calls of the well-behaved caller.
     async fn others_are_served(&self) {
         let want = self.good.load(Ordering::SeqCst) + 50;
-        until("other callers are served", || async {
+        until_true("other callers are served", async || {
             assert!(
                 !self.caller.is_finished(),
                 "a call of the well-behaved caller failed"
             );
-            (self.good.load(Ordering::SeqCst) >= want).then_some(())
+            self.good.load(Ordering::SeqCst) >= want
         })
         .await;
     }
@@ -104,10 +95,11 @@ impl Siege {
         let [total, timed] = counts(&scrape);
         assert_eq!(total, timed);
         assert!(total >= self.good.load(Ordering::SeqCst) as f64);
-        until("its connections to the runtime are closed", || async {
-            // The probe's connection remains.
-            (self.fake.connections() <= 1).then_some(())
-        })
+        until_true(
+            "its connections to the runtime are closed",
+            async || // The probe's connection remains.
+            self.fake.connections() <= 1,
+        )
         .await;
         self.proxy.stop().await;
     }

@@ -1,25 +1,14 @@
 //! Calls that carry only an id are logged with their pod.
 
-use criscope::cri::v1;
-use serde_json::Value;
-
-use crate::harness::client::Call;
-use crate::harness::fake::Fake;
-use crate::harness::proxy::{Proxy, is_call};
-use crate::harness::{encode, pods, script};
+use crate::prelude::*;
 
 fn stop(container: &str) -> Call {
-    let request = v1::StopContainerRequest {
-        container_id: container.into(),
-        timeout: 1,
-    };
+    let request = requests::stop(container, 1);
     Call::runtime("StopContainer", encode(&request))
 }
 
 async fn wait_entries(proxy: &Proxy, n: usize) {
-    let filled = |scrape: &crate::harness::scrape::Scrape| {
-        scrape.metric("criscope_identity_entries").sum() >= n as f64
-    };
+    let filled = |scrape: &Scrape| scrape.metric("criscope_identity_entries").sum() >= n as f64;
     proxy.wait_scrape("the index is filled", filled).await;
 }
 
@@ -89,31 +78,23 @@ async fn ids_are_learnt_from_calls() {
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
     let sandbox = pods::config("api");
-    let run = v1::RunPodSandboxRequest {
-        config: Some(sandbox.clone()),
-        runtime_handler: String::new(),
-    };
-    let create = v1::CreateContainerRequest {
-        pod_sandbox_id: "sandbox-7".into(),
-        config: Some(v1::ContainerConfig {
+    let run = requests::run_pod(sandbox.clone(), "");
+    let create = requests::create(
+        "sandbox-7",
+        v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata {
                 name: "app".into(),
                 attempt: 3,
             }),
             ..Default::default()
-        }),
-        sandbox_config: Some(sandbox),
-    };
+        },
+        sandbox,
+    );
     let calls = [
         Call::runtime("RunPodSandbox", encode(&run)),
         Call::runtime("CreateContainer", encode(&create)),
         stop("container-7"),
-        Call::runtime(
-            "RemoveContainer",
-            encode(&v1::RemoveContainerRequest {
-                container_id: "container-7".into(),
-            }),
-        ),
+        Call::runtime("RemoveContainer", encode(&requests::remove("container-7"))),
     ];
     for call in calls {
         client.call(call).await;
@@ -130,9 +111,7 @@ async fn ids_are_learnt_from_calls() {
 
 #[tokio::test]
 async fn an_unknown_id_makes_criscope_list_again() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
-    let client = proxy.client().await;
+    let (fake, proxy, client) = proxied_client().await;
     fake.node().add_pod("late", "sandbox-1", "container-1");
     assert_eq!(client.call(stop("container-1")).await.code(), 0);
     wait_entries(&proxy, 2).await;

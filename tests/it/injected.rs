@@ -1,13 +1,7 @@
 //! Faults that root injects with `criscope fault`: off unless enabled, over the socket only, and always visible.
 
-use std::process::{Command, Output, Stdio};
-use std::time::Duration;
-
-use crate::harness::client::Call;
-use crate::harness::fake::Fake;
 use crate::harness::pods::{self, Kubelet, Manners};
-use crate::harness::proxy::{Proxy, Start};
-use crate::harness::until;
+use crate::prelude::*;
 
 const UNAVAILABLE: i32 = 14;
 
@@ -40,7 +34,7 @@ async fn headline(proxy: &Proxy, pod: &str) -> String {
     let (_, text) = proxy
         .get(&format!("/debug/pods/shop/{pod}?format=json"))
         .await;
-    let story: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    let story: Value = serde_json::from_str(&text).unwrap_or_default();
     story["headline"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -93,8 +87,7 @@ async fn a_fault_hits_only_the_selected_calls_and_is_visible_everywhere() {
         (&"fail".into(), &"web".into())
     );
     assert_eq!(proxy.wait_event("fault.added").await["uid"], 0);
-    let is_end =
-        |line: &serde_json::Value| line["event"] == "rpc.end" && line["cri.fault"] == "fail";
+    let is_end = |line: &Value| line["event"] == "rpc.end" && line["cri.fault"] == "fail";
     proxy.wait_line("the line of the call", is_end).await;
     let (_, page) = proxy.get("/").await;
     assert!(
@@ -127,10 +120,9 @@ async fn a_held_call_continues_when_its_fault_ends() {
     done(&proxy, &hang).await;
     let client = proxy.client().await;
     let call = client.start(pods::run("web")).await;
-    until("the call to be held", || async {
+    until_true("the call to be held", async || {
         let text = headline(&proxy, "web").await;
         text.contains("now in an injected fault (hang)")
-            .then_some(())
     })
     .await;
     let (_, calls) = proxy.get("/debug/calls?format=json").await;
@@ -165,7 +157,7 @@ async fn a_held_call_continues_when_its_fault_ends() {
         ],
     )
     .await;
-    let begin = std::time::Instant::now();
+    let begin = Instant::now();
     let kubelet = Kubelet::before(&proxy).await;
     kubelet.plain("StopPodSandbox").await;
     assert!(begin.elapsed() >= Duration::from_millis(300));

@@ -2,16 +2,8 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::path::Path;
 
-use nix::sys::signal::Signal;
-use tokio_util::sync::CancellationToken;
-
-use crate::harness::client::{Call, Client};
-use crate::harness::fake::Fake;
-use crate::harness::proxy::{Proxy, Start};
-use crate::harness::script::{self, Step};
-use crate::harness::{soon, until};
+use crate::prelude::*;
 
 /// A runtime that responds when the gate opens.
 fn gated(fake: &Fake) -> CancellationToken {
@@ -29,7 +21,7 @@ async fn refused(start: Start) -> String {
 }
 
 fn inode(path: &Path) -> u64 {
-    std::fs::symlink_metadata(path).expect("a file").ino()
+    fs::symlink_metadata(path).expect("a file").ino()
 }
 
 #[tokio::test]
@@ -91,7 +83,7 @@ async fn the_socket_of_a_killed_instance_is_replaced() {
     let client = second.client().await;
     assert_eq!(client.call(Call::plain("Status")).await.code(), 0);
     second.stop().await;
-    let left = std::fs::read_dir(path.parent().expect("parent")).expect("dir");
+    let left = fs::read_dir(path.parent().expect("parent")).expect("dir");
     let left: Vec<_> = left.map(|it| it.expect("entry").file_name()).collect();
     assert_eq!(left, ["cri.state"], "only the state for the next process");
 }
@@ -101,17 +93,16 @@ async fn a_file_that_is_not_a_socket_is_left_alone() {
     let fake = Fake::new();
     let dir = tempfile::tempdir().expect("dir");
     let path = dir.path().join("cri.sock");
-    std::fs::write(&path, "precious").expect("write");
+    fs::write(&path, "precious").expect("write");
     let text = refused(Start::before(crate::CRISCOPE, &fake).listen(&path)).await;
     assert!(text.contains("not a socket"), "{text}");
-    assert_eq!(std::fs::read(&path).expect("read"), b"precious");
+    assert_eq!(fs::read(&path).expect("read"), b"precious");
 }
 
 #[tokio::test]
 async fn the_socket_has_its_mode_and_owner() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
-    let mode = |proxy: &Proxy| std::fs::metadata(proxy.socket()).expect("socket").mode() & 0o7777;
+    let (fake, proxy) = proxied().await;
+    let mode = |proxy: &Proxy| fs::metadata(proxy.socket()).expect("socket").mode() & 0o7777;
     assert_eq!(mode(&proxy), 0o660);
 
     let (uid, gid) = match nix::unistd::geteuid() {
@@ -119,12 +110,9 @@ async fn the_socket_has_its_mode_and_owner() {
         user => (user.as_raw(), nix::unistd::getegid().as_raw()),
     };
     let config = format!("[server]\nmode = \"0606\"\nowner = \"{uid}:{gid}\"\n");
-    let proxy = Start::before(crate::CRISCOPE, &fake)
-        .config(&config)
-        .ready()
-        .await;
+    let proxy = configured(&fake, &config).await;
     assert_eq!(mode(&proxy), 0o606);
-    let metadata = std::fs::metadata(proxy.socket()).expect("socket");
+    let metadata = fs::metadata(proxy.socket()).expect("socket");
     assert_eq!((metadata.uid(), metadata.gid()), (uid, gid));
 }
 
@@ -166,10 +154,7 @@ async fn a_drain_has_a_timeout() {
     let fake = Fake::new();
     fake.always(vec![Step::Read, Step::Hang]);
     let config = "[server]\ndrain_timeout = \"200ms\"\n";
-    let proxy = Start::before(crate::CRISCOPE, &fake)
-        .config(config)
-        .ready()
-        .await;
+    let proxy = configured(&fake, config).await;
     let client = proxy.client().await;
     let call = client.start(Call::plain("StopContainer")).await;
     fake.wait_count(1).await;
@@ -203,8 +188,8 @@ async fn a_kill_leaves_no_connection_at_the_runtime() {
     fake.wait_count(2).await;
     proxy.signal(Signal::SIGKILL);
     let _ = proxy.ended().await;
-    until("the connections to be closed", || async {
-        (fake.connections() == 0).then_some(())
+    until_true("the connections to be closed", async || {
+        fake.connections() == 0
     })
     .await;
     assert!(fake.seen().iter().all(|seen| seen.done));

@@ -1,25 +1,16 @@
 //! Metrics and health for other machines: who is served, and what.
 
-use std::fs;
 use std::io;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::harness::fake::Fake;
 use crate::harness::pki::{Authority, Pair, Validity};
-use crate::harness::prometheus::Prometheus;
-use crate::harness::proxy::{Proxy, Start, free_port};
-use crate::harness::until;
+use crate::prelude::*;
 
 const TOKEN: &str = "Bearer token-of-today";
 
@@ -56,10 +47,7 @@ impl Node {
             file.display()
         );
         let fake = Fake::new();
-        let proxy = Start::before(crate::CRISCOPE, &fake)
-            .config(&config)
-            .ready()
-            .await;
+        let proxy = configured(&fake, &config).await;
         Self {
             authority,
             dir,
@@ -69,7 +57,7 @@ impl Node {
         }
     }
 
-    fn file(&self, name: &str) -> std::path::PathBuf {
+    fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 

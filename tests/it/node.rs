@@ -1,16 +1,8 @@
 //! The state of the node: conditions of the runtime, and downtimes of criscope.
 
-use std::path::Path;
-use std::time::Duration;
-
-use nix::sys::signal::Signal;
-
 use crate::commands::{complaint, printed};
-use crate::harness::fake::Fake;
-use crate::harness::packages::program;
 use crate::harness::pods::{self, Kubelet};
-use crate::harness::proxy::{Proxy, Start};
-use crate::harness::until;
+use crate::prelude::*;
 
 /// containerd's message with an empty `/etc/cni/net.d`.
 const NO_CNI: &str = "Network plugin returns error: cni plugin not initialized";
@@ -37,7 +29,7 @@ async fn a_network_that_is_not_ready_is_the_first_line() {
     let (fake, state) = (pods::runtime(), tempfile::tempdir().expect("dir"));
     network(&fake, false);
     let proxy = proxy(&fake, state.path()).await;
-    let is_false = |scrape: &crate::harness::scrape::Scrape| {
+    let is_false = |scrape: &Scrape| {
         let network = scrape.metric("criscope_backend_condition");
         let network = network.with("condition", "NetworkReady");
         !network.is_empty() && network.sum() == 0.0
@@ -76,8 +68,7 @@ async fn a_network_that_is_not_ready_is_the_first_line() {
     );
 
     network(&fake, true);
-    let again =
-        |line: &serde_json::Value| line["event"] == "backend.condition" && line["status"] == true;
+    let again = |line: &Value| line["event"] == "backend.condition" && line["status"] == true;
     let line = proxy
         .wait_line("the network to be ready again", again)
         .await;
@@ -91,10 +82,12 @@ async fn downtime_of_criscope_is_reported() {
     let first = proxy(&fake, state.path()).await;
     first.client().await.call(pods::run("web")).await;
     let alive = state.path().join("alive");
-    until("the time", || async { alive.exists().then_some(()) }).await;
+    until_true("the time", async || alive.exists()).await;
+    // It was up for a time, which its end does not tell.
     tokio::time::sleep(Duration::from_millis(200)).await;
     first.signal(Signal::SIGKILL);
     first.ended().await;
+    // The downtime: shorter ones are no gap.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     let second = proxy(&fake, state.path()).await;
     let error = until("the gap", || async {
@@ -118,11 +111,12 @@ async fn a_restart_of_the_node_is_why_a_sandbox_is_replaced() {
     assert!(started.is_some());
     drop(first.stop().await);
     let alive = state.path().join("alive");
-    let written = std::fs::read_to_string(&alive).expect("written");
+    let written = fs::read_to_string(&alive).expect("written");
     let (time, boot) = written.split_once(' ').expect("a time and a boot");
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("an id");
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("an id");
     assert_eq!(boot, id.trim());
-    std::fs::write(&alive, format!("{time} of-an-earlier-boot")).expect("written");
+    fs::write(&alive, format!("{time} of-an-earlier-boot")).expect("written");
+    // The downtime: shorter ones are no gap.
     tokio::time::sleep(Duration::from_millis(1500)).await;
 
     let second = proxy(&fake, state.path()).await;
@@ -147,12 +141,12 @@ async fn a_restart_of_the_node_is_why_a_sandbox_is_replaced() {
 async fn doctor_runs_a_container_and_leaves_nothing() {
     program("runc", "runc");
     let temp = tempfile::tempdir().expect("dir");
-    let mut command = std::process::Command::new(crate::CRISCOPE);
+    let mut command = Command::new(crate::CRISCOPE);
     command.args(["doctor"]).env("TMPDIR", temp.path());
     let run = tokio::task::spawn_blocking(move || command.output());
     let output = run.await.expect("joined").expect("run");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("runc ran a container in"), "{said}");
-    let left = std::fs::read_dir(temp.path()).expect("there");
+    let left = fs::read_dir(temp.path()).expect("there");
     assert_eq!(left.count(), 0, "{said}");
 }

@@ -2,22 +2,12 @@
 
 mod width;
 
-use std::path::Path;
-use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use criscope::cri::v1;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 
-use crate::harness::client::{Call, Client, Open};
-use crate::harness::fake::Fake;
-use crate::harness::proxy::{Proxy, Start};
-use crate::harness::script::{self, Step};
-use crate::harness::{encode, soon};
-use crate::harness::{packages, pods};
+use crate::harness::client::Open;
+use crate::harness::packages;
+use crate::prelude::*;
 
 /// A name that would be executed if it were not escaped.
 const MARKUP: &str = "<script>document.title='owned'</script>";
@@ -28,10 +18,7 @@ fn run_pod(name: &str) -> Call {
 
 fn pull(name: &str) -> Call {
     let request = v1::PullImageRequest {
-        image: Some(v1::ImageSpec {
-            image: "registry.example/<b>shop</b>:1".into(),
-            ..Default::default()
-        }),
+        image: Some(requests::image_spec("registry.example/<b>shop</b>:1")),
         auth: None,
         sandbox_config: Some(pods::config(name)),
     };
@@ -92,7 +79,7 @@ struct Busy {
     proxy: Proxy,
     _client: Client,
     _calls: Vec<Open>,
-    profile: tempfile::TempDir,
+    profile: TempDir,
 }
 
 impl Busy {
@@ -295,8 +282,7 @@ async fn every_page_is_complete_in_a_browser() {
 
 #[tokio::test]
 async fn the_navigation_is_short_and_old_paths_still_work() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
+    let (_fake, proxy) = proxied().await;
     let entries = |html: &str| {
         let nav = html
             .split("aria-label=\"Pages\"")
@@ -328,10 +314,7 @@ async fn a_pod_is_found_and_links_to_its_trace() {
     let fake = Fake::new();
     fake.on(|_| script::error(5, "no such image"));
     let config = "[admin]\ntrace_url = \"https://tempo.example/trace/{trace_id}?a=1&b=2\"\n";
-    let proxy = Start::before(crate::CRISCOPE, &fake)
-        .config(config)
-        .ready()
-        .await;
+    let proxy = configured(&fake, config).await;
     let client = proxy.client().await;
     for name in ["web-1", "db-1"] {
         assert_eq!(client.call(pull(name)).await.code(), 5);
@@ -361,8 +344,7 @@ async fn a_pod_is_found_and_links_to_its_trace() {
 
 #[tokio::test]
 async fn the_content_security_policy_blocks_everything_else() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
+    let (_fake, proxy) = proxied().await;
     for path in [
         "/",
         "/debug/pods",
@@ -386,14 +368,13 @@ async fn the_content_security_policy_blocks_everything_else() {
 
 #[tokio::test]
 async fn unknown_pods_are_reported() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
+    let (_fake, proxy) = proxied().await;
     let (status, html) = proxy.get("/debug/pods/shop/web").await;
     assert_eq!(status, 404);
     assert!(html.contains("no record of pod shop/web"), "{html}");
     let (status, json) = proxy.get("/debug/pods/a%2Fb/%3Cb%3E?format=json").await;
     assert_eq!(status, 404);
-    let json: serde_json::Value = serde_json::from_str(&json).expect("json");
+    let json: Value = serde_json::from_str(&json).expect("json");
     assert_eq!(
         (&json["namespace"], &json["name"]),
         (&"a/b".into(), &"<b>".into())
@@ -405,8 +386,7 @@ async fn unknown_pods_are_reported() {
 async fn without_debug_pages_no_pod_is_named() {
     let fake = Fake::new();
     fake.always(vec![Step::Read, Step::Hang]);
-    let start = Start::before(crate::CRISCOPE, &fake);
-    let proxy = start.config("[admin]\ndebug = false\n").ready().await;
+    let proxy = configured(&fake, "[admin]\ndebug = false\n").await;
     let client = proxy.client().await;
     let _call = client.start(run_pod("secret-pod")).await;
     fake.wait_count(1).await;
@@ -434,8 +414,7 @@ async fn completed_pulls_are_remembered() {
     let client = proxy.client().await;
     assert_eq!(client.call(pull("web")).await.code(), 5);
     proxy.wait_balanced(1).await;
-    let (_, json) = proxy.get("/debug/images/pulls?format=json").await;
-    let json: serde_json::Value = serde_json::from_str(&json).expect("json");
+    let json = proxy.json("/debug/images/pulls").await;
     let pull = &json["recent"][0];
     assert_eq!(pull["image"], "registry.example/<b>shop</b>:1");
     assert_eq!(

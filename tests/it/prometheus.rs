@@ -2,24 +2,14 @@
 
 mod exemplars;
 
-use std::collections::BTreeMap;
 use std::io::Write;
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use criscope::catalogue::CATALOGUE;
 use criscope::cri::Method;
 use criscope::cri::status::{CODES, Code};
 use criscope::telemetry::metric::{MetricKind, Values};
 
-use crate::harness::client::Call;
-use crate::harness::fake::Fake;
-use crate::harness::message;
-use crate::harness::packages::program;
-use crate::harness::prometheus::Prometheus;
-use crate::harness::proxy::Proxy;
-use crate::harness::script;
-use crate::harness::until;
+use crate::prelude::*;
 
 /// The designed maximum of series per node.
 const BUDGET: usize = 2000;
@@ -109,8 +99,7 @@ fn check_with_promtool(text: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn prometheus_scrapes_criscope() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
+    let (_fake, proxy) = proxied().await;
     let prometheus = scraping(proxy.admin_port()).await;
     wait_sum(&prometheus, "up{job=\"criscope\"}", 1.0).await;
     wait_sum(
@@ -135,7 +124,7 @@ async fn prometheus_scrapes_criscope() {
         prometheus.query(quantile).await.ok()?.pop()
     })
     .await;
-    assert_eq!(labels, serde_json::json!({}));
+    assert_eq!(labels, json!({}));
 
     // Scrapes succeed, without duplicate or out-of-order samples.
     let refused = "prometheus_target_scrapes_sample_duplicate_timestamp_total";
@@ -194,8 +183,7 @@ const FAILING: [Method; 12] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_series_of_a_node_stay_within_the_budget() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
+    let (fake, proxy) = proxied().await;
     let failures = [Code::Unknown, Code::NotFound, Code::InvalidArgument];
     let mut calls = call_all(&fake, &proxy, &USUAL, &[Code::Ok]).await;
     calls += call_all(&fake, &proxy, &FAILING, &failures).await;
@@ -210,8 +198,7 @@ async fn the_series_of_a_node_stay_within_the_budget() {
 /// Every method with every code, which no real node has: the number of series is bounded, and further calls add none.
 #[tokio::test(flavor = "multi_thread")]
 async fn series_have_an_upper_bound() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
+    let (fake, proxy) = proxied().await;
     let (_, text) = proxy.get("/metrics").await;
     check_with_promtool(&text);
 

@@ -8,8 +8,6 @@ mod stories;
 use std::io::Write;
 use std::net::SocketAddr;
 
-use bytes::Bytes;
-use criscope::cri::v1;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -17,15 +15,10 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::Trac
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
-use tokio::net::TcpStream;
 use tonic::transport::Channel;
 
-use crate::harness::client::Call;
-use crate::harness::collector::Collector;
-use crate::harness::fake::{Fake, Seen};
-use crate::harness::proxy::{Proxy, Start, free_port};
-use crate::harness::scrape::Scrape;
-use crate::harness::{encode, soon};
+use crate::harness::fake::Seen;
+use crate::prelude::*;
 
 const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
@@ -170,8 +163,8 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 
 /// A call that makes the sandbox of the pod `shop/web`.
 fn run_pod_sandbox() -> Call {
-    let body = encode(&v1::RunPodSandboxRequest {
-        config: Some(v1::PodSandboxConfig {
+    let body = encode(&crate::harness::requests::run_pod(
+        v1::PodSandboxConfig {
             metadata: Some(v1::PodSandboxMetadata {
                 name: "web".into(),
                 uid: "u1".into(),
@@ -179,8 +172,8 @@ fn run_pod_sandbox() -> Call {
                 attempt: 0,
             }),
             ..Default::default()
-        }),
-        ..Default::default()
-    });
+        },
+        "",
+    ));
     Call::runtime("RunPodSandbox", body)
 }

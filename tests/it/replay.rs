@@ -2,19 +2,13 @@
 
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-use std::process::{Output, Stdio};
-use std::time::Duration;
 
 use criscope::cri::status::Code;
-use criscope::cri::v1;
 use flate2::read::GzDecoder;
-use serde_json::Value;
 use tokio::process::Command;
 
-use crate::harness::fake::Fake;
 use crate::harness::pods::{Kubelet, Manner, Manners};
-use crate::harness::proxy::{Proxy, Start};
+use crate::prelude::*;
 
 /// Must not be in a capture without requests. An argument of a probe.
 const SECRET: &str = "kwyjibozq";
@@ -52,7 +46,7 @@ impl Recording {
     pub(crate) async fn end(mut self) {
         use nix::sys::signal::{Signal, kill};
         let pid = self.0.id().expect("runs").try_into().expect("a pid");
-        kill(nix::unistd::Pid::from_raw(pid), Signal::SIGINT).expect("signal");
+        kill(Pid::from_raw(pid), Signal::SIGINT).expect("signal");
         assert!(self.0.wait().await.expect("ended").success());
     }
 }
@@ -68,11 +62,7 @@ async fn proxy(fake: &Fake, dir: &Path) -> Proxy {
 async fn life(kubelet: &Kubelet) {
     let pod = kubelet.sandbox("web").await.expect("a sandbox");
     let container = kubelet.container(&pod, 0).await.expect("a container");
-    let probe = v1::ExecSyncRequest {
-        container_id: container.clone(),
-        cmd: vec![SECRET.into()],
-        timeout: 1,
-    };
+    let probe = requests::exec_sync(&container, vec![SECRET.into()], 1);
     kubelet.call("ExecSync", &probe).await;
     kubelet.ask(&container).await;
     kubelet.ask("older-than-the-recording").await;
@@ -119,7 +109,7 @@ async fn a_recording_is_replayed_and_a_failure_of_the_target_found() {
     assert_eq!(status, 409);
     life(&kubelet).await;
     recording.end().await;
-    let mode = std::fs::metadata(&file).expect("a file").permissions();
+    let mode = fs::metadata(&file).expect("a file").permissions();
     assert_eq!(mode.mode() & 0o777, 0o600);
     let bytes = unpacked(&file);
     assert!(contains(&bytes, "requests.jsonl holds secrets"));
@@ -182,7 +172,7 @@ async fn a_capture_without_requests_has_none() {
     // To standard output, as for a pipe: the file, and nothing else.
     let piped = run(&["capture", "-o", "-"], &socket).await;
     assert!(piped.status.success(), "{}", said(&piped));
-    std::fs::write(&file, &piped.stdout).expect("written");
+    fs::write(&file, &piped.stdout).expect("written");
     assert!(contains(&unpacked(&file), "manifest.json"));
     assert!(piped.stderr.is_empty(), "{piped:?}");
     let to = fake.path().display().to_string();
@@ -204,6 +194,7 @@ async fn a_capture_without_requests_has_none() {
     let wish = r#"{"for_ms":300,"max_bytes":1000000}"#;
     let (status, _) = proxy.by_socket("POST", "/debug/requests", wish).await;
     assert_eq!(status, 201);
+    // Its time is over after 300 ms.
     tokio::time::sleep(Duration::from_millis(400)).await;
     let (status, part) = proxy.by_socket("POST", "/debug/requests/take", "").await;
     assert!(status == 200 && part.contains("\"over\":true"), "{part}");

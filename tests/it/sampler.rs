@@ -1,19 +1,10 @@
 //! Observing the runtime's work during slow calls: real processes that behave like CNI plugins.
 
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 
-use tempfile::TempDir;
-use tokio_util::sync::CancellationToken;
-
-use crate::harness::client::Call;
-use crate::harness::fake::Fake;
-use crate::harness::packages::{need_root, program};
 use crate::harness::pid_namespace::is_alone;
-use crate::harness::proxy::Start;
-use crate::harness::scrape::Scrape;
-use crate::harness::script::{Step, ok};
-use crate::harness::{message, pods};
+use crate::harness::script::ok;
+use crate::prelude::*;
 
 const CANARY: &str = "hunter2";
 const SETTINGS: &str = "[sampler]\nafter = \"50ms\"\nperiod = \"20ms\"\n";
@@ -44,7 +35,7 @@ impl Drop for Plugin {
 fn plugin(name: &str, pod: &str) -> Plugin {
     let dir = tempfile::tempdir().expect("dir");
     let path: PathBuf = dir.path().join(name);
-    std::fs::copy("/bin/cat", &path).expect("copy");
+    fs::copy("/bin/cat", &path).expect("copy");
     let args =
         format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME={pod};K8S_POD_UID=uid-{pod}");
     let child = Command::new(path)
@@ -74,10 +65,7 @@ async fn a_plugin_of_a_slow_call_is_observed() {
         return;
     }
     let (fake, go) = slow_runtime();
-    let proxy = Start::before(crate::CRISCOPE, &fake)
-        .config(SETTINGS)
-        .ready()
-        .await;
+    let proxy = configured(&fake, SETTINGS).await;
     // The first scan, which shows whether it is possible, may outlast the start.
     let enabled = |scrape: &Scrape| scrape.metric("criscope_sampler_enabled").sum() == 1.0;
     let scrape = proxy.wait_scrape("a sampler", enabled).await;
@@ -207,10 +195,7 @@ async fn the_sampler_disables_itself_where_processes_are_hidden() {
 async fn the_sampler_can_be_disabled() {
     let (fake, go) = slow_runtime();
     let config = SETTINGS.to_owned() + "enabled = false\n";
-    let proxy = Start::before(crate::CRISCOPE, &fake)
-        .config(&config)
-        .ready()
-        .await;
+    let proxy = configured(&fake, &config).await;
     let client = proxy.client().await;
     let call = client.start(pods::run("cart")).await;
     let age = "criscope_rpc_oldest_in_flight_seconds";

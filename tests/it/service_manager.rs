@@ -3,17 +3,11 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
-use std::process::Command;
-use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use tokio::net::UnixDatagram;
 use tokio::time::timeout;
 
-use crate::harness::client::{Call, Client};
-use crate::harness::fake::Fake;
-use crate::harness::proxy::{Start, is_call};
-use crate::harness::soon;
+use crate::prelude::*;
 
 /// Passes a descriptor as systemd does: as number 3, with the pid of the program.
 fn activated(start: Start, fd: impl Into<OwnedFd>) -> Start {
@@ -150,10 +144,7 @@ async fn one_late_keep_alive_does_not_end_the_daemon() {
 async fn reload_applies_live_settings_and_names_the_others() {
     let fake = Fake::new();
     let config = "[telemetry.log]\nlevel = \"warn,criscope=info\"\n";
-    let proxy = Start::before(crate::CRISCOPE, &fake)
-        .config(config)
-        .ready()
-        .await;
+    let proxy = configured(&fake, config).await;
     let level = || async { proxy.get("/debug/log-level").await.1 };
     assert_eq!(level().await, "warn,criscope=info");
 
@@ -171,7 +162,7 @@ async fn reload_applies_live_settings_and_names_the_others() {
 
     proxy.reload("[telemetry.log]\nlevle = \"off\"\n[server]\nmode = \"rwx\"\n");
     let rejected = |word: &'static str| {
-        move |l: &serde_json::Value| {
+        move |l: &Value| {
             l["event"] == "config.rejected" && l["error.message"].to_string().contains(word)
         }
     };

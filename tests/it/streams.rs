@@ -1,13 +1,8 @@
 //! Large responses and long streams: passed on as they arrive, and a stalled reader stalls only itself.
 
-use bytes::Bytes;
-use tokio_util::sync::CancellationToken;
-
-use crate::harness::client::{Call, Client, read, read_some};
-use crate::harness::fake::{Fake, Seen};
-use crate::harness::proxy::Proxy;
-use crate::harness::script::{self, Step};
-use crate::harness::{message, until};
+use crate::harness::client::{read, read_some};
+use crate::harness::fake::Seen;
+use crate::prelude::*;
 
 const MIB: usize = 1 << 20;
 
@@ -22,9 +17,7 @@ fn calls_of<'a>(seen: &'a [Seen], method: &'a str) -> impl Iterator<Item = &'a S
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_response_arrives_while_it_is_still_being_sent() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
-    let client = proxy.client().await;
+    let (fake, proxy, client) = proxied_client().await;
     for (size, method) in [(10 * MIB, "ListContainers"), (20 * MIB, "ExecSync")] {
         let gate = CancellationToken::new();
         let whole = message(&pattern(size));
@@ -136,8 +129,8 @@ async fn a_watch_has_its_own_connection_and_closes_it() {
     for watch in watches {
         watch.reset(h2::Reason::CANCEL);
     }
-    until("the connections of the watches are closed", || async {
-        (fake.connections() == 1).then_some(())
+    until_true("the connections of the watches are closed", async || {
+        fake.connections() == 1
     })
     .await;
     proxy.wait_balanced(3).await;

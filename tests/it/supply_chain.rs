@@ -1,13 +1,9 @@
 //! Dependencies: their licences, sources and duplicates. `deny.toml` has the same rules for cargo-deny, which also
 //! checks advisories; these tests need no additional tool and no network.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
-use std::process::Command;
-
-use serde_json::Value;
 use spdx::{Expression, Licensee, ParseMode};
+
+use crate::prelude::*;
 
 /// Crates whose types occur in this program's interfaces: two versions would be incompatible, or duplicate something
 /// that must be unique.

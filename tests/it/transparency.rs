@@ -2,22 +2,16 @@
 
 mod generate;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-
-use bytes::Bytes;
 use criscope::cri::Method;
 use http::HeaderMap;
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 
 use self::generate::{CASE, Case, case};
-use crate::harness::client::{Call, Client, Got};
-use crate::harness::fake::{Fake, Seen};
-use crate::harness::lock;
-use crate::harness::proxy::{Proxy, Start};
-use crate::harness::script::{self, Step};
-use crate::harness::{message, sorted};
+use crate::harness::client::Got;
+use crate::harness::fake::Seen;
+use crate::harness::sorted;
+use crate::prelude::*;
 
 /// Concurrent cases.
 const WORKERS: usize = 8;
@@ -59,10 +53,11 @@ impl Bench {
             steps.unwrap_or_else(script::empty)
         });
         // Logging thousands of errors is not tested here.
-        let proxy = Start::before(crate::CRISCOPE, &fake)
-            .config("[telemetry.log]\nlevel = \"info,criscope::rpc=off\"\n")
-            .ready()
-            .await;
+        let proxy = configured(
+            &fake,
+            "[telemetry.log]\nlevel = \"info,criscope::rpc=off\"\n",
+        )
+        .await;
         Self {
             fake,
             proxy,

@@ -6,10 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::{fmt, fs};
 
+use nix::unistd::Pid;
+
 use crate::PATIENCE;
 use crate::busybox;
 use crate::executable::executable;
 use crate::image_store;
+use crate::kubelet::{Kubelet, Pod};
 use crate::leaks::{self, Traces};
 use crate::packages::{file, need_root, program};
 use crate::proxy::{Proxy, Start};
@@ -88,6 +91,13 @@ impl Daemon {
         daemon
     }
 
+    /// A started daemon, and a connection to it.
+    pub async fn with_kubelet(criscope: impl AsRef<Path>) -> (Self, Kubelet) {
+        let mut daemon = Self::prepared(criscope).await;
+        let kubelet = daemon.serve().await;
+        (daemon, kubelet)
+    }
+
     /// A configured daemon with the image imported, not started yet.
     pub async fn prepared(criscope: impl AsRef<Path>) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -134,6 +144,12 @@ impl Daemon {
         self.has_second_handler = false;
     }
 
+    /// Sets the OCI runtime of the second handler for the next start.
+    pub fn set_second(&mut self, program: &Path) {
+        self.without_second();
+        self.configure(&format!("[runtime.handlers.second]\npath = {program:?}\n"));
+    }
+
     /// Uses AppArmor from the next start on, if the node has it. It loads a profile into the kernel.
     pub fn with_apparmor(&mut self) {
         self.has_apparmor = true;
@@ -162,6 +178,18 @@ impl Daemon {
         self.proxy = Some(proxy);
     }
 
+    /// Starts it, waits until it is ready, and connects.
+    pub async fn serve(&mut self) -> Kubelet {
+        self.start().await;
+        Kubelet::of(self).await
+    }
+
+    /// Kills it, starts it again, and connects. Its pods keep running.
+    pub async fn restart(&mut self) -> Kubelet {
+        self.kill();
+        self.serve().await
+    }
+
     /// Starts it without waiting, for a start that is expected to fail.
     pub fn spawn(&self) -> Proxy {
         let mut start = Start::new(&self.criscope)
@@ -186,6 +214,14 @@ impl Daemon {
     /// The running process.
     pub fn program(&self) -> &Proxy {
         self.proxy.as_ref().expect("the daemon is running")
+    }
+
+    /// The shim of a pod.
+    pub fn shim(&self, pod: &str) -> Pid {
+        let all = leaks::processes(self.name());
+        let mut shims = all.iter();
+        let found = shims.find(|(_, what)| what.contains("criscope-shim") && what.contains(pod));
+        Pid::from_raw(found.expect("a shim").0)
     }
 
     /// The name that all its objects contain.
@@ -286,6 +322,14 @@ impl Daemon {
             &serde_json::json!({"Volumes": {VOLUME: {}}}),
         );
         image_store::import(&archive, &self.root().join("root/images")).await;
+    }
+
+    /// Ends the last pods, and asserts that nothing of them is left.
+    pub async fn end(&self, kubelet: &Kubelet, pods: impl IntoIterator<Item = &Pod>) {
+        for pod in pods {
+            kubelet.end(pod).await;
+        }
+        self.assert_clean();
     }
 
     /// Asserts that only the bridge and the parent cgroup are left; they outlive pods.

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::node::Node;
 use crate::script::{self, Step};
-use crate::{lock, until};
+use crate::{lock, until, until_true};
 
 /// How a request body ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -203,18 +203,16 @@ impl Fake {
 
     /// Waits for at least `n` calls.
     pub async fn wait_count(&self, n: usize) {
-        until("calls at the runtime", || async {
-            (self.count() >= n).then_some(())
-        })
-        .await;
+        until_true("calls at the runtime", async || self.count() >= n).await;
     }
 
     /// Waits until criscope has made all of its own calls and only its probe is connected.
     pub async fn wait_settled(&self) {
-        until("criscope's own calls", || async {
-            // Version, Status, and two lists.
-            (self.own() >= 4 && self.connections() == 1).then_some(())
-        })
+        until_true(
+            "criscope's own calls",
+            async || // Version, Status, and two lists.
+            self.own() >= 4 && self.connections() == 1,
+        )
         .await;
     }
 

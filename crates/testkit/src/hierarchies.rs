@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::process::Command;
 
-use crate::until;
+use crate::until_true;
 
 /// How long the kernel may take to give a hierarchy up that was unmounted.
 const RELEASE: Duration = Duration::from_secs(1);
@@ -16,14 +16,14 @@ const RELEASE: Duration = Duration::from_secs(1);
 /// last mount went before its last cgroup stays in use until it is mounted and unmounted once more.
 pub async fn all_mounted() {
     let released = Mutex::new(None::<Instant>);
-    until("the mounts of all hierarchies", || async {
+    until_true("the mounts of all hierarchies", async || {
         let all = hugetlb_is_mounted_or_unused();
         let last = *released.lock().expect("lock");
         if !all && last.is_none_or(|at| at.elapsed() > RELEASE) {
             release_hugetlb().await;
             *released.lock().expect("lock") = Some(Instant::now());
         }
-        all.then_some(())
+        all
     })
     .await;
 }

@@ -117,6 +117,11 @@ pub fn image(layers: &[(Vec<u8>, Vec<u8>)]) -> Image {
     image_for(architecture(), layers)
 }
 
+/// An image of one layer with the file `f`.
+pub fn with_file(content: &[u8]) -> Image {
+    gzipped(&[layer().file("f", content).end()])
+}
+
 /// An image with gzip-compressed layers.
 pub fn gzipped(layers: &[Vec<u8>]) -> Image {
     let layers: Vec<_> = layers

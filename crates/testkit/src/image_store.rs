@@ -13,7 +13,7 @@ use criscope_image::{Error, ImageStore, ImageStoreConfig};
 use tempfile::TempDir;
 
 use crate::packages::program;
-use crate::until;
+use crate::{until, until_true};
 
 /// A temporary directory with an image store.
 ///
@@ -65,7 +65,7 @@ pub async fn open(config: &ImageStoreConfig) -> ImageStore {
 pub async fn close(images: ImageStore, root: &Path) {
     drop(images);
     let lock = root.join("lock");
-    until("the lock of the image store", || async {
+    until_true("the lock of the image store", async || {
         // In another process, because the next child of this one would hold the lock.
         let status = Command::new(program("flock", "util-linux"))
             .arg("--nonblock")
@@ -73,7 +73,7 @@ pub async fn close(images: ImageStore, root: &Path) {
             .arg("true")
             .stdin(Stdio::null())
             .status();
-        status.expect("start flock").success().then_some(())
+        status.expect("start flock").success()
     })
     .await;
 }

@@ -1,7 +1,8 @@
 //! A minimal kubelet: manages pods and containers of a [`Daemon`] over its socket, with the generated CRI types.
 
+use std::collections::HashMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -9,12 +10,14 @@ use criscope::client;
 use criscope::cri::v1;
 use criscope::cri::v1::image_service_client::ImageServiceClient;
 use criscope::cri::v1::runtime_service_client::RuntimeServiceClient;
-use tonic::Status;
+use serde_json::Value;
 use tonic::transport::Channel;
+use tonic::{Status, Streaming};
 
 use crate::containerd::Containerd;
 use crate::daemon::{Daemon, IMAGE};
-use crate::{PATIENCE, until};
+pub use crate::requests::words;
+use crate::{PATIENCE, requests, until, until_true};
 
 /// A connection that reconnects automatically, and the common settings of its pods.
 #[derive(Clone)]
@@ -42,11 +45,6 @@ pub struct Said {
     pub code: i32,
 }
 
-/// Splits a command into its words.
-pub fn words(text: &str) -> Vec<String> {
-    text.split_whitespace().map(str::to_owned).collect()
-}
-
 /// A container that runs this script in a shell.
 pub fn shell(name: &str, script: &str) -> v1::ContainerConfig {
     v1::ContainerConfig {
@@ -54,11 +52,8 @@ pub fn shell(name: &str, script: &str) -> v1::ContainerConfig {
             name: name.to_owned(),
             attempt: 0,
         }),
-        image: Some(v1::ImageSpec {
-            image: IMAGE.to_owned(),
-            ..Default::default()
-        }),
-        command: vec!["/bin/sh".to_owned(), "-c".to_owned(), script.to_owned()],
+        image: Some(requests::image_spec(IMAGE)),
+        command: requests::shell_command(script),
         log_path: format!("{name}.log"),
         linux: Some(v1::LinuxContainerConfig {
             resources: Some(v1::LinuxContainerResources::default()),
@@ -85,28 +80,80 @@ pub fn security(config: &mut v1::ContainerConfig) -> &mut v1::LinuxContainerSecu
     linux.security_context.get_or_insert_default()
 }
 
+/// The namespaces of a container.
+pub fn namespaces(config: &mut v1::ContainerConfig) -> &mut v1::NamespaceOption {
+    security(config).namespace_options.get_or_insert_default()
+}
+
+/// A container in the shared PID namespace of its pod.
+pub fn share_pid(mut config: v1::ContainerConfig) -> v1::ContainerConfig {
+    namespaces(&mut config).pid = v1::NamespaceMode::Pod.into();
+    config
+}
+
+/// A container in the network of the node.
+pub fn share_host_network(mut config: v1::ContainerConfig) -> v1::ContainerConfig {
+    namespaces(&mut config).network = v1::NamespaceMode::Node.into();
+    config
+}
+
+/// A user namespace whose ids from 0 on are those of the node from `host_id` on.
+pub fn user_namespace(host_id: u32, length: u32) -> v1::UserNamespace {
+    let ids = v1::IdMapping {
+        host_id,
+        container_id: 0,
+        length,
+    };
+    v1::UserNamespace {
+        mode: v1::NamespaceMode::Pod.into(),
+        uids: vec![ids],
+        gids: vec![ids],
+    }
+}
+
+/// The resources of a container.
+pub fn resources(config: &mut v1::ContainerConfig) -> &mut v1::LinuxContainerResources {
+    let linux = config.linux.get_or_insert_default();
+    linux.resources.get_or_insert_default()
+}
+
+/// The security context of a pod.
+pub fn pod_security(config: &mut v1::PodSandboxConfig) -> &mut v1::LinuxSandboxSecurityContext {
+    let linux = config.linux.get_or_insert_default();
+    linux.security_context.get_or_insert_default()
+}
+
+/// The namespaces of a pod.
+pub fn pod_namespaces(config: &mut v1::PodSandboxConfig) -> &mut v1::NamespaceOption {
+    pod_security(config)
+        .namespace_options
+        .get_or_insert_default()
+}
+
 impl Kubelet {
     /// Connects.
     pub async fn of(daemon: &Daemon) -> Self {
-        let channel = client::connect(&daemon.socket(), Duration::from_secs(30)).await;
-        let channel = channel.expect("connect");
-        Self {
-            runtime: client::runtime(channel.clone()),
-            images: client::images(channel),
-            cgroup: daemon.cgroup(),
-            logs: daemon.root().join("logs"),
-        }
+        Self::at(&daemon.socket(), daemon.cgroup(), &daemon.root()).await
     }
 
     /// Connects to a containerd.
     pub async fn of_containerd(containerd: &Containerd) -> Self {
-        let channel = client::connect(&containerd.socket(), Duration::from_secs(30)).await;
+        Self::before(&containerd.socket(), containerd).await
+    }
+
+    /// Connects to a socket in front of a containerd.
+    pub async fn before(socket: &Path, containerd: &Containerd) -> Self {
+        Self::at(socket, containerd.cgroup(), &containerd.root()).await
+    }
+
+    async fn at(socket: &Path, cgroup: String, root: &Path) -> Self {
+        let channel = client::connect(socket, Duration::from_secs(30)).await;
         let channel = channel.expect("connect");
         Self {
             runtime: client::runtime(channel.clone()),
             images: client::images(channel),
-            cgroup: containerd.cgroup(),
-            logs: containerd.root().join("logs"),
+            cgroup,
+            logs: root.join("logs"),
         }
     }
 
@@ -146,10 +193,7 @@ impl Kubelet {
         config: v1::PodSandboxConfig,
         handler: &str,
     ) -> Result<Pod, Status> {
-        let request = v1::RunPodSandboxRequest {
-            config: Some(config.clone()),
-            runtime_handler: handler.to_owned(),
-        };
+        let request = requests::run_pod(config.clone(), handler);
         let made = self.runtime.clone().run_pod_sandbox(request).await?;
         Ok(Pod {
             id: made.into_inner().pod_sandbox_id,
@@ -157,19 +201,29 @@ impl Kubelet {
         })
     }
 
+    /// Runs a pod with a runtime handler, which must work.
+    pub async fn run_with(&self, config: v1::PodSandboxConfig, handler: &str) -> Pod {
+        let pod = self.try_run(config, handler).await;
+        pod.expect("RunPodSandbox")
+    }
+
     /// Runs a pod.
     pub async fn run(&self, config: v1::PodSandboxConfig) -> Pod {
-        self.try_run(config, "").await.expect("RunPodSandbox")
+        self.run_with(config, "").await
     }
 
     /// The configuration of a pod in the host network.
     pub fn host_network_config(&self, name: &str) -> v1::PodSandboxConfig {
         let mut config = self.pod_config(name);
         config.hostname = String::new();
-        let linux = config.linux.get_or_insert_default();
-        let context = linux.security_context.get_or_insert_default();
-        let options = context.namespace_options.get_or_insert_default();
-        options.network = v1::NamespaceMode::Node.into();
+        pod_namespaces(&mut config).network = v1::NamespaceMode::Node.into();
+        config
+    }
+
+    /// The configuration of a pod whose containers share a PID namespace.
+    pub fn shared_pid_config(&self, name: &str) -> v1::PodSandboxConfig {
+        let mut config = self.pod_config(name);
+        pod_namespaces(&mut config).pid = v1::NamespaceMode::Pod.into();
         config
     }
 
@@ -184,11 +238,7 @@ impl Kubelet {
         pod: &Pod,
         config: v1::ContainerConfig,
     ) -> Result<String, Status> {
-        let request = v1::CreateContainerRequest {
-            pod_sandbox_id: pod.id.clone(),
-            config: Some(config),
-            sandbox_config: Some(pod.config.clone()),
-        };
+        let request = requests::create(&pod.id, config, pod.config.clone());
         let made = self.runtime.clone().create_container(request).await?;
         Ok(made.into_inner().container_id)
     }
@@ -202,9 +252,7 @@ impl Kubelet {
 
     /// Starts a container.
     pub async fn start(&self, id: &str) -> Result<(), Status> {
-        let request = v1::StartContainerRequest {
-            container_id: id.to_owned(),
-        };
+        let request = requests::start(id);
         self.runtime.clone().start_container(request).await?;
         Ok(())
     }
@@ -221,44 +269,162 @@ impl Kubelet {
         updated.expect("UpdateContainerResources");
     }
 
+    /// Stops a container, unless that fails.
+    pub async fn try_stop(&self, id: &str, grace: i64) -> Result<(), Status> {
+        let request = requests::stop(id, grace);
+        self.runtime.clone().stop_container(request).await.map(drop)
+    }
+
     /// Stops a container.
     pub async fn stop(&self, id: &str, grace: i64) {
-        let request = v1::StopContainerRequest {
-            container_id: id.to_owned(),
-            timeout: grace,
-        };
-        let stopped = self.runtime.clone().stop_container(request).await;
-        stopped.expect("StopContainer");
+        self.try_stop(id, grace).await.expect("StopContainer");
     }
 
     /// Removes a container, even a running one.
     pub async fn remove(&self, id: &str) {
-        let request = v1::RemoveContainerRequest {
-            container_id: id.to_owned(),
-        };
+        let request = requests::remove(id);
         let removed = self.runtime.clone().remove_container(request).await;
         removed.expect("RemoveContainer");
     }
 
-    /// Stops and removes a pod with its containers.
-    pub async fn end(&self, pod: &Pod) {
-        let id = pod.id.clone();
-        let request = v1::StopPodSandboxRequest {
-            pod_sandbox_id: id.clone(),
-        };
-        let stopped = self.runtime.clone().stop_pod_sandbox(request).await;
-        stopped.expect("StopPodSandbox");
-        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id };
+    /// Stops a pod, unless that fails.
+    pub async fn try_stop_pod(&self, id: &str) -> Result<(), Status> {
+        let mut runtime = self.runtime.clone();
+        runtime
+            .stop_pod_sandbox(requests::stop_pod(id))
+            .await
+            .map(drop)
+    }
+
+    /// Stops a pod with its containers.
+    pub async fn stop_pod(&self, id: &str) {
+        self.try_stop_pod(id).await.expect("StopPodSandbox");
+    }
+
+    /// Removes a pod with its containers, even a running one.
+    pub async fn remove_pod(&self, id: &str) {
+        let request = requests::remove_pod(id);
         let removed = self.runtime.clone().remove_pod_sandbox(request).await;
         removed.expect("RemovePodSandbox");
     }
 
+    /// Stops and removes a pod with its containers.
+    pub async fn end(&self, pod: &Pod) {
+        self.stop_pod(&pod.id).await;
+        self.remove_pod(&pod.id).await;
+    }
+
+    /// All containers.
+    pub async fn containers(&self) -> Vec<v1::Container> {
+        let all = v1::ListContainersRequest::default();
+        let list = self.runtime.clone().list_containers(all).await;
+        list.expect("ListContainers").into_inner().containers
+    }
+
+    /// All pods.
+    pub async fn pods(&self) -> Vec<v1::PodSandbox> {
+        let all = v1::ListPodSandboxRequest::default();
+        let list = self.runtime.clone().list_pod_sandbox(all).await;
+        list.expect("ListPodSandbox").into_inner().items
+    }
+
+    /// All images.
+    pub async fn list_images(&self) -> Vec<v1::Image> {
+        let all = v1::ListImagesRequest::default();
+        let list = self.images.clone().list_images(all).await;
+        list.expect("ListImages").into_inner().images
+    }
+
+    /// An image by its name or id.
+    pub async fn image(&self, name: &str) -> v1::Image {
+        let request = requests::image_status(name);
+        let status = self.images.clone().image_status(request).await;
+        let image = status.expect("ImageStatus").into_inner().image;
+        image.unwrap_or_else(|| panic!("{name} is absent"))
+    }
+
+    /// Waits for the imported image, of which containerd learns by an event.
+    pub async fn imported(&self) {
+        until_true("the imported image", async || {
+            let request = requests::image_status(IMAGE);
+            let status = self.images.clone().image_status(request).await;
+            status.expect("ImageStatus").into_inner().image.is_some()
+        })
+        .await;
+    }
+
+    pub async fn remove_image(&self, name: &str) {
+        let request = requests::remove_image(name);
+        let removed = self.images.clone().remove_image(request).await;
+        removed.expect("RemoveImage");
+    }
+
+    /// The state of the runtime, with its settings.
+    pub async fn runtime_status(&self) -> v1::StatusResponse {
+        let request = v1::StatusRequest { verbose: true };
+        let status = self.runtime.clone().status(request).await;
+        status.expect("Status").into_inner()
+    }
+
+    /// Subscribes to the events of containers.
+    pub async fn events(&self) -> Streaming<v1::ContainerEventResponse> {
+        let mut runtime = self.runtime.clone();
+        let events = runtime.get_container_events(v1::GetEventsRequest {}).await;
+        events.expect("GetContainerEvents").into_inner()
+    }
+
+    /// The statistics of a container.
+    pub async fn stats(&self, id: &str) -> Option<v1::ContainerStats> {
+        let mut runtime = self.runtime.clone();
+        let stats = runtime.container_stats(requests::stats(id)).await;
+        stats.expect("ContainerStats").into_inner().stats
+    }
+
+    /// The statistics of a pod.
+    pub async fn pod_stats(&self, id: &str) -> Option<v1::LinuxPodSandboxStats> {
+        let request = requests::pod_stats(id);
+        let stats = self.runtime.clone().pod_sandbox_stats(request).await;
+        stats.expect("PodSandboxStats").into_inner().stats?.linux
+    }
+
+    /// What a verbose status says of a container beyond the CRI.
+    pub async fn info(&self, id: &str) -> Value {
+        let request = requests::status(id, true);
+        let status = self.runtime.clone().container_status(request).await;
+        parsed(&status.expect("ContainerStatus").into_inner().info)
+    }
+
+    /// What a verbose status says of a pod beyond the CRI.
+    pub async fn pod_info(&self, id: &str) -> Value {
+        let request = requests::pod_status(id, true);
+        let status = self.runtime.clone().pod_sandbox_status(request).await;
+        parsed(&status.expect("PodSandboxStatus").into_inner().info)
+    }
+
+    /// The URL of a command with streams as in [`requests::exec`].
+    pub async fn exec_url(&self, id: &str, command: Vec<String>, streams: &str) -> String {
+        let request = requests::exec(id, command, streams);
+        let answer = self.runtime.clone().exec(request).await;
+        answer.expect("Exec").into_inner().url
+    }
+
+    /// The URL for attaching to a container, with streams as in [`requests::exec`].
+    pub async fn attach_url(&self, id: &str, streams: &str) -> String {
+        let request = requests::attach(id, streams);
+        let answer = self.runtime.clone().attach(request).await;
+        answer.expect("Attach").into_inner().url
+    }
+
+    /// The URL for forwarding ports of a pod.
+    pub async fn forward_url(&self, id: &str) -> String {
+        let request = requests::forward(id);
+        let answer = self.runtime.clone().port_forward(request).await;
+        answer.expect("PortForward").into_inner().url
+    }
+
     /// The status of a container.
     pub async fn status(&self, id: &str) -> v1::ContainerStatus {
-        let request = v1::ContainerStatusRequest {
-            container_id: id.to_owned(),
-            verbose: false,
-        };
+        let request = requests::status(id, false);
         let status = self.runtime.clone().container_status(request).await;
         let status = status.expect("ContainerStatus").into_inner().status;
         status.expect("a status")
@@ -266,10 +432,7 @@ impl Kubelet {
 
     /// The status of a pod.
     pub async fn pod_status(&self, pod: &Pod) -> v1::PodSandboxStatus {
-        let request = v1::PodSandboxStatusRequest {
-            pod_sandbox_id: pod.id.clone(),
-            verbose: false,
-        };
+        let request = requests::pod_status(&pod.id, false);
         let status = self.runtime.clone().pod_sandbox_status(request).await;
         let status = status.expect("PodSandboxStatus").into_inner().status;
         status.expect("a status")
@@ -296,18 +459,14 @@ impl Kubelet {
         command: Vec<String>,
         timeout: i64,
     ) -> Result<v1::ExecSyncResponse, Status> {
-        let request = v1::ExecSyncRequest {
-            container_id: id.to_owned(),
-            cmd: command,
-            timeout,
-        };
+        let request = requests::exec_sync(id, command, timeout);
         let done = self.runtime.clone().exec_sync(request).await?;
         Ok(done.into_inner())
     }
 
     /// Runs a script in a container.
     pub async fn exec(&self, id: &str, script: &str) -> Said {
-        let command = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
+        let command = requests::shell_command(script);
         let done = self.try_exec(id, command, LIMIT).await.expect("ExecSync");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         Said {
@@ -341,11 +500,15 @@ impl Kubelet {
 
     /// Waits for a stdout line with this text in a container's log.
     pub async fn logged(&self, id: &str, text: &str) {
-        until(&format!("a line {text:?}"), || async {
+        until_true(&format!("a line {text:?}"), async || {
             let log = self.log(id).await;
             let line = ("stdout".to_owned(), text.to_owned());
-            log.contains(&line).then_some(())
+            log.contains(&line)
         })
         .await;
     }
+}
+
+fn parsed(info: &HashMap<String, String>) -> Value {
+    serde_json::from_str(&info["info"]).expect("JSON")
 }

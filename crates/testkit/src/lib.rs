@@ -4,7 +4,7 @@
 //! |---|---|
 //! | criscope as a process | [`proxy`] (any configuration), [`daemon`] (the built-in runtime), [`scrape`], [`leaks`] |
 //! | runtimes behind it | [`fake`] (a CRI server that misbehaves as its [`script`] says), [`containerd`] |
-//! | callers | [`client`] (raw HTTP/2), [`kubelet`] (typed, for real pods), [`pods`] (typed, for the fake), [`cadvisor`] |
+//! | callers | [`client`] (raw HTTP/2), [`kubelet`] (typed, for real pods), [`pods`] (typed, for the fake), [`requests`], [`cadvisor`] |
 //! | servers around it | [`registry`], [`docker_registry`], [`collector`] (OTLP), [`prometheus`]; [`pki`] |
 //! | images | [`busybox`], [`image`], [`image_store`] |
 //! | the machine | [`packages`], [`executable`], [`process`], [`pid_namespace`], [`hierarchies`] |
@@ -44,6 +44,7 @@ pub mod process;
 pub mod prometheus;
 pub mod proxy;
 pub mod registry;
+pub mod requests;
 pub mod scrape;
 pub mod script;
 pub mod yaml;
@@ -74,6 +75,40 @@ where
         assert!(Instant::now() < deadline, "timed out waiting for {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// Polls until a condition holds.
+///
+/// # Panics
+/// After [`PATIENCE`], naming what was waited for.
+pub async fn until_true<F>(what: &str, mut holds: impl FnMut() -> F)
+where
+    F: Future<Output = bool>,
+{
+    let poll = || {
+        let held = holds();
+        async { held.await.then_some(()) }
+    };
+    until(what, poll).await;
+}
+
+/// Waits until what `look` sees stays the same for a second, and returns it: no event tells that a writer is blocked.
+///
+/// # Panics
+/// After [`PATIENCE`], naming what was waited for.
+pub async fn until_still<T: PartialEq>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let still = async {
+        let mut before = None;
+        loop {
+            let now = look();
+            match now {
+                Some(value) if before.as_ref() == Some(&value) => return value,
+                now => before = now,
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    soon(what, still).await
 }
 
 /// Awaits a future.

@@ -19,6 +19,7 @@ use crate::encode;
 use crate::fake::Fake;
 use crate::lock;
 use crate::proxy::Proxy;
+use crate::requests;
 use crate::script::{self, Step};
 
 /// How the runtime answers a method.
@@ -139,39 +140,31 @@ pub fn run(name: &str) -> Call {
 
 /// `RunPodSandbox` of a pod with a runtime handler.
 pub fn run_with(config: v1::PodSandboxConfig, handler: &str) -> Call {
-    let request = v1::RunPodSandboxRequest {
-        config: Some(config),
-        runtime_handler: handler.into(),
-    };
+    let request = requests::run_pod(config, handler);
     Call::runtime("RunPodSandbox", encode(&request))
 }
 
 /// `CreateContainer` of the container `app` in `sandbox-1`.
 pub fn create(sandbox: v1::PodSandboxConfig, attempt: u32, image: Option<&str>) -> Call {
-    let image = image.map(|image| v1::ImageSpec {
-        image: image.into(),
-        ..Default::default()
-    });
-    let request = v1::CreateContainerRequest {
-        pod_sandbox_id: "sandbox-1".into(),
-        config: Some(v1::ContainerConfig {
+    let image = image.map(|image| requests::image_spec(image));
+    let request = requests::create(
+        "sandbox-1",
+        v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata {
                 name: "app".into(),
                 attempt,
             }),
             image,
             ..Default::default()
-        }),
-        sandbox_config: Some(sandbox),
-    };
+        },
+        sandbox,
+    );
     Call::runtime("CreateContainer", encode(&request))
 }
 
 /// `StartContainer` of `container-1`.
 pub fn start() -> Call {
-    let request = v1::StartContainerRequest {
-        container_id: "container-1".into(),
-    };
+    let request = requests::start("container-1");
     Call::runtime("StartContainer", encode(&request))
 }
 
@@ -211,10 +204,7 @@ impl Kubelet {
     pub async fn before(proxy: &Proxy) -> Self {
         Self {
             client: proxy.client().await,
-            image: v1::ImageSpec {
-                image: "registry.example/app:1".into(),
-                ..Default::default()
-            },
+            image: requests::image_spec("registry.example/app:1"),
         }
     }
 
@@ -242,10 +232,7 @@ impl Kubelet {
         let seen = rfc3339(UnixMicros::now());
         let key = "kubernetes.io/config.seen".to_owned();
         config.annotations.insert(key, seen);
-        let request = v1::RunPodSandboxRequest {
-            config: Some(config.clone()),
-            ..Default::default()
-        };
+        let request = requests::run_pod(config.clone(), "");
         let got = self.call("RunPodSandbox", &request).await;
         let answer: v1::RunPodSandboxResponse = decode(&got)?;
         Some(Pod {
@@ -268,34 +255,29 @@ impl Kubelet {
 
     /// Creates and starts the container `app`; returns its id, or `None` on failure.
     pub async fn container(&self, pod: &Pod, attempt: u32) -> Option<String> {
-        let request = v1::CreateContainerRequest {
-            pod_sandbox_id: pod.sandbox.clone(),
-            config: Some(v1::ContainerConfig {
+        let request = requests::create(
+            &pod.sandbox,
+            v1::ContainerConfig {
                 metadata: Some(v1::ContainerMetadata {
                     name: "app".into(),
                     attempt,
                 }),
                 image: Some(self.image.clone()),
                 ..Default::default()
-            }),
-            sandbox_config: Some(pod.config.clone()),
-        };
+            },
+            pod.config.clone(),
+        );
         let got = self.call("CreateContainer", &request).await;
         let answer: v1::CreateContainerResponse = decode(&got)?;
         let container_id = answer.container_id;
-        let start = v1::StartContainerRequest {
-            container_id: container_id.clone(),
-        };
+        let start = requests::start(&container_id);
         let got = self.call("StartContainer", &start).await;
         (got.code() == 0).then_some(container_id)
     }
 
     /// Gets the status of a container.
     pub async fn ask(&self, container_id: &str) -> Got {
-        let request = v1::ContainerStatusRequest {
-            container_id: container_id.into(),
-            verbose: false,
-        };
+        let request = requests::status(container_id, false);
         self.call("ContainerStatus", &request).await
     }
 
@@ -311,13 +293,9 @@ impl Kubelet {
 
     /// Stops and removes a pod.
     pub async fn stop(&self, pod: &Pod) {
-        let stop = v1::StopPodSandboxRequest {
-            pod_sandbox_id: pod.sandbox.clone(),
-        };
+        let stop = requests::stop_pod(&pod.sandbox);
         self.call("StopPodSandbox", &stop).await;
-        let remove = v1::RemovePodSandboxRequest {
-            pod_sandbox_id: pod.sandbox.clone(),
-        };
+        let remove = requests::remove_pod(&pod.sandbox);
         self.call("RemovePodSandbox", &remove).await;
     }
 

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use crate::packages::program;
 use crate::process::Process;
 use crate::proxy::free_port;
-use crate::until;
+use crate::{until, until_true};
 
 /// A running Prometheus. Dropping it stops it.
 pub struct Prometheus {
@@ -135,6 +135,6 @@ impl Prometheus {
 
     /// Waits until a query has a sample.
     pub async fn wait(&self, query: &str) {
-        until(query, || async { self.has(query).await.then_some(()) }).await;
+        until_true(query, async || self.has(query).await).await;
     }
 }

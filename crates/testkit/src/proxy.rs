@@ -20,7 +20,7 @@ use crate::client::Client;
 use crate::fake::Fake;
 use crate::lock;
 use crate::scrape::Scrape;
-use crate::{pid_namespace, soon, until};
+use crate::{pid_namespace, soon, until, until_true};
 
 /// Returns whether a log line is about a call of this method, named without its service.
 pub fn is_call(line: &Value, method: &str) -> bool {
@@ -283,10 +283,7 @@ impl Proxy {
     }
 
     pub async fn wait_ready(&self) {
-        until("readiness", || async {
-            (self.get("/readyz").await.0 == 200).then_some(())
-        })
-        .await;
+        until_true("readiness", async || self.get("/readyz").await.0 == 200).await;
     }
 
     /// Gets a page of the admin endpoint; returns HTTP status and body.
@@ -309,6 +306,16 @@ impl Proxy {
     async fn response(&self, method: &str, path: &str, body: &str) -> Option<String> {
         let stream = TcpStream::connect(("127.0.0.1", self.admin)).await.ok()?;
         exchange(stream, method, path, body).await
+    }
+
+    /// Gets a page of the admin endpoint as JSON; null if it is absent.
+    pub async fn json(&self, path: &str) -> Value {
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let (status, text) = self.get(&format!("{path}{separator}format=json")).await;
+        if status != 200 {
+            return Value::Null;
+        }
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{path}: {e}: {text}"))
     }
 
     /// The Unix socket of the admin endpoint.

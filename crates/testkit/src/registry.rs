@@ -208,6 +208,13 @@ pub fn status(code: u16, body: &str) -> Response {
     answer.body(Body::from(body.to_owned())).expect("an answer")
 }
 
+/// The same answer with a further header.
+pub fn with_header(mut answer: Response, name: &'static str, value: &str) -> Response {
+    let value = value.parse().expect("a header");
+    answer.headers_mut().append(name, value);
+    answer
+}
+
 /// Sends this number of bytes, then closes the connection.
 pub fn cut(bytes: &[u8], after: usize) -> Response {
     let part = Bytes::copy_from_slice(&bytes[..after]);

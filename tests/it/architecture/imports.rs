@@ -1,10 +1,7 @@
 //! Which module may import which, and which module may use which crate of the workspace.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
-
 use super::source::{File, PRODUCT_CRATES, crate_root, product_files};
+use crate::prelude::*;
 
 /// Allowed imports between modules, from the top down: a row may only name rows below it. The exact form of the table of
 /// modules in `docs/ARCHITECTURE.md`. Some rows are crates of their own ([`PRODUCT_CRATES`]). Unit tests may import what

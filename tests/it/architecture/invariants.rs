@@ -1,10 +1,8 @@
 //! Each invariant of `src/lib.rs` is in the table of `docs/ARCHITECTURE.md` with tests that exist, and each row of
 //! `docs/THREATS.md` names tests that exist.
 
-use std::collections::BTreeMap;
-use std::fs;
-
 use super::source::{File, crate_root, files_under, source_files};
+use crate::prelude::*;
 
 /// The numbered invariants: `1. **Byte-exact.**` becomes `(1, "Byte-exact")`.
 fn promises(lib: &str) -> Vec<(u32, String)> {

@@ -1,12 +1,11 @@
 //! Every declared metric is in the catalogue and updated by the product: a metric that only tests update would be exported
 //! as a meaningless zero.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use criscope::catalogue::CATALOGUE;
 use proc_macro2::{Delimiter, Group, TokenTree};
 
 use super::source::{File, product_files, test_modules};
+use crate::prelude::*;
 
 /// Methods of a series that update a metric.
 const MOVES: &[&str] = &["inc", "inc_by", "dec", "set", "observe"];

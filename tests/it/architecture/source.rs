@@ -2,10 +2,7 @@
 
 mod paths;
 
-use std::collections::BTreeSet;
 use std::fmt;
-use std::fs;
-use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
@@ -14,6 +11,7 @@ use self::paths::{
     ProductCrate, SPLIT, after_colons, behind_root, behind_supers, first_names, ident, rows,
     whole_crate,
 };
+use crate::prelude::*;
 
 /// The directory of `Cargo.toml`.
 pub(super) fn crate_root() -> &'static Path {

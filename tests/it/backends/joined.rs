@@ -1,15 +1,11 @@
 //! Responses joined from both runtimes.
 
-use bytes::Bytes;
-use criscope::cri::v1;
 use prost::Message;
-use tokio_util::sync::CancellationToken;
 
 use super::Pair;
-use crate::harness::client::{Call, read, read_some};
-use crate::harness::fake::Fake;
-use crate::harness::script::{self, Step, head, status};
-use crate::harness::{encode, message, message_with, soon};
+use crate::harness::client::{read, read_some};
+use crate::harness::script::{head, status};
+use crate::prelude::*;
 
 const LISTS: [&str; 6] = [
     "RuntimeService/ListPodSandbox",

@@ -1,15 +1,10 @@
 //! Routing of calls to one of two runtimes.
 
-use std::time::Instant;
-
-use bytes::Bytes;
-use criscope::cri::v1;
 use prost::Message;
 
 use super::Pair;
-use crate::harness::client::{Call, Got};
-use crate::harness::fake::Fake;
-use crate::harness::{encode, message, script};
+use crate::harness::client::Got;
+use crate::prelude::*;
 
 impl Pair {
     /// Makes a call; returns which of the two received it.
@@ -33,18 +28,12 @@ impl Pair {
 }
 
 fn stop_container(id: &str) -> Call {
-    let request = v1::StopContainerRequest {
-        container_id: id.into(),
-        timeout: 1,
-    };
+    let request = requests::stop(id, 1);
     Call::runtime("StopContainer", encode(&request))
 }
 
 fn sandbox_status(id: &str) -> Call {
-    let request = v1::PodSandboxStatusRequest {
-        pod_sandbox_id: id.into(),
-        verbose: false,
-    };
+    let request = requests::pod_status(id, false);
     Call::runtime("PodSandboxStatus", encode(&request))
 }
 
@@ -120,10 +109,7 @@ async fn a_pod_is_created_at_the_backend_of_its_handler_and_found_there_again() 
         pod_sandbox_id: "new-sandbox".into(),
     };
     pair.two.always(script::ok(&[encode(&made)]));
-    let request = v1::RunPodSandboxRequest {
-        config: Some(pod("new-pod")),
-        runtime_handler: "kata".into(),
-    };
+    let request = requests::run_pod(pod("new-pod"), "kata");
     let got = pair
         .goes_to(
             Call::runtime("RunPodSandbox", encode(&request)),
@@ -137,17 +123,17 @@ async fn a_pod_is_created_at_the_backend_of_its_handler_and_found_there_again() 
         container_id: "new-container".into(),
     };
     pair.two.always(script::ok(&[encode(&made)]));
-    let request = v1::CreateContainerRequest {
-        pod_sandbox_id: "new-sandbox".into(),
-        config: Some(v1::ContainerConfig {
+    let request = requests::create(
+        "new-sandbox",
+        v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata {
                 name: "app".into(),
                 attempt: 0,
             }),
             ..Default::default()
-        }),
-        sandbox_config: Some(pod("new-pod")),
-    };
+        },
+        pod("new-pod"),
+    );
     pair.goes_to(
         Call::runtime("CreateContainer", encode(&request)),
         false,
@@ -165,10 +151,7 @@ async fn a_pod_is_created_at_the_backend_of_its_handler_and_found_there_again() 
     let probes = 2 * (1 + since.elapsed().as_secs() as usize / 5);
     assert!(now <= asked + probes, "no lookup was needed");
 
-    let plain = v1::RunPodSandboxRequest {
-        config: Some(pod("plain")),
-        runtime_handler: String::new(),
-    };
+    let plain = requests::run_pod(pod("plain"), "");
     pair.goes_to(Call::runtime("RunPodSandbox", encode(&plain)), true, false)
         .await;
 }
@@ -222,11 +205,7 @@ async fn an_image_is_pulled_by_the_backend_of_its_pod() {
 async fn a_call_for_one_backend_is_passed_on_unchanged() {
     let pair = Pair::new().await;
     let strange = {
-        let mut bytes = v1::StopContainerRequest {
-            container_id: "container-2".into(),
-            timeout: 3,
-        }
-        .encode_to_vec();
+        let mut bytes = requests::stop("container-2", 3).encode_to_vec();
         // Field 4000 is unknown.
         bytes.extend([0x82, 0xfa, 0x01, 3, 1, 2, 3]);
         message(&bytes)

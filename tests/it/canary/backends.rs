@@ -1,10 +1,7 @@
 //! With two backends criscope words some errors itself, around what a backend said.
 
 use super::filler::{Filler, echoes, leaks};
-use crate::harness::client::Call;
-use crate::harness::fake::Fake;
-use crate::harness::proxy::{Start, is_call};
-use crate::harness::script;
+use crate::prelude::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_one_of_two_backends_quotes_is_hidden() {

@@ -8,12 +8,11 @@ mod run;
 mod shown;
 mod words;
 
-use std::collections::BTreeSet;
-
 use criscope::cri::identity::SHOWN;
 
 use self::filler::leaks;
 use self::run::Run;
+use crate::prelude::*;
 
 /// On the list, but told by nothing that a single backend makes us say.
 const NOT_TOLD: [&str; 2] = [

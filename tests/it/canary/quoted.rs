@@ -1,22 +1,15 @@
 //! What error texts may quote of a request, and that none of its secrets is among it: no canary has a part in common with
 //! another, so that each is found by its own value only.
 
-use std::collections::BTreeSet;
-
+use criscope::cri::Method;
 use criscope::cri::identity::{QUOTABLE, SHOWN};
 use criscope::cri::secrets::{Secrets, Value, each_value};
-use criscope::cri::{Method, v1};
 use prost::Message;
 
 use super::filler::{Filler, leaks_of, pool};
 use super::shown::{each_field, each_map, methods};
 use super::words::{percent, texts};
-use crate::harness::client::{Call, Client};
-use crate::harness::collector::{Collector, Manner};
-use crate::harness::fake::Fake;
-use crate::harness::message;
-use crate::harness::proxy::Start;
-use crate::harness::script;
+use crate::prelude::*;
 
 /// A window of a secret of an earlier request: shorter parts are not recognised.
 const WINDOW: usize = 6;
@@ -256,9 +249,7 @@ async fn errors_about_pods_of_an_earlier_process_show_known_words_only() {
         fake,
         calls: 0,
     };
-    let id = v1::StartContainerRequest {
-        container_id: CONTAINER.to_owned(),
-    };
+    let id = requests::start(CONTAINER);
     let id = id.encode_to_vec();
     session
         .fails("StartContainer", &id, &["hunter2".to_owned()])

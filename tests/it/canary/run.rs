@@ -2,28 +2,16 @@
 //! is to be seen from outside.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use criscope::cri::identity::SHOWN;
-use criscope::cri::v1;
 use http::request::Parts;
-use nix::sys::signal::Signal;
 use prost::Message;
-use tokio_util::sync::CancellationToken;
 
 use super::expected;
 use super::filler::{Filler, pool};
 use super::shown::methods;
 use super::words::{head, metadata, percent, texts, trailers};
-use crate::harness::client::{Call, Client};
-use crate::harness::collector::{Collector, Manner};
-use crate::harness::fake::Fake;
-use crate::harness::proxy::{Proxy, Start};
-use crate::harness::script::{self, Step};
-use crate::harness::{PATIENCE, headers, lock, message, message_with};
+use crate::prelude::*;
 
 /// Runs of which one has to lose nothing.
 const TRIES: usize = 5;
@@ -345,12 +333,8 @@ impl Session {
 
     /// Calls that name a pod of the lists by id only.
     async fn by_id(&mut self, [sandbox, container]: &[String; 2]) {
-        let sandbox = v1::StopPodSandboxRequest {
-            pod_sandbox_id: sandbox.clone(),
-        };
-        let container = v1::StartContainerRequest {
-            container_id: container.clone(),
-        };
+        let sandbox = requests::stop_pod(&sandbox);
+        let container = requests::start(&container);
         for (method, body) in [
             ("StopPodSandbox", sandbox.encode_to_vec()),
             ("StartContainer", container.encode_to_vec()),
@@ -402,7 +386,7 @@ async fn pages(proxy: &Proxy) -> Vec<u8> {
 async fn capture(proxy: &Proxy) -> Vec<u8> {
     let dir = tempfile::tempdir().expect("dir");
     let file = dir.path().join("capture.tar.gz");
-    let mut command = std::process::Command::new(crate::CRISCOPE);
+    let mut command = Command::new(crate::CRISCOPE);
     command.args(["capture", "--admin"]);
     command.arg(format!("unix://{}", proxy.admin_socket().display()));
     command.arg("-o").arg(&file);

@@ -1,7 +1,5 @@
 //! The list of what may be shown, against what is read.
 
-use std::collections::BTreeSet;
-
 use criscope::cri::identity::SHOWN;
 use criscope::cri::lists::{Containers, Sandboxes};
 use criscope::cri::subject::{ResponseDetails, Subject};
@@ -13,6 +11,7 @@ use prost_reflect::{
 };
 
 use super::filler::pool;
+use crate::prelude::*;
 
 /// Of the runtime about itself, from the answers to criscope's own questions. No caller's message is read for these.
 const OWN_QUESTIONS: [&str; 2] = [

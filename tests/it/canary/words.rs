@@ -6,8 +6,7 @@ use http::HeaderMap;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
 use super::filler::{Filler, echoes};
-use crate::harness::headers;
-use crate::harness::script::{self, Step};
+use crate::prelude::*;
 
 /// Error texts of at most about so many bytes that quote all values in all forms.
 pub(super) fn texts(secrets: &[String], most: usize) -> Vec<String> {

@@ -1,57 +1,41 @@
 //! A blocked containerd: the diagnosis names it and what blocks it.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-
-use super::explained::Kubelet;
-use super::{before, end};
-use crate::harness::containerd::Containerd;
-use crate::harness::process::halt;
-use crate::harness::proxy::Proxy;
-use crate::harness::until;
-
-const DEADLINE: Duration = Duration::from_secs(60);
+use super::Node;
+use super::explained::pull;
+use crate::prelude::*;
 
 /// Waits until the story of a pod contains these words.
 async fn says(proxy: &Proxy, pod: &str, words: &str) {
-    let path = format!("/debug/pods/shop/{pod}?format=json");
-    until(words, || async {
-        let (_, text) = proxy.get(&path).await;
-        text.contains(words).then_some(())
+    let path = format!("/debug/pods/shop/{pod}");
+    until_true(words, async || {
+        proxy.json(&path).await.to_string().contains(words)
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_containerd_is_the_cause() {
-    let containerd = Containerd::new().await;
-    let proxy = before(&containerd).await;
-    let mut kubelet = Kubelet::on(&proxy, &containerd, "halted").await;
-    let pid = Pid::from_raw(containerd.pid().cast_signed());
+    let node = Node::new().await;
+    let (proxy, kubelet) = (&node.proxy, &node.kubelet);
+    let pid = Pid::from_raw(node.containerd.pid().cast_signed());
     halt(pid);
-    let running = kubelet.sandbox(DEADLINE);
+    let running = kubelet.run(node.shop_pod("halted"));
     let looking = async {
-        says(&proxy, "halted", "now in containerd, stopped by a signal").await;
+        says(proxy, "halted", "now in containerd, stopped by a signal").await;
         kill(pid, Signal::SIGCONT).expect("continue");
     };
-    let (sandbox, ()) = tokio::join!(running, looking);
-    let sandbox = sandbox.expect("a sandbox");
+    let (pod, ()) = tokio::join!(running, looking);
     // A short deadline: the runtime alone is the cause.
     halt(pid);
-    let pulling = kubelet.pull("127.0.0.1:1/nothing:1");
+    let pulling = pull(kubelet, &pod.config, "127.0.0.1:1/nothing:1");
     let looking = async {
-        says(&proxy, "halted", "now in containerd, stopped by a signal").await;
+        says(proxy, "halted", "now in containerd, stopped by a signal").await;
         kill(pid, Signal::SIGCONT).expect("continue");
     };
     let (pulled, ()) = tokio::join!(pulling, looking);
     assert!(pulled.is_err(), "there is no registry");
-    kubelet.remove(&sandbox).await;
-    proxy.stop().await;
-    end(containerd);
+    kubelet.end(&pod).await;
+    node.end().await;
 }
 
 /// A cgroup with a freezer, v1 or v2.
@@ -84,39 +68,36 @@ impl Cgroup {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_shim_is_the_cause() {
-    let containerd = Containerd::new().await;
-    let proxy = before(&containerd).await;
-    let mut kubelet = Kubelet::on(&proxy, &containerd, "frozen").await;
-    let sandbox = kubelet.sandbox(DEADLINE).await.expect("a sandbox");
+    let node = Node::new().await;
+    let pod = node.kubelet.run(node.shop_pod("frozen")).await;
     let shims = fs::read_dir("/proc").expect("proc").filter_map(|entry| {
         let entry = entry.ok()?;
         let text = fs::read(entry.path().join("cmdline")).ok()?;
         let text = String::from_utf8_lossy(&text).into_owned();
-        let is_shim = text.contains("containerd-shim") && text.contains(&sandbox);
+        let is_shim = text.contains("containerd-shim") && text.contains(&pod.id);
         is_shim.then(|| entry.file_name().to_string_lossy().into_owned())
     });
     let shims: Vec<_> = shims.collect();
     let [shim] = &shims[..] else {
         panic!("one shim: {shims:?}");
     };
-    let cgroup = Cgroup::new(containerd.name());
+    let cgroup = Cgroup::new(node.containerd.name());
     fs::write(cgroup.0.join("cgroup.procs"), shim).expect("move");
     cgroup.freeze(true);
-    let stopping = kubelet.remove(&sandbox);
+    let stopping = node.kubelet.end(&pod);
     let looking = async {
         let words = "now in containerd-shim-runc-v2, frozen by its cgroup";
-        says(&proxy, "frozen", words).await;
+        says(&node.proxy, "frozen", words).await;
         cgroup.freeze(false);
     };
     tokio::join!(stopping, looking);
-    until("the end of the shim", || async {
-        (!Path::new("/proc").join(shim).exists()).then_some(())
+    until_true("the end of the shim", async || {
+        !Path::new("/proc").join(shim).exists()
     })
     .await;
     for dir in [&*cgroup.0, cgroup.0.parent().expect("parent")] {
         // The parent belongs to containerd if it has other children.
         let _ = fs::remove_dir(dir);
     }
-    proxy.stop().await;
-    end(containerd);
+    node.end().await;
 }

@@ -1,18 +1,11 @@
 //! Concurrent callers as load.
 
-use std::collections::BTreeMap;
 use std::mem;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use criscope::cri::status::{Code, code_name};
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
-use crate::harness::client::{Call, Client};
-use crate::harness::until;
-use crate::harness::{encode, message};
+use crate::prelude::*;
 
 /// The number of callers, each with its own connection.
 const CALLERS: usize = 8;
@@ -53,16 +46,16 @@ impl Load {
     /// Waits for this number of further successful calls.
     pub(super) async fn wait_good(&self, more: usize) {
         let wanted = self.good.load(Ordering::Relaxed) + more;
-        until("good answers", || async {
-            (self.good.load(Ordering::Relaxed) >= wanted).then_some(())
+        until_true("good answers", async || {
+            self.good.load(Ordering::Relaxed) >= wanted
         })
         .await;
     }
 
     /// Waits until each caller has had a successful call, and thus a connection.
     pub(super) async fn wait_each(&self) {
-        until("a successful call of each caller", || async {
-            (self.served.load(Ordering::Relaxed) == CALLERS).then_some(())
+        until_true("a successful call of each caller", async || {
+            self.served.load(Ordering::Relaxed) == CALLERS
         })
         .await;
     }
@@ -70,8 +63,8 @@ impl Load {
     /// Waits for this number of further failed calls.
     pub(super) async fn wait_failed(&self, more: usize) {
         let wanted = self.failed.load(Ordering::Relaxed) + more;
-        until("failing calls", || async {
-            (self.failed.load(Ordering::Relaxed) >= wanted).then_some(())
+        until_true("failing calls", async || {
+            self.failed.load(Ordering::Relaxed) >= wanted
         })
         .await;
     }

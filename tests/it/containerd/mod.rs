@@ -12,19 +12,56 @@ mod replayed;
 mod sessions;
 mod slow;
 
-use nix::sys::signal::Signal;
-
 use self::load::Load;
-use crate::harness::containerd::Containerd;
-use crate::harness::leaks;
-use crate::harness::proxy::{Proxy, Start};
-use crate::harness::scrape::Scrape;
-use crate::harness::until;
+use crate::prelude::*;
 
 pub(crate) async fn before(containerd: &Containerd) -> Proxy {
     let start = Start::new(crate::CRISCOPE).upstream(&containerd.socket());
     let log = "[telemetry.log]\nlevel = \"debug\"\n";
     start.config(log).ready().await
+}
+
+/// A containerd with criscope in front of it, and a kubelet.
+pub(crate) struct Node {
+    pub(crate) containerd: Containerd,
+    pub(crate) proxy: Proxy,
+    pub(crate) kubelet: Kubelet,
+}
+
+impl Node {
+    pub(crate) async fn new() -> Self {
+        Self::with(Containerd::new().await).await
+    }
+
+    pub(crate) async fn with(containerd: Containerd) -> Self {
+        let proxy = before(&containerd).await;
+        Self::behind(proxy, containerd).await
+    }
+
+    /// With a criscope that has settings of its own.
+    async fn behind(proxy: Proxy, containerd: Containerd) -> Self {
+        let kubelet = Kubelet::before(&proxy.socket(), &containerd).await;
+        kubelet.imported().await;
+        Self {
+            containerd,
+            proxy,
+            kubelet,
+        }
+    }
+
+    /// The configuration of the pod `shop/NAME`.
+    fn shop_pod(&self, name: &str) -> v1::PodSandboxConfig {
+        let mut config = self.kubelet.pod_config(name);
+        let metadata = config.metadata.get_or_insert_default();
+        metadata.namespace = "shop".to_owned();
+        config
+    }
+
+    /// Stops criscope and asserts that nothing is left on the machine.
+    pub(crate) async fn end(self) {
+        self.proxy.stop().await;
+        end(self.containerd);
+    }
 }
 
 /// Drops it and asserts that nothing is left on the machine.
@@ -85,10 +122,7 @@ async fn containerd_is_killed_and_restarted_under_load() {
 #[tokio::test(flavor = "multi_thread")]
 async fn criscope_is_killed_and_replaced_under_load() {
     let containerd = Containerd::new().await;
-    until("no connections", || async {
-        (containerd.connections() == 0).then_some(())
-    })
-    .await;
+    until_true("no connections", async || containerd.connections() == 0).await;
     let dir = tempfile::tempdir().expect("dir");
     let socket = dir.path().join("criscope.sock");
     let start = || {
@@ -101,8 +135,8 @@ async fn criscope_is_killed_and_replaced_under_load() {
         let load = Load::on(&socket);
         load.wait_good(100).await;
         load.wait_each().await;
-        until("at least one connection per caller", || async {
-            (containerd.connections() >= 8).then_some(())
+        until_true("at least one connection per caller", async || {
+            containerd.connections() >= 8
         })
         .await;
         proxy.signal(Signal::SIGKILL);
@@ -112,10 +146,7 @@ async fn criscope_is_killed_and_replaced_under_load() {
             counts[&None], 8,
             "each caller sees the connection break: {counts:?}"
         );
-        until("no connections", || async {
-            (containerd.connections() == 0).then_some(())
-        })
-        .await;
+        until_true("no connections", async || containerd.connections() == 0).await;
         assert!(socket.exists(), "a stale socket is left");
     }
     let proxy = start().ready().await;
@@ -124,9 +155,6 @@ async fn criscope_is_killed_and_replaced_under_load() {
     let counts = load.finish().await;
     assert_eq!(counts.keys().collect::<Vec<_>>(), [&Some("OK")]);
     proxy.stop().await;
-    until("no connections", || async {
-        (containerd.connections() == 0).then_some(())
-    })
-    .await;
+    until_true("no connections", async || containerd.connections() == 0).await;
     end(containerd);
 }

@@ -1,41 +1,10 @@
 //! The lifecycle of a pod through criscope, and its log lines.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
-
-use criscope::client;
-use criscope::cri::v1;
-use criscope::cri::v1::image_service_client::ImageServiceClient;
-use criscope::cri::v1::runtime_service_client::RuntimeServiceClient;
-use serde_json::Value;
-use tonic::transport::Channel;
-
-use super::{before, end};
-use crate::harness::containerd::{Containerd, IMAGE};
-use crate::harness::leaks;
-use crate::harness::proxy::{Proxy, is_call};
-use crate::harness::until;
+use super::{Node, before, end};
+use crate::prelude::*;
 
 /// Must not appear in any log line.
 const SECRET: &str = "kwyjibozq";
-
-pub(crate) struct Clients {
-    pub(crate) runtime: RuntimeServiceClient<Channel>,
-    pub(crate) images: ImageServiceClient<Channel>,
-}
-
-impl Clients {
-    pub(crate) async fn of(socket: &Path) -> Self {
-        let channel = client::connect(socket, Duration::from_secs(30)).await;
-        let channel = channel.expect("connect");
-        Self {
-            runtime: client::runtime(channel.clone()),
-            images: client::images(channel),
-        }
-    }
-}
 
 pub(crate) fn sandbox_config(containerd: &Containerd) -> v1::PodSandboxConfig {
     let logs = containerd.root().join("logs");
@@ -64,10 +33,7 @@ fn container_config() -> v1::ContainerConfig {
             name: "app".into(),
             attempt: 4,
         }),
-        image: Some(v1::ImageSpec {
-            image: IMAGE.into(),
-            ..Default::default()
-        }),
+        image: Some(requests::image_spec(IMAGE)),
         command: vec!["/bin/sh".into(), "-c".into()],
         args: vec!["echo hello from $NAME; exec sleep 1000".into()],
         envs: vec![
@@ -85,118 +51,35 @@ fn container_config() -> v1::ContainerConfig {
     }
 }
 
-/// Creates the pod and its container; returns their ids.
-pub(crate) async fn make(clients: &mut Clients, config: &v1::PodSandboxConfig) -> (String, String) {
-    let spec = v1::ImageSpec {
-        image: IMAGE.into(),
-        ..Default::default()
-    };
-    // containerd learns of an import by an event.
-    until("the image", || async {
-        let request = v1::ImageStatusRequest {
-            image: Some(spec.clone()),
-            verbose: false,
-        };
-        let status = clients.images.clone().image_status(request).await;
-        status.expect("image status").into_inner().image
-    })
-    .await;
-    let request = v1::RunPodSandboxRequest {
-        config: Some(config.clone()),
-        runtime_handler: String::new(),
-    };
-    let made = clients.runtime.run_pod_sandbox(request).await;
-    let sandbox = made.expect("run sandbox").into_inner().pod_sandbox_id;
-    let request = v1::CreateContainerRequest {
-        pod_sandbox_id: sandbox.clone(),
-        config: Some(container_config()),
-        sandbox_config: Some(config.clone()),
-    };
-    let made = clients.runtime.create_container(request).await;
-    let container = made.expect("create").into_inner().container_id;
-    let request = v1::StartContainerRequest {
-        container_id: container.clone(),
-    };
-    clients
-        .runtime
-        .start_container(request)
-        .await
-        .expect("start");
-    (sandbox, container)
+/// Creates the pod and its container.
+pub(crate) async fn make(kubelet: &Kubelet, config: &v1::PodSandboxConfig) -> (Pod, String) {
+    kubelet.imported().await;
+    let pod = kubelet.run(config.clone()).await;
+    let container = kubelet.launch(&pod, container_config()).await;
+    (pod, container)
 }
 
 /// Calls on a running container that carry only its id.
-pub(crate) async fn use_container(clients: &mut Clients, container: &str, log: &Path) {
-    let request = v1::ExecSyncRequest {
-        container_id: container.into(),
-        cmd: ["/bin/sh", "-c", "echo $PASSWORD; exit 3"]
-            .map(Into::into)
-            .to_vec(),
-        timeout: 20,
-    };
-    let answer = clients
-        .runtime
-        .exec_sync(request)
-        .await
-        .expect("exec")
-        .into_inner();
-    assert_eq!(answer.exit_code, 3);
-    assert_eq!(
-        String::from_utf8_lossy(&answer.stdout),
-        format!("{SECRET}\n")
-    );
-    until("the log of the container", || async {
+pub(crate) async fn use_container(kubelet: &Kubelet, container: &str, log: &Path) {
+    let said = kubelet.exec(container, "echo $PASSWORD; exit 3").await;
+    assert_eq!((&*said.out, said.code), (SECRET, 3));
+    until_true("the log of the container", async || {
         let text = fs::read_to_string(log).unwrap_or_default();
-        text.contains("stdout F hello from inside").then_some(())
+        text.contains("stdout F hello from inside")
     })
     .await;
-    let request = v1::ContainerStatusRequest {
-        container_id: container.into(),
-        verbose: true,
-    };
-    let status = clients.runtime.container_status(request).await;
-    let status = status.expect("status").into_inner();
-    assert_eq!(status.status.expect("a status").state, 1, "running");
-    let request = v1::ReopenContainerLogRequest {
-        container_id: container.into(),
-    };
-    clients
-        .runtime
-        .reopen_container_log(request)
-        .await
-        .expect("reopen");
+    kubelet.info(container).await;
+    let state = kubelet.status(container).await.state();
+    assert!(state == v1::ContainerState::ContainerRunning);
+    let reopen = requests::reopen_log(container);
+    let reopened = kubelet.runtime.clone().reopen_container_log(reopen).await;
+    reopened.expect("ReopenContainerLog");
 }
 
-pub(crate) async fn unmake(clients: &mut Clients, sandbox: &str, container: &str) {
-    let request = v1::StopContainerRequest {
-        container_id: container.into(),
-        timeout: 0,
-    };
-    clients.runtime.stop_container(request).await.expect("stop");
-    let request = v1::RemoveContainerRequest {
-        container_id: container.into(),
-    };
-    clients
-        .runtime
-        .remove_container(request)
-        .await
-        .expect("remove");
-    let request = v1::StopPodSandboxRequest {
-        pod_sandbox_id: sandbox.into(),
-    };
-    clients
-        .runtime
-        .stop_pod_sandbox(request)
-        .await
-        .expect("stop pod");
-    let request = v1::RemovePodSandboxRequest {
-        pod_sandbox_id: sandbox.into(),
-    };
-    clients
-        .runtime
-        .remove_pod_sandbox(request)
-        .await
-        .expect("remove pod");
+pub(crate) async fn unmake(kubelet: &Kubelet, pod: &Pod, container: &str) {
+    kubelet.stop(container, 0).await;
+    kubelet.remove(container).await;
+    kubelet.end(pod).await;
 }
 
 /// The log line of a call names pod and container, whatever the request contained.
@@ -223,13 +106,15 @@ async fn assert_names(proxy: &Proxy, method: &str, of_container: bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_is_named_in_every_line_of_its_life() {
-    let containerd = Containerd::new().await;
+    let Node {
+        containerd,
+        proxy,
+        kubelet,
+    } = Node::new().await;
     let config = sandbox_config(&containerd);
     let log = containerd.root().join("logs/app.log");
-    let proxy = before(&containerd).await;
-    let mut clients = Clients::of(&proxy.socket()).await;
-    let (sandbox, container) = make(&mut clients, &config).await;
-    use_container(&mut clients, &container, &log).await;
+    let (pod, container) = make(&kubelet, &config).await;
+    use_container(&kubelet, &container, &log).await;
     // The leak check does find something.
     let there = leaks::find(containerd.name());
     for kind in ["mount", "process", "cgroup", "link", "file", "directory"] {
@@ -247,10 +132,13 @@ async fn a_pod_is_named_in_every_line_of_its_life() {
         results(containerd.name()) && results("cni-loopback"),
         "{there:#?}"
     );
-    for method in ["CreateContainer", "StartContainer", "ExecSync"] {
-        assert_names(&proxy, method, true).await;
-    }
-    for method in ["ContainerStatus", "ReopenContainerLog"] {
+    for method in [
+        "CreateContainer",
+        "StartContainer",
+        "ExecSync",
+        "ContainerStatus",
+        "ReopenContainerLog",
+    ] {
         assert_names(&proxy, method, true).await;
     }
     assert_names(&proxy, "RunPodSandbox", false).await;
@@ -259,16 +147,16 @@ async fn a_pod_is_named_in_every_line_of_its_life() {
     // The next criscope learns the pod from containerd's lists.
     let proxy = before(&containerd).await;
     proxy.wait_event("identity.resync").await;
-    let mut clients = Clients::of(&proxy.socket()).await;
-    unmake(&mut clients, &sandbox, &container).await;
-    until("the removal of the pod from the index", || async {
+    let kubelet = Kubelet::before(&proxy.socket(), &containerd).await;
+    unmake(&kubelet, &pod, &container).await;
+    until_true("the removal of the pod from the index", async || {
         let left = leaks::find(containerd.name());
         let of_pod = |l: &&String| {
             ["mount", "process", "file"]
                 .iter()
                 .any(|k| l.starts_with(k))
         };
-        left.iter().find(of_pod).is_none().then_some(())
+        left.iter().find(of_pod).is_none()
     })
     .await;
     for method in ["StopContainer", "RemoveContainer"] {
@@ -287,33 +175,20 @@ async fn a_pod_is_named_in_every_line_of_its_life() {
 /// An error that quotes the command of an earlier call is logged without that command.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_error_of_runc_names_the_cause_and_hides_the_command() {
-    let containerd = Containerd::new().await;
-    let config = sandbox_config(&containerd);
-    let proxy = before(&containerd).await;
-    let mut clients = Clients::of(&proxy.socket()).await;
-    let (sandbox, container) = make(&mut clients, &config).await;
+    let Node {
+        containerd,
+        proxy,
+        kubelet,
+    } = Node::new().await;
+    let (pod, container) = make(&kubelet, &sandbox_config(&containerd)).await;
     let mut broken = container_config();
     broken.metadata = Some(v1::ContainerMetadata {
         name: "broken".into(),
         attempt: 0,
     });
     broken.command = vec![format!("deploy --password {SECRET}")];
-    let request = v1::CreateContainerRequest {
-        pod_sandbox_id: sandbox.clone(),
-        config: Some(broken),
-        sandbox_config: Some(config),
-    };
-    let made = clients.runtime.create_container(request).await;
-    let id = made.expect("create").into_inner().container_id;
-    let request = v1::StartContainerRequest {
-        container_id: id.clone(),
-    };
-    let status = clients
-        .runtime
-        .start_container(request)
-        .await
-        .err()
-        .expect("no such command");
+    let id = kubelet.try_create(&pod, broken).await.expect("create");
+    let status = kubelet.start(&id).await.expect_err("no such command");
     assert!(
         status.message().contains(SECRET),
         "the caller sees it: {status}"
@@ -331,13 +206,8 @@ async fn an_error_of_runc_names_the_cause_and_hides_the_command() {
     );
     assert_eq!(line["k8s.container.name"], "broken");
 
-    let request = v1::RemoveContainerRequest { container_id: id };
-    clients
-        .runtime
-        .remove_container(request)
-        .await
-        .expect("remove");
-    unmake(&mut clients, &sandbox, &container).await;
+    kubelet.remove(&id).await;
+    unmake(&kubelet, &pod, &container).await;
     for line in proxy.stop().await {
         assert!(!line.contains(SECRET), "{line}");
     }
@@ -375,9 +245,9 @@ async fn smoke_succeeds() {
         left.retain(|dir| ids.iter().any(|id| dir.ends_with(id)));
         assert_eq!(left, Vec::<PathBuf>::new());
         // Other tests may have cgroups there for a while.
-        until("cgroups as before", || async {
+        until_true("cgroups as before", async || {
             let now = leaks::cgroups("k8s.io");
-            now.iter().all(|dir| usual.contains(dir)).then_some(())
+            now.iter().all(|dir| usual.contains(dir))
         })
         .await;
     }

@@ -1,14 +1,13 @@
 //! Progress of image pulls of a real containerd, from its content service.
 
 use criscope::lifecycle::view::{ImagePullList, PullProgressView};
+use futures_util::future::join_all;
 
-use super::explained::Kubelet;
-use super::{before, end};
-use crate::harness::containerd::Containerd;
+use super::Node;
+use super::explained::pull;
 use crate::harness::image as make;
-use crate::harness::proxy::{Proxy, Start};
-use crate::harness::registry::{Registry, trickle};
-use crate::harness::until;
+use crate::harness::registry::trickle;
+use crate::prelude::*;
 
 /// Two layers; the second is sent in this many pieces, one per 100 ms. containerd reports progress per MiB written.
 fn image(pieces: usize) -> (make::Image, Vec<u8>, usize) {
@@ -20,8 +19,8 @@ fn image(pieces: usize) -> (make::Image, Vec<u8>, usize) {
 }
 
 async fn progress(proxy: &Proxy) -> Vec<PullProgressView> {
-    let (_, text) = proxy.get("/debug/images/pulls?format=json").await;
-    let pulls: ImagePullList = serde_json::from_str(&text).expect("json");
+    let pulls = proxy.json("/debug/images/pulls").await;
+    let pulls: ImagePullList = serde_json::from_value(pulls).expect("pulls");
     pulls
         .in_flight
         .into_iter()
@@ -31,8 +30,8 @@ async fn progress(proxy: &Proxy) -> Vec<PullProgressView> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_layers_of_a_pull_are_shown() {
-    let containerd = Containerd::new().await;
-    let proxy = before(&containerd).await;
+    let node = Node::new().await;
+    let (proxy, kubelet) = (&node.proxy, &node.kubelet);
     let registry = Registry::start().await;
     let (image, slow, piece) = image(60);
     let total: usize = image.layers.iter().map(Vec::len).sum();
@@ -43,11 +42,11 @@ async fn the_layers_of_a_pull_are_shown() {
         let is_slow = asked.path.contains(&path);
         is_slow.then(|| trickle(&slow, piece, piece))
     });
-    let mut kubelet = Kubelet::on(&proxy, &containerd, "puller").await;
-    let pulling = kubelet.pull(&name);
+    let config = node.shop_pod("puller");
+    let pulling = pull(kubelet, &config, &name);
     let looking = async {
         let seen = until("the progress", || async {
-            let all = progress(&proxy).await;
+            let all = progress(proxy).await;
             let known = all.into_iter().find(|it| it.of_bytes > 0 && it.bytes > 0);
             known.filter(|it| it.layers.iter().any(|layer| layer.phase == "done"))
         });
@@ -57,32 +56,31 @@ async fn the_layers_of_a_pull_are_shown() {
         assert_eq!((&*layer.digest, &*layer.phase), (&*digest, "fetching"));
         let (_, page) = proxy.get("/debug/images/pulls").await;
         assert!(page.contains("fetching: "), "{page}");
-        until("the fetch in the story", || async {
-            let (_, story) = proxy.get("/debug/pods/shop/puller?format=json").await;
+        until_true("the fetch in the story", async || {
+            let story = proxy.json("/debug/pods/shop/puller").await;
             story
+                .to_string()
                 .contains("now in the fetch of its layers (")
-                .then_some(())
         })
         .await;
     };
     let (pulled, ()) = tokio::join!(pulling, looking);
     pulled.expect("pulled");
-    until("the fetch in the story of the pull", || async {
-        let (_, story) = proxy.get("/debug/pods/shop/puller?format=json").await;
+    until_true("the fetch in the story of the pull", async || {
+        let story = proxy.json("/debug/pods/shop/puller").await;
         story
+            .to_string()
             .contains("of it the fetch of its layers (")
-            .then_some(())
     })
     .await;
-    assert_eq!(progress(&proxy).await, []);
-    proxy.stop().await;
-    end(containerd);
+    assert_eq!(progress(proxy).await, []);
+    node.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_pulls_are_told_apart_or_shown_as_shared() {
-    let containerd = Containerd::new().await;
-    let proxy = before(&containerd).await;
+    let node = Node::new().await;
+    let (proxy, kubelet) = (&node.proxy, &node.kubelet);
     let registry = Registry::start().await;
     let layer = |seed| make::layer().file("a", &make::noise(seed, 4 << 20)).end();
     let images: Vec<_> = (1..=3).map(|seed| make::gzipped(&[layer(seed)])).collect();
@@ -98,18 +96,12 @@ async fn concurrent_pulls_are_told_apart_or_shown_as_shared() {
             .find(|layer| asked.path.contains(make::digest(layer).as_str()))?;
         Some(trickle(layer, layer.len() / 60, layer.len() / 60))
     });
-    let mut kubelets = Vec::new();
-    for pod in ["one", "two", "three"] {
-        kubelets.push(Kubelet::on(&proxy, &containerd, pod).await);
-    }
-    let mut pulls = kubelets
-        .iter_mut()
-        .zip(&names)
-        .map(|(it, name)| it.pull(name));
-    let [a, b, c] = [pulls.next(), pulls.next(), pulls.next()].map(|it| it.expect("three"));
+    let pods = ["one", "two", "three"].map(|pod| node.shop_pod(pod));
+    let pulls = pods.iter().zip(&names);
+    let pulls = join_all(pulls.map(|(config, name)| pull(kubelet, config, name)));
     let looking = async {
         let seen = until("the progress", || async {
-            let all = progress(&proxy).await;
+            let all = progress(proxy).await;
             let known = all
                 .iter()
                 .find(|it| it.image == names[0] && it.of_bytes > 0)
@@ -128,23 +120,21 @@ async fn concurrent_pulls_are_told_apart_or_shown_as_shared() {
         );
         assert_eq!((shared.shared_by, shared.of_bytes), (2, 0), "{shared:?}");
     };
-    let (a, b, c, ()) = tokio::join!(a, b, c, looking);
-    for pulled in [a, b, c] {
+    let (pulls, ()) = tokio::join!(pulls, looking);
+    for pulled in pulls {
         pulled.expect("pulled");
     }
-    proxy.stop().await;
-    end(containerd);
+    node.end().await;
 }
 
 /// If disabled, the content service is not queried, and pulls succeed.
 #[tokio::test(flavor = "multi_thread")]
 async fn progress_can_be_disabled() {
     let containerd = Containerd::new().await;
-    let proxy = Start::new(crate::CRISCOPE)
-        .upstream(&containerd.socket())
-        .config("[containerd]\npull_progress = false\n")
-        .ready()
-        .await;
+    let start = Start::new(crate::CRISCOPE).upstream(&containerd.socket());
+    let start = start.config("[containerd]\npull_progress = false\n");
+    let node = Node::behind(start.ready().await, containerd).await;
+    let (proxy, kubelet) = (&node.proxy, &node.kubelet);
     let registry = Registry::start().await;
     let (image, slow, piece) = image(25);
     let name = registry.push("tools", "1", &image);
@@ -153,16 +143,15 @@ async fn progress_can_be_disabled() {
         let is_slow = asked.path.contains(&path);
         is_slow.then(|| trickle(&slow, piece, piece))
     });
-    let mut kubelet = Kubelet::on(&proxy, &containerd, "puller").await;
-    let pulling = kubelet.pull(&name);
-    tokio::pin!(pulling);
+    let config = node.shop_pod("puller");
+    let mut pulling = Box::pin(pull(kubelet, &config, &name));
     let pulled = loop {
         tokio::select! {
             pulled = &mut pulling => break pulled,
-            all = progress(&proxy) => assert_eq!(all, []),
+            all = progress(proxy) => assert_eq!(all, []),
         }
     };
     pulled.expect("pulled");
-    proxy.stop().await;
-    end(containerd);
+    drop(pulling);
+    node.end().await;
 }

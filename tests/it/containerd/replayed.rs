@@ -1,26 +1,27 @@
 //! The life of a pod, recorded in front of containerd and replayed against the built-in runtime and another containerd.
 
-use super::pod::{Clients, make, sandbox_config, unmake, use_container};
-use super::{before, end};
-use crate::harness::containerd::Containerd;
-use crate::harness::daemon::Daemon;
+use super::pod::{make, sandbox_config, unmake, use_container};
+use super::{Node, end};
+use crate::prelude::*;
 use crate::replay::{Recording, run, said};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_lives_again_in_other_runtimes() {
-    let containerd = Containerd::new().await;
+    let Node {
+        containerd,
+        proxy,
+        kubelet,
+    } = Node::new().await;
     let config = sandbox_config(&containerd);
     let log = containerd.root().join("logs/app.log");
-    let proxy = before(&containerd).await;
-    let mut clients = Clients::of(&proxy.socket()).await;
     let dir = tempfile::tempdir().expect("dir");
     let file = dir.path().join("life.tar.gz");
     let recording = Recording::begin(&proxy, &file).await;
-    let (sandbox, container) = make(&mut clients, &config).await;
-    use_container(&mut clients, &container, &log).await;
-    unmake(&mut clients, &sandbox, &container).await;
+    let (pod, container) = make(&kubelet, &config).await;
+    use_container(&kubelet, &container, &log).await;
+    unmake(&kubelet, &pod, &container).await;
     recording.end().await;
-    drop(clients);
+    drop(kubelet);
     proxy.stop().await;
     end(containerd);
 

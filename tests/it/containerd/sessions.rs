@@ -1,13 +1,8 @@
 //! Exec, attach and port-forward sessions of a real containerd, proxied by criscope.
 
-use std::time::Duration;
-
-use criscope::cri::v1;
-use criscope::cri::v1::{AttachRequest, ExecRequest, PortForwardRequest};
-
-use super::pod::{Clients, make, sandbox_config, unmake};
-use super::{before, end};
-use crate::harness::containerd::Containerd;
+use super::Node;
+use super::pod::{make, sandbox_config, unmake};
+use crate::prelude::*;
 use crate::streaming::client::{Client, forwarding, upgraded};
 use crate::streaming::spdy::Spdy;
 use crate::streaming::tls::{certificate, connect_with_tls};
@@ -18,29 +13,20 @@ const WAYS: [(&str, &str); 2] = [
     ("websocket", "v4.channel.k8s.io"),
 ];
 
-async fn exec(clients: &mut Clients, container: &str, script: &str) -> String {
-    let request = ExecRequest {
-        container_id: container.into(),
-        cmd: ["/bin/sh", "-c", script].map(Into::into).into(),
-        stdin: true,
-        stdout: true,
-        stderr: true,
-        tty: false,
-    };
-    let answer = clients.runtime.exec(request).await.expect("exec");
-    answer.into_inner().url
+/// The exec URL of a script with all streams.
+async fn exec(kubelet: &Kubelet, container: &str, script: &str) -> String {
+    let command = requests::shell_command(script);
+    kubelet.exec_url(container, command, "ioe").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_of_containerd_are_seen() {
-    let containerd = Containerd::new().await;
-    let proxy = before(&containerd).await;
-    let mut clients = Clients::of(&proxy.socket()).await;
-    let config = sandbox_config(&containerd);
-    let (sandbox, container) = make(&mut clients, &config).await;
+    let node = Node::new().await;
+    let (proxy, kubelet) = (&node.proxy, &node.kubelet);
+    let (pod, container) = make(kubelet, &sandbox_config(&node.containerd)).await;
 
     for way in WAYS {
-        let url = exec(&mut clients, &container, "read x; echo got $x; exit 7").await;
+        let url = exec(kubelet, &container, "read x; echo got $x; exit 7").await;
         let mut client = Client::connect(&url, way, "ioe").await;
         client.send(0, b"this\n").await;
         assert_eq!(client.output(9).await, b"got this\n", "{way:?}");
@@ -56,26 +42,14 @@ async fn sessions_of_containerd_are_seen() {
         );
     }
 
-    let request = AttachRequest {
-        container_id: container.clone(),
-        stdout: true,
-        stderr: true,
-        ..Default::default()
-    };
-    let answer = clients.runtime.attach(request).await.expect("attach");
-    let client = Client::connect(&answer.into_inner().url, WAYS[0], "oe").await;
-    drop(client);
+    let url = kubelet.attach_url(&container, "oe").await;
+    drop(Client::connect(&url, WAYS[0], "oe").await);
     let line = proxy
         .wait_line("the end of attach", |line| line["stream.kind"] == "attach")
         .await;
     assert_eq!(line["stream.outcome"], "client_gone", "{line}");
 
-    let request = PortForwardRequest {
-        pod_sandbox_id: sandbox.clone(),
-        port: vec![],
-    };
-    let answer = clients.runtime.port_forward(request).await;
-    let url = answer.expect("port-forward").into_inner().url;
+    let url = kubelet.forward_url(&pod.id).await;
     refused(forwarding(&url).await).await;
     let line = proxy
         .wait_line("the end of port-forward", |line| {
@@ -83,8 +57,7 @@ async fn sessions_of_containerd_are_seen() {
         })
         .await;
     assert_eq!(line["stream.outcome"], "done", "{line}");
-    let story = proxy.get("/debug/pods/shop/web?format=json").await.1;
-    let story: serde_json::Value = serde_json::from_str(&story).expect("json");
+    let story = proxy.json("/debug/pods/shop/web").await;
     let told = story["sessions"].as_array().map_or(0, Vec::len);
     assert!(told >= 3, "{story}");
     let urls = proxy.scrape().await;
@@ -93,25 +66,20 @@ async fn sessions_of_containerd_are_seen() {
         .with("result", "proxied");
     assert_eq!(led.sum(), 4.0);
 
-    unmake(&mut clients, &sandbox, &container).await;
-    let list = v1::ListPodSandboxRequest::default();
-    let left = clients.runtime.list_pod_sandbox(list).await.expect("list");
-    assert!(left.into_inner().items.is_empty());
-    proxy.stop().await;
-    end(containerd);
+    unmake(kubelet, &pod, &container).await;
+    assert!(kubelet.pods().await.is_empty());
+    node.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_of_a_containerd_with_tls_are_seen() {
     let dir = tempfile::tempdir().expect("a directory");
     let files = certificate(dir.path());
-    let containerd = Containerd::with_tls(&files).await;
-    let proxy = before(&containerd).await;
-    let mut clients = Clients::of(&proxy.socket()).await;
-    let config = sandbox_config(&containerd);
-    let (sandbox, container) = make(&mut clients, &config).await;
+    let node = Node::with(Containerd::with_tls(&files).await).await;
+    let (proxy, kubelet) = (&node.proxy, &node.kubelet);
+    let (pod, container) = make(kubelet, &sandbox_config(&node.containerd)).await;
 
-    let url = exec(&mut clients, &container, "read x; echo got $x; exit 7").await;
+    let url = exec(kubelet, &container, "read x; echo got $x; exit 7").await;
     assert!(url.starts_with("https://127.0.0.1:"), "{url}");
     let tls = connect_with_tls(&url, &files.cert).await;
     let mut spdy = upgraded(tls, &url, "v4.channel.k8s.io").await;
@@ -137,12 +105,7 @@ async fn sessions_of_a_containerd_with_tls_are_seen() {
     }
     drop(spdy);
 
-    let request = PortForwardRequest {
-        pod_sandbox_id: sandbox.clone(),
-        port: vec![],
-    };
-    let answer = clients.runtime.port_forward(request).await;
-    let url = answer.expect("port-forward").into_inner().url;
+    let url = kubelet.forward_url(&pod.id).await;
     let tls = connect_with_tls(&url, &files.cert).await;
     refused(upgraded(tls, &url, "portforward.k8s.io").await).await;
     let line = proxy
@@ -152,9 +115,8 @@ async fn sessions_of_a_containerd_with_tls_are_seen() {
         .await;
     assert_eq!(line["stream.outcome"], "done", "{line}");
 
-    unmake(&mut clients, &sandbox, &container).await;
-    proxy.stop().await;
-    end(containerd);
+    unmake(kubelet, &pod, &container).await;
+    node.end().await;
 }
 
 /// The pod itself refuses the connection, which shows that it was reached.

@@ -1,15 +1,9 @@
 //! A pod that starts slowly because of its network or the OCI runtime: criscope finds out which, in front of an unmodified
 //! containerd.
 
-use std::fs;
-
-use criscope::cri::v1;
-use serde_json::Value;
-
 use super::end;
-use super::pod::{Clients, make, sandbox_config};
-use crate::harness::containerd::Containerd;
-use crate::harness::proxy::Start;
+use super::pod::{make, sandbox_config};
+use crate::prelude::*;
 
 /// The observations in the log, with the methods of the calls and the names of the programs.
 fn seen(log: &[String]) -> Vec<(String, String, String)> {
@@ -47,35 +41,15 @@ async fn the_slow_part_of_a_slow_start_is_seen() {
         .config(config)
         .ready()
         .await;
-    let mut clients = Clients::of(&proxy.socket()).await;
+    let kubelet = Kubelet::before(&proxy.socket(), &containerd).await;
     let delay = |part: &str, seconds: &str| {
         fs::write(containerd.root().join(format!("{part}.delay")), seconds).expect("delay");
     };
     delay("slow-bridge", "1");
     delay("runc", "0.5");
-    let config = sandbox_config(&containerd);
-    let (sandbox, container) = make(&mut clients, &config).await;
-    let request = v1::StopContainerRequest {
-        container_id: container.clone(),
-        timeout: 0,
-    };
-    clients.runtime.stop_container(request).await.expect("stop");
-    let request = v1::StopPodSandboxRequest {
-        pod_sandbox_id: sandbox.clone(),
-    };
-    clients
-        .runtime
-        .stop_pod_sandbox(request)
-        .await
-        .expect("stop");
-    let request = v1::RemovePodSandboxRequest {
-        pod_sandbox_id: sandbox.clone(),
-    };
-    clients
-        .runtime
-        .remove_pod_sandbox(request)
-        .await
-        .expect("remove");
+    let (pod, container) = make(&kubelet, &sandbox_config(&containerd)).await;
+    kubelet.stop(&container, 0).await;
+    kubelet.end(&pod).await;
 
     let seen = seen(&proxy.stop().await);
     for want in [

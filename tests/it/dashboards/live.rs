@@ -1,19 +1,14 @@
 //! Runs every query of the dashboards against a real Prometheus that has scraped a criscope with a varied workload.
 
-use std::collections::BTreeSet;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use criscope::cri::status::Code;
-use serde_json::Value;
 
 use super::panels::{Query, all};
-use crate::harness::client::{Call, Open};
-use crate::harness::collector::{Collector, Manner as Collects};
-use crate::harness::fake::Fake;
+use crate::harness::client::Open;
+use crate::harness::collector::Manner as Collects;
 use crate::harness::pods::{Kubelet, Manner, Manners, oom_killed};
-use crate::harness::prometheus::Prometheus;
-use crate::harness::proxy::{Proxy, Start, free_port};
-use crate::harness::{PATIENCE, message, until};
+use crate::prelude::*;
 use crate::rules::file::{INTERVAL, scaled};
 
 /// How long the workload runs before the queries: a few times the window of a rate.
@@ -70,6 +65,7 @@ async fn work(kubelet: &Kubelet, manners: &Manners, proxy: &Proxy, until: Instan
             kubelet.ask(&first).await;
             manners.reset("ContainerStatus");
             kubelet.container(&pod, 1).await;
+            // The pod runs for a time, which the dashboards are to show.
             tokio::time::sleep(Duration::from_millis(600)).await;
             kubelet.stop(&pod).await;
         }
@@ -91,10 +87,7 @@ async fn fail(kubelet: &Kubelet, manners: &Manners, name: &str) {
     }
     manners.reset("CreateContainer");
     manners.reset("PullImage");
-    let unknown = criscope::cri::v1::StopContainerRequest {
-        container_id: "unknown".into(),
-        timeout: 0,
-    };
+    let unknown = requests::stop("unknown", 0);
     kubelet.call("StopContainer", &unknown).await;
 }
 
@@ -102,6 +95,7 @@ async fn fail(kubelet: &Kubelet, manners: &Manners, name: &str) {
 async fn leave(kubelet: &Kubelet, manners: &Manners) {
     manners.set("ExecSync", Manner::Hangs);
     let call = kubelet.client().start(Call::plain("ExecSync")).await;
+    // The call is to have taken some time when it is cancelled.
     tokio::time::sleep(Duration::from_millis(20)).await;
     call.reset(h2::Reason::CANCEL);
     let late = Call::plain("ExecSync").with("grpc-timeout", "20m");
@@ -128,7 +122,7 @@ async fn hold(fake: &Fake, kubelet: &Kubelet, manners: &Manners) -> Vec<Open> {
         .client()
         .start(Call::image("PullImage", message(b"")))
         .await;
-    until("a pull", || async { (pulls() > before).then_some(()) }).await;
+    until_true("a pull", async || pulls() > before).await;
     manners.reset("PullImage");
     let stuck = Call::plain("UpdateRuntimeConfig").with("grpc-timeout", "10S");
     vec![pull, kubelet.client().start(stuck).await]
@@ -211,12 +205,13 @@ async fn every_query_has_a_result() {
             if open.iter().all(|(_, query)| exempt(query)) || Instant::now() > end {
                 break;
             }
+            // Prometheus tells no event of a scrape.
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         open.retain(|(_, query)| !exempt(query));
         open
     };
-    let stop = tokio_util::sync::CancellationToken::new();
+    let stop = CancellationToken::new();
     let (unanswered, _) = tokio::join!(
         async {
             let unanswered = questions.await;
@@ -241,8 +236,8 @@ async fn every_query_has_a_result() {
         lines.into_iter().collect::<Vec<_>>().join("\n")
     );
     drop((watch, held));
-    until("the end of every call", || async {
-        (proxy.scrape().await.metric("criscope_rpc_in_flight").sum() == 0.0).then_some(())
+    until_true("the end of every call", async || {
+        proxy.scrape().await.metric("criscope_rpc_in_flight").sum() == 0.0
     })
     .await;
     proxy.stop().await;

@@ -4,11 +4,8 @@
 mod live;
 mod panels;
 
-use std::collections::BTreeSet;
-
-use serde_json::Value;
-
 use self::panels::{Dashboard, Panel, all};
+use crate::prelude::*;
 use crate::promql::Known;
 use crate::rules::file::{alerts, rules};
 

@@ -1,7 +1,6 @@
 //! The dashboards as data.
 
-use serde_json::Value;
-
+use crate::prelude::*;
 use crate::rules::file::shipped;
 
 /// One dashboard.
@@ -34,11 +33,11 @@ pub(super) struct Variable<'a> {
 
 /// All dashboards, sorted by file name.
 pub(super) fn all() -> Vec<Dashboard> {
-    let entries = std::fs::read_dir(shipped("dashboards")).expect("dashboards");
+    let entries = fs::read_dir(shipped("dashboards")).expect("dashboards");
     let mut paths: Vec<_> = entries.map(|entry| entry.expect("entry").path()).collect();
     paths.sort();
-    let read = |path: std::path::PathBuf| {
-        let text = std::fs::read_to_string(&path).expect("read");
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).expect("read");
         let json = serde_json::from_str(&text);
         Dashboard {
             file: path

@@ -1,21 +1,18 @@
 //! Calls that hang, are slow, answer too much, or fail.
 
-use std::time::Duration;
-
 use criscope::cri::status::Code;
 use futures_util::future::join;
 
-use super::{Fired, Node, Ordinary, stays};
-use crate::harness::client::Call;
-use crate::harness::message;
+use super::{Fired, Node, Ordinary, pace, stays};
 use crate::harness::pods::{Kubelet, Manner, long_list};
+use crate::prelude::*;
 
 /// What a kubelet asks again and again.
 async fn poll(kubelet: &Kubelet) {
     for method in ["ListPodSandbox", "ListContainers", "Status"] {
         kubelet.plain(method).await;
     }
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    pace(100).await;
 }
 
 /// A sandbox and a pull that hang, a start that does not end, and lists that are slow, or large.
@@ -46,7 +43,7 @@ pub(super) async fn slow(node: Node<'_>, it: &Ordinary) -> Fired {
         }),
         node.fires("CriscopeResponseNearLimit", async || {
             kubelet.plain("ListPodSandbox").await;
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            pace(1000).await;
         }),
     )
     .await;
@@ -62,7 +59,7 @@ pub(super) async fn failing(node: Node<'_>, it: &Ordinary) -> Fired {
     let kubelet = it.kubelet().await;
     let work = async || {
         kubelet.start("app", true).await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        pace(50).await;
     };
     node.is_well_while(work).await;
     it.manners
@@ -76,7 +73,7 @@ pub(super) async fn failing(node: Node<'_>, it: &Ordinary) -> Fired {
                 kubelet.container(&pod, 0).await;
             }
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        pace(50).await;
     };
     let burn = async |window: &str| {
         let alert = "CriscopeErrorBudgetBurn";

@@ -1,20 +1,14 @@
 //! What is not there: the runtime, or criscope.
 
-use std::time::Duration;
-
-use nix::sys::signal::Signal;
-
-use super::{Fired, Node, Ordinary, stays};
-use crate::harness::fake::Fake;
-use crate::harness::proxy::{Proxy, Start};
-use crate::harness::until;
+use super::{Fired, Node, Ordinary, pace, stays};
+use crate::prelude::*;
 
 /// The runtime crashes again and again, and then for good.
 pub(super) async fn runtime(node: Node<'_>, it: &Ordinary) -> Fired {
     let kubelet = it.kubelet().await;
     node.is_well_while(async || {
         kubelet.plain("Status").await;
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        pace(300).await;
     })
     .await;
     let ready = |is_ready: bool| {
@@ -27,10 +21,10 @@ pub(super) async fn runtime(node: Node<'_>, it: &Ordinary) -> Fired {
     ready(true);
     let flapping = node.fires("CriscopeBackendFlapping", async || {
         it.fake.stop();
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        pace(100).await;
         it.fake.start();
         it.proxy.wait_ready().await;
-        tokio::time::sleep(Duration::from_millis(700)).await;
+        pace(700).await;
     });
     let flapping = flapping.await;
     it.fake.stop();

@@ -1,16 +1,13 @@
 //! criscope's own troubles: a caller makes it late, its collector is gone, and its configuration is invalid.
 
-use std::time::Duration;
-
-use super::{Fired, Node, Ordinary, stays};
-use crate::harness::client::Call;
-use crate::harness::collector::Collector;
+use super::{Fired, Node, Ordinary, pace, stays};
+use crate::prelude::*;
 
 pub(super) async fn drill(node: Node<'_>, it: &Ordinary, collector: &Collector) -> Fired {
     let kubelet = it.kubelet().await;
     node.is_well_while(async || {
         kubelet.plain("StopContainer").await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        pace(100).await;
     })
     .await;
     collector.stop();
@@ -19,7 +16,7 @@ pub(super) async fn drill(node: Node<'_>, it: &Ordinary, collector: &Collector) 
     let call = Call::plain("StopContainer");
     let late = async || {
         let mut open = kubelet.client().begin(&call).await;
-        tokio::time::sleep(Duration::from_millis(30)).await;
+        pace(30).await;
         open.send(call.pieces[0].clone(), true);
         open.finish().await
     };

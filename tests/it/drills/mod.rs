@@ -9,15 +9,9 @@ mod gone;
 mod itself;
 mod pods;
 
-use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
-
-use crate::harness::PATIENCE;
-use crate::harness::collector::{Collector, Manner as Collects};
-use crate::harness::fake::Fake;
+use crate::harness::collector::Manner as Collects;
 use crate::harness::pods::{Kubelet, Manners};
-use crate::harness::prometheus::Prometheus;
-use crate::harness::proxy::{Proxy, Start, free_port};
+use crate::prelude::*;
 use crate::rules::file::INTERVAL;
 use crate::rules::file::{alerts, scaled};
 
@@ -87,7 +81,8 @@ impl Node<'_> {
         let fires = async {
             while !self.prometheus.has(&query).await {
                 assert!(Instant::now() < end, "{}: {query} has no result", self.name);
-                tokio::time::sleep(Duration::from_millis(300)).await;
+                // Prometheus tells no event of an evaluation.
+                pace(300).await;
             }
         };
         tokio::select! {
@@ -102,9 +97,14 @@ impl Node<'_> {
     }
 }
 
+/// Waits so many milliseconds: alerts are about what happens over time, at the pace of a node.
+async fn pace(millis: u64) {
+    tokio::time::sleep(Duration::from_millis(millis)).await;
+}
+
 /// A fault that needs no more doing.
 async fn stays() {
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    pace(1000).await;
 }
 
 /// A node whose runtime has manners.

@@ -1,11 +1,10 @@
 //! Pods that start late or not at all, and containers that end again and again.
 
-use std::time::Duration;
-
 use criscope::cri::status::Code;
 
-use super::{Fired, Node, Ordinary, stays};
+use super::{Fired, Node, Ordinary, pace, stays};
 use crate::harness::pods::{Manner, oom_killed};
+use crate::prelude::*;
 
 /// More than ten seconds, which is slow.
 const SLOW: Duration = Duration::from_secs(11);
@@ -14,7 +13,7 @@ pub(super) async fn drill(node: Node<'_>, it: &Ordinary) -> Fired {
     let kubelet = it.kubelet().await;
     node.is_well_while(async || {
         kubelet.start("well", false).await;
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        pace(1000).await;
     })
     .await;
     let (pod, _) = kubelet.start("loop", false).await.expect("a pod");
@@ -36,7 +35,7 @@ pub(super) async fn drill(node: Node<'_>, it: &Ordinary) -> Fired {
         attempt.set(attempt.get() + 1);
         let container = kubelet.container(&pod, attempt.get()).await;
         kubelet.ask(&container.expect("a container")).await;
-        tokio::time::sleep(Duration::from_millis(150)).await;
+        pace(150).await;
     };
     it.manners
         .set("ContainerStatus", Manner::Says(oom_killed()));
@@ -56,7 +55,7 @@ pub(super) async fn drill(node: Node<'_>, it: &Ordinary) -> Fired {
             let pod = kubelet.sandbox(name).await.expect("a sandbox");
             kubelet.container(&pod, 0).await;
         }
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        pace(300).await;
     });
     vec![slow, storm, kills, failing.await]
 }

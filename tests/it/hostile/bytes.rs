@@ -1,16 +1,12 @@
 //! Callers that do not speak HTTP/2, or break its rules.
 
-use std::path::Path;
-use std::time::Duration;
-
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
 use super::Siege;
-use crate::harness::client::{Call, Client};
-use crate::harness::until;
+use crate::prelude::*;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 

@@ -1,15 +1,11 @@
 //! Hostile callers that follow the rules of HTTP/2.
 
-use bytes::Bytes;
 use h2::Reason;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 
 use super::Siege;
-use crate::harness::client::{Call, Client};
-use crate::harness::scrape::Scrape;
-use crate::harness::script;
-use crate::harness::{message, soon, until};
+use crate::prelude::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_readers_of_large_answers_harm_no_other() {
@@ -82,12 +78,12 @@ async fn calls_that_are_never_finished_harm_no_other() {
                 let last = client.begin(&Call::plain("CreateContainer")).await;
                 held.push((Some(client), last));
             }
-            until("all have entered", || async {
+            until_true("all have entered", async || {
                 let scrape = siege.proxy.scrape().await;
                 let waiting = scrape
                     .metric("criscope_rpc_in_flight")
                     .with("method", "CreateContainer");
-                (waiting.sum() == 1020.0).then_some(())
+                waiting.sum() == 1020.0
             })
             .await;
             held

@@ -3,22 +3,17 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 
 use super::Siege;
-use crate::harness::client::Call;
-use crate::harness::fake::Fake;
-use crate::harness::proxy::{Proxy, Start, free_port, is_call};
-use crate::harness::{raise_descriptor_limit, soon, until};
+use crate::harness::raise_descriptor_limit;
+use crate::prelude::*;
 
 /// The number of open files of the program.
 fn descriptors(proxy: &Proxy) -> usize {
     let dir = format!("/proc/{}/fd", proxy.pid());
-    std::fs::read_dir(dir).expect("it runs").count()
+    fs::read_dir(dir).expect("it runs").count()
 }
 
 async fn connect(port: u16) -> TcpStream {
@@ -67,8 +62,7 @@ async fn two_thousand_idle_connections_to_the_admin_port_harm_no_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_head_that_never_ends_is_not_waited_for() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
+    let (_fake, proxy) = proxied().await;
     let mut slow = connect(proxy.admin_port()).await;
     slow.write_all(b"GET /metrics HTTP/1.1\r\n")
         .await
@@ -91,10 +85,7 @@ async fn a_head_that_never_ends_is_not_waited_for() {
 async fn a_page_elsewhere_cannot_read_the_pages_here() {
     let fake = Fake::new();
     let config = "[admin]\nallowed_hosts = [\"metrics.example.com\", \".nodes.example.com\"]\n";
-    let proxy = Start::before(crate::CRISCOPE, &fake)
-        .config(config)
-        .ready()
-        .await;
+    let proxy = configured(&fake, config).await;
     let port = proxy.admin_port();
     let status = |host: String, path: &'static str| async move {
         let request = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
@@ -123,8 +114,7 @@ async fn a_page_elsewhere_cannot_read_the_pages_here() {
 
 #[tokio::test]
 async fn nothing_can_be_changed_over_tcp() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
+    let (_fake, proxy) = proxied().await;
     for level in ["off", "debug", "criscope=off"] {
         let (status, text) = proxy.http("PUT", "/debug/log-level", level).await;
         assert_eq!(status, 405, "{text}");
@@ -183,16 +173,15 @@ fn as_user(id: u32, socket: &Path, request: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_admin_socket_is_for_root() {
     assert!(nix::unistd::geteuid().is_root(), "needs root");
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
+    let (_fake, proxy) = proxied().await;
     let socket = proxy.admin_socket();
-    let mode = |path: &Path| std::fs::metadata(path).expect("there").permissions().mode() & 0o777;
+    let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
     assert_eq!(mode(&socket), 0o600);
     let dir = socket.parent().expect("a directory");
-    std::fs::set_permissions(dir, PermissionsExt::from_mode(0o755)).expect("opened");
+    fs::set_permissions(dir, PermissionsExt::from_mode(0o755)).expect("opened");
     assert_eq!(as_nobody(&socket), "refused: Permission denied");
     // Even if the mode of the socket was relaxed: peer credentials decide.
-    std::fs::set_permissions(&socket, PermissionsExt::from_mode(0o666)).expect("opened");
+    fs::set_permissions(&socket, PermissionsExt::from_mode(0o666)).expect("opened");
     let answer = as_nobody(&socket);
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
     assert_eq!(proxy.get("/debug/log-level").await.1, "info");
@@ -219,13 +208,10 @@ async fn the_socket_of_agents_is_for_its_group_and_shows_only_what_agents_show()
     assert!(nix::unistd::geteuid().is_root(), "needs root");
     let fake = Fake::new();
     let dir = tempfile::tempdir().expect("a directory");
-    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).expect("opened");
+    fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).expect("opened");
     let socket = dir.path().join("agent/criscope.sock");
     let config = format!("[admin]\ndebug = false\nagent_socket = {socket:?}\n");
-    let proxy = Start::before(crate::CRISCOPE, &fake)
-        .config(&config)
-        .ready()
-        .await;
+    let proxy = configured(&fake, &config).await;
     let agent = |method: &str, path: &str| {
         let request =
             format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n\r\noff");
@@ -249,7 +235,7 @@ async fn the_socket_of_agents_is_for_its_group_and_shows_only_what_agents_show()
     assert_eq!(as_nobody(&socket), "refused: Permission denied");
     // The directory of the group hides it from others; the mode of the socket alone refuses them, too.
     let directory = socket.parent().expect("a directory");
-    std::fs::set_permissions(directory, PermissionsExt::from_mode(0o755)).expect("opened");
+    fs::set_permissions(directory, PermissionsExt::from_mode(0o755)).expect("opened");
     assert_eq!(as_nobody(&socket), "refused: Permission denied");
     assert_eq!(
         proxy.by_socket("GET", "/debug/log-level", "").await.1,
@@ -261,9 +247,7 @@ async fn the_socket_of_agents_is_for_its_group_and_shows_only_what_agents_show()
 
 #[tokio::test]
 async fn the_audit_trail_cannot_be_turned_off() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
-    let client = proxy.client().await;
+    let (_fake, proxy, client) = proxied_client().await;
     for (n, level) in [
         "off",
         "criscope=off",
@@ -281,12 +265,10 @@ async fn the_audit_trail_cannot_be_turned_off() {
         assert_eq!(change["uid"], nix::unistd::geteuid().as_raw());
         assert_eq!(change["pid"], std::process::id());
         assert_eq!(client.call(Call::plain("StopContainer")).await.code(), 0);
-        until("the call is written down", || async {
-            let ended = |line: &serde_json::Value| {
-                line["event"] == "rpc.end" && is_call(line, "StopContainer")
-            };
+        until_true("the call is written down", async || {
+            let ended = |line: &Value| line["event"] == "rpc.end" && is_call(line, "StopContainer");
             let lines = proxy.events();
-            (lines.iter().filter(|line| ended(line)).count() == n + 1).then_some(())
+            lines.iter().filter(|line| ended(line)).count() == n + 1
         })
         .await;
     }
@@ -298,10 +280,7 @@ async fn silent_connections_do_not_lock_the_runtime_out_of_the_receiver() {
     let fake = Fake::new();
     let port = free_port();
     let config = format!("[receiver]\nlisten = \"127.0.0.1:{port}\"\n");
-    let proxy = Start::before(crate::CRISCOPE, &fake)
-        .config(&config)
-        .ready()
-        .await;
+    let proxy = configured(&fake, &config).await;
     let before = descriptors(&proxy);
     let mut silent = Vec::new();
     for _ in 0..200 {

@@ -1,11 +1,8 @@
 //! Our spans and the caller's trace, and the context that the backend receives (W3C Trace Context).
 
 use super::{FAST, hex, pair, proxy};
-use crate::harness::client::Call;
-use crate::harness::collector::{Collector, Manner};
-use crate::harness::fake::{Fake, Seen};
-use crate::harness::headers;
-use crate::harness::proxy::Proxy;
+use crate::harness::fake::Seen;
+use crate::prelude::*;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const SPAN: &str = "b7ad6b7169203331";
@@ -119,8 +116,7 @@ async fn a_call_without_a_trace_begins_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_traces_off_nothing_is_touched() {
-    let fake = Fake::new();
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
+    let (fake, proxy) = proxied().await;
     let parent = format!("00-{TRACE}-{SPAN}-01");
     for parent in [&*parent, "rubbish", "ff-1-2-3"] {
         let sent = [

@@ -1,18 +1,10 @@
 //! The start of a pod as one trace, with a kubelet that traces and one that does not.
 
-use std::time::Duration;
-
 use criscope::call::episode::Ids;
-use criscope::cri::v1;
 use opentelemetry_proto::tonic::trace::v1::Span;
 
 use super::{INTERNAL, SERVER, assert_attributes, hex, of_kind, pair, start};
-use crate::harness::client::{Call, Client};
-use crate::harness::collector::{Collector, Manner};
-use crate::harness::fake::Fake;
-use crate::harness::proxy::{Proxy, is_call};
-use crate::harness::script;
-use crate::harness::{encode, pods, until};
+use crate::prelude::*;
 
 /// The kubelet's trace.
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -27,14 +19,7 @@ fn parent(flags: &str) -> String {
 
 /// The calls of a start.
 fn calls() -> [Call; 4] {
-    let pull = v1::PullImageRequest {
-        image: Some(v1::ImageSpec {
-            image: "registry.example/app:1".into(),
-            ..Default::default()
-        }),
-        sandbox_config: Some(pods::config("web")),
-        ..Default::default()
-    };
+    let pull = requests::pull_for("registry.example/app:1", pods::config("web"));
     [
         pods::run("web"),
         Call::image("PullImage", encode(&pull)),
@@ -168,9 +153,7 @@ async fn without_tracing_in_the_kubelet_a_start_is_one_trace() {
     // Its end is another.
     for method in ["StopPodSandbox", "RemovePodSandbox"] {
         // The two requests are alike.
-        let request = v1::StopPodSandboxRequest {
-            pod_sandbox_id: "sandbox-1".into(),
-        };
+        let request = requests::stop_pod("sandbox-1");
         call(&client, Call::runtime(method, encode(&request)), None).await;
     }
     // The stop is over before the removal.

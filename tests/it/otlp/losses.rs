@@ -1,11 +1,7 @@
 //! Invariant 3: whatever the collector does, calls go through, and every span is accounted for.
 
 use super::{proxy, start};
-use crate::harness::client::Call;
-use crate::harness::collector::{Collector, Manner};
-use crate::harness::fake::Fake;
-use crate::harness::proxy::Proxy;
-use crate::harness::scrape::Scrape;
+use crate::prelude::*;
 
 /// Calls per round; each makes two spans.
 const CALLS: usize = 150;

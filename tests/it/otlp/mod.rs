@@ -9,9 +9,8 @@ mod tls;
 
 use opentelemetry_proto::tonic::trace::v1::Span;
 
-use crate::harness::collector::{Collector, attribute};
-use crate::harness::fake::Fake;
-use crate::harness::proxy::{Proxy, Start};
+use crate::harness::collector::attribute;
+use crate::prelude::*;
 
 /// Takes no call for slow, so that none is exported because the machine has much to do.
 const FAST: &str = "[telemetry.sampling]\nslow = \"60s\"\n";

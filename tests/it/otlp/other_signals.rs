@@ -1,16 +1,11 @@
 //! Metrics and log lines at a collector: only if that is asked for, and the same as a scrape and the log have.
 
-use std::collections::BTreeMap;
-
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::metrics::v1::{Metric, metric, number_data_point::Value};
 
 use super::{hex, start};
-use crate::harness::client::Call;
-use crate::harness::collector::{Collector, Manner, attribute};
-use crate::harness::fake::Fake;
-use crate::harness::proxy::Proxy;
-use crate::harness::until;
+use crate::harness::collector::attribute;
+use crate::prelude::*;
 
 const CALLS: usize = 3;
 
@@ -146,7 +141,7 @@ async fn a_collector_that_refuses_costs_no_line_and_no_call() {
         .ready()
         .await;
     call(&proxy).await;
-    let lost = |scrape: &crate::harness::scrape::Scrape, signal| {
+    let lost = |scrape: &Scrape, signal| {
         let all = scrape.metric("criscope_telemetry_dropped_total");
         all.with("signal", signal)
             .with("reason", "export_failed")

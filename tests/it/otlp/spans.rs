@@ -1,16 +1,10 @@
 //! What a span says.
 
 use criscope::call::episode::Ids;
-use criscope::cri::v1;
 
 use super::{FAST, SERVER, assert_attributes, hex, of_kind, pair, proxy};
-use crate::harness::client::Call;
-use crate::harness::collector::{Collector, Manner, attribute};
-use crate::harness::encode;
-use crate::harness::fake::Fake;
-use crate::harness::pods;
-use crate::harness::script::{self, Step};
-use crate::harness::until;
+use crate::harness::collector::attribute;
+use crate::prelude::*;
 
 fn sandbox_config() -> v1::PodSandboxConfig {
     let mut config = pods::config("web");
@@ -33,10 +27,7 @@ async fn both_spans_say_what_and_whose() {
     let fake = pods::runtime();
     let proxy = proxy(&fake, &collector, "").await;
     let client = proxy.client().await;
-    let stop = v1::StopContainerRequest {
-        container_id: "container-1".into(),
-        timeout: 1,
-    };
+    let stop = requests::stop("container-1", 1);
     for call in [
         run_sandbox(),
         create_container(),
@@ -203,14 +194,13 @@ async fn of_polls_only_the_slow_the_cancelled_and_the_failed_are_exported() {
     fake.wait_count(21).await;
     open.reset(h2::Reason::CANCEL);
 
-    let gate = tokio_util::sync::CancellationToken::new();
+    let gate = CancellationToken::new();
     let mut steps = script::empty();
     steps.insert(1, Step::Wait(gate.clone()));
     fake.always(steps);
     let open = client.start(Call::image("ListImages", encode(&()))).await;
     until("a slow call", || async {
-        let (_, calls) = proxy.get("/debug/calls?format=json").await;
-        let calls: serde_json::Value = serde_json::from_str(&calls).expect("json");
+        let calls = proxy.json("/debug/calls").await;
         (calls[0]["duration_ms"].as_f64()? > 2000.0).then_some(())
     })
     .await;

@@ -3,11 +3,9 @@
 use std::fmt::Write as _;
 
 use super::FAST;
-use crate::harness::client::Call;
-use crate::harness::collector::{Collector, Manner, Seen, Wire};
-use crate::harness::fake::Fake;
+use crate::harness::collector::{Seen, Wire};
 use crate::harness::pki::{Authority, Pair, Validity};
-use crate::harness::proxy::{Proxy, Start};
+use crate::prelude::*;
 
 const SECRET: &str = "hunter2-is-a-secret";
 
@@ -83,7 +81,7 @@ async fn everything(wire: Wire, path: &str, encoding: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let headers = dir.path().join("headers");
     let text = format!("# of a vendor\nApi-Key: {SECRET}\nx-scope-orgid: 7\n");
-    std::fs::write(&headers, text).expect("written");
+    fs::write(&headers, text).expect("written");
     let mut otlp = settings(&collector, wire, &authority);
     otlp = with_client(&otlp, &clients.client("criscope", Validity::Now));
     let _ = writeln!(
@@ -137,7 +135,7 @@ async fn the_environment_alone_is_enough() {
     let pair = authority.server("collector");
     let collector = Collector::tls(Wire::Http, &pair, Some(&clients.ca())).await;
     let client = clients.client("criscope", Validity::Now);
-    let path = |path: &std::path::Path| path.to_str().expect("text").to_owned();
+    let path = |path: &Path| path.to_str().expect("text").to_owned();
     let fake = Fake::new();
     let proxy = Start::before(crate::CRISCOPE, &fake)
         .env("OTEL_BSP_SCHEDULE_DELAY", "50")
@@ -219,7 +217,7 @@ async fn certificates_may_come_later() {
     let client = clients.client("criscope", Validity::Over);
     let otlp = settings(&collector, Wire::Grpc, &authority);
     let otlp = with_client(&otlp, &client);
-    std::fs::remove_file(&client.cert).expect("removed");
+    fs::remove_file(&client.cert).expect("removed");
     let fake = Fake::new();
     let proxy = start(&fake, &otlp).ready().await;
     call(&proxy).await;

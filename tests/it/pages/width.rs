@@ -1,11 +1,7 @@
 //! Tables fit into their cards, whose widths depend on that of the window.
 
 use super::{page_of, show_in};
-use crate::harness::client::Call;
-use crate::harness::fake::Fake;
-use crate::harness::message;
-use crate::harness::proxy::Proxy;
-use crate::harness::script;
+use crate::prelude::*;
 
 /// Tells in the DOM how wide the window is, and how far the widest table sticks out of its card, in pixels.
 const MEASURED: &str = "<script>addEventListener('load', () => {
@@ -30,7 +26,7 @@ async fn the_tables_of_the_live_page_fit() {
     assert!(page.contains(methods[0]), "{page}");
     let dir = tempfile::tempdir().expect("dir");
     let file = dir.path().join("live.html");
-    std::fs::write(
+    fs::write(
         &file,
         page.replace("</main>", &format!("</main>{MEASURED}")),
     )

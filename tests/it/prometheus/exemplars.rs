@@ -1,20 +1,11 @@
 //! From a slow bucket to a trace, in a real Prometheus; and the scrape of clients that do not ask for OpenMetrics.
 
-use std::collections::BTreeSet;
-
 use criscope::call::episode::Ids;
 use criscope::telemetry::openmetrics;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 
 use super::{check_with_promtool, scraping, series, wait_sum};
-use crate::harness::client::Call;
-use crate::harness::collector::{Collector, Manner};
-use crate::harness::fake::Fake;
-use crate::harness::pods;
-use crate::harness::prometheus::Prometheus;
-use crate::harness::proxy::{Proxy, Start};
-use crate::harness::until;
+use crate::prelude::*;
 
 /// Proxies requests to an HTTP server on loopback, without the header `Accept`. Returns its port.
 async fn without_accept(to: u16) -> u16 {

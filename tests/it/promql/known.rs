@@ -1,10 +1,9 @@
 //! The series that can be queried.
 
-use std::collections::BTreeMap;
-
 use criscope::catalogue::CATALOGUE;
 use criscope::telemetry::metric::{self, MetricKind};
 
+use crate::prelude::*;
 use crate::rules::file::Rule;
 
 /// The possible values of a label.

@@ -7,11 +7,7 @@ use prost::Message as _;
 use tokio::io::AsyncWriteExt as _;
 
 use super::{EXPORT, Receiving, otlp, post, post_on, received, receiving, request, span, told};
-use crate::harness::collector::{Collector, Manner};
-use crate::harness::fake::Fake;
-use crate::harness::message;
-use crate::harness::proxy::{Start, free_port};
-use crate::harness::scrape::Scrape;
+use crate::prelude::*;
 
 const NOBODY: u32 = 65534;
 const PERMISSION_DENIED: i32 = 7;
@@ -35,7 +31,7 @@ fn refused(scrape: &Scrape) -> f64 {
         .sum()
 }
 
-fn export() -> bytes::Bytes {
+fn export() -> Bytes {
     message(&request(vec![span(&[9; 16], 8, &[], "gc")]).encode_to_vec())
 }
 
@@ -129,10 +125,7 @@ async fn users_can_be_allowed() {
         "{}[receiver]\nlisten = \"{address}\"\nallowed_uids = [{NOBODY}]\n",
         otlp(&collector)
     );
-    let proxy = Start::before(crate::CRISCOPE, &fake)
-        .config(&config)
-        .ready()
-        .await;
+    let proxy = configured(&fake, &config).await;
     let all = Receiving { proxy, address };
     for (uid, want) in [(NOBODY, 0), (0, 0), (1000, PERMISSION_DENIED)] {
         let status = post_on(connect_as(address, uid), EXPORT, None, export()).await;

@@ -5,13 +5,9 @@ use std::net::SocketAddr;
 use prost::Message as _;
 
 use super::{EXPORT, client, gzip, otlp, post, received, receiving, request, span, told};
-use crate::harness::client::Call;
-use crate::harness::collector::{Collector, Manner, Wire};
-use crate::harness::fake::Fake;
+use crate::harness::collector::Wire;
 use crate::harness::pki::Authority;
-use crate::harness::proxy::{Start, free_port};
-use crate::harness::scrape::Scrape;
-use crate::harness::{message, message_with, until};
+use crate::prelude::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn spans_are_attributed_and_forwarded_unchanged() {
@@ -160,8 +156,8 @@ async fn a_flood_is_cut_and_counted() {
             .with("reason", "queue_full")
             .sum()
     };
-    until("lost spans", || async {
-        (lost(&all.proxy.scrape().await) >= 4.0).then_some(())
+    until_true("lost spans", async || {
+        lost(&all.proxy.scrape().await) >= 4.0
     })
     .await;
     let caller = all.proxy.client().await;

@@ -1,13 +1,9 @@
 //! Export requests that are compressed, damaged, too large, or for a service that is not there.
 
-use bytes::Bytes;
 use prost::Message as _;
 
 use super::{EXPORT, gzip, otlp, post, received, receiving, request, span, told};
-use crate::harness::client::Call;
-use crate::harness::collector::{Collector, Manner};
-use crate::harness::fake::Fake;
-use crate::harness::{message, message_with};
+use crate::prelude::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn compressed_and_broken_requests() {

@@ -8,9 +8,7 @@ use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
 
 use super::{attribute, client, parent, received, receiving, request, run_pod_sandbox, span};
-use crate::harness::fake::Fake;
-use crate::harness::proxy::Proxy;
-use crate::harness::until;
+use crate::prelude::*;
 
 fn nanos_ago(ms: u64) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -1,12 +1,9 @@
 //! The shipped rules as data.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
 use serde::Deserialize;
 
 use crate::harness::yaml;
+use crate::prelude::*;
 
 /// A path in this repository.
 pub(crate) fn shipped(path: &str) -> PathBuf {
@@ -99,7 +96,7 @@ const AGES: [(f64, usize); 2] = [(120.0, 1), (900.0, 2)];
 
 /// The shipped rules as they are, except that a minute takes two seconds.
 pub(crate) fn scaled() -> String {
-    let text = std::fs::read_to_string(rules_path()).expect("rules");
+    let text = fs::read_to_string(rules_path()).expect("rules");
     let mut out = String::new();
     for line in text.lines() {
         let line = match line.trim_start().split_once(": ") {
@@ -129,7 +126,7 @@ pub(crate) fn scaled() -> String {
 pub(crate) fn scaled_names(backend: &str) -> String {
     let mut out = "groups:\n".to_owned();
     for path in names_paths() {
-        let text = std::fs::read_to_string(path).expect("rules");
+        let text = fs::read_to_string(path).expect("rules");
         let (_, groups) = text.split_once("groups:\n").expect("groups");
         for line in groups.lines() {
             let line = line.replace("backend=\"builtin\"", &format!("backend=\"{backend}\""));

@@ -3,16 +3,11 @@
 
 pub(crate) mod file;
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use criscope::catalogue::CATALOGUE;
-use serde_json::Value;
 
 use self::file::{Rule, alerts, names_paths, names_rules, rules, rules_path, shipped};
-use crate::harness::packages::program;
 use crate::harness::yaml;
+use crate::prelude::*;
 use crate::promql::Known;
 
 const SEVERITIES: [&str; 3] = ["critical", "warning", "info"];
@@ -32,7 +27,7 @@ fn promtool(args: &[&str], files: &[PathBuf]) {
 }
 
 fn files(dir: &Path, ending: &str) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+    let entries = fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
     let paths = entries.map(|entry| entry.expect("entry").path());
     let mut paths: Vec<_> = paths
         .filter(|path| path.to_string_lossy().ends_with(ending))
@@ -151,7 +146,7 @@ fn names_of_other_runtimes_are_only_recorded() {
     for rule in names_rules() {
         let name = rule.record.expect("a recording rule");
         assert!(!own.contains(&name), "{name}");
-        let documented = std::fs::read_to_string(shipped("docs/ALERTS.md")).expect("page");
+        let documented = fs::read_to_string(shipped("docs/ALERTS.md")).expect("page");
         let base = ["_bucket", "_count", "_sum"]
             .iter()
             .find_map(|end| name.strip_suffix(end))
@@ -214,10 +209,10 @@ fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
         .collect();
     assert_eq!(named, pages, "alerts (left) and pages (right)");
 
-    let index = std::fs::read_to_string(shipped("docs/ALERTS.md")).expect("docs/ALERTS.md");
+    let index = fs::read_to_string(shipped("docs/ALERTS.md")).expect("docs/ALERTS.md");
     for name in &named {
         let path = shipped(&format!("docs/runbooks/{name}.md"));
-        let text = std::fs::read_to_string(&path).expect("page");
+        let text = fs::read_to_string(&path).expect("page");
         assert!(text.starts_with(&format!("# {name}\n")), "{name}: title");
         let sections: Vec<_> = text.lines().filter(|l| l.starts_with("## ")).collect();
         assert_eq!(sections, SECTIONS, "{name}");
@@ -235,7 +230,7 @@ fn queries_in_the_runbooks_use_existing_metrics() {
     let mut problems = Vec::new();
     let mut count = 0;
     for path in files(&shipped("docs/runbooks"), ".md") {
-        let text = std::fs::read_to_string(&path).expect("page");
+        let text = fs::read_to_string(&path).expect("page");
         for block in text.split("```promql\n").skip(1) {
             let (query, _) = block.split_once("```").expect("the end of a block");
             count += 1;

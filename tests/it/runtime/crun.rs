@@ -1,17 +1,10 @@
 //! crun as the OCI runtime, with seccomp profiles that are compiled only once.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use criscope::cri::v1;
 use criscope::cri::v1::security_profile::ProfileType;
 
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle, security, shell};
-use crate::harness::packages::program;
-use crate::harness::until;
+use crate::prelude::*;
 
 /// The annotation with which crun takes a compiled filter (crun(1)).
 const ANNOTATION: &str = "run.oci.seccomp_bpf_data";
@@ -56,6 +49,15 @@ pub(super) fn crun(daemon: &Daemon) -> PathBuf {
     daemon.add_program("crun", &script)
 }
 
+/// A node whose handler `crun` has crun.
+pub(super) async fn node_with_crun() -> (Daemon, Kubelet) {
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
+    let crun = crun(&daemon);
+    daemon.configure(&format!("[runtime.handlers.crun]\npath = {crun:?}\n"));
+    let kubelet = daemon.serve().await;
+    (daemon, kubelet)
+}
+
 fn with_seccomp(name: &str, kind: ProfileType) -> v1::ContainerConfig {
     let mut config = idle(name);
     security(&mut config).seccomp = Some(v1::SecurityProfile {
@@ -69,7 +71,7 @@ fn with_seccomp(name: &str, kind: ProfileType) -> v1::ContainerConfig {
 fn told(daemon: &Daemon, id: &str) -> Option<String> {
     let bundle = daemon.root().join("root/containers").join(id);
     let spec = fs::read(bundle.join("config.json")).expect("specification");
-    let spec: serde_json::Value = serde_json::from_slice(&spec).expect("specification");
+    let spec: Value = serde_json::from_slice(&spec).expect("specification");
     let annotation = spec["annotations"].get(ANNOTATION)?.as_str();
     Some(annotation.expect("text").to_owned())
 }
@@ -82,16 +84,8 @@ fn kept(daemon: &Daemon, id: &str) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_with_crun_compiles_a_profile_once() {
-    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
-    let crun = crun(&daemon);
-    daemon.configure(&format!(
-        "[runtime.handlers.crun]\npath = \"{}\"\n",
-        crun.display()
-    ));
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.try_run(kubelet.pod_config("crun"), "crun").await;
-    let pod = pod.expect("RunPodSandbox");
+    let (daemon, kubelet) = node_with_crun().await;
+    let pod = kubelet.run_with(kubelet.pod_config("crun"), "crun").await;
 
     let first = kubelet
         .launch(&pod, with_seccomp("first", ProfileType::RuntimeDefault))
@@ -126,8 +120,7 @@ async fn a_pod_with_crun_compiles_a_profile_once() {
     assert_eq!(kubelet.ended(&ended).await.exit_code, 3);
     kubelet.stop(&next, 5).await;
     assert_eq!(kubelet.status(&next).await.exit_code, 0);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
     assert!(
         fs::read_dir(daemon.state().join("state/oci/crun"))
             .expect("state")

@@ -1,15 +1,8 @@
 //! `criscope images` and `criscope prune`, with images that pods use in every way and those that none does.
 
-use std::path::Path;
-use std::process::{Command, Output};
-
-use criscope::cri::v1;
 use criscope::units;
-use serde_json::Value;
 
-use crate::harness::daemon::{Daemon, IMAGE};
-use crate::harness::kubelet::{Kubelet, idle};
-use crate::harness::{busybox, image_store};
+use crate::prelude::*;
 
 const MOUNTED: &str = "r.example:5000/mounted:1";
 const UNUSED: &str = "r.example:5000/unused:1";
@@ -64,7 +57,7 @@ async fn prune_removes_what_no_pod_uses() {
     );
     for (name, more) in [(MOUNTED, "a"), (UNUSED, "b"), (SECOND, "c")] {
         // Images with the same configuration are one image.
-        busybox::write_with(&archive, name, &serde_json::json!({"Labels": {"x": more}}));
+        busybox::write_with(&archive, name, &json!({"Labels": {"x": more}}));
         image_store::import(&archive, &store).await;
     }
     daemon.start().await;
@@ -74,10 +67,7 @@ async fn prune_removes_what_no_pod_uses() {
     let mut config = idle("app");
     config.mounts.push(v1::Mount {
         container_path: "/volume".to_owned(),
-        image: Some(v1::ImageSpec {
-            image: MOUNTED.to_owned(),
-            ..Default::default()
-        }),
+        image: Some(requests::image_spec(MOUNTED)),
         readonly: true,
         ..Default::default()
     });
@@ -135,8 +125,7 @@ async fn prune_removes_what_no_pod_uses() {
         before - after < free + (64 << 10),
         "{before} - {after}, {free}"
     );
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test]

@@ -23,11 +23,9 @@ mod user_namespaces;
 mod verbs;
 mod write_errors;
 
-use std::fs;
-use std::path::Path;
-
 use nix::mount::{MntFlags, umount2};
-use tempfile::TempDir;
+
+use crate::prelude::*;
 
 /// A directory for mounts, which are removed with it even if the test fails.
 struct Scratch(TempDir);

@@ -1,15 +1,11 @@
 //! Creating, pinning, entering and removing namespaces leaves nothing behind. Needs root.
 
-use std::fs;
-use std::path::Path;
-use std::time::Duration;
-
 use criscope::runtime::code::GrpcCode as _;
 use criscope_linux::namespace::{Error, Kind, Pins, Request, State, run_in};
 use criscope_linux::sysctl::Sysctl;
 
 use super::Scratch;
-use crate::harness::until;
+use crate::prelude::*;
 
 fn pins() -> (Scratch, Pins) {
     assert!(
@@ -120,7 +116,7 @@ async fn a_failed_make_leaves_nothing() {
         .make("a", request)
         .await
         .expect_err("shares the node's network");
-    assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+    assert_eq!(refused.code(), Code::InvalidArgument);
     for id in ["", ".", "..", "a/b"] {
         assert!(
             matches!(pins.make(id, all()).await, Err(Error::Id { .. })),
@@ -173,8 +169,8 @@ async fn fifty_are_created_and_removed_concurrently() {
         pins.remove(&id).await.expect("remove");
     }
     assert_eq!(mounts_below(dir.path()), 0);
-    until("no thread of ours in a namespace", || async {
-        (namespaces() <= before).then_some(())
+    until_true("no thread of ours in a namespace", async || {
+        namespaces() <= before
     })
     .await;
 }
@@ -196,8 +192,8 @@ async fn a_cancelled_caller_leaves_nothing_that_a_remove_does_not_clean_up() {
         let made = tokio::time::timeout(Duration::from_micros(wait), pins.make("a", all()));
         let _ = made.await;
         // The operation completes even without a waiting caller.
-        until("the operation to complete", || async {
-            (pins.state("a", Kind::Uts).expect("state") == State::Pinned).then_some(())
+        until_true("the operation to complete", async || {
+            pins.state("a", Kind::Uts).expect("state") == State::Pinned
         })
         .await;
         pins.remove("a").await.expect("remove");

@@ -1,10 +1,7 @@
 //! Features of this machine, and creating, joining and removing cgroups in its hierarchies. Needs root.
 
-use std::fs;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::process::Child;
+use std::sync::atomic::AtomicU32;
 
 use criscope::runtime::code::GrpcCode as _;
 use criscope::runtime::node::{NodeOptions, detect};
@@ -12,7 +9,7 @@ use criscope::runtime::oci::OciRuntime;
 use criscope::runtime::oci::spec::{CgroupVersion, Host as _, Machine};
 use criscope_linux::cgroup::{Cgroup, Error, Hierarchies, processes};
 
-use crate::harness::PATIENCE;
+use crate::prelude::*;
 
 /// A private cgroup with its processes; both are removed on drop, even if the test fails.
 pub(super) struct Own {
@@ -149,16 +146,16 @@ fn the_root_cgroup_and_our_own_are_never_removed() {
     let own = Own::new("refuse");
     let root = own.all.at("/".as_ref()).expect("valid");
     let refused = root.remove(Duration::ZERO).expect_err("a root");
-    assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+    assert_eq!(refused.code(), Code::InvalidArgument);
     let ours = own.all.pid_cgroup(std::process::id()).expect("there");
     let refused = ours.remove(Duration::ZERO).expect_err("our own");
-    assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+    assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(own.all.at("/a/../b".as_ref()).is_err());
     let gone = own
         .all
         .pid_cgroup(u32::MAX - 1)
         .expect_err("no such process");
-    assert_eq!(gone.code(), tonic::Code::NotFound);
+    assert_eq!(gone.code(), Code::NotFound);
 }
 
 #[test]

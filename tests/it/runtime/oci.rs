@@ -1,14 +1,10 @@
 //! OCI specifications, and the command line of the OCI runtime, with real runc. Needs root, runc and busybox-static.
 
 use std::collections::HashSet;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use crate::harness::executable::{copy_program, executable};
+use crate::harness::executable::copy_program;
 use crate::harness::packages::file;
-use crate::harness::until;
-use criscope::cri::v1;
+use crate::prelude::*;
 use criscope::runtime::oci::reason;
 use criscope::runtime::oci::runtime::Exec;
 use criscope::runtime::oci::spec::{
@@ -19,14 +15,14 @@ use criscope::runtime::oci::{Create, OciError, OciRuntime};
 
 /// A bundle on disk with busybox, and a runtime whose state is beside it. Deletes its container on drop.
 struct Bundle {
-    folder: tempfile::TempDir,
+    folder: TempDir,
     runtime: OciRuntime,
     id: String,
 }
 
 impl Drop for Bundle {
     fn drop(&mut self) {
-        let _gone = std::process::Command::new(&self.runtime.path)
+        let _gone = Command::new(&self.runtime.path)
             .arg("--root")
             .arg(&self.runtime.root)
             .args(["delete", "--force", &self.id])
@@ -180,9 +176,9 @@ async fn runc_runs_the_whole_lifecycle_of_a_specification() {
     runtime.update(id, &resources).await.expect("there");
 
     runtime.kill(id, 9, false).await.expect("there");
-    until("the end of the container", || async {
+    until_true("the end of the container", async || {
         let state = runtime.state(id).await.expect("there");
-        (state.status == "stopped").then_some(())
+        state.status == "stopped"
     })
     .await;
     let dead = runtime.kill(id, 15, false).await.expect_err("refused");
@@ -289,8 +285,8 @@ fn running(word: &str) -> HashSet<String> {
 }
 
 async fn none_left(word: &str) {
-    until(&format!("the end of {word}"), || async {
-        running(word).is_empty().then_some(())
+    until_true(&format!("the end of {word}"), async || {
+        running(word).is_empty()
     })
     .await;
 }
@@ -311,8 +307,8 @@ async fn a_runtime_that_hangs_is_killed_with_its_children() {
 
     let runtime = script(folder.path(), &format!("sleep {second} & sleep {second}"));
     // The call is cancelled once both processes run.
-    let both = until("the runtime and its child", || async {
-        (running(&format!("sleep\0{second}\0")).len() == 2).then_some(())
+    let both = until_true("the runtime and its child", async || {
+        running(&format!("sleep\0{second}\0")).len() == 2
     });
     tokio::select! {
         ended = runtime.start("c") => panic!("it must hang: {ended:?}"),
@@ -336,7 +332,7 @@ async fn output_is_bounded_and_a_child_that_holds_the_streams_does_not_stall() {
     holder.start("c").await.expect("there");
     // It may not have called execve yet. A successful call kills nothing.
     let left = until("the child", || async { running(&word).into_iter().next() });
-    let pid = nix::unistd::Pid::from_raw(left.await.parse().expect("a pid"));
+    let pid = Pid::from_raw(left.await.parse().expect("a pid"));
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("kill");
     none_left(&word).await;
 }

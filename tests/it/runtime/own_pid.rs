@@ -1,19 +1,14 @@
 //! A shim of containerd that answers a create with the pid of another process, as runwasi's do with their own: a socket in front of
 //! containerd's shim for runc.
 
-use std::collections::BTreeSet;
-use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::sync::{Arc, Mutex};
+use std::process::Child;
 use std::thread;
 
 use prost::Message as _;
 
-use crate::harness::executable::executable;
-use crate::harness::lock;
+use crate::prelude::*;
 
 /// A message of ttrpc has a header of ten bytes: the length, the stream, the type and flags.
 const HEADER: usize = 10;
@@ -26,7 +21,7 @@ const PAYLOAD: u8 = 0x12;
 
 /// The program of such a shim. Dropping it ends the process whose pid it answers.
 pub(super) struct OwnPid {
-    dir: tempfile::TempDir,
+    dir: TempDir,
     process: Child,
 }
 

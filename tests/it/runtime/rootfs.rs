@@ -4,14 +4,13 @@ mod contents;
 mod mounting;
 mod removal;
 
-use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
 
 use criscope_linux::free_space::MinFree;
 use criscope_linux::rootfs::{MountRequest, Rootfs, VolumeLimits, list_mounts_below};
 
 use super::Scratch;
+use crate::prelude::*;
 
 /// A directory for layers and one container.
 struct Place {

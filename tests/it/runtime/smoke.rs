@@ -1,12 +1,8 @@
 //! The canary with the built-in runtime: the parent cgroup of its pod is restored.
 
-use std::path::PathBuf;
-use std::process::Command;
-
 use criscope_linux::cgroup::Hierarchies;
 
-use crate::harness::daemon::Daemon;
-use crate::harness::leaks;
+use crate::prelude::*;
 
 /// Runs the canary; returns its output.
 async fn smoke(daemon: &Daemon, parent: &str) -> String {

@@ -1,15 +1,10 @@
 //! Statistics match the usage of processes in a real cgroup. Needs root.
 
-use std::fs;
-use std::path::Path;
-use std::time::{Duration, Instant};
-
 use criscope_linux::namespace::{Kind, Pins, Request};
 
 use super::Scratch;
 use super::node::Own;
-use crate::harness::PATIENCE;
-use criscope::cri::v1;
+use crate::prelude::*;
 use criscope::runtime::code::GrpcCode as _;
 use criscope::runtime::stats::message::{Layer, container_stats};
 use criscope::runtime::stats::metrics::Filesystem;
@@ -117,7 +112,7 @@ fn limits_and_processes_are_those_of_the_cgroup() {
     }
     cgroup.remove(PATIENCE).expect("removed");
     let gone = read(&cgroup, Detail::All).expect_err("gone");
-    assert_eq!(gone.code(), tonic::Code::NotFound);
+    assert_eq!(gone.code(), Code::NotFound);
 }
 
 #[test]

@@ -1,14 +1,13 @@
 //! Containers on a file system with an unreported write error, as a disk that was full for a moment leaves it. Needs root.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use criscope_linux::rootfs::{MountRequest, Rootfs};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::harness::packages::file;
+use crate::prelude::*;
 
 fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
@@ -23,7 +22,7 @@ fn run(program: &str, arguments: &[&str]) -> String {
 
 /// A file system on a loop device in a tmpfs that is smaller. Dropping it removes all.
 struct Disk {
-    below: tempfile::TempDir,
+    below: TempDir,
     device: String,
 }
 

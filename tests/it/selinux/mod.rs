@@ -1,8 +1,6 @@
 //! The module for SELinux: the real compiler accepts it, and each file of criscope gets the type that containerd's has.
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use crate::prelude::*;
 
 /// Paths of an installation, and their types in container-selinux.
 const TYPES: [(&str, &str); 16] = [

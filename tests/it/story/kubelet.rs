@@ -1,14 +1,11 @@
 //! What a kubelet does itself, as its calls show it.
 
-use std::time::Duration;
-
 use criscope::units::rfc3339;
 use criscope::units::times::UnixMicros;
 
 use super::pod::{Pod, runtime};
-use super::{number, proxy, summary};
-use crate::harness::fake::Fake;
-use crate::harness::until;
+use super::{number, proxy, summary, with_runtime};
+use crate::prelude::*;
 
 fn ago(time: Duration) -> UnixMicros {
     UnixMicros::now() - time
@@ -23,7 +20,7 @@ async fn the_time_before_the_first_call_counts() {
         r#"{{"call":{{"seq":1,"method":"RunPodSandbox","began":{},"elapsed":2,"client":"kubelet","pod":{{"namespace":"shop","name":"old","uid":"uid-old","attempt":0}},"sandbox":"s","ending":"ok","code":0}}}}"#,
         ago(Duration::from_secs(3600))
     );
-    std::fs::write(state.path().join("journal.jsonl"), earlier + "\n").expect("journal");
+    fs::write(state.path().join("journal.jsonl"), earlier + "\n").expect("journal");
     let proxy = proxy(&fake, &state).await;
     let client = proxy.client().await;
     let seen = rfc3339(ago(Duration::from_secs(41)));
@@ -62,10 +59,7 @@ async fn the_time_before_the_first_call_counts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failing_exec_probe_kills() {
-    let (fake, state) = (Fake::new(), tempfile::tempdir().expect("dir"));
-    runtime(&fake);
-    let proxy = proxy(&fake, &state).await;
-    let client = proxy.client().await;
+    let (_fake, _state, proxy, client) = with_runtime().await;
     let mut pod = Pod::new("web");
     pod.start(&client).await;
     for _ in 0..3 {
@@ -89,9 +83,9 @@ async fn a_failing_exec_probe_kills() {
     // The hook of a new container is part of its restart.
     pod.kill(&client).await;
     pod.exec(&client, 0).await;
-    until("the hook", || async {
+    until_true("the hook", async || {
         let (_, page) = proxy.get("/debug/pods/shop/web?format=json").await;
-        page.contains("\"ExecSync\"").then_some(())
+        page.contains("\"ExecSync\"")
     })
     .await;
     proxy.stop().await;

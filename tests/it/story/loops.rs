@@ -1,15 +1,9 @@
 //! A pod whose container crashes again and again, wherever there is a list.
 
-use nix::sys::signal::Signal;
-use serde_json::Value;
-use tempfile::TempDir;
-
 use super::pod::{Pod, runtime};
 use super::{config_with, summary};
 use crate::commands::printed;
-use crate::harness::fake::Fake;
-use crate::harness::proxy::{Proxy, Start};
-use crate::harness::until;
+use crate::prelude::*;
 
 /// The pod's crash loop as JSON: in the list of episodes, newest first, on the front page, and by the
 /// pod's own story; and the sentence of that.
@@ -120,16 +114,16 @@ async fn a_crash_loop_is_seen_in_every_list() {
     // All of it is there again after a kill.
     let file = state.path().join("journal.jsonl");
     until("the last line of the journal", || async {
-        let text = std::fs::read_to_string(&file).ok()?;
+        let text = fs::read_to_string(&file).ok()?;
         (text.matches("\"closed\"").count() >= 3).then_some(())
     })
     .await;
     first.signal(Signal::SIGKILL);
     first.ended().await;
     let second = patient(&fake, &state).await;
-    until("the stories", || async {
+    until_true("the stories", async || {
         let scrape = second.scrape().await;
-        (scrape.metric("criscope_story_episodes").sum() == 3.0).then_some(())
+        scrape.metric("criscope_story_episodes").sum() == 3.0
     })
     .await;
     assert_eq!(told(&second).await, wanted);

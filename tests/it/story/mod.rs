@@ -6,29 +6,21 @@ mod pod;
 mod restart;
 mod stress;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
-
 use criscope::call::episode::Ids;
-use serde_json::Value;
-use tempfile::TempDir;
 
 use self::pod::{Pod, runtime};
-use crate::harness::fake::Fake;
-use crate::harness::proxy::{Proxy, Start};
-use crate::harness::script;
+use crate::prelude::*;
 
 /// Silence after which an episode is over; short, so that no test waits for long.
 const QUIET: &str = "500ms";
 
 /// The configuration, with this directory for what survives.
-fn config(state: &std::path::Path) -> String {
+fn config(state: &Path) -> String {
     config_with(QUIET, state)
 }
 
 /// The same, with another silence.
-fn config_with(quiet: &str, state: &std::path::Path) -> String {
+fn config_with(quiet: &str, state: &Path) -> String {
     format!(
         "[story]\nquiet = \"{quiet}\"\nstate_dir = \"{}\"\n",
         state.display()
@@ -38,6 +30,15 @@ fn config_with(quiet: &str, state: &std::path::Path) -> String {
 async fn proxy(fake: &Fake, state: &TempDir) -> Proxy {
     let start = Start::new(crate::CRISCOPE).config(&config(state.path()));
     start.upstream(fake.path()).ready().await
+}
+
+/// criscope in front of a runtime, and a caller.
+async fn with_runtime() -> (Fake, TempDir, Proxy, Client) {
+    let (fake, state) = (Fake::new(), tempfile::tempdir().expect("dir"));
+    runtime(&fake);
+    let proxy = proxy(&fake, &state).await;
+    let client = proxy.client().await;
+    (fake, state, proxy, client)
 }
 
 /// The summary line of an episode of this pod.
@@ -78,10 +79,7 @@ fn assert_adds_up(line: &Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_comes_and_goes() {
-    let (fake, state) = (Fake::new(), tempfile::tempdir().expect("dir"));
-    runtime(&fake);
-    let proxy = proxy(&fake, &state).await;
-    let client = proxy.client().await;
+    let (_fake, _state, proxy, client) = with_runtime().await;
     let mut pod = Pod::new("web");
     pod.start(&client).await;
     let line = summary(&proxy, "pod.start.summary", "web").await;
@@ -147,7 +145,7 @@ async fn what_fails_first_is_part_of_the_start() {
     let pod = Pod::new("web");
     assert_eq!(pod.pull(&client).await, 5);
     let failed = |n: f64| {
-        move |scrape: &crate::harness::scrape::Scrape| {
+        move |scrape: &Scrape| {
             let failures = scrape.metric("criscope_pod_start_failures_total");
             failures.with("phase", "image_pull").sum() == n
         }
@@ -193,9 +191,7 @@ async fn two_hundred_pods_at_once_are_two_hundred_stories() {
         let lines = events.into_iter().filter(|line| line["event"] == event);
         lines.collect::<Vec<_>>()
     };
-    let done = |metric: &'static str| {
-        move |scrape: &crate::harness::scrape::Scrape| scrape.metric(metric).sum() >= 200.0
-    };
+    let done = |metric: &'static str| move |scrape: &Scrape| scrape.metric(metric).sum() >= 200.0;
     let starts = "criscope_pod_start_duration_seconds_count";
     proxy.wait_scrape("all starts", done(starts)).await;
     for line in count("pod.start.summary") {

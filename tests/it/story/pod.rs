@@ -1,14 +1,8 @@
 //! A pod as a kubelet makes it, and a runtime that makes it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use criscope::cri::v1;
 use http::request::Parts;
 
-use crate::harness::client::{Call, Client};
-use crate::harness::fake::Fake;
-use crate::harness::script::{self, Step};
-use crate::harness::{encode, message, pods};
+use crate::prelude::*;
 
 /// A runtime that gives every sandbox and container an id of its own, and whose containers all failed.
 pub(super) fn answers() -> impl Fn(&Parts) -> Vec<Step> + Send + Sync {
@@ -91,30 +85,19 @@ impl Pod {
 
     /// A command in its container: a probe with a timeout in seconds, a hook without.
     pub(super) async fn exec(&self, client: &Client, timeout: i64) {
-        let exec = v1::ExecSyncRequest {
-            container_id: self.container.clone(),
-            cmd: vec!["hunter2".into()],
-            timeout,
-        };
+        let exec = requests::exec_sync(&self.container, vec!["hunter2".into()], timeout);
         self.call(client, "ExecSync", message_of(&exec)).await;
     }
 
     /// Its container is stopped and started again.
     pub(super) async fn kill(&mut self, client: &Client) {
-        let container_id = self.container.clone();
-        let stop = v1::StopContainerRequest {
-            container_id,
-            timeout: 30,
-        };
+        let stop = requests::stop(&self.container, 30);
         self.call(client, "StopContainer", message_of(&stop)).await;
         self.again(client).await;
     }
 
     pub(super) async fn run(&mut self, client: &Client) {
-        let run = v1::RunPodSandboxRequest {
-            config: Some(self.config.clone()),
-            runtime_handler: String::new(),
-        };
+        let run = requests::run_pod(self.config.clone(), "");
         let got = client
             .call(Call::runtime("RunPodSandbox", encode(&run)))
             .await;
@@ -124,38 +107,29 @@ impl Pod {
 
     /// Gives the status.
     pub(super) async fn pull(&self, client: &Client) -> i32 {
-        let pull = v1::PullImageRequest {
-            image: Some(v1::ImageSpec {
-                image: "docker.io/library/app:1".into(),
-                ..Default::default()
-            }),
-            sandbox_config: Some(self.config.clone()),
-            ..Default::default()
-        };
+        let pull = requests::pull_for("docker.io/library/app:1", self.config.clone());
         let got = client.call(Call::image("PullImage", encode(&pull))).await;
         got.code()
     }
 
     pub(super) async fn create_and_start(&mut self, client: &Client) {
-        let create = v1::CreateContainerRequest {
-            pod_sandbox_id: self.sandbox.clone(),
-            config: Some(v1::ContainerConfig {
+        let create = requests::create(
+            &self.sandbox,
+            v1::ContainerConfig {
                 metadata: Some(v1::ContainerMetadata {
                     name: "app".into(),
                     attempt: self.attempt,
                 }),
                 ..Default::default()
-            }),
-            sandbox_config: Some(self.config.clone()),
-        };
+            },
+            self.config.clone(),
+        );
         let got = client
             .call(Call::runtime("CreateContainer", encode(&create)))
             .await;
         assert_eq!(got.code(), 0);
         self.container = id(&got.data);
-        let start = v1::StartContainerRequest {
-            container_id: self.container.clone(),
-        };
+        let start = requests::start(&self.container);
         self.call(client, "StartContainer", message_of(&start))
             .await;
     }
@@ -173,36 +147,27 @@ impl Pod {
     }
 
     pub(super) async fn status(&self, client: &Client) {
-        let status = v1::ContainerStatusRequest {
-            container_id: self.container.clone(),
-            verbose: false,
-        };
+        let status = requests::status(&self.container, false);
         self.call(client, "ContainerStatus", message_of(&status))
             .await;
     }
 
     pub(super) async fn stop(&mut self, client: &Client) {
-        let container_id = self.container.clone();
-        let stop = v1::StopContainerRequest {
-            container_id,
-            timeout: 1,
-        };
+        let stop = requests::stop(&self.container, 1);
         self.call(client, "StopContainer", message_of(&stop)).await;
-        let pod_sandbox_id = self.sandbox.clone();
-        let stop = v1::StopPodSandboxRequest { pod_sandbox_id };
+        let stop = requests::stop_pod(&self.sandbox);
         self.call(client, "StopPodSandbox", message_of(&stop)).await;
-        let pod_sandbox_id = self.sandbox.clone();
-        let remove = v1::RemovePodSandboxRequest { pod_sandbox_id };
+        let remove = requests::remove_pod(&self.sandbox);
         self.call(client, "RemovePodSandbox", message_of(&remove))
             .await;
     }
 
-    async fn call(&self, client: &Client, method: &str, body: bytes::Bytes) {
+    async fn call(&self, client: &Client, method: &str, body: Bytes) {
         let got = client.call(Call::runtime(method, body)).await;
         assert_eq!(got.code(), 0, "{method}");
     }
 }
 
-fn message_of(request: &impl prost::Message) -> bytes::Bytes {
+fn message_of(request: &impl prost::Message) -> Bytes {
     message(&request.encode_to_vec())
 }

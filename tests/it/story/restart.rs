@@ -1,20 +1,14 @@
 //! Stories survive the end of the program, however it ends, and a disk that does not take them harms no call.
 
-use std::time::Instant;
-
-use nix::sys::signal::Signal;
-
 use super::pod::{Pod, runtime};
 use super::{assert_adds_up, assert_one_a_minute, config, proxy, summary};
-use crate::harness::fake::Fake;
-use crate::harness::proxy::Start;
-use crate::harness::until;
+use crate::prelude::*;
 
 /// Waits until the journal has so many lines.
-async fn wait_lines(state: &std::path::Path, n: usize) {
+async fn wait_lines(state: &Path, n: usize) {
     let file = state.join("journal.jsonl");
     until("lines of the journal", || async {
-        let text = std::fs::read_to_string(&file).ok()?;
+        let text = fs::read_to_string(&file).ok()?;
         (text.lines().filter(|line| !line.is_empty()).count() >= n).then_some(())
     })
     .await;
@@ -37,9 +31,9 @@ async fn a_start_outlives_a_kill() {
 
     // A kill in the middle of a write leaves half a line.
     let file = state.path().join("journal.jsonl");
-    let mut text = std::fs::read(&file).expect("journal");
+    let mut text = fs::read(&file).expect("journal");
     text.extend_from_slice(b"{\"call\":{\"seq\":3,\"meth");
-    std::fs::write(&file, text).expect("write");
+    fs::write(&file, text).expect("write");
 
     let second = proxy(&fake, &state).await;
     pod.create_and_start(&second.client().await).await;
@@ -86,14 +80,14 @@ async fn a_journal_that_cannot_be_written_harms_no_call() {
     let (fake, dir) = (Fake::new(), tempfile::tempdir().expect("dir"));
     runtime(&fake);
     let file = dir.path().join("taken");
-    std::fs::write(&file, "a file, no directory").expect("write");
+    fs::write(&file, "a file, no directory").expect("write");
     let start = Start::new(crate::CRISCOPE).config(&config(&file));
     let began = Instant::now();
     let proxy = start.upstream(fake.path()).ready().await;
     let mut pod = Pod::new("web");
     pod.start(&proxy.client().await).await;
     summary(&proxy, "pod.start.summary", "web").await;
-    let lost = |scrape: &crate::harness::scrape::Scrape| {
+    let lost = |scrape: &Scrape| {
         let lost = scrape.metric("criscope_telemetry_dropped_total");
         // Four calls, and that the start is over.
         lost.with("reason", "journal_failed").sum() == 5.0

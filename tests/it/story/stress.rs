@@ -1,23 +1,9 @@
 //! Telemetry at its worst: a disk that is full, a collector that never answers, and a thousand pods. No call fails or is
 //! held up by it, memory has a bound, and whatever is not there afterwards was counted.
 
-use std::path::Path;
-use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
-
-use nix::sys::signal::Signal;
-use nix::unistd::Pid;
-use serde_json::Value;
-
 use super::pod::{Pod, runtime};
 use super::{assert_one_a_minute, config, proxy};
-use crate::harness::collector::{Collector, Manner};
-use crate::harness::fake::Fake;
-use crate::harness::packages::{need_root, program};
-use crate::harness::proxy::{Proxy, Start};
-use crate::harness::scrape::Scrape;
+use crate::prelude::*;
 
 const PODS: usize = 1000;
 /// Calls of a start; each makes two spans and a line of the journal.
@@ -66,7 +52,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 
 /// Memory of a process, in KiB.
 fn resident(pid: Pid) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
     let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
     let size = line.and_then(|l| l.split_whitespace().next());
     size.expect("VmRSS").parse().expect("a number")
@@ -93,7 +79,7 @@ fn on_a_small_disk(start: Start, state: &Path) -> Start {
 /// The lines of the journal that are whole, as the program sees the disk.
 fn kept_lines(proxy: &Proxy, state: &Path) -> usize {
     let root = format!("/proc/{}/root{}", proxy.pid(), state.display());
-    let text = std::fs::read(Path::new(&root).join("journal.jsonl")).expect("a journal");
+    let text = fs::read(Path::new(&root).join("journal.jsonl")).expect("a journal");
     let lines = text.split_inclusive(|byte| *byte == b'\n');
     let whole = lines.filter(|line| line.ends_with(b"\n"));
     whole

@@ -1,24 +1,20 @@
 //! Interrupted uploads into a pod: the pod must not take a partial upload for a complete one, or vice versa.
 
 use std::io::ErrorKind;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use cri_streaming::SessionOutcome;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::time::timeout;
 
 use super::client::{QUIET, open};
 use super::forward::{direct, tunnelled};
-use super::http::{ask, connect, parts, soon, websocket_head};
+use super::http::websocket;
 use super::server::{Fixture, settings};
 use super::spdy::Spdy;
 use super::websocket::{WebSocket, frame};
+use crate::prelude::*;
 
 /// The data sent before the interruption.
 const PART: &[u8] = b"the first half";
@@ -115,10 +111,7 @@ where
 /// Opens a WebSocket with channels.
 async fn channels(fixture: &Fixture, port: u16) -> WebSocket<TcpStream> {
     let url = fixture.forward("pod", &[port]);
-    let mut tcp = connect(&url).await;
-    let head = websocket_head(parts(&url).1, "v4.channel.k8s.io");
-    assert_eq!(ask(&mut tcp, &head).await.status, 101);
-    WebSocket::new(tcp)
+    websocket(&url, "v4.channel.k8s.io").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -217,12 +210,8 @@ async fn data_before_the_close_of_channels_arrives() {
         socket.close().await;
         socket
     });
-    // Until the connection blocks.
-    let mut before = None;
-    while before != Some(sent.load(Ordering::SeqCst)) {
-        before = Some(sent.load(Ordering::SeqCst));
-        sleep(QUIET).await;
-    }
+    let so_far = || Some(sent.load(Ordering::SeqCst));
+    until_still("the connection to block", so_far).await;
     enough.cancel();
     pod.begin();
     let (all, end) = pod.saw().await;

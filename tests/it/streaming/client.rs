@@ -1,13 +1,11 @@
 //! A client of exec and attach, the same for every protocol.
 
-use std::time::Duration;
-
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::http::{ask, connect, parts, spdy_head, websocket_head};
 use super::spdy::Spdy;
 use super::websocket::WebSocket;
+use crate::prelude::*;
 
 /// Every way to run a command: transport and protocol.
 pub(super) const WAYS: &[(&str, &str)] = &[
@@ -214,12 +212,7 @@ impl Client {
                     |got: &super::spdy::Got| (got.data.len() >= length).then(|| got.data.clone());
                 spdy.wait(ids[1].expect("open"), look).await
             }
-            Wire::WebSocket(socket, _) => {
-                let look = |state: &super::websocket::State| {
-                    (state.channels[1].len() >= length).then(|| state.channels[1].clone())
-                };
-                socket.wait("output", look).await
-            }
+            Wire::WebSocket(socket, _) => socket.channel(1, length).await,
         }
     }
 
@@ -234,8 +227,7 @@ impl Client {
             }
             Wire::WebSocket(socket, is_base64) => {
                 assert_eq!(socket.closed().await, 1001);
-                let look = |state: &super::websocket::State| Some(state.channels[3].clone());
-                let result = socket.wait("the result", look).await;
+                let result = socket.channel(3, 0).await;
                 assert!(!is_base64, "it is not decoded");
                 result
             }

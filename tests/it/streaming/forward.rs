@@ -2,30 +2,26 @@
 
 use cri_streaming::{SessionKind, SessionOutcome, Transport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
-use tokio::net::{TcpListener, TcpStream};
 
 use super::client::open;
-use super::http::{ask, closed_port, connect, parts, soon, spdy_head, websocket_head};
+use super::http::{closed_port, parts, spdy_head, upgraded, websocket, websocket_head};
 use super::server::Fixture;
 use super::spdy::{Got, Spdy};
-use super::websocket::{WebSocket, tunnel};
+use super::websocket::tunnel;
+use crate::prelude::*;
 
 const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 
 /// A SPDY connection over TCP.
 pub(super) async fn direct(url: &str) -> Spdy<TcpStream> {
-    let mut tcp = connect(url).await;
-    let answer = ask(&mut tcp, &spdy_head(parts(url).1, &["portforward.k8s.io"])).await;
-    assert_eq!(answer.status, 101, "{answer:?}");
-    Spdy::new(tcp)
+    Spdy::new(upgraded(url, &spdy_head(parts(url).1, &["portforward.k8s.io"])).await)
 }
 
 /// A SPDY connection inside a WebSocket.
 pub(super) async fn tunnelled(url: &str) -> Spdy<DuplexStream> {
-    let mut tcp = connect(url).await;
-    let answer = ask(&mut tcp, &websocket_head(parts(url).1, TUNNEL)).await;
-    assert_eq!(answer.status, 101, "{answer:?}");
-    Spdy::new(tunnel(tcp))
+    Spdy::new(tunnel(
+        upgraded(url, &websocket_head(parts(url).1, TUNNEL)).await,
+    ))
 }
 
 /// A listener that echoes its input until its end, then sends `bye`.
@@ -277,19 +273,10 @@ async fn an_interrupted_response_is_reported_on_a_channel() {
     let fixture = Fixture::start().await;
     let ports = [breaks_off().await, echo("127.0.0.1:0").await];
     let url = fixture.forward("pod", &ports);
-    let mut tcp = connect(&url).await;
-    ask(
-        &mut tcp,
-        &websocket_head(parts(&url).1, "v4.channel.k8s.io"),
-    )
-    .await;
-    let mut socket = WebSocket::new(tcp);
+    let mut socket = websocket(&url, "v4.channel.k8s.io").await;
     socket.send(0, b"x").await;
-    let look = |state: &super::websocket::State| {
-        let got = &state.channels[1];
-        (got.len() > 2).then(|| String::from_utf8_lossy(&got[2..]).into_owned())
-    };
-    let said = socket.wait("an error", look).await;
+    let said = socket.channel(1, 3).await;
+    let said = String::from_utf8_lossy(&said[2..]);
     assert!(
         said.starts_with(&format!("error forwarding port {} to pod pod", ports[0])),
         "{said}"
@@ -340,10 +327,7 @@ async fn old_clients_have_two_channels_for_each_port() {
         ("v4.base64.channel.k8s.io", true),
     ] {
         let url = fixture.forward("pod", &[port, other]);
-        let mut tcp = connect(&url).await;
-        let answer = ask(&mut tcp, &websocket_head(parts(&url).1, protocol)).await;
-        assert_eq!(answer.status, 101, "{answer:?}");
-        let mut socket = WebSocket::new(tcp);
+        let mut socket = websocket(&url, protocol).await;
         for channel in [0, 2] {
             match base64 {
                 true => socket.send_text(channel, b"hello").await,
@@ -352,16 +336,8 @@ async fn old_clients_have_two_channels_for_each_port() {
         }
         for (channel, port) in [(0, port), (2, other)] {
             let expected = [&port.to_le_bytes()[..], b"hello"].concat();
-            let look = |state: &super::websocket::State| {
-                let got = &state.channels[channel];
-                (got.len() >= 7).then(|| got.clone())
-            };
-            assert_eq!(socket.wait("an echo", look).await, expected);
-            let look = |state: &super::websocket::State| {
-                let got = &state.channels[channel + 1];
-                (got.len() >= 2).then(|| got.clone())
-            };
-            assert_eq!(socket.wait("the port", look).await, port.to_le_bytes());
+            assert_eq!(socket.channel(channel, 7).await, expected);
+            assert_eq!(socket.channel(channel + 1, 2).await, port.to_le_bytes());
         }
         socket.close().await;
         assert_eq!(socket.closed().await, 1000);
@@ -373,16 +349,9 @@ async fn old_clients_have_two_channels_for_each_port() {
     );
     // A port without a listener, and a pod that does not exist.
     let url = fixture.forward("other", &[1]);
-    let mut tcp = connect(&url).await;
-    ask(
-        &mut tcp,
-        &websocket_head(parts(&url).1, "v4.channel.k8s.io"),
-    )
-    .await;
-    let socket = WebSocket::new(tcp);
+    let socket = websocket(&url, "v4.channel.k8s.io").await;
     assert_eq!(socket.closed().await, 1000);
-    let look = |state: &super::websocket::State| Some(state.channels[1].clone());
-    let error = socket.wait("an error", look).await;
+    let error = socket.channel(1, 0).await;
     assert!(String::from_utf8_lossy(&error).contains("no such pod"));
     fixture.stop().await;
 }

@@ -1,21 +1,16 @@
 //! Clients under backpressure: the connection is not read, but vanished clients are still detected.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-
 use cri_streaming::{SessionKind, SessionOutcome};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::client::{Client, QUIET, WAYS, Wire, open};
 use super::forward::{direct, tunnelled};
-use super::http::{ask, connect, parts, until, websocket_head};
+use super::http::websocket;
 use super::server::{Fixture, settings};
 use super::spdy::Spdy;
-use super::websocket::WebSocket;
+use crate::prelude::*;
 
 /// SPDY, WebSocket, and WebSocket in base64.
 const SOME: [(&str, &str); 3] = [WAYS[3], WAYS[10], WAYS[9]];
@@ -69,7 +64,7 @@ async fn a_vanished_client_is_detected_under_backpressure() {
         assert_eq!(end.outcome, SessionOutcome::ClientGone, "{end:?}");
     }
     let gone = || fixture.seen.gone.load(Ordering::SeqCst);
-    until("the commands to see the client gone", || {
+    until_true("the commands to see the client gone", async || {
         gone() == SOME.len()
     })
     .await;
@@ -87,13 +82,7 @@ async fn a_vanished_port_forward_client_is_detected_too() {
     clients.spawn(async move { fill(&mut tunnelled(&url).await, port).await });
     let url = fixture.forward("pod", &[port]);
     clients.spawn(async move {
-        let mut tcp = connect(&url).await;
-        ask(
-            &mut tcp,
-            &websocket_head(parts(&url).1, "v4.channel.k8s.io"),
-        )
-        .await;
-        let mut socket = WebSocket::new(tcp);
+        let mut socket = websocket(&url, "v4.channel.k8s.io").await;
         let piece = [b'x'; 30_000];
         while timeout(QUIET, socket.send(0, &piece)).await.is_ok() {}
     });

@@ -8,9 +8,10 @@ use rand::{Rng, SeedableRng};
 use tokio::io::AsyncReadExt;
 
 use super::client::{Client, WAYS};
-use super::http::{ask, connect, parts, soon, spdy_head, websocket_head};
+use super::http::{ask, connect, parts, spdy_head, websocket_head};
 use super::server::Fixture;
 use super::websocket::{WebSocket, frame};
+use crate::prelude::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_frames_end_their_own_session_only() {
@@ -80,7 +81,7 @@ async fn bytes_behind_the_head_are_not_lost() {
     let url = fixture.exec(&["cat"], "io");
     let mut tcp = connect(&url).await;
     ask(&mut tcp, &spdy_head(parts(&url).1, &["v4.channel.k8s.io"])).await;
-    let quiet = tokio::time::timeout(std::time::Duration::from_millis(300), tcp.read_u8()).await;
+    let quiet = tokio::time::timeout(Duration::from_millis(300), tcp.read_u8()).await;
     assert!(quiet.is_err(), "{quiet:?}");
     drop(tcp);
     fixture.stop().await;
@@ -169,8 +170,8 @@ fn the_decoder_is_independent_of_fragmentation_and_survives_any_input() {
 fn the_corpus_of_the_fuzzer_is_decoded() {
     let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/websocket");
     let mut files = 0;
-    for entry in std::fs::read_dir(corpus).expect("the corpus") {
-        let bytes = std::fs::read(entry.expect("an entry").path()).expect("read");
+    for entry in fs::read_dir(corpus).expect("the corpus") {
+        let bytes = fs::read(entry.expect("an entry").path()).expect("read");
         assert_eq!(decode(&bytes, || usize::MAX), decode(&bytes, || 1));
         files += 1;
     }

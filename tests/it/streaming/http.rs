@@ -1,35 +1,16 @@
-//! Upgrade requests and their responses, and waiting with a timeout.
+//! Upgrade requests and their responses.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use cri_streaming::client::{ResponseHead, UpgradeRequest, exchange, split_url};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpSocket, TcpStream};
-use tokio::time::timeout;
+use tokio::net::TcpSocket;
 
-use crate::harness::PATIENCE;
+use super::websocket::WebSocket;
+use crate::prelude::*;
 
 /// The Host that clients send: the kubelet passes on the name of its node.
 const HOST: &str = "node:10250";
-
-/// Awaits a future with a timeout.
-pub(super) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match timeout(PATIENCE, future).await {
-        Ok(value) => value,
-        Err(_) => panic!("{what}: timed out"),
-    }
-}
-
-/// Waits until a condition holds.
-pub(super) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    soon(what, async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
-}
 
 /// Splits a URL into authority and path.
 pub(super) fn parts(url: &str) -> (&str, &str) {
@@ -70,4 +51,17 @@ pub(super) fn websocket_head(path: &str, protocol: &str) -> String {
     let protocols = Some(protocol).filter(|protocol| !protocol.is_empty());
     let request = UpgradeRequest::websocket(HOST, path, protocols.as_slice());
     request.expect("a request").head
+}
+
+/// Connects and upgrades, which must succeed.
+pub(super) async fn upgraded(url: &str, head: &str) -> TcpStream {
+    let mut tcp = connect(url).await;
+    let answer = ask(&mut tcp, head).await;
+    assert_eq!(answer.status, 101, "{answer:?}");
+    tcp
+}
+
+/// A WebSocket with this protocol.
+pub(super) async fn websocket(url: &str, protocol: &str) -> WebSocket<TcpStream> {
+    WebSocket::new(upgraded(url, &websocket_head(parts(url).1, protocol)).await)
 }

@@ -1,31 +1,20 @@
 //! Tokens, limits and timeouts, and slow clients.
 
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-
 use cri_streaming::{SessionOutcome, TokenOutcome, UrlError};
-use criscope::cri::v1;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tonic::Code;
 
 use super::client::{Client, WAYS, lazy};
-use super::http::{ask, connect, parts, soon, spdy_head, until, websocket_head};
+use super::http::{ask, connect, parts, spdy_head, websocket_head};
 use super::server::{Fixture, settings};
 use super::spdy::Spdy;
+use crate::prelude::*;
 
 /// Waits until the commands block because the client does not read; returns the bytes written.
 pub(super) async fn stalled(fixture: &Fixture) -> usize {
     let written = || fixture.seen.flooded.load(Ordering::SeqCst);
-    soon("writing to stop", async {
-        loop {
-            let before = written();
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            if before > 0 && written() == before {
-                return before;
-            }
-        }
+    until_still("writing to stop", || {
+        Some(written()).filter(|count| *count > 0)
     })
     .await
 }
@@ -79,10 +68,7 @@ async fn the_thousand_and_first_token_is_refused() {
     for _ in 0..1000 {
         fixture.exec(&["exit", "0"], "o");
     }
-    let request = || v1::PortForwardRequest {
-        pod_sandbox_id: "pod".into(),
-        port: vec![],
-    };
+    let request = || requests::forward("pod");
     let error = fixture
         .server
         .port_forward(request(), None)
@@ -185,7 +171,7 @@ async fn two_hundred_sessions_at_once() {
         clients.push(Client::connect(&url, way, "io").await);
     }
     let running = || fixture.seen.running.load(Ordering::SeqCst);
-    until("all of them run", || running() == 200).await;
+    until_true("all of them run", async || running() == 200).await;
     let mut all = JoinSet::new();
     for (i, mut client) in clients.into_iter().enumerate() {
         all.spawn(async move {
@@ -237,7 +223,7 @@ async fn a_client_that_does_not_read_takes_little_and_harms_no_other() {
         assert_eq!(said.out, b"out:hello");
         drop(lazy);
     }
-    until("the floods end", || {
+    until_true("the floods end", async || {
         fixture.seen.running.load(Ordering::SeqCst) == 0
     })
     .await;
@@ -277,7 +263,7 @@ async fn an_idle_session_is_closed() {
         assert_eq!(fixture.ends(i + 1).await[i].outcome, SessionOutcome::Idle);
     }
     let gone = || fixture.seen.gone.load(Ordering::SeqCst);
-    until("the commands to see the client gone", || gone() == 2).await;
+    until_true("the commands to see the client gone", async || gone() == 2).await;
     fixture.stop().await;
 }
 

@@ -7,6 +7,7 @@ mod forward;
 mod held_back;
 mod hostile;
 mod http;
+mod inbox;
 mod limits;
 mod open;
 mod relay;

@@ -1,14 +1,11 @@
 //! Open sessions are visible in the story of their pod, on the pages, and in the commands.
 
-use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 
-use super::http::{connect, parts, soon};
+use super::http::{connect, parts};
 use super::upstream::{CONTAINER, SECRET, SWITCHING, Upstream, before, head, url_in};
 use crate::commands::printed;
-use crate::harness::proxy::Proxy;
-use crate::harness::until;
+use crate::prelude::*;
 
 const STORY: &str = "/debug/pods/shop/web?format=json";
 

@@ -1,21 +1,13 @@
 //! Sessions of an upstream, proxied by criscope: every byte is compared on both sides.
 
-use criscope::cri::v1;
-use nix::sys::signal::Signal;
 use prost::Message as _;
-use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use super::client::QUIET;
 use super::http::{closed_port, connect, parts};
 use super::upstream::{CONTAINER, SECRET, SWITCHING, Upstream, answer, before, exec, head, url_of};
-use crate::harness::client::Call;
-use crate::harness::lock;
-use crate::harness::proxy::Proxy;
-use crate::harness::script;
-use crate::harness::{message, message_with, soon, until};
+use crate::prelude::*;
 
 /// Sends this and closes its half; returns the response.
 async fn talk(url: &str, bytes: &str) -> String {

@@ -1,23 +1,15 @@
 //! Sessions of an upstream with TLS, proxied by criscope, which cannot decrypt them.
 
 use std::net::SocketAddr;
-use std::path::Path;
-use std::sync::atomic::Ordering;
 
 use criscope::streaming::settings::StreamingTls;
-use nix::sys::signal::Signal;
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::http::{closed_port, connect, parts};
 use super::tls::{certificate, connect_with_tls};
 use super::upstream::{CONTAINER, SWITCHING, Upstream, answer, before, head, url_of};
-use crate::harness::lock;
-use crate::harness::proxy::Proxy;
-use crate::harness::script;
-use crate::harness::{message, soon};
+use crate::prelude::*;
 
 struct Fixture {
     files: StreamingTls,

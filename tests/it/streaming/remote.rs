@@ -1,11 +1,10 @@
 //! Exec and attach over every protocol.
 
 use cri_streaming::{SessionKind, SessionOutcome, Transport};
-use serde_json::Value;
 
 use super::client::{Client, Said, WAYS, Wire};
-use super::http::until;
 use super::server::Fixture;
+use crate::prelude::*;
 
 fn exit_code(said: &Said) -> Option<String> {
     let status: Value = serde_json::from_str(&said.error).expect("JSON");
@@ -209,8 +208,8 @@ async fn a_vanished_client_is_noticed_by_server_and_command() {
         assert_eq!(client.output(5).await, b"begun");
         drop(client);
     }
-    let gone = || fixture.seen.gone.load(std::sync::atomic::Ordering::SeqCst);
-    until("all commands to see the client gone", || {
+    let gone = || fixture.seen.gone.load(Ordering::SeqCst);
+    until_true("all commands to see the client gone", async || {
         gone() == WAYS.len()
     })
     .await;

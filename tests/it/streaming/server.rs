@@ -1,22 +1,15 @@
 //! A server for one test, and a record of its sessions.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
 use cri_streaming::{
     Direction, SessionBegin, SessionEnd, SessionKind, SessionObserver, SessionOutcome,
     TokenOutcome, TrafficCounters, Transport,
 };
 use criscope::config::StreamingSettings;
-use criscope::cri::v1;
 use criscope::streaming::StreamingServer;
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
-use super::http::{soon, until};
 use super::target::{Fake, Seen};
+use crate::prelude::*;
 
 /// The end of a session.
 #[derive(Clone, Debug)]
@@ -140,13 +133,7 @@ impl Fixture {
     }
 
     pub(super) fn attach(&self, container: &str) -> String {
-        let request = v1::AttachRequest {
-            container_id: container.into(),
-            stdin: true,
-            stdout: true,
-            stderr: true,
-            tty: false,
-        };
+        let request = requests::attach(container, "ioe");
         self.server.attach(request, None).expect("a URL")
     }
 
@@ -161,7 +148,7 @@ impl Fixture {
     /// Waits until this number of sessions have ended; returns them.
     pub(super) async fn ends(&self, n: usize) -> Vec<End> {
         let count = || self.watch.ends.lock().expect("no panic").len();
-        until(&format!("{n} ends"), || count() >= n).await;
+        until_true(&format!("{n} ends"), async || count() >= n).await;
         self.watch.ends.lock().expect("no panic").clone()
     }
 
@@ -178,7 +165,7 @@ impl Fixture {
         soon("the server's end", self.serving)
             .await
             .expect("no panic");
-        until("no command runs", || {
+        until_true("no command runs", async || {
             self.seen.running.load(Ordering::SeqCst) == 0
         })
         .await;

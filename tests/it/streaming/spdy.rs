@@ -1,14 +1,10 @@
 //! A SPDY client that records everything received, so that tests can wait for it.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-
 use cri_streaming::client::{SpdyFrame, SpdyReceiver, SpdySender};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::sync::Notify;
-use tokio::task::JoinHandle;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, WriteHalf};
 
-use super::http::soon;
+use super::inbox::{Inbox, Record, send};
+use crate::prelude::*;
 
 /// Data received on a stream.
 #[derive(Clone, Debug, Default)]
@@ -29,38 +25,9 @@ struct State {
     closed: bool,
 }
 
-/// Received frames, filled by a separate task.
-#[derive(Clone, Debug, Default)]
-struct Inbox(Arc<(Mutex<State>, Notify)>);
-
-impl Inbox {
-    fn put(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.0.0.lock().expect("no panic"));
-        self.0.1.notify_waiters();
-    }
-
-    async fn wait<T>(&self, what: &str, mut look: impl FnMut(&mut State) -> Option<T>) -> T {
-        soon(what, async {
-            loop {
-                let changed = self.0.1.notified();
-                tokio::pin!(changed);
-                changed.as_mut().enable();
-                if let Some(found) = look(&mut self.0.0.lock().expect("no panic")) {
-                    return found;
-                }
-                changed.await;
-            }
-        })
-        .await
-    }
-}
-
 pub(crate) struct Spdy<T> {
     write: SpdySender<WriteHalf<T>>,
-    /// Unused half of a client that does not read yet.
-    read: Option<ReadHalf<T>>,
-    reading: Option<JoinHandle<()>>,
-    inbox: Inbox,
+    inbox: Inbox<T, State>,
 }
 
 impl<T: AsyncRead + AsyncWrite + Send + 'static> Spdy<T> {
@@ -71,22 +38,13 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> Spdy<T> {
     }
 
     pub(super) fn that_does_not_read(io: T) -> Self {
-        let (read, write) = tokio::io::split(io);
-        Self {
-            write: SpdySender::new(write).expect("a client"),
-            read: Some(read),
-            reading: None,
-            inbox: Inbox::default(),
-        }
+        let (inbox, write) = Inbox::split(io);
+        let write = SpdySender::new(write).expect("a client");
+        Self { write, inbox }
     }
 
     pub(crate) fn begin_to_read(&mut self) {
-        let read = self.read.take().expect("not yet");
-        let inbox = self.inbox.clone();
-        self.reading = Some(tokio::spawn(async move {
-            read_frames(read, &inbox).await;
-            inbox.put(|state| state.closed = true);
-        }));
+        self.inbox.begin(read_frames);
     }
 
     /// Opens a stream, without waiting for the reply.
@@ -96,44 +54,36 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> Spdy<T> {
     }
 
     pub(super) async fn raw(&mut self, bytes: &[u8]) {
-        soon("room to send", self.write.io().write_all(bytes))
-            .await
-            .expect("sent");
+        send(self.write.io().write_all(bytes)).await;
     }
 
     /// Sends data; `fin` if it is the last.
     pub(crate) async fn send(&mut self, id: u32, data: &[u8], fin: bool) {
-        soon("room to send", self.write.data(id, data, fin))
-            .await
-            .expect("sent");
+        send(self.write.data(id, data, fin)).await;
     }
 
     pub(super) async fn ping(&mut self, id: u32) {
-        soon("room to send", self.write.ping(id))
-            .await
-            .expect("sent");
+        send(self.write.ping(id)).await;
     }
 
     pub(super) async fn reset(&mut self, id: u32) {
-        soon("room to send", self.write.reset(id))
-            .await
-            .expect("sent");
+        send(self.write.reset(id)).await;
     }
 
     /// The answers to pings so far.
     pub(super) fn pings(&self) -> Vec<u32> {
-        self.inbox.0.0.lock().expect("no panic").pings.clone()
+        self.inbox.now(|state| state.pings.clone())
     }
 
     pub(super) async fn pinged(&self, id: u32) {
-        let look = |state: &mut State| state.pings.contains(&id).then_some(());
+        let look = |state: &State| state.pings.contains(&id).then_some(());
         self.inbox.wait("an answer to a ping", look).await;
     }
 
     /// Waits until a condition on a stream holds.
     pub(crate) async fn wait<R>(&self, id: u32, look: impl Fn(&Got) -> Option<R>) -> R {
         let what = format!("something on stream {id}");
-        let look = |state: &mut State| look(state.streams.get(&id)?);
+        let look = |state: &State| look(state.streams.get(&id)?);
         self.inbox.wait(&what, look).await
     }
 
@@ -145,22 +95,14 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> Spdy<T> {
 
     /// Waits for the end of the connection, which must be a GOAWAY.
     pub(super) async fn goodbye(&self) {
-        let look = |state: &mut State| state.closed.then_some((state.goaway, state.after_goaway));
+        let look = |state: &State| state.closed.then_some((state.goaway, state.after_goaway));
         let (goaway, after) = self.inbox.wait("the end", look).await;
         assert!(goaway, "no GOAWAY");
         assert!(!after, "something after the GOAWAY");
     }
 }
 
-impl<T> Drop for Spdy<T> {
-    fn drop(&mut self) {
-        if let Some(reading) = &self.reading {
-            reading.abort();
-        }
-    }
-}
-
-async fn read_frames<R: AsyncRead + Unpin>(read: R, inbox: &Inbox) {
+async fn read_frames<R: AsyncRead + Unpin>(read: R, inbox: Record<State>) {
     let mut receiver = SpdyReceiver::new(read);
     while let Ok(Some(frame)) = receiver.next().await {
         inbox.put(|state| {
@@ -188,4 +130,5 @@ async fn read_frames<R: AsyncRead + Unpin>(read: R, inbox: &Inbox) {
             }
         });
     }
+    inbox.put(|state| state.closed = true);
 }

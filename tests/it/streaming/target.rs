@@ -1,14 +1,12 @@
 //! A target without containers: commands by name, and ports of this machine.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use cri_streaming::{AttachRequest, ExecRequest, RuntimeError, SessionStreams, StreamingRuntime};
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+
+use crate::prelude::*;
 
 /// Counters of what the commands did.
 #[derive(Debug, Default)]

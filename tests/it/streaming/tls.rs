@@ -1,23 +1,18 @@
 //! TLS, with a certificate made by openssl.
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
-use std::sync::Arc;
-
 use criscope::streaming::settings::StreamingTls;
 use criscope::streaming::{StreamingBindError, StreamingServer};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::http::{ask, connect, parts, soon, websocket_head};
+use super::http::{ask, connect, parts, websocket_head};
 use super::server::{Fixture, settings};
 use super::target::Fake;
 use super::websocket::WebSocket;
+use crate::prelude::*;
 
 /// Creates a certificate for 127.0.0.1, and its key.
 pub(crate) fn certificate(dir: &Path) -> StreamingTls {
@@ -140,15 +135,11 @@ async fn a_renewed_certificate_is_shown_and_open_sessions_go_on() {
     fs::rename(&next.cert, &files.cert).expect("renamed");
     fs::rename(&next.key, &files.key).expect("renamed");
     // The new certificate is trusted, and soon the old one fails.
-    soon("the renewed certificate", async {
-        loop {
-            let name = ServerName::try_from("127.0.0.1").expect("a name");
-            let connector = connector(&files.cert, &["http/1.1"]);
-            if connector.connect(name, connect(&url).await).await.is_ok() {
-                break;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
+    until_true("the renewed certificate", async || {
+        let name = ServerName::try_from("127.0.0.1").expect("a name");
+        let connector = connector(&files.cert, &["http/1.1"]);
+        let tls = connector.connect(name, connect(&url).await).await;
+        tls.is_ok()
     })
     .await;
     open.send(0, b"still here").await;

@@ -1,26 +1,17 @@
 //! A streaming server behind criscope.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
-use bytes::Bytes;
-use criscope::cri::v1;
 use criscope::streaming::settings::StreamingTls;
 use prost::Message as _;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use crate::harness::client::Call;
-use crate::harness::fake::Fake;
-use crate::harness::proxy::{Proxy, Start};
-use crate::harness::script;
-use crate::harness::{encode, lock, message};
+use crate::prelude::*;
 
 /// Must not appear in any log line.
 pub(super) const SECRET: &str = "kwyjibozq";
@@ -138,8 +129,7 @@ pub(super) async fn before(config: &str, url: &str) -> (Fake, Proxy) {
     let fake = Fake::new();
     fake.node().add_pod("web", "5a4db0", CONTAINER);
     fake.always(script::ok(&[message(&answer(url))]));
-    let start = Start::before(crate::CRISCOPE, &fake);
-    let proxy = start.config(config).ready().await;
+    let proxy = configured(&fake, config).await;
     proxy
         .wait_scrape("the index", |s| {
             s.metric("criscope_identity_entries").sum() == 2.0
@@ -158,13 +148,11 @@ pub(super) fn exec() -> Bytes {
 }
 
 fn exec_in(container: &str) -> Bytes {
-    encode(&v1::ExecRequest {
-        container_id: container.into(),
-        cmd: vec!["/bin/sh".into(), SECRET.into()],
-        stdin: true,
-        stdout: true,
-        ..Default::default()
-    })
+    encode(&requests::exec(
+        container,
+        vec!["/bin/sh".into(), SECRET.into()],
+        "io",
+    ))
 }
 
 /// Requests a session; returns its URL.

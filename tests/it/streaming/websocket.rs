@@ -1,17 +1,13 @@
 //! A WebSocket client that records everything received, so that tests can wait for it.
 
-use std::sync::{Arc, Mutex};
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cri_streaming::client::{
     BINARY, CLOSE, PONG, TEXT, WebSocketReceiver, WebSocketSender, encode_frame,
 };
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::sync::Notify;
-use tokio::task::JoinHandle;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, WriteHalf};
 
-use super::http::soon;
+use super::inbox::{Inbox, Record, send};
 
 const MASK: [u8; 4] = [3, 141, 59, 26];
 
@@ -28,14 +24,9 @@ pub(super) struct State {
     pub(super) ended: bool,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Inbox(Arc<(Mutex<State>, Notify)>);
-
 pub(super) struct WebSocket<T> {
     write: WebSocketSender<WriteHalf<T>>,
-    read: Option<ReadHalf<T>>,
-    reading: Option<JoinHandle<()>>,
-    inbox: Inbox,
+    inbox: Inbox<T, State>,
 }
 
 /// A frame with any first byte, for clients that violate the protocol.
@@ -51,70 +42,51 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> WebSocket<T> {
     }
 
     pub(super) fn that_does_not_read(io: T) -> Self {
-        let (read, write) = tokio::io::split(io);
-        Self {
-            write: WebSocketSender::new(write),
-            read: Some(read),
-            reading: None,
-            inbox: Inbox::default(),
-        }
+        let (inbox, write) = Inbox::split(io);
+        let write = WebSocketSender::new(write);
+        Self { write, inbox }
     }
 
     pub(super) fn begin_to_read(&mut self) {
-        let read = self.read.take().expect("not yet");
-        let inbox = self.inbox.clone();
-        self.reading = Some(tokio::spawn(async move {
-            read_frames(read, &inbox).await;
-            inbox.put(|state| state.ended = true);
-        }));
+        self.inbox.begin(read_frames);
     }
 
     pub(super) async fn raw(&mut self, bytes: &[u8]) {
-        soon("room to send", self.write.io().write_all(bytes))
-            .await
-            .expect("sent");
+        send(self.write.io().write_all(bytes)).await;
     }
 
     /// A binary message on a channel.
     pub(super) async fn send(&mut self, channel: u8, data: &[u8]) {
-        soon("room to send", self.write.send(BINARY, &[&[channel], data]))
-            .await
-            .expect("sent");
+        send(self.write.send(BINARY, &[&[channel], data])).await;
     }
 
     /// A base64 message on a channel.
     pub(super) async fn send_text(&mut self, channel: u8, data: &[u8]) {
         let payload = format!("{channel}{}", STANDARD.encode(data));
-        soon("room to send", self.write.send(TEXT, &[payload.as_bytes()]))
-            .await
-            .expect("sent");
+        send(self.write.send(TEXT, &[payload.as_bytes()])).await;
     }
 
     pub(super) async fn close(&mut self) {
-        soon("room to send", self.write.close(1000))
-            .await
-            .expect("sent");
+        send(self.write.close(1000)).await;
     }
 
     /// Waits until a condition holds.
-    pub(super) async fn wait<R>(&self, what: &str, mut look: impl FnMut(&State) -> Option<R>) -> R {
-        soon(what, async {
-            loop {
-                let changed = self.inbox.0.1.notified();
-                tokio::pin!(changed);
-                changed.as_mut().enable();
-                if let Some(found) = look(&self.inbox.0.0.lock().expect("no panic")) {
-                    return found;
-                }
-                changed.await;
-            }
+    pub(super) async fn wait<R>(&self, what: &str, look: impl FnMut(&State) -> Option<R>) -> R {
+        self.inbox.wait(what, look).await
+    }
+
+    /// Waits until a channel has this many bytes; returns all that it has.
+    pub(super) async fn channel(&self, channel: usize, length: usize) -> Vec<u8> {
+        self.wait(&format!("channel {channel}"), |state| {
+            let got = &state.channels[channel];
+            (got.len() >= length).then(|| got.clone())
         })
         .await
     }
 
     /// The payloads of pongs so far.
     pub(super) fn pongs(&self) -> Vec<Vec<u8>> {
-        self.inbox.0.0.lock().expect("no panic").pongs.clone()
+        self.inbox.now(|state| state.pongs.clone())
     }
 
     /// Waits for the close frame; returns its code.
@@ -127,22 +99,7 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> WebSocket<T> {
     }
 }
 
-impl Inbox {
-    fn put(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.0.0.lock().expect("no panic"));
-        self.0.1.notify_waiters();
-    }
-}
-
-impl<T> Drop for WebSocket<T> {
-    fn drop(&mut self) {
-        if let Some(reading) = &self.reading {
-            reading.abort();
-        }
-    }
-}
-
-async fn read_frames<R: AsyncRead + Unpin>(read: R, inbox: &Inbox) {
+async fn read_frames<R: AsyncRead + Unpin>(read: R, inbox: Record<State>) {
     let mut receiver = WebSocketReceiver::new(read);
     while let Ok(Some(frame)) = receiver.next().await {
         assert!(frame.is_last, "whole messages");
@@ -170,6 +127,7 @@ async fn read_frames<R: AsyncRead + Unpin>(read: R, inbox: &Inbox) {
             }
         });
     }
+    inbox.put(|state| state.ended = true);
 }
 
 /// A byte stream over the messages of a connection; closing it closes the connection.

@@ -2,16 +2,13 @@
 
 use std::sync::LazyLock;
 
-use bytes::Bytes;
 use criscope::cri::Method;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngCore, SeedableRng};
 
-use crate::harness::client::Call;
-use crate::harness::message_with;
-use crate::harness::script::Step;
+use crate::prelude::*;
 
 /// The header that identifies a case at the runtime.
 pub(crate) const CASE: &str = "x-case";

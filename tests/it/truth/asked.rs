@@ -1,15 +1,11 @@
 //! What a node asks besides the OCI runtime and CNI plugins: an image verifier, a key provider, hooks, classes, an NRI plugin. Each
 //! says no to some images and containers, by their name or an annotation, and nothing to the others.
 
-use std::fs;
-use std::path::PathBuf;
-
 use criscope_nri::api::{ContainerRequest, Event};
 use criscope_nri::{PluginReply, PluginStub};
 use prost::Message as _;
 
-use crate::harness::daemon::Daemon;
-use crate::harness::executable::executable;
+use crate::prelude::*;
 
 /// The container that the NRI plugin refuses.
 pub(super) const GREEDY: &str = "greedy";
@@ -46,9 +42,10 @@ pub(super) fn configure(daemon: &mut Daemon) {
     executable(&verifiers.join("scan"), VERIFIER);
     executable(&keys.join("kms"), KEY_PROVIDER);
     executable(&keys.join("hook"), HOOK);
-    let providers = serde_json::json!({"key-providers": {"kms": {"cmd": {"path": keys.join("kms"), "args": []}}}});
+    let providers =
+        json!({"key-providers": {"kms": {"cmd": {"path": keys.join("kms"), "args": []}}}});
     fs::write(keys.join("providers.json"), providers.to_string()).expect("providers");
-    let hook = serde_json::json!({
+    let hook = json!({
         "version": "1.0.0",
         "hook": {"path": keys.join("hook")},
         "when": {"annotations": {HOOKED: "^yes$"}},
@@ -73,7 +70,7 @@ pub(super) fn configure(daemon: &mut Daemon) {
 
 /// Connects the NRI plugin.
 pub(super) async fn plugin(daemon: &Daemon) -> PluginStub {
-    let serve = |method: &str, payload: bytes::Bytes| {
+    let serve = |method: &str, payload: Bytes| {
         let request = ContainerRequest::decode(payload).unwrap_or_default();
         let name = request.container.unwrap_or_default().name;
         match (method, name.as_str()) {

@@ -6,24 +6,19 @@
 //! four for RunPodSandbox, the grace period more for StopContainer, none for PullImage; calls of a deleted pod are
 //! cancelled; StopPodSandbox twice, the second time by the garbage collection before RemovePodSandbox.
 
-use std::collections::HashMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use criscope::client;
-use criscope::cri::v1;
 use criscope::cri::v1::image_service_client::ImageServiceClient;
 use criscope::cri::v1::runtime_service_client::RuntimeServiceClient;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::task::JoinHandle;
+use tonic::Request;
 use tonic::transport::Channel;
-use tonic::{Request, Status};
 
 use super::spec::{Container, PodSpec};
 use super::worker::Worker;
-use crate::harness::lock;
+use crate::prelude::*;
 
 /// Deadline of most calls.
 pub(super) const DEADLINE: Duration = Duration::from_secs(120);
@@ -261,11 +256,7 @@ impl Kubelet {
 
     /// Runs a script in a container; `timeout` in seconds, 0 for none. Returns its exit code.
     pub(super) async fn exec(&self, id: &str, script: &str, timeout: i64) -> Result<i32, Status> {
-        let message = v1::ExecSyncRequest {
-            container_id: id.to_owned(),
-            cmd: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
-            timeout,
-        };
+        let message = requests::exec_sync(id, requests::shell_command(script), timeout);
         let mut request = Request::new(message);
         if let Ok(seconds @ 1..) = u64::try_from(timeout) {
             request.set_timeout(DEADLINE + Duration::from_secs(seconds));

@@ -1,13 +1,9 @@
 //! What a case does to the machine under a containerd.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use nix::mount::{MsFlags, mount};
-use nix::unistd::Pid;
 
-use crate::harness::containerd::{Config, Containerd};
-use crate::harness::leaks;
+use crate::harness::containerd::Config;
+use crate::prelude::*;
 
 /// A containerd whose disk for unpacked images is small.
 pub(super) fn small_disk(containerd: &Containerd, _: &mut Config) {

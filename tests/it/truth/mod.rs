@@ -20,9 +20,7 @@ mod worker;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicU32;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -30,6 +28,7 @@ use futures_util::stream;
 use self::known::KNOWN;
 use self::score::{Expected, Verdict};
 use self::stage::{Play, Stage};
+use crate::prelude::*;
 
 /// Of 60 first lines so many are right in the end.
 const RIGHT_OF_60: usize = 57;
@@ -53,12 +52,7 @@ struct Case {
 }
 
 /// A case: what happens, until the line is read; the facts that it must name; the words that it must not.
-fn case<F, P>(
-    name: &'static str,
-    says: &'static [&'static str],
-    never: &'static [&'static str],
-    play: P,
-) -> Case
+fn case<F, P>(name: &'static str, says: &'static str, never: &'static str, play: P) -> Case
 where
     P: Fn(Play) -> F + Send + Sync + 'static,
     F: Future<Output = String> + Send + 'static,
@@ -78,6 +72,8 @@ struct Row {
     line: String,
     missing: Vec<String>,
     took: Duration,
+    /// Whether the case was played again, because something else may have disturbed the first play.
+    is_repeated: bool,
 }
 
 impl Case {
@@ -111,6 +107,7 @@ impl Case {
             missing: self.expected.missing(&line),
             line,
             took: began.elapsed(),
+            is_repeated: false,
         }
     }
 }
@@ -136,7 +133,10 @@ async fn play(stage: Arc<Stage>, groups: Vec<(Vec<Case>, usize)>) -> Vec<Row> {
             .take(AGAIN)
         {
             let case = cases.iter().find(|case| case.name == row.name);
-            *row = case.expect("the case").row(&stage).await;
+            *row = Row {
+                is_repeated: true,
+                ..case.expect("the case").row(&stage).await
+            };
         }
         rows.extend(played);
     }
@@ -217,7 +217,12 @@ fn judge(rows: &[Row]) {
         Verdict::Broken,
     ];
     let counts = all.map(|verdict| format!("{} {verdict}", count(verdict)));
-    println!("{} cases: {}", rows.len(), counts.join(", "));
+    let repeated = rows.iter().filter(|row| row.is_repeated).count();
+    let counts = counts.join(", ");
+    println!(
+        "{} cases, {repeated} of them repeated: {counts}",
+        rows.len()
+    );
     let known = |name: &str| KNOWN.iter().find(|(known, ..)| *known == name);
     let mut findings = Vec::new();
     for row in rows {

@@ -1,12 +1,10 @@
 //! The parts that fail: CNI networks and OCI runtimes, each the runtime handler of some pods.
 
-use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
 
-use crate::harness::containerd::{Config, Containerd};
-use crate::harness::daemon::{Daemon, PLUGINS, oci_runtime};
-use crate::harness::executable::executable;
+use crate::harness::containerd::Config;
+use crate::harness::daemon::PLUGINS;
+use crate::prelude::*;
 
 /// A script that waits for the end of the suite in place of its work, if this shell condition holds.
 fn hangs(root: &Path, condition: &str, real: &Path) -> String {

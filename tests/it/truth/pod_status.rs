@@ -1,6 +1,6 @@
 //! What a [`Kubelet`](super::kubelet::Kubelet) knows of a pod: its newest sandbox, and its containers.
 
-use criscope::cri::v1;
+use crate::prelude::*;
 
 /// What is known of the pod.
 pub(super) struct PodStatus {

@@ -1,18 +1,15 @@
 //! What a registry answers for some repositories.
 
-use std::collections::HashMap;
 use std::io;
 
 use axum::body::Body;
 use axum::http::header;
 use axum::response::Response;
-use bytes::Bytes;
 use futures_util::stream;
-use serde_json::{Value, json};
 
-use crate::harness::busybox;
 use crate::harness::image::{INDEX, Image, OCI, digest, gzipped, image_for, layer, noise};
-use crate::harness::registry::{Registry, status, trickle};
+use crate::harness::registry::{status, trickle};
+use crate::prelude::*;
 
 /// Repositories, and in how many pieces, ten a second, their last layer arrives.
 const REPOSITORIES: [(&str, usize); 14] = [
@@ -45,7 +42,7 @@ pub(super) fn fill(registry: &Registry) {
         layers.insert(digest(&own).as_str().to_owned(), (pieces, own));
     }
     let foreign = image_for("s390x", &[(b"x".to_vec(), b"x".to_vec())]);
-    let index = serde_json::json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [{
+    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [{
         "mediaType": OCI, "digest": digest(&foreign.manifest).as_str(), "size": foreign.manifest.len(),
         "platform": {"os": "linux", "architecture": "s390x"}}]});
     registry.push("foreign", "1", &foreign);

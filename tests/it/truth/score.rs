@@ -5,10 +5,10 @@ use std::fmt;
 /// What the first line must say, as an engineer would want to read it at night: the object, the cause, the evidence.
 #[derive(Clone, Copy)]
 pub(super) struct Expected {
-    /// Facts that it must name, the cause first. `a|b` is either of them; `~2..5` is a duration of 2 to 5 seconds.
-    pub(super) says: &'static [&'static str],
+    /// Facts that it must name, the cause first: `a; b` is both, `a|b` is either of them, `~2..5` is a duration of 2 to 5 seconds.
+    pub(super) says: &'static str,
     /// Words that would blame another component.
-    pub(super) never: &'static [&'static str],
+    pub(super) never: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,11 +46,11 @@ const SILENT: [&str; 4] = [ALL_CLEAR, "no record", "so far", "no call"];
 impl Expected {
     pub(super) fn verdict(&self, line: &str) -> Verdict {
         let line = line.to_lowercase();
-        let named = self.says.iter().filter(|fact| says(&line, fact)).count();
-        let is_whole = named == self.says.len();
+        let named = facts(self.says).filter(|fact| says(&line, fact)).count();
+        let is_whole = named == facts(self.says).count();
         // What is well beside what is not may be said, but not alone.
-        let blames = |word: &&str| says(&line, word) && !(is_whole && *word == ALL_CLEAR);
-        if self.never.iter().any(blames) {
+        let mut words = facts(self.never);
+        if words.any(|word| says(&line, word) && !(is_whole && word == ALL_CLEAR)) {
             return Verdict::Wrong;
         }
         match named {
@@ -66,13 +66,16 @@ impl Expected {
     /// The facts that are missing in it.
     pub(super) fn missing(&self, line: &str) -> Vec<String> {
         let line = line.to_lowercase();
-        let wrong = self.never.iter().filter(|word| says(&line, word));
+        let wrong = facts(self.never).filter(|word| says(&line, word));
         let wrong = wrong.map(|word| format!("NOT {word}"));
-        let missing = self.says.iter().filter(|fact| !says(&line, fact));
-        wrong
-            .chain(missing.map(|fact| (*fact).to_owned()))
-            .collect()
+        let missing = facts(self.says).filter(|fact| !says(&line, fact));
+        wrong.chain(missing.map(str::to_owned)).collect()
     }
+}
+
+/// The single facts of a list; an empty list has none.
+fn facts(list: &str) -> impl Iterator<Item = &str> {
+    list.split("; ").filter(|fact| !fact.is_empty())
 }
 
 fn says(line: &str, fact: &str) -> bool {
@@ -111,8 +114,8 @@ fn durations(line: &str) -> impl Iterator<Item = f64> {
 #[test]
 fn a_line_is_scored() {
     let expected = Expected {
-        says: &["image a/b:1", "not found|not there", "~2..4"],
-        never: &["kubelet"],
+        says: "image a/b:1; not found|not there; ~2..4",
+        never: "kubelet",
     };
     for (line, verdict) in [
         ("image a/b:1 is NOT FOUND after 3.20 s", Verdict::Right),

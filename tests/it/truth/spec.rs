@@ -1,13 +1,12 @@
 //! What a pod's manifest says, and the CRI messages that a kubelet makes of it: labels, annotations, attempts.
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use criscope::cri::v1;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::harness::busybox::NAME as IMAGE;
+use crate::prelude::*;
 
 /// The namespace of all pods.
 pub(super) const NAMESPACE: &str = "shop";
@@ -110,10 +109,7 @@ impl Container {
     }
 
     pub(super) fn image_spec(&self) -> v1::ImageSpec {
-        v1::ImageSpec {
-            image: self.image.clone(),
-            ..Default::default()
-        }
+        requests::image_spec(&self.image)
     }
 }
 

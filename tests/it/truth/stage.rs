@@ -1,15 +1,8 @@
 //! A node for the cases: real parts, criscope before them, and a kubelet.
 
-use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use criscope_nri::PluginStub;
-use serde_json::Value;
-use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio::sync::Mutex as AsyncMutex;
 
@@ -18,13 +11,8 @@ use super::kubelet::{Done, Kubelet, Pod};
 use super::parts;
 use super::registries;
 use super::spec::{Container, NAMESPACE, PodSpec};
-use crate::harness::containerd::Containerd;
-use crate::harness::daemon::Daemon;
-use crate::harness::packages::program;
 use crate::harness::process::Process;
-use crate::harness::proxy::{Proxy, Start};
-use crate::harness::registry::Registry;
-use crate::harness::until;
+use crate::prelude::*;
 
 /// How long a case may wait for what it provokes.
 const PATIENCE: Duration = Duration::from_secs(45);
@@ -77,7 +65,7 @@ impl Relay {
     async fn kubelet(&self, cgroup: &str, root: &Path) -> Arc<Kubelet> {
         // socat binds the socket before it listens.
         let connects = || async { UnixStream::connect(&self.socket).await.ok() };
-        crate::harness::until("the relay", connects).await;
+        until("the relay", connects).await;
         Kubelet::of(&self.socket, cgroup, root).await
     }
 }
@@ -174,7 +162,7 @@ impl Stage {
         };
         let log = stage.proxy().log();
         drop(stage);
-        assert_eq!(crate::harness::leaks::find(&name), [""; 0]);
+        assert_eq!(leaks::find(&name), [""; 0]);
         let panics: Vec<_> = log
             .iter()
             .filter(|line| line.contains("panicked at"))
@@ -196,9 +184,29 @@ impl Play {
         PodSpec::new(&self.pod, containers)
     }
 
+    /// A pod with one container that runs until it is stopped.
+    pub(super) fn idle(&self) -> PodSpec {
+        self.spec(vec![Container::idle("app")])
+    }
+
     /// The kubelet hears of the pod.
     pub(super) fn add(&self, spec: PodSpec) -> Pod {
         self.stage.kubelet.add(spec)
+    }
+
+    /// Adds a pod, and waits until its container is started.
+    pub(super) async fn up(&self, spec: PodSpec) -> Pod {
+        let pod = self.add(spec);
+        self.wait(&pod, "its start", |done| done.started == 1).await;
+        pod
+    }
+
+    /// Adds a pod, and waits until it has its sandbox.
+    pub(super) async fn with_sandbox(&self, spec: PodSpec) -> Pod {
+        let pod = self.add(spec);
+        self.wait(&pod, "the sandbox", |done| done.sandbox.is_some())
+            .await;
+        pod
     }
 
     /// The full name of an image in the registry.
@@ -215,6 +223,25 @@ impl Play {
     ) -> String {
         let pod = self.add(spec);
         self.wait(&pod, what, until).await;
+        self.line().await
+    }
+
+    /// Adds a pod, and returns what is said when its container is started.
+    pub(super) async fn tell_start(&self, spec: PodSpec) -> String {
+        let _pod = self.up(spec).await;
+        self.line().await
+    }
+
+    /// The first line after a time: for causes that only time shows.
+    pub(super) async fn line_after(&self, time: f64) -> String {
+        seconds(time).await;
+        self.line().await
+    }
+
+    /// Deletes the pod after a time, and returns what is said when it is gone.
+    pub(super) async fn gone_after(&self, time: f64, pod: Pod) -> String {
+        seconds(time).await;
+        pod.gone().await;
         self.line().await
     }
 
@@ -243,11 +270,10 @@ impl Play {
 
     /// Waits until the start of the pod is complete.
     pub(super) async fn begun(&self) {
-        let path = format!("/debug/pods/{NAMESPACE}/{}?format=json", self.pod);
-        until("the end of its start", || async {
-            let (_, text) = self.stage.proxy().get(&path).await;
-            let story: Value = serde_json::from_str(&text).unwrap_or_default();
-            (story["episodes"][0]["state"] == "ok").then_some(())
+        let path = format!("/debug/pods/{NAMESPACE}/{}", self.pod);
+        until_true("the end of its start", async || {
+            let story = self.stage.proxy().json(&path).await;
+            story["episodes"][0]["state"] == "ok"
         })
         .await;
     }

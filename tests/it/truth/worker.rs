@@ -2,20 +2,15 @@
 
 mod ending;
 
-use std::collections::HashMap;
 use std::future::pending;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
-use criscope::cri::v1;
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
-use tonic::{Code, Status};
 
 use super::kubelet::{DEADLINE, Done, Kubelet};
 use super::pod_status::{PodStatus, has_exited, is_running};
 use super::spec::{Asks, Container, PodSpec, Probe, Pull, Restart};
-use crate::harness::lock;
+use crate::prelude::*;
 
 /// The kubelet's are 10 s, 10 s and 10 s; they double, up to five minutes.
 const BACK_OFF: Duration = Duration::from_millis(1200);
@@ -186,10 +181,7 @@ impl Worker {
         let listed = runtime.list_containers(request).await?.into_inner();
         let mut containers = Vec::new();
         for container in listed.containers {
-            let request = v1::ContainerStatusRequest {
-                container_id: container.id,
-                verbose: false,
-            };
+            let request = requests::status(&container.id, false);
             let request = self.kubelet.timed(request, DEADLINE);
             match runtime.container_status(request).await {
                 Ok(answer) => {
@@ -212,10 +204,7 @@ impl Worker {
     }
 
     async fn sandbox_status(&self, id: &str) -> Result<Option<v1::PodSandboxStatus>, Status> {
-        let request = v1::PodSandboxStatusRequest {
-            pod_sandbox_id: id.to_owned(),
-            verbose: false,
-        };
+        let request = requests::pod_status(id, false);
         let request = self.kubelet.timed(request, DEADLINE);
         match self
             .kubelet
@@ -234,10 +223,7 @@ impl Worker {
         let attempt = status.sandbox.as_ref().and_then(|s| s.metadata.as_ref());
         let attempt = attempt.map_or(self.spec.attempts.0, |m| m.attempt + 1);
         let config = self.config(attempt);
-        let request = v1::RunPodSandboxRequest {
-            config: Some(config),
-            runtime_handler: self.spec.handler.to_owned(),
-        };
+        let request = requests::run_pod(config, self.spec.handler);
         let request = self.kubelet.timed(request, self.spec.sandbox_deadline);
         let made = self
             .kubelet
@@ -287,11 +273,8 @@ impl Worker {
         }
         let attempt = last.and_then(|(_, status)| status.metadata.as_ref());
         let attempt = attempt.map_or(self.spec.attempts.1, |m| m.attempt + 1);
-        let request = v1::CreateContainerRequest {
-            pod_sandbox_id: sandbox.id.clone(),
-            config: Some(self.spec.container(container, attempt)),
-            sandbox_config: Some(config),
-        };
+        let request =
+            requests::create(&sandbox.id, self.spec.container(container, attempt), config);
         let mut runtime = self.kubelet.runtime.clone();
         let request = self.kubelet.timed(request, DEADLINE);
         let id = runtime
@@ -299,9 +282,7 @@ impl Worker {
             .await?
             .into_inner()
             .container_id;
-        let request = v1::StartContainerRequest {
-            container_id: id.clone(),
-        };
+        let request = requests::start(&id);
         let request = self.kubelet.timed(request, DEADLINE);
         runtime.start_container(request).await?;
         {

@@ -18,6 +18,12 @@ use crate::error::{Error, IoContext, Result};
 /// Options of every benchmark.
 #[derive(Debug, clap::Args)]
 pub struct Options {
+    /// Take minutes less: fewer rounds and smaller sizes
+    #[arg(long)]
+    pub quick: bool,
+    /// The binary to measure [default: the one that cargo built for this run, in target/release]
+    #[arg(long, value_name = "PATH")]
+    criscope: Option<PathBuf>,
     /// Write everything that was measured to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -33,6 +39,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// The criscope to measure, which is `built` unless another one is named.
+    pub fn criscope(&self, built: &str) -> PathBuf {
+        self.criscope.clone().unwrap_or_else(|| built.into())
+    }
+
     /// Runs a benchmark, which returns whether every budget was met, and turns the result into an exit code. Without
     /// `--bench`, as in `cargo test --benches`, nothing is measured.
     pub fn main(&self, name: &str, run: impl FnOnce() -> Result<bool>) -> ExitCode {
@@ -89,6 +100,15 @@ async fn interrupted() -> Error {
 /// Prints progress to stderr.
 pub fn progress(what: &str) {
     eprintln!("measuring: {what}");
+}
+
+/// Facts about the machine, as name and value.
+pub fn machine() -> Vec<(&'static str, String)> {
+    vec![
+        ("kernel", first_line("/proc/sys/kernel/osrelease")),
+        ("cores", cores().to_string()),
+        ("load before the run", first_line("/proc/loadavg")),
+    ]
 }
 
 /// The number of processors that this process may use.

@@ -9,6 +9,9 @@ use super::Options;
 use super::budget::Budget;
 use crate::error::{Error, IoContext, Result};
 
+/// The page with the reports.
+const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/PERFORMANCE.md");
+
 /// The results of a run.
 pub struct Report<'a, R> {
     pub results: &'a R,
@@ -26,7 +29,7 @@ impl<R: Serialize> Report<'_, R> {
     ///
     /// # Errors
     /// When a file cannot be written, or the documentation has no markers.
-    pub fn publish(&self, options: &Options, docs: &Path) -> Result<bool> {
+    pub fn publish(&self, options: &Options) -> Result<bool> {
         let markdown = self.markdown();
         println!("\n{markdown}");
         if let Some(file) = &options.json {
@@ -35,7 +38,7 @@ impl<R: Serialize> Report<'_, R> {
                 .during(|| format!("writing {}", file.display()))?;
         }
         if options.write_docs {
-            write_between(self.markers, &markdown, docs)?;
+            write_between(self.markers, &markdown, Path::new(DOCS))?;
         }
         Ok(self.budgets.iter().all(Budget::met))
     }

@@ -1,26 +1,14 @@
 //! Attacks by images and registries.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use criscope::cri::v1;
 use tokio::task::JoinSet;
 
 use super::stage::Stage;
-use crate::harness::kubelet::Kubelet;
-use crate::harness::{soon, until};
-use crate::runtime::image::make::{Layer, digest, gzipped, layer, noise};
+use crate::prelude::*;
+use crate::runtime::image::make::{Layer, digest, gzipped, layer, noise, with_file};
 use crate::runtime::image::registry::{Registry, stall};
 
-async fn pull(kubelet: &Kubelet, name: &str) -> Result<String, tonic::Status> {
-    let request = v1::PullImageRequest {
-        image: Some(v1::ImageSpec {
-            image: name.to_owned(),
-            ..Default::default()
-        }),
-        ..Default::default()
-    };
+async fn pull(kubelet: &Kubelet, name: &str) -> Result<String, Status> {
+    let request = requests::pull(name);
     let pulled = kubelet.images.clone().pull_image(request).await?;
     Ok(pulled.into_inner().image_ref)
 }
@@ -58,7 +46,7 @@ async fn registries_that_never_finish_beside_one_that_does() {
     let slow = Registry::start().await;
     let well = Registry::start().await;
     // Different layers, because identical ones would share a download.
-    let layer_of = |seed: u32| gzipped(&[layer().file("f", &noise(seed, 200_000)).end()]);
+    let layer_of = |seed: u32| with_file(&noise(seed, 200_000));
     let images: Vec<_> = (1..=HOSTILE).map(layer_of).collect();
     let blobs = images.iter().map(|image| &image.layers[0]);
     let blobs: HashMap<_, _> = blobs
@@ -83,8 +71,8 @@ async fn registries_that_never_finish_beside_one_that_does() {
     stage
         .withstands(async {
             // As many as regular download slots.
-            until("downloads to hang", || async {
-                (hanging.load(Ordering::Relaxed) >= 3).then_some(())
+            until_true("downloads to hang", async || {
+                hanging.load(Ordering::Relaxed) >= 3
             })
             .await;
             let pulled = soon("the healthy pull", pull(kubelet, &name)).await;

@@ -1,18 +1,12 @@
 //! A local user without rights, beside running pods of every kind: nothing of the runtime's directories is open to them.
 
-use std::collections::BTreeSet;
-use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-
-use criscope::cri::v1;
 
 use super::stage::Stage;
+use crate::prelude::*;
 
-use crate::harness::daemon::{Daemon, VOLUME, oci_runtime};
-use crate::harness::kubelet::{Kubelet, Pod, idle, security};
+use crate::harness::daemon::VOLUME;
 use crate::harness::packages::{busybox, file};
 use crate::runtime::crun::crun;
 
@@ -93,12 +87,6 @@ async fn daemon() -> Daemon {
     daemon
 }
 
-fn pod_options(config: &mut v1::PodSandboxConfig) -> &mut v1::NamespaceOption {
-    let linux = config.linux.get_or_insert_default();
-    let context = linux.security_context.get_or_insert_default();
-    context.namespace_options.get_or_insert_default()
-}
-
 /// Runs a pod of every kind without a user namespace, each with a container.
 async fn pods(kubelet: &Kubelet) -> Vec<Pod> {
     let mut pods = Vec::new();
@@ -109,7 +97,7 @@ async fn pods(kubelet: &Kubelet) -> Vec<Pod> {
         pods.push(pod);
     }
     let mut shared = kubelet.pod_config("shared");
-    pod_options(&mut shared).pid = v1::NamespaceMode::Pod.into();
+    pod_namespaces(&mut shared).pid = v1::NamespaceMode::Pod.into();
     let mut privileged = kubelet.pod_config("privileged");
     let linux = privileged.linux.get_or_insert_default();
     linux.security_context.get_or_insert_default().privileged = true;
@@ -146,7 +134,9 @@ async fn a_local_user_enters_and_reads_nothing() {
     let mut containers = Vec::new();
     for handler in ["", "crun"] {
         let mut config = kubelet.pod_config(&format!("mapped-{handler}"));
-        pod_options(&mut config).userns_options.clone_from(&users);
+        pod_namespaces(&mut config)
+            .userns_options
+            .clone_from(&users);
         let pod = kubelet.try_run(config, handler).await.expect("a pod");
         let mut main = idle("main");
         let context = security(&mut main);

@@ -1,11 +1,10 @@
 //! Attacks by local users and CNI plugins.
 
 use std::net::TcpStream;
-use std::time::Duration;
 
 use super::stage::Stage;
-use crate::harness::daemon::Daemon;
 use crate::harness::raise_descriptor_limit;
+use crate::prelude::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_local_user_who_keeps_connections_open() {
@@ -26,6 +25,7 @@ async fn a_local_user_who_keeps_connections_open() {
                 tokio::task::yield_now().await;
             }
             assert!(open.len() > 64, "{} connections", open.len());
+            // The attack lasts, so that there are calls about the healthy pod meanwhile.
             tokio::time::sleep(Duration::from_secs(2)).await;
         })
         .await;

@@ -1,14 +1,7 @@
 //! Attacks by the author of a pod: through its configuration, and through its containers.
 
-use std::collections::HashMap;
-use std::time::Duration;
-
-use criscope::cri::v1;
-use tonic::Code;
-
 use super::stage::Stage;
-use crate::harness::kubelet::{idle, shell};
-use crate::harness::until;
+use crate::prelude::*;
 use crate::streaming::client::lazy;
 
 /// Bytes of a stream that ExecSync returns (CRI, `ExecSyncResponse`).
@@ -77,16 +70,10 @@ async fn sessions_without_a_reader() {
             let id = kubelet.launch(&pod, idle("main")).await;
             let mut clients = Vec::new();
             for _ in 0..SESSIONS {
-                let request = v1::ExecRequest {
-                    container_id: id.clone(),
-                    cmd: vec!["/bin/busybox".to_owned(), "yes".to_owned()],
-                    stdout: true,
-                    ..Default::default()
-                };
-                let answer = kubelet.runtime.clone().exec(request).await;
-                let url = answer.expect("Exec").into_inner().url;
+                let url = kubelet.exec_url(&id, words("/bin/busybox yes"), "o").await;
                 clients.push(lazy(&url, ("spdy", "v4.channel.k8s.io")).await);
             }
+            // The attack lasts, so that there are calls about the healthy pod meanwhile.
             tokio::time::sleep(Duration::from_secs(2)).await;
             drop(clients);
             kubelet.end(&pod).await;
@@ -102,15 +89,11 @@ async fn orphans_that_end_by_the_thousand() {
     stage
         .withstands(async {
             let mut config = kubelet.pod_config("orphans");
-            let linux = config.linux.get_or_insert_default();
-            let context = linux.security_context.get_or_insert_default();
-            let options = context.namespace_options.get_or_insert_default();
+            let options = pod_namespaces(&mut config);
             options.pid = v1::NamespaceMode::Node.into();
             let pod = kubelet.run(config).await;
             let on_the_node = |mut config: v1::ContainerConfig| {
-                let linux = config.linux.get_or_insert_default();
-                let context = linux.security_context.get_or_insert_default();
-                let options = context.namespace_options.get_or_insert_default();
+                let options = namespaces(&mut config);
                 options.pid = v1::NamespaceMode::Node.into();
                 config
             };
@@ -136,26 +119,22 @@ async fn an_init_that_is_killed_by_its_own_pod() {
     stage
         .withstands(async {
             let mut config = kubelet.pod_config("init");
-            let linux = config.linux.get_or_insert_default();
-            let context = linux.security_context.get_or_insert_default();
-            let options = context.namespace_options.get_or_insert_default();
+            let options = pod_namespaces(&mut config);
             options.pid = v1::NamespaceMode::Pod.into();
             let pod = kubelet.run(config).await;
             let mut main = idle("main");
-            let linux = main.linux.get_or_insert_default();
-            let context = linux.security_context.get_or_insert_default();
-            context.namespace_options.get_or_insert_default().pid = v1::NamespaceMode::Pod.into();
+            namespaces(&mut main).pid = v1::NamespaceMode::Pod.into();
             let id = kubelet.launch(&pod, main.clone()).await;
             let script = "for s in TERM INT QUIT HUP KILL; do kill -$s 1; done";
             let command = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
             // Which of these signals end the init depends on the pod.
             let _ = kubelet.try_exec(&id, command, 5).await;
-            until("the pod to be either working or not ready", || async {
+            until_true("the pod to be either working or not ready", async || {
                 let ready =
                     kubelet.pod_status(&pod).await.state() == v1::PodSandboxState::SandboxReady;
                 let running =
                     kubelet.status(&id).await.state() == v1::ContainerState::ContainerRunning;
-                (ready == running).then_some(())
+                ready == running
             })
             .await;
             if kubelet.pod_status(&pod).await.state() != v1::PodSandboxState::SandboxReady {
@@ -184,11 +163,7 @@ async fn directories_without_end() {
                           mkdir /many && cd /many && busybox seq 1 20000 | busybox xargs touch";
             kubelet.says(&id, script).await;
             until("its writable layer to be counted", || async {
-                let request = v1::ContainerStatsRequest {
-                    container_id: id.clone(),
-                };
-                let stats = kubelet.runtime.clone().container_stats(request).await;
-                let stats = stats.expect("ContainerStats").into_inner().stats?;
+                let stats = kubelet.stats(&id).await?;
                 let bytes = stats.writable_layer?.used_bytes?.value;
                 (bytes >= 8_000_000).then_some(())
             })

@@ -1,16 +1,10 @@
 //! The healthy pod, the calls about it, and the daemon's resource usage meanwhile.
 
-use std::fs;
 use std::future::Future;
-use std::time::Duration;
 
-use criscope::cri::v1;
-use nix::unistd::Pid;
 use tokio::time::{sleep, timeout};
 
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, Pod, idle};
-use crate::harness::until;
+use crate::prelude::*;
 
 /// Maximum duration of a call about the healthy pod. The kubelet gives up after two minutes; an emulated machine under load
 /// needs some seconds.
@@ -108,6 +102,7 @@ impl Stage {
         let healthy = async {
             loop {
                 self.round().await;
+                // The pace of the calls; the attack is to have the processor, too.
                 sleep(Duration::from_millis(20)).await;
             }
         };
@@ -126,9 +121,9 @@ impl Stage {
         self.round().await;
         Usage::of(pid).assert_within(&before);
         // Descriptors that the attack opened are closed again.
-        until("descriptors to be closed", || async {
+        until_true("descriptors to be closed", async || {
             let now = Usage::of(pid).descriptors;
-            (now <= before.descriptors + 16).then_some(())
+            now <= before.descriptors + 16
         })
         .await;
         result
@@ -151,22 +146,13 @@ impl Stage {
         let request = v1::ListContainersRequest::default();
         let list = answered("ListContainers", runtime.list_containers(request)).await;
         assert!(list.containers.iter().any(|each| each.id == self.container));
-        let request = v1::PodSandboxStatusRequest {
-            pod_sandbox_id: self.pod.id.clone(),
-            verbose: true,
-        };
+        let request = requests::pod_status(&self.pod.id, true);
         answered("PodSandboxStatus", runtime.pod_sandbox_status(request)).await;
-        let request = v1::ContainerStatsRequest {
-            container_id: self.container.clone(),
-        };
+        let request = requests::stats(&self.container);
         answered("ContainerStats", runtime.container_stats(request)).await;
         let request = v1::ListContainerStatsRequest::default();
         answered("ListContainerStats", runtime.list_container_stats(request)).await;
-        let request = v1::ExecSyncRequest {
-            container_id: self.container.clone(),
-            cmd: vec!["/bin/echo".to_owned(), "well".to_owned()],
-            timeout: 0,
-        };
+        let request = requests::exec_sync(&self.container, words("/bin/echo well"), 0);
         let said = answered("ExecSync", runtime.exec_sync(request)).await;
         assert_eq!(said.stdout, b"well\n");
     }
@@ -174,7 +160,7 @@ impl Stage {
 
 async fn answered<T>(
     what: &str,
-    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    call: impl Future<Output = Result<tonic::Response<T>, Status>>,
 ) -> T {
     let answer = timeout(ANSWER, call).await;
     let answer = answer.unwrap_or_else(|_| panic!("{what} of the healthy pod timed out"));

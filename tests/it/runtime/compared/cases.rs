@@ -1,12 +1,9 @@
 //! The images and requests that both runtimes get.
 
-use criscope::cri::v1;
-use serde_json::{Value, json};
 use tar::EntryType;
 
-use crate::harness::busybox;
 use crate::harness::image::{Image, Layer, configured, descriptor, gzip, image_running, layer};
-use crate::harness::kubelet::security;
+use crate::prelude::*;
 
 /// Where the image of a case comes from.
 pub(super) enum Source {

@@ -3,18 +3,9 @@
 
 mod cases;
 
-use std::collections::BTreeSet;
-use std::fs;
-
-use criscope::cri::v1;
-use tonic::Status;
-
 use self::cases::{Case, Look, Source};
-use crate::harness::containerd::Containerd;
-use crate::harness::daemon::Daemon;
 use crate::harness::image::INDEX;
-use crate::harness::kubelet::{Kubelet, Pod, shell};
-use crate::harness::registry::Registry;
+use crate::prelude::*;
 
 /// The cases whose outcome differs on purpose, and the first column of their row in docs/MIGRATION.md.
 const DIFFERENCES: [(&str, &str); 12] = [
@@ -122,10 +113,7 @@ async fn run(
     let mut said = String::new();
     if matches!(case.look, Look::Stop) {
         kubelet.logged(&id, "ready").await;
-        let request = v1::StopContainerRequest {
-            container_id: id.clone(),
-            timeout: 60,
-        };
+        let request = requests::stop(&id, 60);
         if let Err(error) = kubelet.runtime.clone().stop_container(request).await {
             kubelet.remove(&id).await;
             return ("cannot be stopped".to_owned(), error.to_string());

@@ -1,12 +1,7 @@
 //! Finds what is left of pods on a node, and removes it after a failed test.
 
-use std::fs;
-use std::path::Path;
-
 use super::node::{Node, Witness};
-use crate::harness::PATIENCE;
-use crate::harness::leaks;
-use crate::harness::packages::program;
+use crate::prelude::*;
 
 /// Asserts that only the witness's objects are left.
 pub(super) async fn nothing_but(node: &Node, witness: &Witness, when: &str) {
@@ -25,15 +20,13 @@ pub(super) async fn nothing(node: &Node, when: &str) {
 
 /// Waits, because the kernel removes a link some time after its namespace, and namespaces one after another.
 async fn check(node: &Node, ids: &[&str], when: &str) {
-    let end = std::time::Instant::now() + PATIENCE;
-    loop {
+    let end = Instant::now() + PATIENCE;
+    until_true(when, async || {
         let found = find(node, ids);
-        if found.is_empty() {
-            return;
-        }
-        assert!(std::time::Instant::now() < end, "{when}: left: {found:#?}");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+        assert!(Instant::now() < end, "{when}: left: {found:#?}");
+        found.is_empty()
+    })
+    .await;
 }
 
 /// Everything that does not belong to these ids.

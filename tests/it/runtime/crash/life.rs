@@ -1,13 +1,8 @@
 //! The lifecycle of a pod with one container, verb by verb.
 
-use std::fs;
-
-use criscope::cri::v1;
-use tonic::Status;
-
 use super::node::{Node, image_spec};
 use crate::harness::kubelet::LIMIT;
-use crate::harness::until;
+use crate::prelude::*;
 
 /// A CRI verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,44 +123,35 @@ impl Life {
         let mut client = node.client();
         match verb {
             Verb::Run => {
-                let request = v1::RunPodSandboxRequest {
-                    config: Some(self.pod.clone()),
-                    runtime_handler: String::new(),
-                };
+                let request = requests::run_pod(self.pod.clone(), "");
                 let answer = client.run_pod_sandbox(request).await?;
                 self.sandbox = answer.into_inner().pod_sandbox_id;
             }
             Verb::Create => {
                 self.log = self.logged(node).len();
-                let request = v1::CreateContainerRequest {
-                    pod_sandbox_id: self.sandbox.clone(),
-                    config: Some(self.config.clone()),
-                    sandbox_config: Some(self.pod.clone()),
-                };
+                let request =
+                    requests::create(&self.sandbox, self.config.clone(), self.pod.clone());
                 let answer = client.create_container(request).await?;
                 self.container = answer.into_inner().container_id;
             }
             Verb::Start => {
-                let request = v1::StartContainerRequest {
-                    container_id: self.container.clone(),
-                };
+                let request = requests::start(&self.container);
                 client.start_container(request).await?;
             }
             Verb::Exec => {
-                let request = v1::ExecSyncRequest {
-                    container_id: self.container.clone(),
-                    cmd: ["sh", "-c", "echo hi; sleep 0.1"].map(str::to_owned).into(),
-                    timeout: LIMIT,
-                };
+                let request = requests::exec_sync(
+                    &self.container,
+                    ["sh", "-c", "echo hi; sleep 0.1"]
+                        .map(str::to_owned)
+                        .to_vec(),
+                    LIMIT,
+                );
                 let answer = client.exec_sync(request).await?.into_inner();
                 assert_eq!((answer.exit_code, &answer.stdout[..]), (0, &b"hi\n"[..]));
             }
             Verb::StopContainer => {
                 self.is_up(node).await;
-                let request = v1::StopContainerRequest {
-                    container_id: self.container.clone(),
-                    timeout: LIMIT,
-                };
+                let request = requests::stop(&self.container, LIMIT);
                 client.stop_container(request).await?;
                 let status = node.container(&self.container).await;
                 let (status, _) = status.ok_or_else(|| Status::unavailable("no status"))?;
@@ -173,21 +159,15 @@ impl Life {
                 assert!(status.finished_at >= status.started_at && status.started_at > 0);
             }
             Verb::RemoveContainer => {
-                let request = v1::RemoveContainerRequest {
-                    container_id: self.container.clone(),
-                };
+                let request = requests::remove(&self.container);
                 client.remove_container(request).await?;
             }
             Verb::StopPod => {
-                let request = v1::StopPodSandboxRequest {
-                    pod_sandbox_id: self.sandbox.clone(),
-                };
+                let request = requests::stop_pod(&self.sandbox);
                 client.stop_pod_sandbox(request).await?;
             }
             Verb::RemovePod => {
-                let request = v1::RemovePodSandboxRequest {
-                    pod_sandbox_id: self.sandbox.clone(),
-                };
+                let request = requests::remove_pod(&self.sandbox);
                 client.remove_pod_sandbox(request).await?;
             }
         }
@@ -213,10 +193,7 @@ impl Life {
 
     /// The state of the sandbox; `None` if it does not exist.
     pub(super) async fn sandbox_state(&self, node: &Node) -> Option<i32> {
-        let request = v1::PodSandboxStatusRequest {
-            pod_sandbox_id: self.sandbox.clone(),
-            verbose: false,
-        };
+        let request = requests::pod_status(&self.sandbox, false);
         let answer = node.client().pod_sandbox_status(request).await.ok()?;
         Some(answer.into_inner().status?.state)
     }

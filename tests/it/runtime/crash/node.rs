@@ -1,28 +1,18 @@
 //! A private node: directories, network namespace, cgroup, daemon.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicU32;
 
 use criscope::client;
-use criscope::cri::v1;
 use criscope::cri::v1::image_service_client::ImageServiceClient;
 use criscope::cri::v1::runtime_service_client::RuntimeServiceClient;
 use criscope_linux::namespace::{self, Kind, Pins, Request};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use serde_json::Value;
-use tempfile::TempDir;
 use tonic::transport::Channel;
 
 use super::left;
 use crate::harness::daemon::{PLUGINS, RuntimeConfig};
 use crate::harness::leaks::Traces;
-use crate::harness::packages::{file, need_root, program};
-use crate::harness::proxy::{Proxy, Start};
-use crate::harness::{busybox, image_store, until};
+use crate::harness::packages::file;
+use crate::prelude::*;
 
 pub(super) use crate::harness::busybox::NAME as IMAGE;
 
@@ -96,7 +86,7 @@ impl Node {
 
     /// Writes the network's configuration and returns the daemon's.
     fn configure(&self) -> String {
-        let network = serde_json::json!({
+        let network = json!({
             "cniVersion": "1.0.0",
             "name": self.name(),
             "plugins": [
@@ -213,10 +203,7 @@ impl Node {
 
     /// The status of a container, and its pid.
     pub(super) async fn container(&self, id: &str) -> Option<(v1::ContainerStatus, u32)> {
-        let request = v1::ContainerStatusRequest {
-            container_id: id.to_owned(),
-            verbose: true,
-        };
+        let request = requests::status(id, true);
         let answer = self
             .client()
             .container_status(request)
@@ -235,10 +222,7 @@ impl Node {
 }
 
 pub(super) fn image_spec() -> v1::ImageSpec {
-    v1::ImageSpec {
-        image: IMAGE.to_owned(),
-        ..Default::default()
-    }
+    requests::image_spec(IMAGE)
 }
 
 /// A container that runs throughout and must not be affected.
@@ -283,10 +267,7 @@ impl Witness {
         );
         let length = || fs::metadata(&self.log).map_or(0, |found| found.len());
         let before = length();
-        until("a line of the witness", || async {
-            (length() > before).then_some(())
-        })
-        .await;
+        until_true("a line of the witness", async || length() > before).await;
     }
 
     pub(super) async fn end(mut self, node: &Node) {

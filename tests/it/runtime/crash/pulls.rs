@@ -1,14 +1,9 @@
 //! The daemon is killed at every step of pulling and removing an image.
 
-use std::collections::BTreeSet;
-use std::fs;
-
-use criscope::cri::v1;
 use criscope_image::Failpoint;
-use tonic::Status;
 
 use super::node::{Node, Witness};
-use crate::harness::until;
+use crate::prelude::*;
 use crate::runtime::image::make::{gzipped, layer, noise};
 use crate::runtime::image::registry::Registry;
 
@@ -19,10 +14,7 @@ enum Verb {
 }
 
 async fn ask(node: &Node, verb: Verb, name: &str) -> Result<(), Status> {
-    let image = Some(v1::ImageSpec {
-        image: name.to_owned(),
-        ..Default::default()
-    });
+    let image = Some(requests::image_spec(name));
     let mut images = node.images();
     match verb {
         Verb::Pull => {
@@ -108,8 +100,8 @@ async fn while_an_image_is_pulled_and_removed() {
             again.unwrap_or_else(|status| panic!("{step:?}: {verb:?} again: {status:?}"));
         }
         assert!(crashed, "{step:?} was never reached");
-        until(&format!("{step:?}: a store as it was before"), || async {
-            (stored(&node) == before).then_some(())
+        until_true(&format!("{step:?}: a store as it was before"), async || {
+            stored(&node) == before
         })
         .await;
     }

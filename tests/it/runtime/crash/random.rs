@@ -1,12 +1,9 @@
 //! The daemon is killed at random moments while ten pods run concurrently.
 
-use std::time::Duration;
-
-use tonic::Status;
-
 use super::life::{Life, Verb};
 use super::node::{Node, Witness};
 use super::{LONG, left};
+use crate::prelude::*;
 
 /// Fixed, so that failures are reproducible.
 const SEED: u64 = 4;

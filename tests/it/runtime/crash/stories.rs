@@ -1,14 +1,9 @@
 //! Other events while the daemon is down.
 
-use std::fs;
-
-use criscope::cri::v1;
-use serde_json::Value;
-
 use super::left;
 use super::life::{Life, Verb};
 use super::node::{Node, Witness};
-use crate::harness::until;
+use crate::prelude::*;
 
 const MADE: [Verb; 3] = [Verb::Run, Verb::Create, Verb::Start];
 
@@ -73,10 +68,8 @@ async fn a_container_ends_while_the_daemon_is_down() {
     let (_, pid) = node.container(&life.container).await.expect("status");
     node.kill();
     fs::write(end.join("now"), "").expect("file");
-    until("its end", || async {
-        criscope_shim::record::start_time(pid)
-            .is_none()
-            .then_some(())
+    until_true("its end", async || {
+        criscope_shim::record::start_time(pid).is_none()
     })
     .await;
     node.start(None).await;
@@ -117,10 +110,8 @@ async fn a_shim_is_killed() {
             "{when}"
         );
         assert!(status.finished_at > 0, "{when}");
-        until("the end of its process", || async {
-            criscope_shim::record::start_time(pid)
-                .is_none()
-                .then_some(())
+        until_true("the end of its process", async || {
+            criscope_shim::record::start_time(pid).is_none()
         })
         .await;
         if shared {

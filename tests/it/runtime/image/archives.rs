@@ -1,16 +1,13 @@
 //! Images from archives: plain, compressed, several in one, and a directory of them.
 
-use std::fs;
-use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use criscope_image::{Digest, Error, ImportDirectory};
+use criscope_image::ImportDirectory;
 
-use super::Store;
-use super::make::{INDEX, Image, OCI, descriptor, docker_archive, gzip, gzipped, image_for, layer};
+use super::*;
 
 fn some(text: &str) -> Image {
-    gzipped(&[layer().file("f", text.as_bytes()).end()])
+    with_file(text.as_bytes())
 }
 
 /// An OCI image layout in a tar.
@@ -27,10 +24,10 @@ pub(super) fn oci_archive(images: &[(&str, &str, &Image)]) -> Vec<u8> {
                 .file("x", blob);
         }
         let mut entry = descriptor(OCI, &image.manifest);
-        entry["annotations"] = serde_json::json!({*key: *name});
+        entry["annotations"] = json!({*key: *name});
         entries.push(entry);
     }
-    let index = serde_json::json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries});
+    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries});
     archive
         .file("./index.json", index.to_string().as_bytes())
         .end()

@@ -1,15 +1,8 @@
 //! Artifacts: pulled, mounted and removed like images, but never run.
 
-use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use criscope_image::{Digest, Error, ImageStore};
-use serde_json::{Value, json};
-
-use super::Store;
-use super::make::{OCI, descriptor};
-use super::registry::Registry;
-use crate::harness::image_store;
+use super::*;
 
 const TITLE: &str = "org.opencontainers.image.title";
 const KIND: &str = "application/vnd.example.model";
@@ -39,6 +32,20 @@ pub(super) fn push(registry: &Registry, files: &[(&str, &[u8])]) -> Digest {
     Digest::sha256(&manifest)
 }
 
+/// Pushes an artifact with the file `data`, which only its configuration tells from an image; returns its name.
+pub(super) fn push_undeclared(registry: &Registry, tag: &str) -> String {
+    let (content, file) = (b"{\"some\": \"settings\"}".as_slice(), b"data".as_slice());
+    for blob in [content, file] {
+        registry.put(&format!("a/blobs/{}", Digest::sha256(blob)), "", blob);
+    }
+    let mut layer = descriptor("application/octet-stream", file);
+    layer["annotations"] = json!({"org.opencontainers.image.title": "data"});
+    let config = descriptor("application/json", content);
+    let manifest = json!({"schemaVersion": 2, "config": config, "layers": [layer]}).to_string();
+    registry.put_manifest("a", tag, OCI, manifest.as_bytes());
+    registry.name(&format!("a:{tag}"))
+}
+
 #[tokio::test]
 async fn the_files_of_an_artifact() {
     let (store, registry) = (Store::new().await, Registry::start().await);
@@ -50,7 +57,7 @@ async fn the_files_of_an_artifact() {
     ];
     let manifest = push(&registry, &files);
     let name = registry.name("a:1");
-    let id = store.images.pull(&name, None, None).await.expect("pull");
+    let id = store.pull(&name).await;
     assert_eq!(id, manifest);
     let check = |images: &ImageStore| {
         let image = images.status(&name).expect("status").expect("here");
@@ -71,7 +78,7 @@ async fn the_files_of_an_artifact() {
     check(&store.images);
     // It is there after a restart, and a second pull fetches nothing.
     registry.forget();
-    store.images.pull(&name, None, None).await.expect("again");
+    store.pull(&name).await;
     assert!(registry.asked("blobs").is_empty());
     store.images.settled().await.expect("on disk");
     let Store { images, dir } = store;
@@ -96,11 +103,7 @@ async fn artifacts_that_are_refused_leave_nothing() {
     ] {
         let store = Store::new().await;
         push(&registry, files);
-        let error = store
-            .images
-            .pull(&name, None, None)
-            .await
-            .expect_err("refused");
+        let error = store.refuses(&name).await;
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
         store.assert_empty().await;
     }
@@ -108,11 +111,7 @@ async fn artifacts_that_are_refused_leave_nothing() {
     let store = Store::new().await;
     push(&registry, &[("f", b"good".as_slice())]);
     registry.put(&format!("a/blobs/{}", Digest::sha256(b"good")), "", b"evil");
-    let error = store
-        .images
-        .pull(&name, None, None)
-        .await
-        .expect_err("wrong");
+    let error = store.refuses(&name).await;
     assert!(matches!(error, Error::WrongDigest { .. }), "{error}");
     store.assert_empty().await;
     let store = Store::with(|config| config.limits.max_layer_bytes = 10).await;
@@ -120,21 +119,13 @@ async fn artifacts_that_are_refused_leave_nothing() {
         &registry,
         &[("f", b"123456".as_slice()), ("g", b"123456".as_slice())],
     );
-    let error = store
-        .images
-        .pull(&name, None, None)
-        .await
-        .expect_err("too large");
+    let error = store.refuses(&name).await;
     assert!(matches!(error, Error::TooLarge { .. }), "{error}");
     store.assert_empty().await;
     // Empty files take no bytes, but inodes.
     let store = Store::with(|config| config.limits.min_free_inodes = u64::MAX).await;
     push(&registry, &[("dir/f", b"".as_slice())]);
-    let error = store
-        .images
-        .pull(&name, None, None)
-        .await
-        .expect_err("no room");
+    let error = store.refuses(&name).await;
     assert!(matches!(error, Error::NoInodes { .. }), "{error}");
     store.assert_empty().await;
 }

@@ -1,20 +1,9 @@
 //! Limits on what images and registries cost the daemon: memory, download slots and time.
 
-use std::fs;
-use std::time::Duration;
-
-use criscope::runtime::code::GrpcCode as _;
-use criscope_image::{Digest, Error};
-
-use super::make::{Layer, docker_archive, gzip, gzipped, image, layer, noise};
-use super::registry::{Registry, trickle};
-use super::{Store, make};
-use crate::harness::packages::need_root;
-use crate::harness::proxy::Start;
-use crate::harness::{soon, until};
+use super::*;
 
 /// The peak resident memory of the process, in KiB (`VmHWM`, proc_pid_status(5)).
-fn peak(pid: nix::unistd::Pid) -> u64 {
+fn peak(pid: Pid) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let size = line.and_then(|line| line.trim().strip_suffix(" kB"));
@@ -45,7 +34,7 @@ async fn cost(layers: Vec<Vec<u8>>) -> u64 {
     };
     let daemon = Start::new(crate::CRISCOPE).config(&config).serving().await;
     // The one-time cost of the first image is not counted.
-    let first = gzipped(&[layer().file("f", &noise(1, 1 << 20)).end()]);
+    let first = with_file(&noise(1, 1 << 20));
     load("test/first:1", &first).await;
     let before = peak(daemon.pid());
     let layers = layers.into_iter().map(|plain| (gzip(&plain), plain));
@@ -79,7 +68,7 @@ async fn memory_does_not_grow_with_the_directories_of_a_layer() {
 
 /// An image with one incompressible layer of this size.
 fn one(seed: u32, size: usize) -> make::Image {
-    gzipped(&[layer().file("f", &noise(seed, size)).end()])
+    with_file(&noise(seed, size))
 }
 
 /// Makes its layers trickle: faster than a stall, and for longer than any test waits.
@@ -93,10 +82,10 @@ fn trickles(registry: &Registry, image: &make::Image) {
 
 /// Waits until this number of pulls have the start of their layer.
 async fn begun(store: &Store, count: usize) {
-    until("the beginnings", || async {
+    until_true("the beginnings", async || {
         let pulls = store.images.pulls();
         let begun = pulls.iter().filter(|pull| pull.bytes_done >= 1000).count();
-        (begun == count).then_some(())
+        begun == count
     })
     .await;
 }
@@ -108,11 +97,7 @@ fn start(store: &Store, name: String) -> tokio::task::JoinHandle<Result<(), Erro
 
 #[tokio::test]
 async fn a_slow_registry_keeps_no_other_from_its_turn() {
-    let (store, slow, other) = (
-        Store::new().await,
-        Registry::start().await,
-        Registry::start().await,
-    );
+    let (store, [slow, other]) = with_registries().await;
     let mut pulls = Vec::new();
     let trickling: Vec<_> = (0..3).map(|n| one(n, 2_000_000)).collect();
     let blobs: Vec<_> = trickling
@@ -134,11 +119,7 @@ async fn a_slow_registry_keeps_no_other_from_its_turn() {
     begun(&store, 3).await;
     // Every regular download slot is taken now.
     let name = other.push("healthy", "1", &one(7, 200_000));
-    let pulled = soon(
-        "a pull from another registry",
-        store.images.pull(&name, None, None),
-    );
-    pulled.await.expect("pull");
+    store.pull(&name).await;
     assert_eq!(store.images.pulls().len(), 3);
     for pull in pulls {
         assert!(!pull.is_finished());
@@ -148,22 +129,14 @@ async fn a_slow_registry_keeps_no_other_from_its_turn() {
 
 #[tokio::test]
 async fn a_slow_registry_does_not_hold_a_layer_that_another_has() {
-    let (store, slow, other) = (
-        Store::new().await,
-        Registry::start().await,
-        Registry::start().await,
-    );
+    let (store, [slow, other]) = with_registries().await;
     // An image may claim any layer: only unpacking verifies it.
     let image = one(1, 2_000_000);
     trickles(&slow, &image);
     let pull = start(&store, slow.push("slow", "1", &image));
     begun(&store, 1).await;
     let name = other.push("healthy", "1", &image);
-    let pulled = soon(
-        "the same layer from elsewhere",
-        store.images.pull(&name, None, None),
-    );
-    pulled.await.expect("pull");
+    store.pull(&name).await;
     assert!(!pull.is_finished());
     pull.abort();
 }
@@ -185,11 +158,7 @@ async fn slow_registries_in_every_place_make_room() {
     }
     let other = Registry::start().await;
     let name = other.push("healthy", "1", &one(7, 100_000));
-    let pulled = soon(
-        "a pull that had to wait",
-        store.images.pull(&name, None, None),
-    );
-    pulled.await.expect("pull");
+    store.pull(&name).await;
     for pull in pulls {
         pull.abort();
     }
@@ -211,7 +180,7 @@ async fn honest_images_may_be_large() {
     }
     let registry = Registry::start().await;
     let name = registry.push("large", "1", &gzipped(&layers));
-    let id = store.images.pull(&name, None, None).await.expect("pull");
+    let id = store.pull(&name).await;
     let layers = store.images.layers(id.as_str()).expect("layers");
     assert_eq!(layers.paths().len(), 127);
     assert!(layers.paths()[0].join("node_modules/1999/98.js").exists());
@@ -244,7 +213,7 @@ async fn directories_keep_the_times_of_their_entries() {
     let built = dir(built, "late/", 6).file("late/f", b"");
     let registry = Registry::start().await;
     let name = registry.push("times", "1", &gzipped(&[built.end()]));
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     let layers = store.images.layers(&name).expect("layers");
     let time = |path: &str| {
         let path = layers.paths()[0].join(path);
@@ -259,13 +228,9 @@ async fn a_disk_keeps_inodes_for_others() {
     let store = Store::with(|config| config.limits.min_free_inodes = u64::MAX).await;
     let registry = Registry::start().await;
     let name = registry.push("a", "1", &one(1, 1000));
-    let error = store
-        .images
-        .pull(&name, None, None)
-        .await
-        .expect_err("no room");
+    let error = store.refuses(&name).await;
     assert!(matches!(error, Error::NoInodes { .. }), "{error}");
-    assert_eq!(error.code(), tonic::Code::ResourceExhausted);
+    assert_eq!(error.code(), Code::ResourceExhausted);
     store.assert_empty().await;
 }
 
@@ -280,7 +245,7 @@ async fn copies_of_layers_keep_inodes_for_others() {
     let first = registry.push("first", "1", &gzipped(&[bases[0].clone(), top.clone()]));
     let alone = registry.push("alone", "1", &gzipped(&bases[1..]));
     for name in [&first, &alone] {
-        store.images.pull(name, None, None).await.expect("pull");
+        store.pull(name).await;
     }
     let mut tight = super::config(store.dir.path());
     tight.limits.min_free_inodes = u64::MAX;
@@ -308,11 +273,7 @@ async fn a_tree_nested_by_links_is_refused() {
         .file("x", b"");
     let registry = Registry::start().await;
     let name = registry.push("deep", "1", &gzipped(&[built.end()]));
-    let error = store
-        .images
-        .pull(&name, None, None)
-        .await
-        .expect_err("too deep");
+    let error = store.refuses(&name).await;
     assert!(error.to_string().contains("deeper than 512"), "{error}");
     store.assert_empty().await;
 }
@@ -329,11 +290,7 @@ async fn wide_windows_unpack_one_after_the_other() {
         (encoder.finish().expect("zstd"), plain)
     };
     let name = registry.push("wide", "1", &image(&[wide(1), wide(2), wide(3)]));
-    let pulled = soon(
-        "layers with wide windows",
-        store.images.pull(&name, None, None),
-    );
-    pulled.await.expect("pull");
+    store.pull(&name).await;
     let layers = store.images.layers(&name).expect("layers");
     assert!(layers.paths()[2].join("f3").exists());
 }

@@ -1,14 +1,9 @@
 //! Bundles of sigstore, which are found and not accepted: they do not say under which name an image was signed.
 
-use std::fs;
+use criscope_image::PolicyFiles;
 
-use criscope_image::{Digest, Error, PolicyFiles};
-use serde_json::json;
-
-use super::Store;
-use super::make::{INDEX, OCI, descriptor, gzipped, layer};
 use super::real::openssl;
-use super::registry::Registry;
+use super::*;
 
 #[tokio::test]
 async fn an_image_with_a_bundle_is_refused_with_the_reason() {
@@ -31,7 +26,7 @@ async fn an_image_with_a_bundle_is_refused_with_the_reason() {
     }]});
     fs::write(dir.join("policy.json"), policy.to_string()).expect("write");
     let registry = Registry::start().await;
-    let built = gzipped(&[layer().file("f", b"x").end()]);
+    let built = with_file(b"x");
     let name = registry.push("a", "1", &built);
     let bundle = json!({"mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json"});
     let mut entry = descriptor(OCI, bundle.to_string().as_bytes());
@@ -42,8 +37,7 @@ async fn an_image_with_a_bundle_is_refused_with_the_reason() {
     let tag = of.as_str().replace(':', "-");
     for path in [format!("a/referrers/{of}"), format!("a/manifests/{tag}")] {
         registry.put(&path, INDEX, index.to_string().as_bytes());
-        let error = store.images.pull(&name, None, None).await;
-        let error = error.expect_err("refused");
+        let error = store.refuses(&name).await;
         assert!(
             matches!(error, Error::SignatureValidationFailed { .. }),
             "{error}"

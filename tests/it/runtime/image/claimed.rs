@@ -1,15 +1,7 @@
 //! Layers that an image only claims: its configuration names content that another pull brought here, and its registry does not have it.
 
-use std::fs;
-
-use criscope_image::{Digest, Error, ImageStore};
-use serde_json::{Value, json};
-
-use super::Store;
 use super::artifacts;
-use super::make::{Image, OCI, descriptor, docker_archive, gzip, gzipped, image, layer, noise};
-use super::registry::{Registry, status, trickle};
-use crate::harness::{image_store, until};
+use super::*;
 
 const GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
@@ -186,8 +178,8 @@ async fn a_layer_in_flight_is_only_for_those_who_fetch_the_same_blob() {
         is_it.then(|| trickle(&blob, blob.len() / 2, blob.len() / 20))
     });
     let attack = async {
-        until("the blob is asked for", || async {
-            (asked(&registry, &real.layers[0]) > 0).then_some(())
+        until_true("the blob is asked for", async || {
+            asked(&registry, &real.layers[0]) > 0
         })
         .await;
         store.images.pull(&forged, None, None).await

@@ -1,14 +1,8 @@
 //! The store is killed at every step, reopened, and continues.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use criscope_image::{Failpoint, FailpointHook};
 
-use criscope_image::{Failpoint, FailpointHook, ImageStore};
-
-use super::make::{gzipped, layer, noise};
-use super::registry::Registry;
-use super::{NOTHING, Store, config, files};
+use super::*;
 use crate::harness::image_store::{self, StoreDir};
 
 /// The step at which the child process dies. Unset: the test does nothing.
@@ -113,8 +107,8 @@ fn damage(root: &Path, how: Damage) {
             continue;
         }
         match how {
-            Damage::Gone => std::fs::remove_file(path).expect("removed"),
-            Damage::Empty => std::fs::write(path, "").expect("emptied"),
+            Damage::Gone => fs::remove_file(path).expect("removed"),
+            Damage::Empty => fs::write(path, "").expect("emptied"),
         }
     }
 }
@@ -124,7 +118,7 @@ fn damage(root: &Path, how: Damage) {
 async fn a_power_failure_loses_an_image_at_most() {
     let registry = Registry::start().await;
     let content = noise(1, 300_000);
-    let built = gzipped(&[layer().file("f", &content).end()]);
+    let built = with_file(&content);
     let name = registry.push("a", "1", &built);
     for step in Failpoint::ALL.iter().copied() {
         for how in [Damage::Gone, Damage::Empty] {
@@ -150,7 +144,7 @@ async fn a_power_failure_loses_an_image_at_most() {
             for _ in 0..2 {
                 let id = images.pull(&name, None, None).await.expect("pull");
                 let layers = images.layers(id.as_str()).expect("layers");
-                let file = std::fs::read(layers.paths()[0].join("f")).expect("read");
+                let file = fs::read(layers.paths()[0].join("f")).expect("read");
                 assert!(file == content, "{step:?} {how:?}");
             }
             images.settled().await.expect("on disk");
@@ -165,7 +159,7 @@ async fn a_power_failure_loses_an_image_at_most() {
 #[tokio::test]
 async fn the_next_process_goes_on_with_the_sync() {
     let registry = Registry::start().await;
-    let built = gzipped(&[layer().file("f", b"x").end()]);
+    let built = with_file(b"x");
     let name = registry.push("a", "1", &built);
     let dir = StoreDir::new();
     assert!(die(dir.path(), &name, Failpoint::LayersSynced).await);
@@ -187,13 +181,13 @@ async fn the_next_process_goes_on_with_the_sync() {
 #[tokio::test]
 async fn a_tag_that_moves_is_never_lost() {
     let registry = Registry::start().await;
-    let [old, new] = [b"old", b"new"].map(|text| gzipped(&[layer().file("f", text).end()]));
+    let [old, new] = [b"old", b"new"].map(|text| with_file(text));
     let store = Store::new().await;
     let name = registry.push("a", "1", &old);
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     store.images.settled().await.expect("on disk");
     assert_eq!(registry.push("a", "1", &new), name);
-    let id = store.images.pull(&name, None, None).await.expect("pull");
+    let id = store.pull(&name).await;
     assert_eq!(id, new.id());
     let tagged = |images: &ImageStore| {
         let all = images.list(None).expect("list");
@@ -229,13 +223,10 @@ async fn a_damaged_record_is_skipped() {
         Store::with(|config| config.keep_unused = Duration::from_secs(3600)).await,
         Registry::start().await,
     );
-    let (a, b) = (
-        gzipped(&[layer().file("f", b"a").end()]),
-        gzipped(&[layer().file("f", b"b").end()]),
-    );
+    let (a, b) = (with_file(b"a"), with_file(b"b"));
     let (first, second) = (registry.push("a", "1", &a), registry.push("b", "1", &b));
     for name in [&first, &second] {
-        store.images.pull(name, None, None).await.expect("pull");
+        store.pull(name).await;
     }
     store.images.settled().await.expect("on disk");
     let Store { images, dir } = store;
@@ -244,7 +235,7 @@ async fn a_damaged_record_is_skipped() {
         "store/images/{}.json",
         a.id().as_str().replace(':', "-")
     ));
-    std::fs::write(&record, "{").expect("write");
+    fs::write(&record, "{").expect("write");
     let images = image_store::open(&config(dir.path())).await;
     assert_eq!(images.problems().len(), 1);
     assert_eq!(images.list(None).expect("list").len(), 1);

@@ -1,22 +1,14 @@
 //! Images that other runtimes run although something in them is unusual or wrong.
 
-use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 
-use criscope_image::{Digest, Error};
 use criscope_linux::rootfs::{MountRequest, Rootfs};
-use serde_json::{Value, json};
 
-use super::Store;
-use super::make::{
-    INDEX, Image, OCI, architecture, descriptor, docker_archive, gzipped, image_for, layer,
-};
-use super::registry::{Registry, status};
+use super::*;
 
 /// An image of one file.
 fn some(text: &str) -> Image {
-    gzipped(&[layer().file("f", text.as_bytes()).end()])
+    with_file(text.as_bytes())
 }
 
 fn read(store: &Store, name: &str, path: &str) -> String {
@@ -58,7 +50,7 @@ async fn a_layer_may_occur_twice() {
     let layers = [&empty, &base, &empty, &hides, &base, &empty];
     let built = gzipped(&layers.map(Clone::clone));
     let name = registry.push("twice", "1", &built);
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     let found = store.images.layers(&name).expect("layers");
     assert_eq!(
         found.paths().len(),
@@ -98,29 +90,16 @@ async fn a_configuration_of_no_particular_type_is_judged_by_its_content() {
         let name = registry.push("old", &kind.replace('/', "-"), &built);
         let id = store.images.pull(&name, None, None).await.expect(kind);
         assert_eq!(id, built.id());
-        let image = store.images.status(&name).expect("status").expect("here");
+        let image = store.image(&name);
         assert_eq!(
             (image.artifact_type, read(&store, &name, "f")),
             (None, kind.to_owned())
         );
     }
     // An artifact stays one.
-    let (content, file) = (b"{\"some\": \"settings\"}".as_slice(), b"data".as_slice());
-    for blob in [content, file] {
-        registry.put(&format!("a/blobs/{}", Digest::sha256(blob)), "", blob);
-    }
-    let mut layer = descriptor("application/octet-stream", file);
-    layer["annotations"] = json!({"org.opencontainers.image.title": "data"});
-    let config = descriptor("application/json", content);
-    let manifest = json!({"schemaVersion": 2, "config": config, "layers": [layer]}).to_string();
-    registry.put_manifest("a", "1", OCI, manifest.as_bytes());
-    let name = registry.name("a:1");
-    store
-        .images
-        .pull(&name, None, None)
-        .await
-        .expect("artifact");
-    let image = store.images.status(&name).expect("status").expect("here");
+    let name = artifacts::push_undeclared(&registry, "1");
+    store.pull(&name).await;
+    let image = store.image(&name);
     assert_eq!(image.artifact_type.as_deref(), Some("application/json"));
     assert_eq!(read(&store, &name, "data"), "data");
 }
@@ -177,11 +156,7 @@ async fn entries_of_an_index_without_a_platform_are_tried_in_their_order() {
         assert_eq!(read(&store, &name, "f"), content, "{tag}");
     }
     let name = index("none", &[&other, &other]);
-    let error = store
-        .images
-        .pull(&name, None, None)
-        .await
-        .expect_err("none");
+    let error = store.refuses(&name).await;
     assert!(matches!(error, Error::NoPlatform { .. }), "{error}");
 }
 
@@ -229,8 +204,8 @@ async fn null_is_nothing_wherever_it_is_sent() {
             answer
         })
     });
-    store.images.pull(&name, None, None).await.expect("pull");
-    let image = store.images.status(&name).expect("status").expect("here");
+    store.pull(&name).await;
+    let image = store.image(&name);
     assert_eq!(
         (&image.config.cmd[..], image.config.env.len()),
         (&["sh".to_owned()][..], 0)
@@ -293,7 +268,7 @@ async fn a_layer_that_the_registry_does_not_have_comes_from_its_addresses() {
     let mut urls = wrong.to_vec();
     urls.push(at("good"));
     let name = push("good", &urls);
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     assert_eq!(read(&store, &name, "f"), "foreign");
     let asked = elsewhere.asked("files/good");
     assert!(!asked.is_empty());
@@ -305,7 +280,7 @@ async fn a_layer_that_the_registry_does_not_have_comes_from_its_addresses() {
     store.images.collect().await.expect("collect");
     elsewhere.forget();
     registry.put(&format!("foreign/blobs/{}", Digest::sha256(blob)), "", blob);
-    store.images.pull(&name, None, None).await.expect("again");
+    store.pull(&name).await;
     assert!(elsewhere.asked("files").is_empty());
 }
 
@@ -349,7 +324,7 @@ async fn names_with_dots_are_resolved_below_the_root() {
         .dir("opt/..", 0o751)
         .end();
     let layers = [(base.clone(), base), (built.clone(), built)];
-    let archive = docker_archive("dots:1", &super::make::image(&layers));
+    let archive = docker_archive("dots:1", &make::image(&layers));
     let path = store.dir.path().join("archive");
     fs::write(&path, archive).expect("write");
     store.images.import(&path).await.expect("import");
@@ -398,7 +373,7 @@ async fn names_with_dots_are_resolved_below_the_root() {
     ];
     for (number, built) in wrong.into_iter().enumerate() {
         let built = built.end();
-        let image = super::make::image(&[(built.clone(), built)]);
+        let image = make::image(&[(built.clone(), built)]);
         fs::write(&path, docker_archive("climbs:1", &image)).expect("write");
         let error = store.images.import(&path).await.expect_err("it climbs out");
         assert!(error.to_string().contains(".."), "{number}: {error}");

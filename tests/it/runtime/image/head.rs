@@ -1,26 +1,13 @@
 //! A second pull of a known tag asks for its digest, and for nothing else: registries with a limit of pulls do not count HEAD.
 
-use std::fs;
-
 use axum::http::Method;
-use axum::response::Response;
-use criscope_image::{Auth, Digest, Error, Platform, PolicyFiles};
-use serde_json::json;
+use criscope_image::{Auth, Platform, PolicyFiles};
 
 use super::artifacts;
-use super::make::{INDEX, Image, OCI, architecture, descriptor, gzipped, layer};
-use super::registry::{Registry, status};
-use super::{Store, config};
-use crate::harness::image_store;
+use super::*;
 
 fn some(text: &str) -> Image {
-    gzipped(&[layer().file("f", text.as_bytes()).end()])
-}
-
-fn with(mut response: Response, name: &'static str, value: &str) -> Response {
-    let value = value.parse().expect("a header");
-    response.headers_mut().insert(name, value);
-    response
+    with_file(text.as_bytes())
 }
 
 /// The requests since the last look, as `METHOD PATH`.
@@ -36,8 +23,8 @@ fn asked(registry: &Registry) -> Vec<String> {
 /// Pulls once more, and asserts that this costs one HEAD.
 async fn assert_one_head(store: &Store, registry: &Registry, name: &str, version: &str) {
     registry.forget();
-    let before = store.images.status(name).expect("status").expect("here").id;
-    let id = store.images.pull(name, None, None).await.expect("again");
+    let before = store.image(name).id;
+    let id = store.pull(name).await;
     assert_eq!(id, before);
     assert_eq!(asked(registry), [format!("HEAD /v2/a/manifests/{version}")]);
 }
@@ -56,7 +43,7 @@ fn push_index(registry: &Registry, tag: &str, image: &Image, architecture: &str)
 async fn a_known_tag_costs_one_head() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let name = registry.push("a", "1", &some("x"));
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     let first = asked(&registry);
     assert_eq!(
         first[0], "GET /v2/a/manifests/1",
@@ -64,7 +51,7 @@ async fn a_known_tag_costs_one_head() {
     );
     let accepted = |registry: &Registry| registry.asked("manifests")[0].headers["accept"].clone();
     assert_one_head(&store, &registry, &name, "1").await;
-    store.images.pull(&name, None, None).await.expect("again");
+    store.pull(&name).await;
     let of_head = accepted(&registry);
     assert!(
         of_head.to_str().expect("text").contains(INDEX),
@@ -76,23 +63,16 @@ async fn a_known_tag_costs_one_head() {
     assert_one_head(&store, &registry, &by_digest, digest.as_str()).await;
     let index = push_index(&registry, "many", &some("x"), architecture());
     let many = registry.name("a:many");
-    store
-        .images
-        .pull(&many, None, None)
-        .await
-        .expect("an index");
+    store.pull(&many).await;
     assert_one_head(&store, &registry, &many, "many").await;
     assert_one_head(&store, &registry, &name, "1").await;
     let by_digest = registry.name(&format!("a@{index}"));
     assert_one_head(&store, &registry, &by_digest, index.as_str()).await;
     // And after a restart.
     store.images.settled().await.expect("on disk");
-    let Store { images, dir } = store;
-    drop(images);
-    let images = image_store::open(&config(dir.path())).await;
-    let store = Store { images, dir };
+    let store = store.reopened().await;
     assert_one_head(&store, &registry, &many, "many").await;
-    let image = store.images.status(&many).expect("status").expect("here");
+    let image = store.image(&many);
     assert_eq!((image.tags.len(), image.digests.len()), (2, 2));
 }
 
@@ -101,20 +81,11 @@ async fn a_known_artifact_costs_one_head() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     artifacts::push(&registry, &[("readme", b"hello")]);
     let name = registry.name("a:1");
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     assert_one_head(&store, &registry, &name, "1").await;
     // One whose configuration had to be read to tell it from an image.
-    let (content, file) = (b"{\"some\": \"settings\"}".as_slice(), b"data".as_slice());
-    for blob in [content, file] {
-        registry.put(&format!("a/blobs/{}", Digest::sha256(blob)), "", blob);
-    }
-    let mut layer = descriptor("application/octet-stream", file);
-    layer["annotations"] = json!({"org.opencontainers.image.title": "data"});
-    let config = descriptor("application/json", content);
-    let manifest = json!({"schemaVersion": 2, "config": config, "layers": [layer]}).to_string();
-    registry.put_manifest("a", "undeclared", OCI, manifest.as_bytes());
-    let name = registry.name("a:undeclared");
-    store.images.pull(&name, None, None).await.expect("pull");
+    let name = artifacts::push_undeclared(&registry, "undeclared");
+    store.pull(&name).await;
     store.images.collect().await.expect("collect");
     assert_one_head(&store, &registry, &name, "undeclared").await;
 }
@@ -123,10 +94,10 @@ async fn a_known_artifact_costs_one_head() {
 async fn a_tag_that_moved_is_fetched() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let name = registry.push("a", "1", &some("old"));
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     registry.push("a", "1", &some("new"));
     registry.forget();
-    let id = store.images.pull(&name, None, None).await.expect("pull");
+    let id = store.pull(&name).await;
     assert_eq!(id, some("new").id());
     let log = asked(&registry);
     assert_eq!(
@@ -135,10 +106,10 @@ async fn a_tag_that_moved_is_fetched() {
     );
     // Back to the old one, which is still here under its digest.
     registry.push("a", "1", &some("old"));
-    let id = store.images.pull(&name, None, None).await.expect("pull");
+    let id = store.pull(&name).await;
     assert_eq!(id, some("old").id());
     assert_eq!(asked(&registry), ["HEAD /v2/a/manifests/1"]);
-    let image = store.images.status(&name).expect("status").expect("here");
+    let image = store.image(&name);
     assert_eq!(image.id, some("old").id());
 }
 
@@ -148,7 +119,7 @@ async fn get_decides_whatever_becomes_of_head() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let (old, new) = (some("old"), some("new"));
     let name = registry.push("a", "1", &old);
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     registry.push("a", "1", &new);
     let other = Digest::sha256(b"something else").to_string();
     let two = format!("{}, {other}", Digest::sha256(&old.manifest));
@@ -165,7 +136,7 @@ async fn get_decides_whatever_becomes_of_head() {
                     let is_head = asked.method == Method::HEAD;
                     is_head.then(|| match digest.as_str() {
                         "" => status(code, ""),
-                        digest => with(status(code, ""), "docker-content-digest", digest),
+                        digest => with_header(status(code, ""), "docker-content-digest", digest),
                     })
                 }
             });
@@ -191,8 +162,8 @@ async fn get_decides_whatever_becomes_of_head() {
             "{\"errors\":[{\"message\":\"payment is due\"}]}",
         )),
     });
-    let error = store.images.pull(&name, None, None).await;
-    let text = error.expect_err("refused").to_string();
+    let error = store.refuses(&name).await;
+    let text = error.to_string();
     assert!(text.contains("payment is due"), "{text}");
 }
 
@@ -204,7 +175,7 @@ async fn the_registry_is_asked_with_the_callers_credentials() {
     registry.hook(|asked| {
         let given = asked.headers.get("authorization");
         let is_right = given.is_some_and(|given| given == "Basic bWU6c2VjcmV0");
-        (!is_right).then(|| with(status(401, ""), "www-authenticate", "Basic realm=\"x\""))
+        (!is_right).then(|| with_header(status(401, ""), "www-authenticate", "Basic realm=\"x\""))
     });
     let own = || Some(Auth::basic("me", "secret"));
     store.images.pull(&name, own(), None).await.expect("pull");
@@ -226,23 +197,18 @@ async fn the_registry_is_asked_with_the_callers_credentials() {
 async fn a_mirror_is_asked_first() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let mirrors = [Registry::start().await, Registry::start().await];
-    let dir = store
-        .dir
-        .path()
-        .join(format!("certs.d/{}", registry.address));
-    fs::create_dir_all(&dir).expect("a folder");
     let hosts = mirrors
         .each_ref()
         .map(|mirror| format!("[host.\"http://{}\"]\n", mirror.address));
-    fs::write(dir.join("hosts.toml"), hosts.concat()).expect("write");
+    store.set_hosts(&registry.address.to_string(), &hosts.concat());
     let image = some("x");
     let name = registry.push("a", "1", &image);
     mirrors[1].push("a", "1", &image);
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     for registry in mirrors.iter().chain([&registry]) {
         registry.forget();
     }
-    store.images.pull(&name, None, None).await.expect("again");
+    store.pull(&name).await;
     // The first one has nothing, whatever it is asked with.
     let missing = ["HEAD", "GET"].map(|method| format!("{method} /v2/a/manifests/1"));
     assert_eq!(asked(&mirrors[0]), missing);
@@ -271,11 +237,10 @@ async fn a_policy_is_asked_again() {
         fs::write(&policy, text).expect("write");
     };
     write("insecureAcceptAnything");
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     assert_one_head(&store, &registry, &name, "1").await;
     write("reject");
-    let error = store.images.pull(&name, None, None).await;
-    let error = error.expect_err("rejected");
+    let error = store.refuses(&name).await;
     assert!(
         matches!(error, Error::SignatureValidationFailed { .. }),
         "{error}"
@@ -287,7 +252,7 @@ async fn a_policy_is_asked_again() {
 async fn another_platform_is_resolved_again() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let own = some("own");
-    let other = super::make::image_for("s390x", &[]);
+    let other = make::image_for("s390x", &[]);
     for image in [&own, &other] {
         registry.push("a", "child", image);
     }
@@ -299,7 +264,7 @@ async fn another_platform_is_resolved_again() {
     let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}).to_string();
     registry.put_manifest("a", "1", INDEX, index.as_bytes());
     let name = registry.name("a:1");
-    let id = store.images.pull(&name, None, None).await.expect("pull");
+    let id = store.pull(&name).await;
     assert_eq!(id, own.id());
     let mut settings = config(store.dir.path());
     settings.platform = Platform {
@@ -318,13 +283,13 @@ async fn what_is_damaged_is_fetched_again() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let image = some("x");
     let name = registry.push("a", "1", &image);
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     let content = store.dir.path().join("store/content");
     for document in [&image.manifest, &image.config] {
         let digest = Digest::sha256(document).to_string().replace(':', "-");
         fs::write(content.join(digest), "damaged").expect("write");
         registry.forget();
-        store.images.pull(&name, None, None).await.expect("again");
+        store.pull(&name).await;
         assert!(asked(&registry).len() > 1);
         assert_one_head(&store, &registry, &name, "1").await;
     }
@@ -336,7 +301,7 @@ async fn what_is_damaged_is_fetched_again() {
     for record in fs::read_dir(&records).expect("records") {
         let path = record.expect("a record").path();
         let text = fs::read_to_string(&path).expect("read");
-        let mut record: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let mut record: Value = serde_json::from_str(&text).expect("JSON");
         assert!(
             record
                 .as_object_mut()
@@ -348,7 +313,7 @@ async fn what_is_damaged_is_fetched_again() {
     }
     let images = image_store::open(&config(dir.path())).await;
     let store = Store { images, dir };
-    store.images.pull(&name, None, None).await.expect("again");
+    store.pull(&name).await;
     assert_eq!(asked(&registry)[0], "GET /v2/a/manifests/1");
     assert_one_head(&store, &registry, &name, "1").await;
 }

@@ -1,24 +1,14 @@
 //! Misbehaving registries cause clear errors, and leave nothing behind.
 
-use std::time::Duration;
-
-use criscope::runtime::code::GrpcCode as _;
-use criscope_image::{Digest, Error};
-use tonic::Code;
-
-use super::Store;
-use super::make::{Image, descriptor, gzip, gzipped, image, layer, noise};
-use super::registry::{Registry, cut, endless, stall, status};
+use super::*;
 
 fn some() -> Image {
-    gzipped(&[layer().file("f", &noise(1, 200_000)).end()])
+    with_file(&noise(1, 200_000))
 }
 
 /// Pulls an image that must be refused; returns the error.
 async fn refused(store: &Store, name: &str) -> Error {
-    let error = crate::harness::soon("a refusal", store.images.pull(name, None, None))
-        .await
-        .expect_err("refused");
+    let error = store.refuses(name).await;
     assert!(store.images.list(None).expect("list").is_empty());
     store.assert_empty().await;
     error
@@ -89,8 +79,7 @@ async fn sizes_that_do_not_fit() {
     let built = some();
     let name = registry.push("a", "1", &built);
     let lie = |size: u64| {
-        let mut manifest: serde_json::Value =
-            serde_json::from_slice(&built.manifest).expect("JSON");
+        let mut manifest: Value = serde_json::from_slice(&built.manifest).expect("JSON");
         manifest["layers"][0]["size"] = size.into();
         registry.put_manifest("a", "1", built.media_type, manifest.to_string().as_bytes());
     };
@@ -165,22 +154,22 @@ async fn a_registry_that_always_fails() {
 #[tokio::test]
 async fn invalid_manifests() {
     let (store, registry) = (Store::new().await, Registry::start().await);
-    let put = |tag: &str, kind: &str, manifest: &serde_json::Value| {
+    let put = |tag: &str, kind: &str, manifest: &Value| {
         registry.put_manifest("a", tag, kind, manifest.to_string().as_bytes());
     };
     let built = some();
     registry.push("a", "1", &built);
-    let manifest: serde_json::Value = serde_json::from_slice(&built.manifest).expect("JSON");
+    let manifest: Value = serde_json::from_slice(&built.manifest).expect("JSON");
     put("kind", "application/vnd.oci.image.index.v1+json", &manifest);
     let mut short = manifest.clone();
-    short["layers"] = serde_json::json!([]);
+    short["layers"] = json!([]);
     put("short", "", &short);
     put(
         "old",
         "application/vnd.docker.distribution.manifest.v1+prettyjws",
-        &serde_json::json!({"schemaVersion": 1}),
+        &json!({"schemaVersion": 1}),
     );
-    let inner = serde_json::json!({"manifests": [descriptor(super::make::INDEX, b"{}")]});
+    let inner = json!({"manifests": [descriptor(make::INDEX, b"{}")]});
     put("missing", "", &inner);
     registry.put_manifest("a", "text", "", b"<html>");
     for tag in ["kind", "short", "old", "text", "missing"] {
@@ -192,11 +181,7 @@ async fn invalid_manifests() {
 
 #[tokio::test]
 async fn redirects_see_no_credentials() {
-    let (store, registry, other) = (
-        Store::new().await,
-        Registry::start().await,
-        Registry::start().await,
-    );
+    let (store, [registry, other]) = with_registries().await;
     let built = some();
     let name = registry.push("a", "1", &built);
     other.push("a", "1", &built);
@@ -219,11 +204,7 @@ async fn redirects_see_no_credentials() {
         })
     });
     let auth = criscope_image::Auth::basic("me", "secret");
-    store
-        .images
-        .pull(&name, Some(auth.clone()), None)
-        .await
-        .expect("pull");
+    store.pull_as(&name, Some(auth.clone())).await;
     let asked = other.asked("");
     assert!(
         asked.len() == 2
@@ -254,7 +235,7 @@ async fn redirects_see_no_credentials() {
     let error = error.expect_err("refused");
     assert!(matches!(error, Error::Unauthenticated { .. }), "{error}");
     assert!(!error.to_string().contains("signature"), "{error}");
-    let shown = |a: &super::registry::Asked| a.headers.contains_key("authorization");
+    let shown = |a: &registry::Asked| a.headers.contains_key("authorization");
     assert!(!other.asked("").iter().any(shown));
     let back = registry.address;
     registry.hook(move |asked| {

@@ -1,14 +1,11 @@
 //! Unpacking the entries of a layer, including invalid ones.
 
-use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
 
-use criscope_image::{Error, ImageStoreConfig, LayerLease};
+use criscope_image::LayerLease;
 use tar::EntryType;
 
-use super::Store;
-use super::make::{Layer, docker_archive, gzip, image, layer};
+use super::*;
 
 /// Imports an image with these layers.
 async fn unpack(store: &Store, layers: Vec<Layer>) -> Result<LayerLease, Error> {
@@ -270,7 +267,7 @@ async fn a_layer_with_implicit_directories_fits_on_lower_layers() {
     assert!(fits.join("plain/x").exists());
     assert_eq!(
         layers.ids()[1],
-        super::make::digest(&layer().file("plain/x", b"x").end())
+        make::digest(&layer().file("plain/x", b"x").end())
     );
     assert!(above.join("lib").symlink_metadata().is_err());
     assert_eq!(

@@ -4,24 +4,15 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
-use criscope_image::ImageStoreConfig;
-use tempfile::TempDir;
-
-use super::make::{Image, docker_archive, gzip, gzipped, layer};
+use super::*;
 use crate::harness::docker_registry::skopeo;
-use crate::harness::image_store;
-use crate::harness::packages::need_root;
-use crate::harness::proxy::{Proxy, Start};
 
 /// An empty node.
 pub(super) struct Node(TempDir);
 
 fn some(text: &str) -> Image {
-    gzipped(&[layer().file("f", text.as_bytes()).end()])
+    with_file(text.as_bytes())
 }
 
 impl Node {

@@ -1,19 +1,9 @@
 //! Registries with authentication, and mirrors.
 
 use axum::response::Response;
-use criscope::runtime::code::GrpcCode as _;
-use criscope_image::{Auth, AuthFields, Error};
-use tonic::Code;
+use criscope_image::{Auth, AuthFields};
 
-use super::Store;
-use super::make::{Image, gzipped, layer};
-use super::registry::{Registry, status};
-use crate::harness::executable::executable;
-use crate::harness::until;
-
-fn small() -> Image {
-    gzipped(&[layer().file("f", b"x").end()])
-}
+use super::*;
 
 fn challenge(text: &str) -> Response {
     let mut response = status(
@@ -36,14 +26,9 @@ fn wants_password(registry: &Registry) {
 
 #[tokio::test]
 async fn a_user_and_a_password() {
-    let (store, registry) = (Store::new().await, Registry::start().await);
-    let name = registry.push("a", "1", &small());
+    let (store, registry, name) = with_image().await;
     wants_password(&registry);
-    let error = store
-        .images
-        .pull(&name, None, None)
-        .await
-        .expect_err("refused");
+    let error = store.refuses(&name).await;
     assert_eq!(error.code(), Code::Unauthenticated);
     let error = store
         .images
@@ -53,23 +38,19 @@ async fn a_user_and_a_password() {
     assert_eq!(error.code(), Code::Unauthenticated);
     assert!(!error.to_string().contains("wrong"));
     store
-        .images
-        .pull(&name, Some(Auth::basic("me", "secret")), None)
-        .await
-        .expect("pull");
+        .pull_as(&name, Some(Auth::basic("me", "secret")))
+        .await;
 }
 
 #[tokio::test]
 async fn credentials_of_docker() {
-    let (store, registry) = (Store::new().await, Registry::start().await);
-    let name = registry.push("a", "1", &small());
+    let (store, registry, name) = with_image().await;
     wants_password(&registry);
     let host = registry.address.to_string();
     let path = store.dir.path().join("config.json");
-    let config =
-        serde_json::json!({"auths": {format!("http://{host}/v2/"): {"auth": "bWU6c2VjcmV0"}}});
-    std::fs::write(&path, config.to_string()).expect("write");
-    store.images.pull(&name, None, None).await.expect("pull");
+    let config = json!({"auths": {format!("http://{host}/v2/"): {"auth": "bWU6c2VjcmV0"}}});
+    fs::write(&path, config.to_string()).expect("write");
+    store.pull(&name).await;
 }
 
 /// Requires a token from a token service; the first one expires soon.
@@ -102,8 +83,7 @@ fn wants_token(registry: &Registry) {
 
 #[tokio::test]
 async fn an_expired_token_is_replaced() {
-    let (store, registry) = (Store::new().await, Registry::start().await);
-    let name = registry.push("a", "1", &small());
+    let (store, registry, name) = with_image().await;
     wants_token(&registry);
     let fields = AuthFields {
         username: "me".to_owned(),
@@ -111,28 +91,16 @@ async fn an_expired_token_is_replaced() {
         server_address: registry.address.to_string(),
         ..AuthFields::default()
     };
-    store
-        .images
-        .pull(&name, Auth::from_fields(&fields), None)
-        .await
-        .expect("pull");
+    store.pull_as(&name, Auth::from_fields(&fields)).await;
     assert_eq!(registry.asked("/token").len(), 2);
-    let error = store
-        .images
-        .pull(&name, None, None)
-        .await
-        .expect_err("refused");
+    let error = store.refuses(&name).await;
     assert!(matches!(error, Error::Unauthenticated { .. }), "{error}");
 }
 
 #[tokio::test]
 async fn forbidden_and_missing_images() {
     let (store, registry) = (Store::new().await, Registry::start().await);
-    let error = store
-        .images
-        .pull(&registry.name("a:1"), None, None)
-        .await
-        .expect_err("not there");
+    let error = store.refuses(&registry.name("a:1")).await;
     assert_eq!(error.code(), Code::NotFound);
     registry.hook(|_| {
         Some(status(
@@ -140,30 +108,15 @@ async fn forbidden_and_missing_images() {
             "{\"errors\":[{\"code\":\"DENIED\",\"message\":\"not you\"}]}",
         ))
     });
-    let error = store
-        .images
-        .pull(&registry.name("a:1"), None, None)
-        .await
-        .expect_err("denied");
+    let error = store.refuses(&registry.name("a:1")).await;
     assert_eq!(error.code(), Code::PermissionDenied);
     assert!(error.to_string().contains("not you"));
 }
 
-fn hosts(store: &Store, registry: &str, text: &str) {
-    let dir = store.dir.path().join("certs.d").join(registry);
-    std::fs::create_dir_all(&dir).expect("a folder");
-    std::fs::write(dir.join("hosts.toml"), text).expect("write");
-}
-
 #[tokio::test]
 async fn mirrors_are_tried_first_and_get_no_credentials() {
-    let (store, dead, mirror, real) = (
-        Store::new().await,
-        Registry::start().await,
-        Registry::start().await,
-        Registry::start().await,
-    );
-    let built = small();
+    let (store, [dead, mirror, real]) = with_registries().await;
+    let built = with_file(b"x");
     mirror.push("a", "1", &built);
     let upstream = real.push("a", "1", &built);
     dead.hook(|_| Some(status(500, "")));
@@ -171,13 +124,9 @@ async fn mirrors_are_tried_first_and_get_no_credentials() {
         "server = \"http://{}\"\n[host.\"http://{}\"]\n[host.\"http://{}/v2\"]\nheader = {{x-key = \"k\"}}\n",
         real.address, dead.address, mirror.address
     );
-    hosts(&store, "example.com:5000", &text);
+    store.set_hosts("example.com:5000", &text);
     let auth = Auth::basic("me", "secret");
-    store
-        .images
-        .pull("example.com:5000/a:1", Some(auth), None)
-        .await
-        .expect("pull");
+    store.pull_as("example.com:5000/a:1", Some(auth)).await;
     assert!(real.asked("").is_empty());
     let asked = mirror.asked("");
     assert!(!asked.is_empty());
@@ -193,12 +142,8 @@ async fn mirrors_are_tried_first_and_get_no_credentials() {
 
 #[tokio::test]
 async fn a_mirror_that_lacks_content_or_lies_is_skipped() {
-    let (store, mirror, real) = (
-        Store::new().await,
-        Registry::start().await,
-        Registry::start().await,
-    );
-    let built = small();
+    let (store, [mirror, real]) = with_registries().await;
+    let built = with_file(b"x");
     mirror.push("a", "1", &built);
     real.push("a", "1", &built);
     mirror.hook(|asked| {
@@ -209,12 +154,8 @@ async fn a_mirror_that_lacks_content_or_lies_is_skipped() {
         "server = \"http://{}\"\n[host.\"http://{}\"]\ncapabilities = [\"pull\"]\n",
         real.address, mirror.address
     );
-    hosts(&store, "_default", &text);
-    store
-        .images
-        .pull("example.com/a:1", None, None)
-        .await
-        .expect("pull");
+    store.set_hosts("_default", &text);
+    store.pull("example.com/a:1").await;
     // It may not resolve tags.
     assert!(mirror.asked("/manifests/").is_empty() && !mirror.asked("/blobs/").is_empty());
     assert_eq!(real.asked("/manifests/1").len(), 1);
@@ -222,16 +163,14 @@ async fn a_mirror_that_lacks_content_or_lies_is_skipped() {
 
 #[tokio::test]
 async fn a_helper_that_hangs_is_not_waited_for() {
-    let store =
-        Store::with(|config| config.timeouts.helper = std::time::Duration::from_millis(100)).await;
+    let store = Store::with(|config| config.timeouts.helper = Duration::from_millis(100)).await;
     let registry = Registry::start().await;
-    let name = registry.push("a", "1", &small());
+    let name = registry.push("a", "1", &with_file(b"x"));
     wants_password(&registry);
     let dir = store.dir.path();
     // Found by its full path, so that the PATH of the test program need not change.
     let helper = "docker-credential-criscope-test-hangs";
-    let path =
-        std::path::Path::new("/usr/local/bin").join(format!("{helper}-{}", std::process::id()));
+    let path = Path::new("/usr/local/bin").join(format!("{helper}-{}", std::process::id()));
     let gone = Remove(path.clone());
     executable(&path, "#!/bin/sh\nexec sleep 60\n");
     let short = path
@@ -240,13 +179,9 @@ async fn a_helper_that_hangs_is_not_waited_for() {
         .to_str()
         .expect("text")
         .trim_start_matches("docker-credential-");
-    let config = serde_json::json!({"credsStore": short});
-    std::fs::write(dir.join("config.json"), config.to_string()).expect("write");
-    let error = store
-        .images
-        .pull(&name, None, None)
-        .await
-        .expect_err("no answer");
+    let config = json!({"credsStore": short});
+    fs::write(dir.join("config.json"), config.to_string()).expect("write");
+    let error = store.refuses(&name).await;
     assert!(error.to_string().contains("no answer within"), "{error}");
     executable(
         &path,
@@ -266,10 +201,10 @@ async fn a_helper_that_hangs_is_not_waited_for() {
     drop(gone);
 }
 
-struct Remove(std::path::PathBuf);
+struct Remove(PathBuf);
 
 impl Drop for Remove {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        let _ = fs::remove_file(&self.0);
     }
 }

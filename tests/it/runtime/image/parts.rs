@@ -5,12 +5,8 @@ use std::ops::Range;
 
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
-use criscope_image::{Digest, ImageStoreConfig};
 
-use super::Store;
-use super::make::{Image, gzipped, layer, noise};
-use super::registry::{Asked, Registry, cut, stall, status, trickle};
-use crate::harness::{soon, until};
+use super::*;
 
 const PIECE: usize = 100_000;
 const LENGTH: usize = 1_500_000;
@@ -25,7 +21,7 @@ fn content() -> Vec<u8> {
 
 /// An image with one layer that does not compress.
 fn large() -> Image {
-    gzipped(&[layer().file("f", &content()).end()])
+    with_file(&content())
 }
 
 /// The layer as its registry should have it.
@@ -33,7 +29,7 @@ async fn assert_pulled(store: &Store, name: &str) {
     let pull = store.images.pull(name, None, None);
     let id = soon("the pull", pull).await.expect("pull");
     let layers = store.images.layers(id.as_str()).expect("layers");
-    let file = std::fs::read(layers.paths()[0].join("f")).expect("read");
+    let file = fs::read(layers.paths()[0].join("f")).expect("read");
     assert!(file == content());
 }
 
@@ -129,7 +125,7 @@ async fn a_server_that_sends_no_parts_is_believed() {
 async fn a_pull_that_is_abandoned_goes_on_in_order() {
     let store = Store::with(|config| {
         small_pieces(config);
-        config.keep_unused = std::time::Duration::from_secs(3600);
+        config.keep_unused = Duration::from_secs(3600);
     });
     let (store, registry) = (store.await, Registry::start().await);
     let image = large();
@@ -151,7 +147,7 @@ async fn a_pull_that_is_abandoned_goes_on_in_order() {
     let _ = pull.await;
     let partial = store.dir.path().join("store/partial");
     until("the part in order", || async {
-        let file = std::fs::read_dir(&partial).expect("a folder").next()?;
+        let file = fs::read_dir(&partial).expect("a folder").next()?;
         let length = file.ok()?.metadata().ok()?.len();
         (length == PIECE as u64 / 2).then_some(())
     })

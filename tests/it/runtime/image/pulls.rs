@@ -1,16 +1,10 @@
 //! Successful pulls, some after retries.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
 
-use criscope::runtime::code::GrpcCode as _;
-use criscope_image::{Digest, Error, LayerPhase};
-use tonic::Code;
+use criscope_image::LayerPhase;
 
-use super::make::{INDEX, descriptor, gzip, gzipped, image, image_for, layer, noise};
-use super::registry::{Registry, cut, stall, status};
-use super::{Store, config};
-use crate::harness::{image_store, soon, until};
+use super::*;
 
 fn files(n: u32) -> Vec<u8> {
     layer()
@@ -59,8 +53,7 @@ async fn an_image_is_pulled_and_removed() {
     );
     assert!(!format!("{image:?}").contains("hush"));
     let layers = images.layers(&name).expect("layers");
-    let read =
-        |n: usize, file: &str| std::fs::read_to_string(layers.paths()[n].join(file)).expect(file);
+    let read = |n: usize, file: &str| fs::read_to_string(layers.paths()[n].join(file)).expect(file);
     assert_eq!(
         (read(0, "a"), read(1, "b")),
         ("below".to_owned(), "above".to_owned())
@@ -76,12 +69,8 @@ async fn an_image_is_pulled_and_removed() {
     images.collect().await.expect("collect");
     assert_eq!(read(0, "a"), "below");
     let ids = layers.ids().to_vec();
-    let Store { images, dir } = store;
-    drop((images, layers));
-    let store = Store {
-        images: image_store::open(&config(dir.path())).await,
-        dir,
-    };
+    drop(layers);
+    let store = store.reopened().await;
     drop(store.images.hold(ids).expect("hold"));
     store.assert_empty().await;
 }
@@ -105,22 +94,21 @@ async fn all_compressions_and_the_right_platform() {
     registry.push("a", "ours", &built);
     registry.push("a", "theirs", &other);
     let entry = |bytes: &[u8], os: &str, architecture: &str| {
-        let mut entry = descriptor(super::make::OCI, bytes);
-        entry["platform"] = serde_json::json!({"os": os, "architecture": architecture});
+        let mut entry = descriptor(make::OCI, bytes);
+        entry["platform"] = json!({"os": os, "architecture": architecture});
         entry
     };
     let entries = [
         entry(&other.manifest, "linux", "s390x"),
         entry(&other.manifest, "unknown", "unknown"),
-        entry(&built.manifest, "linux", super::make::architecture()),
+        entry(&built.manifest, "linux", make::architecture()),
     ];
-    let index = serde_json::json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries})
-        .to_string();
+    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}).to_string();
     registry.put_manifest("a", "1", INDEX, index.as_bytes());
     let name = registry.name("a:1");
-    let id = store.images.pull(&name, None, None).await.expect("pull");
+    let id = store.pull(&name).await;
     assert_eq!(id, built.id());
-    let image = store.images.status(&name).expect("status").expect("it");
+    let image = store.image(&name);
     assert_eq!(
         image.digests,
         [registry.name(&format!("a@{}", Digest::sha256(index.as_bytes())))]
@@ -129,17 +117,13 @@ async fn all_compressions_and_the_right_platform() {
     let read: String = layers
         .paths()
         .iter()
-        .map(|p| std::fs::read_to_string(p.join("f")).expect("f"))
+        .map(|p| fs::read_to_string(p.join("f")).expect("f"))
         .collect();
     assert_eq!(read, "1234");
     // An index without an image for this machine; one that was asked for as such is pulled.
-    let index = serde_json::json!({"schemaVersion": 2, "manifests": entries[..2]}).to_string();
+    let index = json!({"schemaVersion": 2, "manifests": entries[..2]}).to_string();
     registry.put_manifest("a", "others", INDEX, index.as_bytes());
-    let error = store
-        .images
-        .pull(&registry.name("a:others"), None, None)
-        .await
-        .expect_err("of other machines");
+    let error = store.refuses(&registry.name("a:others")).await;
     assert!(matches!(error, Error::NoPlatform { .. }), "{error}");
     let name = registry.name("a:theirs");
     let theirs = store.images.pull(&name, None, None).await;
@@ -186,7 +170,7 @@ async fn a_broken_download_is_resumed() {
     registry.hook(move |asked| {
         (asked.path.ends_with(digest.as_str()) && asked.before == 0).then(|| cut(&blob, 1_000_000))
     });
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     let asked = registry.asked(Digest::sha256(&built.layers[0]).as_str());
     let ranges: Vec<_> = asked
         .iter()
@@ -234,7 +218,7 @@ async fn an_abandoned_pull_is_resumed() {
     let view = until("part of the layer", fetched).await;
     // Received bytes are counted at once, and stored a moment later.
     until("the part to be stored", || async {
-        let partial = std::fs::read_dir(store.dir.path().join("store/partial")).expect("a folder");
+        let partial = fs::read_dir(store.dir.path().join("store/partial")).expect("a folder");
         let mut files = partial.filter_map(|file| file.ok()?.metadata().ok());
         files.any(|file| file.len() == 1_500_000).then_some(())
     })
@@ -248,9 +232,7 @@ async fn an_abandoned_pull_is_resumed() {
     assert!(store.images.pulls().is_empty());
     registry.behave();
     registry.forget();
-    soon("the second pull", store.images.pull(&name, None, None))
-        .await
-        .expect("pull");
+    store.pull(&name).await;
     let asked = registry.asked(digest.as_str());
     assert_eq!(asked.len(), 1);
     assert_eq!(asked[0].headers["range"], "bytes=1500000-");
@@ -275,8 +257,8 @@ async fn a_corrupt_partial_layer_is_discarded() {
         &Digest::sha256(&plain).hex()[..16]
     );
     let path = store.dir.path().join("store/partial").join(partial);
-    std::fs::write(&path, noise(99, 5000)).expect("write");
-    store.images.pull(&name, None, None).await.expect("pull");
+    fs::write(&path, noise(99, 5000)).expect("write");
+    store.pull(&name).await;
     let asked = registry.asked(digest.as_str());
     // The mismatch may be found before the rest is requested.
     let ranged: Vec<_> = asked
@@ -333,9 +315,7 @@ async fn a_cancelled_pull_does_not_stop_another() {
         pull.abort();
         let _ = pull.await;
     }
-    soon("the fourth", store.images.pull(&name, None, None))
-        .await
-        .expect("pull");
+    store.pull(&name).await;
     assert_eq!(registry.asked(digest.as_str()).len(), 2);
 }
 
@@ -350,10 +330,10 @@ async fn other_settings_are_those_of_later_pulls_in_the_same_store() {
     });
     // Both wait for one download, and each handle knows both.
     for images in [&store.images, &other] {
-        until("both pulls", || async {
+        until_true("both pulls", async || {
             let pulls = images.pulls();
             let fetching = pulls.iter().filter(|pull| pull.bytes_done >= 100_000);
-            (fetching.count() == 2).then_some(())
+            fetching.count() == 2
         })
         .await;
     }
@@ -369,7 +349,7 @@ async fn other_settings_are_those_of_later_pulls_in_the_same_store() {
     let strict = other.with_settings(strict);
     let error = strict.pull(&name, None, None).await.expect_err("too large");
     assert!(matches!(error, Error::TooLarge { .. }), "{error}");
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     assert!(strict.status(&name).expect("a name").is_some());
     assert!(strict.remove(&name).await.expect("remove"));
     store.assert_empty().await;
@@ -377,14 +357,13 @@ async fn other_settings_are_those_of_later_pulls_in_the_same_store() {
 
 #[tokio::test]
 async fn a_busy_registry_is_retried() {
-    let (store, registry) = (Store::new().await, Registry::start().await);
-    let name = registry.push("a", "1", &gzipped(&[layer().file("f", b"x").end()]));
+    let (store, registry, name) = with_image().await;
     registry.hook(|asked| match asked.before {
         0 => Some(status(429, "slowly")),
         1 => Some(status(503, "")),
         _ => None,
     });
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     assert_eq!(registry.asked("/manifests/1").len(), 3);
 }
 
@@ -407,28 +386,19 @@ async fn a_deadline_is_kept() {
 #[tokio::test]
 async fn a_tag_that_moves_leaves_its_image() {
     let (store, registry) = (Store::new().await, Registry::start().await);
-    let old = gzipped(&[layer().file("f", b"old").end()]);
-    let new = gzipped(&[layer().file("f", b"new").end()]);
+    let old = with_file(b"old");
+    let new = with_file(b"new");
     let name = registry.push("a", "1", &old);
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     store.images.pin(&name, true).await.expect("pin");
     registry.push("a", "1", &new);
-    store.images.pull(&name, None, None).await.expect("pull");
-    let moved = store.images.status(&name).expect("status").expect("it");
+    store.pull(&name).await;
+    let moved = store.image(&name);
     assert_eq!(moved.id, new.id());
-    let left = store
-        .images
-        .status(old.id().as_str())
-        .expect("status")
-        .expect("the old one");
+    let left = store.image(old.id().as_str());
     assert!(left.tags.is_empty() && left.digests.len() == 1 && left.pinned);
-    let Store { images, dir } = store;
-    drop(images);
-    let images = image_store::open(&config(dir.path())).await;
-    assert_eq!(
-        images.status(&name).expect("status").expect("it").id,
-        new.id()
-    );
-    assert_eq!(images.list(None).expect("list").len(), 2);
-    assert!(images.problems().is_empty());
+    let store = store.reopened().await;
+    assert_eq!(store.image(&name).id, new.id());
+    assert_eq!(store.images.list(None).expect("list").len(), 2);
+    assert!(store.images.problems().is_empty());
 }

@@ -1,13 +1,8 @@
 //! A real registry and a real client, with an image of the machine's busybox.
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
-
-use super::Store;
-use super::make::{docker_archive, image, layer};
-use crate::harness::docker_registry::{DockerRegistry, skopeo};
-use crate::harness::packages::{busybox, program};
+use super::*;
+use crate::harness::docker_registry::skopeo;
+use crate::harness::packages::busybox;
 
 #[tokio::test]
 async fn pushed_by_skopeo_and_pulled_from_docker_registry() {
@@ -30,7 +25,7 @@ async fn pushed_by_skopeo_and_pulled_from_docker_registry() {
     for (tag, format) in [("docker", "v2s2"), ("oci", "oci")] {
         let name = format!("{}/busybox:{tag}", registry.address());
         skopeo(&["--format", format, &from, &format!("docker://{name}")]);
-        ids.push(store.images.pull(&name, None, None).await.expect("pull"));
+        ids.push(store.pull(&name).await);
     }
     let oci = dir.join("oci.tar");
     skopeo(&[

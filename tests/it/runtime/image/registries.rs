@@ -1,18 +1,8 @@
 //! `registries.conf`: where images come from, and who gets which credentials.
 
-use std::fs;
-
-use criscope::runtime::code::GrpcCode as _;
 use criscope_image::Auth;
-use tonic::Code;
 
-use super::Store;
-use super::make::{Image, gzipped, layer};
-use super::registry::{Registry, status};
-
-fn small(text: &str) -> Image {
-    gzipped(&[layer().file("f", text.as_bytes()).end()])
-}
+use super::*;
 
 /// A store whose `registries.conf` has this text.
 async fn with(text: &str) -> Store {
@@ -31,7 +21,7 @@ async fn with(text: &str) -> Store {
 #[tokio::test]
 async fn mirrors_come_first_and_get_no_credentials() {
     let (origin, mirror) = (Registry::start().await, Registry::start().await);
-    let built = small("x");
+    let built = with_file(b"x");
     let name = origin.push("team/a", "1", &built);
     mirror.push("copy/a", "1", &built);
     let store = with(&format!(
@@ -50,7 +40,7 @@ async fn mirrors_come_first_and_get_no_credentials() {
             })
         });
     };
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     assert!(origin.asked("").is_empty(), "all from the mirror");
     // The name is that of the image, not of the mirror.
     assert!(store.images.status(&name).expect("status").is_some());
@@ -58,7 +48,7 @@ async fn mirrors_come_first_and_get_no_credentials() {
     challenged(&mirror);
     challenged(&origin);
     let auth = Some(Auth::basic("me", "secret"));
-    store.images.pull(&name, auth, None).await.expect("pull");
+    store.pull_as(&name, auth).await;
     let with_secret = |registry: &Registry| {
         let asked = registry.asked("");
         asked
@@ -71,7 +61,7 @@ async fn mirrors_come_first_and_get_no_credentials() {
 #[tokio::test]
 async fn other_locations_and_blocked_ones() {
     let registry = Registry::start().await;
-    registry.push("real/a", "1", &small("x"));
+    registry.push("real/a", "1", &with_file(b"x"));
     let store = with(&format!(
         "[[registry]]\nprefix = \"logical.example/team\"\nlocation = \"{}/real\"\n\
          [[registry]]\nlocation = \"bad.example\"\nblocked = true",
@@ -79,11 +69,10 @@ async fn other_locations_and_blocked_ones() {
     ))
     .await;
     let name = "logical.example/team/a:1";
-    let id = store.images.pull(name, None, None).await.expect("pull");
-    let image = store.images.status(name).expect("status").expect("here");
+    let id = store.pull(name).await;
+    let image = store.image(name);
     assert_eq!((image.id, image.tags), (id, vec![name.to_owned()]));
-    let error = store.images.pull("bad.example/a:1", None, None).await;
-    let error = error.expect_err("blocked");
+    let error = store.refuses("bad.example/a:1").await;
     assert_eq!(error.code(), Code::PermissionDenied);
     assert!(
         error.to_string().contains("registries.conf blocks it"),
@@ -94,29 +83,21 @@ async fn other_locations_and_blocked_ones() {
 #[tokio::test]
 async fn short_names_are_looked_for_in_order() {
     let (first, second) = (Registry::start().await, Registry::start().await);
-    second.push("tool", "1", &small("x"));
-    second.push("aliased", "1", &small("y"));
+    second.push("tool", "1", &with_file(b"x"));
+    second.push("aliased", "1", &with_file(b"y"));
     let store = with(&format!(
         "unqualified-search-registries = [\"{}\", \"{1}\"]\n[aliases]\n\"nick\" = \"{1}/aliased\"",
         first.address, second.address
     ))
     .await;
-    let id = store.images.pull("tool:1", None, None).await.expect("pull");
+    let id = store.pull("tool:1").await;
     assert!(!first.asked("tool").is_empty());
-    let image = store
-        .images
-        .status("tool:1")
-        .expect("status")
-        .expect("here");
+    let image = store.image("tool:1");
     assert_eq!(
         (&image.id, &image.tags),
         (&id, &vec![second.name("tool:1")])
     );
-    store
-        .images
-        .pull("nick:1", None, None)
-        .await
-        .expect("alias");
+    store.pull("nick:1").await;
     assert!(
         store
             .images

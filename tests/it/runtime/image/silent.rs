@@ -1,20 +1,13 @@
 //! Servers that accept and say nothing, or almost nothing: every request has a time limit, and another server is asked.
 
 use std::collections::HashSet;
-use std::fs;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::response::Response;
-use bytes::Bytes;
-use criscope_image::{Digest, Error, ImageStoreConfig};
 use futures_util::{StreamExt as _, stream};
 
-use super::Store;
-use super::make::{Image, gzipped, layer, noise};
-use super::registry::{Registry, SilentServer, cut, stall, status, trickle};
-use crate::harness::{soon, until};
+use super::*;
 
 /// The time limit for silence in these tests.
 const STALL: Duration = Duration::from_secs(1);
@@ -31,17 +24,15 @@ fn impatient(config: &mut ImageStoreConfig) {
 
 /// An image with a layer of this size, which does not compress.
 fn of_size(bytes: usize) -> Image {
-    gzipped(&[layer().file("f", &noise(5, bytes)).end()])
+    with_file(&noise(5, bytes))
 }
 
 /// Writes `hosts.toml` of a registry: its mirrors, with an address each.
 fn mirrors(store: &Store, registry: SocketAddr, mirrors: &[String]) {
-    let dir = store.dir.path().join(format!("certs.d/{registry}"));
-    fs::create_dir_all(&dir).expect("a folder");
     let mirrors = mirrors
         .iter()
         .map(|mirror| format!("[host.\"{mirror}\"]\n"));
-    fs::write(dir.join("hosts.toml"), mirrors.collect::<String>()).expect("write");
+    store.set_hosts(&registry.to_string(), &mirrors.collect::<String>());
 }
 
 /// Pulls in vain. Returns the error, and how long it took.
@@ -77,12 +68,9 @@ async fn a_registry_that_accepts_and_says_nothing() {
     let (error, took) = fails(&store, &name).await;
     assert!(took < 4 * STALL, "{took:?}");
     assert!(error.to_string().contains("1 s"), "{error}");
-    let dir = store.dir.path().join(format!("certs.d/{}", silent.address));
-    let server = format!(
-        "server = \"https://{}\"\ndial_timeout = \"300ms\"",
-        silent.address
-    );
-    fs::write(dir.join("hosts.toml"), server).expect("write");
+    let own = silent.address.to_string();
+    let server = format!("server = \"https://{own}\"\ndial_timeout = \"300ms\"");
+    store.set_hosts(&own, &server);
     let (error, took) = fails(&store, &name).await;
     let text = error.to_string();
     assert!(text.contains("no connection within 0.3 s"), "{text}");
@@ -169,8 +157,7 @@ async fn the_next_mirror_is_asked() {
     let all = [silent.address, stalls.address].map(|address| format!("http://{address}"));
     mirrors(&store, registry.address, &all);
     let began = Instant::now();
-    let pulled = soon("the pull", store.images.pull(&name, None, None)).await;
-    pulled.expect("pull");
+    store.pull(&name).await;
     // Each of the two was waited for once.
     let took = began.elapsed();
     assert!(took >= 2 * STALL && took < 3 * STALL, "{took:?}");
@@ -221,8 +208,7 @@ async fn a_server_that_drips_is_silent_and_a_slow_line_is_not() {
         is_layer.then(|| trickle(&blob, 100, 2_000))
     });
     let began = Instant::now();
-    let pulled = soon("a slow pull", store.images.pull(&name, None, None)).await;
-    pulled.expect("pull");
+    store.pull(&name).await;
     assert!(began.elapsed() > 2 * STALL, "{:?}", began.elapsed());
 }
 
@@ -280,8 +266,7 @@ async fn a_part_of_a_layer_that_is_not_answered_is_fetched_by_the_first_connecti
         Some(answer)
     });
     let began = Instant::now();
-    let pulled = soon("the pull", store.images.pull(&name, None, None)).await;
-    pulled.expect("pull");
+    store.pull(&name).await;
     let took = began.elapsed();
     assert!(took < 3 * STALL, "{took:?}");
     let parts = registry.asked(digest.as_str());
@@ -316,8 +301,8 @@ async fn a_silent_address_of_a_layer() {
     let (store, registry) = (store().await, Registry::start().await);
     let silent = SilentServer::start().await;
     let mut image = of_size(10);
-    let mut manifest: serde_json::Value = serde_json::from_slice(&image.manifest).expect("JSON");
-    manifest["layers"][0]["urls"] = serde_json::json!([format!("http://{}/x", silent.address)]);
+    let mut manifest: Value = serde_json::from_slice(&image.manifest).expect("JSON");
+    manifest["layers"][0]["urls"] = json!([format!("http://{}/x", silent.address)]);
     image.manifest = manifest.to_string().into_bytes();
     image.layers.clear();
     let name = registry.push("a", "1", &image);
@@ -341,8 +326,7 @@ async fn what_breaks_is_not_what_is_silent() {
         let is_layer = asked.path.ends_with(own.as_str());
         (is_layer && asked.before < 4).then(|| cut(&blob, 1000))
     });
-    let pulled = soon("the pull", store.images.pull(&name, None, None)).await;
-    pulled.expect("pull");
+    store.pull(&name).await;
     assert_eq!(registry.asked(digest.as_str()).len(), 5);
 }
 
@@ -354,10 +338,7 @@ async fn a_pull_ends_with_its_caller() {
     let name = format!("{}/a:1", silent.address);
     let images = store.images.clone();
     let pull = tokio::spawn(async move { images.pull(&name, None, None).await });
-    until("the pull", || async {
-        (store.images.pulls().len() == 1).then_some(())
-    })
-    .await;
+    until_true("the pull", async || store.images.pulls().len() == 1).await;
     pull.abort();
     let _ = pull.await;
     assert!(store.images.pulls().is_empty());

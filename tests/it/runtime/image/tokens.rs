@@ -1,23 +1,8 @@
 //! Tokens of a registry, and `Retry-After`.
 
-use std::time::{Duration, Instant};
+use criscope_image::{Auth, AuthFields};
 
-use axum::response::Response;
-use criscope_image::{Auth, AuthFields, Error};
-
-use super::Store;
-use super::make::{Image, gzipped, layer};
-use super::registry::{Registry, status};
-
-fn small() -> Image {
-    gzipped(&[layer().file("f", b"x").end()])
-}
-
-fn with(mut response: Response, name: &'static str, value: &str) -> Response {
-    let value = value.parse().expect("a header");
-    response.headers_mut().insert(name, value);
-    response
-}
+use super::*;
 
 /// Requires a token, and names the token service.
 fn wants(registry: &Registry, good: &'static str, token: fn(&str) -> Option<&'static str>) {
@@ -32,14 +17,13 @@ fn wants(registry: &Registry, good: &'static str, token: fn(&str) -> Option<&'st
         let given = asked.headers.get("authorization");
         let challenge = format!("Bearer realm=\"{realm}\",service=\"s v\"");
         (given.is_none_or(|given| given != good))
-            .then(|| with(status(401, ""), "www-authenticate", &challenge))
+            .then(|| with_header(status(401, ""), "www-authenticate", &challenge))
     });
 }
 
 #[tokio::test]
 async fn an_identity_token_is_exchanged() {
-    let (store, registry) = (Store::new().await, Registry::start().await);
-    let name = registry.push("a", "1", &small());
+    let (store, registry, name) = with_image().await;
     wants(&registry, "Bearer access", |body| {
         let wanted = "grant%5Ftype=refresh%5Ftoken&service=s%20v&scope=repository%3Aa%3Apull&client%5Fid=criscope&refresh%5Ftoken=my%2Fidentity";
         (body == wanted).then_some("{\"access_token\": \"access\"}")
@@ -67,22 +51,20 @@ async fn an_identity_token_is_exchanged() {
 
 #[tokio::test]
 async fn an_identity_token_of_docker_is_used_too() {
-    let (store, registry) = (Store::new().await, Registry::start().await);
-    let name = registry.push("a", "1", &small());
+    let (store, registry, name) = with_image().await;
     wants(&registry, "Bearer t", |body| {
         body.ends_with("=kept").then_some("{\"token\": \"t\"}")
     });
     let host = registry.address.to_string();
-    let config = serde_json::json!({"auths": {host: {"identitytoken": "kept"}}});
+    let config = json!({"auths": {host: {"identitytoken": "kept"}}});
     let path = store.dir.path().join("config.json");
-    std::fs::write(path, config.to_string()).expect("write");
-    store.images.pull(&name, None, None).await.expect("pull");
+    fs::write(path, config.to_string()).expect("write");
+    store.pull(&name).await;
 }
 
 #[tokio::test]
 async fn a_registry_token_is_sent_as_is() {
-    let (store, registry) = (Store::new().await, Registry::start().await);
-    let name = registry.push("a", "1", &small());
+    let (store, registry, name) = with_image().await;
     wants(&registry, "Bearer mine", |_| None);
     let auth = |token: &str| {
         Auth::from_fields(&AuthFields {
@@ -108,23 +90,19 @@ fn leads(registry: &Registry, to: &Registry) {
     registry.hook(move |asked| {
         let given = asked.headers.get("authorization");
         if given.is_none_or(|given| given != "Basic bWU6c2VjcmV0") {
-            return Some(with(status(401, ""), "www-authenticate", "Basic"));
+            return Some(with_header(status(401, ""), "www-authenticate", "Basic"));
         }
         let there = format!("http://{to}{}?signature=s", asked.path);
         let is_blob = asked.path.contains("/blobs/");
-        is_blob.then(|| with(status(307, ""), "location", &there))
+        is_blob.then(|| with_header(status(307, ""), "location", &there))
     });
 }
 
 /// Like containerd: redirect targets are asked for an anonymous token, and never see credentials of the registry.
 #[tokio::test]
 async fn redirect_targets_may_require_their_own_token() {
-    let (store, registry, other) = (
-        Store::new().await,
-        Registry::start().await,
-        Registry::start().await,
-    );
-    let built = small();
+    let (store, [registry, other]) = with_registries().await;
+    let built = with_file(b"x");
     let name = registry.push("a", "1", &built);
     other.push("a", "1", &built);
     leads(&registry, &other);
@@ -141,14 +119,10 @@ async fn redirect_targets_may_require_their_own_token() {
         let given = asked.headers.get("authorization");
         // Only the second one is valid: the first has expired meanwhile.
         (given.is_none_or(|given| given != "Bearer t1"))
-            .then(|| with(status(401, ""), "www-authenticate", &challenge))
+            .then(|| with_header(status(401, ""), "www-authenticate", &challenge))
     });
     let auth = || Some(Auth::basic("me", "secret"));
-    store
-        .images
-        .pull(&name, auth(), None)
-        .await
-        .expect("a pull with both");
+    store.pull_as(&name, auth()).await;
     // The token is reused for the second blob.
     assert_eq!(other.asked("/token").len(), 2);
     let shown = |to: &Registry, start: &str| {
@@ -164,25 +138,20 @@ async fn redirect_targets_may_require_their_own_token() {
 
 #[tokio::test]
 async fn where_a_registry_leads_gets_no_password() {
-    let (store, registry, other) = (
-        Store::new().await,
-        Registry::start().await,
-        Registry::start().await,
-    );
-    let name = registry.push("a", "1", &small());
+    let (store, [registry, other]) = with_registries().await;
+    let name = registry.push("a", "1", &with_file(b"x"));
     leads(&registry, &other);
     // Neither on a challenge, nor from the configuration of other registries, nor after tokens that are never accepted.
-    let config =
-        serde_json::json!({"auths": {other.address.to_string(): {"auth": "bWU6c2VjcmV0"}}});
+    let config = json!({"auths": {other.address.to_string(): {"auth": "bWU6c2VjcmV0"}}});
     let path = store.dir.path().join("config.json");
-    std::fs::write(path, config.to_string()).expect("write");
+    fs::write(path, config.to_string()).expect("write");
     let realm = format!("http://{}/token", other.address);
     for challenge in ["Basic".to_owned(), format!("Bearer realm=\"{realm}\"")] {
         other.forget();
         other.hook(move |asked| {
             Some(match asked.path.as_str() {
                 "/token" => status(200, &format!("{{\"token\": \"t{}\"}}", asked.before)),
-                _ => with(status(401, ""), "www-authenticate", &challenge),
+                _ => with_header(status(401, ""), "www-authenticate", &challenge),
             })
         });
         let auth = Some(Auth::basic("me", "secret"));
@@ -207,19 +176,18 @@ async fn where_a_registry_leads_gets_no_password() {
 async fn retry_after_is_respected() {
     let store = Store::with(|config| config.timeouts.max_backoff = Duration::from_secs(20)).await;
     let registry = Registry::start().await;
-    let name = registry.push("a", "1", &small());
+    let name = registry.push("a", "1", &with_file(b"x"));
     registry.hook(|asked| {
         let first = asked.path.contains("/manifests/") && asked.before == 0;
-        first.then(|| with(status(429, "slowly"), "retry-after", "1"))
+        first.then(|| with_header(status(429, "slowly"), "retry-after", "1"))
     });
     let began = Instant::now();
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     assert!(began.elapsed() >= Duration::from_secs(1), "too early");
     // The requested delay is bounded.
     let store = Store::with(|config| config.timeouts.retries = 1).await;
-    registry.hook(|_| Some(with(status(429, "slowly"), "retry-after", "86400")));
-    let error = store.images.pull(&name, None, None).await;
-    let error = error.expect_err("it is busy");
+    registry.hook(|_| Some(with_header(status(429, "slowly"), "retry-after", "86400")));
+    let error = store.refuses(&name).await;
     assert!(
         matches!(error, Error::RegistryUnavailable { .. }),
         "{error}"
@@ -229,53 +197,48 @@ async fn retry_after_is_respected() {
 /// The registry is not to blame for its token service, nor for a host that it redirects to.
 #[tokio::test]
 async fn errors_name_the_server_that_failed() {
-    let (store, registry) = (Store::new().await, Registry::start().await);
-    let name = registry.push("a", "1", &small());
+    let (store, registry, name) = with_image().await;
     let own = registry.address.to_string();
     let refused = |error: Error, server: &str| {
         let text = error.to_string();
         assert!(text.contains(server), "{text}");
     };
     wants(&registry, "Bearer none", |_| None);
-    let error = store.images.pull(&name, None, None).await;
-    refused(
-        error.expect_err("no token"),
-        &format!("token service {own}: "),
-    );
+    let error = store.refuses(&name).await;
+    refused(error, &format!("token service {own}: "));
     let away = Registry::start().await;
     let elsewhere = format!("http://{}/blob", away.address);
     away.hook(|_| Some(status(403, "")));
     registry.hook(move |asked| {
         let is_blob = asked.path.contains("/blobs/");
-        is_blob.then(|| with(status(307, ""), "location", &elsewhere))
+        is_blob.then(|| with_header(status(307, ""), "location", &elsewhere))
     });
-    let error = store.images.pull(&name, None, None).await;
+    let error = store.refuses(&name).await;
     refused(
-        error.expect_err("no access"),
+        error,
         &format!("{}, to which {own} redirects: ", away.address),
     );
     registry.hook(|asked| asked.path.contains("/blobs/").then(|| status(404, "")));
-    let error = store.images.pull(&name, None, None).await;
-    refused(error.expect_err("no blob"), "blob sha256:");
+    let error = store.refuses(&name).await;
+    refused(error, "blob sha256:");
 }
 
 /// A registry that leads to another address of the node, as its token service or by a redirect.
 #[tokio::test]
 async fn a_registry_leads_to_no_address_of_the_node() {
-    let (store, registry) = (Store::new().await, Registry::start().await);
-    let name = registry.push("a", "1", &small());
+    let (store, registry, name) = with_image().await;
     for metadata_service in ["http://169.254.169.254/token", "http://127.0.0.2/token"] {
         let challenge = format!("Bearer realm=\"{metadata_service}\"");
-        registry.hook(move |_| Some(with(status(401, ""), "www-authenticate", &challenge)));
-        let error = store.images.pull(&name, None, None).await;
-        let error = error.expect_err("a token service").to_string();
+        registry.hook(move |_| Some(with_header(status(401, ""), "www-authenticate", &challenge)));
+        let error = store.refuses(&name).await;
+        let error = error.to_string();
         assert!(
             error.contains("token service is an address of this node"),
             "{error}"
         );
-        registry.hook(move |_| Some(with(status(307, ""), "location", metadata_service)));
-        let error = store.images.pull(&name, None, None).await;
-        let error = error.expect_err("a redirect").to_string();
+        registry.hook(move |_| Some(with_header(status(307, ""), "location", metadata_service)));
+        let error = store.refuses(&name).await;
+        let error = error.to_string();
         assert!(
             error.contains("redirect to an address of this node"),
             "{error}"

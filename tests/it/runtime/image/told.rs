@@ -1,36 +1,16 @@
 //! What registries say reaches people: each server with its answer, its own words, and its warnings.
 
-use std::fs;
-use std::sync::{Arc, Mutex};
+use criscope_image::{ActiveStep, Auth, NoObserver, Observer, Step, Steps};
 
-use axum::response::Response;
-use criscope::runtime::code::GrpcCode as _;
-use criscope_image::{ActiveStep, Auth, Error, NoObserver, Observer, Step, Steps};
-use tonic::Code;
-
-use super::Store;
-use super::make::{Image, gzipped, layer};
-use super::registry::{Registry, status};
-
-fn small() -> Image {
-    gzipped(&[layer().file("f", b"x").end()])
-}
-
-fn with(mut response: Response, name: &'static str, value: &str) -> Response {
-    let value = value.parse().expect("a header");
-    response.headers_mut().append(name, value);
-    response
-}
+use super::*;
 
 /// A store whose `hosts.toml` names these mirrors of a registry.
 async fn store_of(registry: &str, mirrors: &[String]) -> Store {
     let store = Store::with(|config| config.timeouts.retries = 1).await;
-    let dir = store.dir.path().join(format!("certs.d/{registry}"));
-    fs::create_dir_all(&dir).expect("a folder");
     let mirrors = mirrors
         .iter()
         .map(|mirror| format!("[host.\"http://{mirror}\"]\n"));
-    fs::write(dir.join("hosts.toml"), mirrors.collect::<String>()).expect("write");
+    store.set_hosts(registry, &mirrors.collect::<String>());
     store
 }
 
@@ -59,8 +39,7 @@ async fn every_server_that_was_asked_is_named() {
     });
     let store = store_of(&away, std::slice::from_ref(&own)).await;
     let name = format!("{away}/a:1");
-    let error = store.images.pull(&name, None, None).await;
-    let error = error.expect_err("nobody has it");
+    let error = store.refuses(&name).await;
     assert_order(
         &error,
         &[
@@ -81,7 +60,7 @@ async fn three_mirrors_and_the_registry() {
     let (missing, busy) = (Registry::start().await, Registry::start().await);
     busy.hook(|_| {
         let body = r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}"#;
-        Some(with(status(429, body), "retry-after", "3600"))
+        Some(with_header(status(429, body), "retry-after", "3600"))
     });
     let (dead, away) = (down().await, down().await);
     let mirrors = [
@@ -90,8 +69,7 @@ async fn three_mirrors_and_the_registry() {
         busy.address.to_string(),
     ];
     let store = store_of(&away, &mirrors).await;
-    let error = store.images.pull(&format!("{away}/a:1"), None, None).await;
-    let error = error.expect_err("nobody has it");
+    let error = store.refuses(&format!("{away}/a:1")).await;
     let parts = [
         "RegistryUnavailable: ",
         "4 servers",
@@ -111,11 +89,8 @@ async fn three_mirrors_and_the_registry() {
     assert_eq!(error.code(), Code::Unknown);
     // A mirror that lacks an image says nothing about the registry.
     let store = store_of(&away, &mirrors[..1]).await;
-    let error = store.images.pull(&format!("{away}/a:1"), None, None).await;
-    assert_order(
-        &error.expect_err("gone"),
-        &[&mirrors[0], "404", &away, "refused"],
-    );
+    let error = store.refuses(&format!("{away}/a:1")).await;
+    assert_order(&error, &[&mirrors[0], "404", &away, "refused"]);
 }
 
 #[tokio::test]
@@ -136,18 +111,15 @@ async fn every_registry_of_a_short_name_is_named() {
         config.registries_conf = Some(path);
     })
     .await;
-    let error = store.images.pull("tool:1", None, None).await;
+    let error = store.refuses("tool:1").await;
     let own = first.address.to_string();
-    assert_order(
-        &error.expect_err("nowhere"),
-        &["tool:1", &own, "404", &away, "refused"],
-    );
+    assert_order(&error, &["tool:1", &own, "404", &away, "refused"]);
 }
 
 #[tokio::test]
 async fn a_blob_that_no_server_sends() {
     let (mirror, registry) = (Registry::start().await, Registry::start().await);
-    let image = small();
+    let image = with_file(b"x");
     let name = registry.push("a", "1", &image);
     mirror.push("a", "1", &image);
     let (own, other) = (mirror.address.to_string(), registry.address.to_string());
@@ -159,8 +131,7 @@ async fn a_blob_that_no_server_sends() {
     });
     registry.hook(|asked| asked.path.contains("/blobs/").then(|| status(404, "")));
     let store = store_of(&other, std::slice::from_ref(&own)).await;
-    let error = store.images.pull(&name, None, None).await;
-    let error = error.expect_err("no blob");
+    let error = store.refuses(&name).await;
     assert_order(
         &error,
         &["blob sha256:", &own, "500", "disk on fire", &other, "404"],
@@ -212,12 +183,11 @@ async fn the_words_of_a_registry_are_told() {
             let answer = status(*code, body);
             let challenge = (*code == 401).then_some("Basic realm=\"x\"");
             Some(match challenge {
-                Some(challenge) => with(answer, "WWW-Authenticate", challenge),
+                Some(challenge) => with_header(answer, "WWW-Authenticate", challenge),
                 None => answer,
             })
         });
-        let error = store.images.pull(&registry.name("a:1"), None, None).await;
-        let error = error.expect_err("refused");
+        let error = store.refuses(&registry.name("a:1")).await;
         let text = error.to_string();
         assert!(
             text.contains(words) && text.contains(&registry.address.to_string()),
@@ -230,15 +200,14 @@ async fn the_words_of_a_registry_are_told() {
     }
     // However long it is.
     registry.hook(|_| Some(status(403, &"x y ".repeat(100_000))));
-    let error = store.images.pull(&registry.name("a:1"), None, None).await;
-    assert!(error.expect_err("refused").to_string().len() < 1000);
+    let error = store.refuses(&registry.name("a:1")).await;
+    assert!(error.to_string().len() < 1000);
 }
 
 /// A registry, and a token service, that repeat what they were sent.
 #[tokio::test]
 async fn no_words_repeat_a_credential() {
-    let (store, registry) = (Store::new().await, Registry::start().await);
-    let name = registry.push("a", "1", &small());
+    let (store, registry, name) = with_image().await;
     let realm = format!("http://{}/token", registry.address);
     for challenge in [
         "Basic realm=\"x\"".to_owned(),
@@ -250,7 +219,7 @@ async fn no_words_repeat_a_credential() {
             let body = format!(
                 r#"{{"errors":[{{"code":"UNAUTHORIZED","message":"not {given}, me:hush-hush, https://a.example/?sig=abc"}}]}}"#
             );
-            Some(with(status(401, &body), "www-authenticate", &challenge))
+            Some(with_header(status(401, &body), "www-authenticate", &challenge))
         });
         let auth = Some(Auth::basic("me", "hush-hush"));
         let error = store.images.pull(&name, auth, None).await;
@@ -264,8 +233,7 @@ async fn no_words_repeat_a_credential() {
 
 #[tokio::test]
 async fn the_words_of_a_token_service_are_told() {
-    let (store, registry) = (Store::new().await, Registry::start().await);
-    let name = registry.push("a", "1", &small());
+    let (store, registry, name) = with_image().await;
     let realm = format!("http://{}/token", registry.address);
     for (body, words) in [
         (
@@ -281,7 +249,7 @@ async fn the_words_of_a_token_service_are_told() {
         registry.hook(move |asked| {
             Some(match asked.path.as_str() {
                 "/token" => status(401, body),
-                _ => with(status(401, ""), "www-authenticate", &challenge),
+                _ => with_header(status(401, ""), "www-authenticate", &challenge),
             })
         });
         let auth = Some(Auth::basic("me", "secret"));
@@ -319,7 +287,7 @@ async fn the_warnings_of_a_registry_are_noted_once() {
     let own = notes.clone();
     let store = Store::with(move |config| config.observer = Arc::new(own)).await;
     let registry = Registry::start().await;
-    let image = small();
+    let image = with_file(b"x");
     let name = registry.push("a", "1", &image);
     let manifest = image.manifest.clone();
     registry.hook(move |asked| {
@@ -328,11 +296,11 @@ async fn the_warnings_of_a_registry_are_noted_once() {
             false => return None,
         };
         let several = r#"199 - "not for people", 299 - "a \"quoted\" \\ one" "Wed, 21 Oct 2015 07:28:00 GMT", 299 r.example "two""#;
-        let answer = with(answer, "Warning", several);
-        let answer = with(answer, "WARNING", "299 - \"two\"");
-        Some(with(answer, "warning", "299 - broken"))
+        let answer = with_header(answer, "Warning", several);
+        let answer = with_header(answer, "WARNING", "299 - \"two\"");
+        Some(with_header(answer, "warning", "299 - broken"))
     });
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     let own = registry.address;
     assert_eq!(
         *notes.0.lock().expect("notes"),
@@ -343,15 +311,12 @@ async fn the_warnings_of_a_registry_are_noted_once() {
     );
     // Those of a refusal are in the error.
     registry.hook(|_| {
-        Some(with(
+        Some(with_header(
             status(403, "no"),
             "warning",
             "299 - \"moved to r2.example\"",
         ))
     });
-    let error = store.images.pull(&registry.name("b:1"), None, None).await;
-    assert_order(
-        &error.expect_err("refused"),
-        &["403", "\"no\"", "warns: \"moved to r2.example\""],
-    );
+    let error = store.refuses(&registry.name("b:1")).await;
+    assert_order(&error, &["403", "\"no\"", "warns: \"moved to r2.example\""]);
 }

@@ -1,20 +1,11 @@
 //! A signature policy judges names that the stored image has, however the image is asked for.
 
-use std::fs;
+use criscope_image::PolicyFiles;
 
-use criscope_image::{Digest, Error, PolicyFiles};
-use serde_json::{Value, json};
-
-use super::Store;
 use super::archives::oci_archive;
-use super::make::{Image, gzipped, layer};
-use super::registry::Registry;
+use super::*;
 
 const ACCEPT: &str = "insecureAcceptAnything";
-
-fn small(text: &str) -> Image {
-    gzipped(&[layer().file("f", text.as_bytes()).end()])
-}
 
 /// A store with a policy, and a `registries.conf` with this text.
 async fn with(registries: &str) -> Store {
@@ -42,11 +33,6 @@ fn policy(store: &Store, default: &str, scopes: &[(&str, &str)]) {
     fs::write(store.dir.path().join("policy.json"), text.to_string()).expect("write");
 }
 
-async fn pull(store: &Store, name: &str) -> Digest {
-    let pulled = store.images.pull(name, None, None).await;
-    pulled.unwrap_or_else(|error| panic!("{name}: {error}"))
-}
-
 async fn allowed(store: &Store, id: &Digest, text: &str) -> bool {
     match store.images.allow(id, text, None).await {
         Ok(()) => true,
@@ -63,10 +49,10 @@ async fn an_image_is_judged_by_its_names_and_not_by_what_it_is_called() {
         "unqualified-search-registries = [\"{host}\"]\n[aliases]\n\"nick\" = \"{host}/bad/image\"\n"
     ))
     .await;
-    let bad = registry.push("bad/image", "1", &small("bad"));
-    let good = registry.push("good/image", "1", &small("good"));
-    let (bad_id, good_id) = (pull(&store, &bad).await, pull(&store, &good).await);
-    let image = store.images.status(&bad).expect("status").expect("here");
+    let bad = registry.push("bad/image", "1", &with_file(b"bad"));
+    let good = registry.push("good/image", "1", &with_file(b"good"));
+    let (bad_id, good_id) = (store.pull(&bad).await, store.pull(&good).await);
+    let image = store.image(&bad);
     let by_digest = image.digests[0].clone();
     let digest = by_digest.split_once('@').expect("a digest").1.to_owned();
     let good_scope = format!("{host}/good");
@@ -118,11 +104,11 @@ async fn an_id_is_allowed_only_if_all_names_are() {
     let registry = Registry::start().await;
     let host = registry.address.to_string();
     let store = with("").await;
-    let built = small("x");
+    let built = with_file(b"x");
     let one = registry.push("one/image", "1", &built);
     let two = registry.push("two/image", "1", &built);
-    let id = pull(&store, &one).await;
-    assert_eq!(pull(&store, &two).await, id);
+    let id = store.pull(&one).await;
+    assert_eq!(store.pull(&two).await, id);
     let ids = [id.as_str(), id.hex(), &id.hex()[..12], ""];
     policy(&store, "reject", &[(&format!("{host}/one"), ACCEPT)]);
     assert!(allowed(&store, &id, &one).await);
@@ -141,8 +127,8 @@ async fn an_id_is_allowed_only_if_all_names_are() {
         assert!(allowed(&store, &id, text).await, "{text:?}");
     }
     // The tag moves to another image, and the digest stays.
-    registry.push("two/image", "1", &small("y"));
-    assert_ne!(pull(&store, &two).await, id);
+    registry.push("two/image", "1", &with_file(b"y"));
+    assert_ne!(store.pull(&two).await, id);
     policy(&store, "reject", &[(&format!("{host}/one"), ACCEPT)]);
     for text in ids.into_iter().chain([two.as_str()]) {
         assert!(!allowed(&store, &id, text).await, "{text:?}");
@@ -153,7 +139,7 @@ async fn an_id_is_allowed_only_if_all_names_are() {
 async fn an_image_without_a_name_needs_a_policy_that_accepts_all() {
     let store = with("").await;
     let archive = store.dir.path().join("archive.tar");
-    let bytes = oci_archive(&[("org.opencontainers.image.ref.name", "1", &small("x"))]);
+    let bytes = oci_archive(&[("org.opencontainers.image.ref.name", "1", &with_file(b"x"))]);
     fs::write(&archive, bytes).expect("write");
     let imported = store.images.import(&archive).await.expect("import");
     assert!(imported[0].names.is_empty());
@@ -178,17 +164,16 @@ async fn the_case_of_a_registry_evades_no_scope() {
     let registry = Registry::start().await;
     let port = registry.address.port();
     let (host, shouted) = (format!("localhost:{port}"), format!("LOCALHOST:{port}"));
-    registry.push("a", "1", &small("x"));
+    registry.push("a", "1", &with_file(b"x"));
     let store = with("").await;
     policy(&store, ACCEPT, &[(&host, "reject")]);
     for name in [format!("{host}/a:1"), format!("{shouted}/a:1")] {
-        let error = store.images.pull(&name, None, None).await;
-        let error = error.expect_err("rejected");
+        let error = store.refuses(&name).await;
         let is_refusal = matches!(error, Error::SignatureValidationFailed { .. });
         assert!(is_refusal, "{error}");
     }
     policy(&store, ACCEPT, &[]);
-    let id = pull(&store, &format!("{shouted}/a:1")).await;
+    let id = store.pull(&format!("{shouted}/a:1")).await;
     policy(&store, ACCEPT, &[(&host, "reject")]);
     for name in [id.as_str(), &format!("{shouted}/a:1")] {
         assert!(!allowed(&store, &id, name).await, "{name}");

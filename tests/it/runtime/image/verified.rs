@@ -1,29 +1,14 @@
 //! Verification before an image is recorded: programs as containerd runs them, and signature policies as CRI-O reads them.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use criscope::runtime::code::GrpcCode as _;
-use criscope_image::{Digest, Error, PolicyFiles, PullOptions, VerifierPlugins};
-use serde_json::{Value, json};
-use tonic::Code;
+use criscope_image::{PolicyFiles, PullOptions, VerifierPlugins};
 
-use super::Store;
-use super::make::{INDEX, Image, OCI, descriptor, gzipped, layer};
 use super::real::openssl;
-use super::registry::{Registry, status};
-use crate::harness::docker_registry::{DockerRegistry, skopeo};
-use crate::harness::executable::executable;
-use crate::harness::image_store;
+use super::*;
+use crate::harness::docker_registry::skopeo;
 
 const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
-
-fn small() -> Image {
-    gzipped(&[layer().file("f", b"x").end()])
-}
 
 /// Makes a key pair, `NAME.key` and `NAME.pub`.
 fn key(dir: &Path, name: &str) -> PathBuf {
@@ -131,8 +116,7 @@ fn write(store: &Store, file: &str, policy: &Value) {
 }
 
 async fn refused(store: &Store, name: &str) -> String {
-    let error = store.images.pull(name, None, None).await;
-    let error = error.expect_err("refused");
+    let error = store.refuses(name).await;
     assert!(
         matches!(error, Error::SignatureValidationFailed { .. }),
         "{error}"
@@ -164,12 +148,8 @@ async fn a_signed_image_is_pulled_from_docker_registry_and_an_unsigned_one_is_no
         "policy.json",
         &json!({"default": [{"type": "insecureAcceptAnything"}]}),
     );
-    let id = store.images.pull(&name, None, None).await.expect("pull");
-    let image = store
-        .images
-        .status(id.as_str())
-        .expect("status")
-        .expect("here");
+    let id = store.pull(&name).await;
+    let image = store.image(id.as_str());
     let (_, digest) = image.digests[0].split_once('@').expect("a digest");
     let manifest = Digest::parse(digest).expect("a digest");
     store.images.remove(id.as_str()).await.expect("remove");
@@ -178,13 +158,9 @@ async fn a_signed_image_is_pulled_from_docker_registry_and_an_unsigned_one_is_no
     Signed::new(dir, "own", &manifest, &repository).layout(&layout);
     let to = format!("docker://{repository}:{}", tag_of(&manifest));
     skopeo(&[&format!("oci:{}", layout.display()), &to]);
-    store.images.pull(&name, None, None).await.expect("signed");
+    store.pull(&name).await;
     let by_digest = format!("{repository}@{manifest}");
-    store
-        .images
-        .pull(&by_digest, None, None)
-        .await
-        .expect("signed");
+    store.pull(&by_digest).await;
     // The same content, but a signature is for a repository.
     let other = format!("{}/unsigned:1", registry.address());
     let error = store.images.pull(&other, None, None).await;
@@ -201,7 +177,7 @@ async fn a_signed_image_is_pulled_from_docker_registry_and_an_unsigned_one_is_no
 #[tokio::test]
 async fn nothing_of_a_refused_image_is_fetched() {
     let (store, registry) = (with_policy().await, Registry::start().await);
-    let (name, built) = (registry.name("a:1"), small());
+    let (name, built) = (registry.name("a:1"), with_file(b"x"));
     registry.push("a", "1", &built);
     let missing = refused(&store, &name).await;
     assert!(missing.contains("policy.json"), "{missing}");
@@ -238,21 +214,17 @@ async fn nothing_of_a_refused_image_is_fetched() {
     }));
     // An error of the registry is no verdict, and no image either.
     registry.hook(|asked| asked.path.ends_with(".sig").then(|| status(403, "")));
-    let error = store
-        .images
-        .pull(&name, None, None)
-        .await
-        .expect_err("denied");
+    let error = store.refuses(&name).await;
     assert_eq!(error.code(), Code::PermissionDenied, "{error}");
     registry.behave();
     Signed::new(dir, "own", &manifest, &repository).push(&registry, "a", &tag_of(&manifest));
-    store.images.pull(&name, None, None).await.expect("signed");
+    store.pull(&name).await;
 }
 
 #[tokio::test]
 async fn an_index_or_its_manifest_is_signed_and_referrers_are_found() {
     let registry = Registry::start().await;
-    let built = small();
+    let built = with_file(b"x");
     for blob in built.layers.iter().chain([&built.config]) {
         for repository in ["index", "manifest", "referrers", "fallback"] {
             registry.put(
@@ -263,7 +235,7 @@ async fn an_index_or_its_manifest_is_signed_and_referrers_are_found() {
         }
     }
     let mut entry = descriptor(OCI, &built.manifest);
-    entry["platform"] = json!({"os": "linux", "architecture": super::make::architecture()});
+    entry["platform"] = json!({"os": "linux", "architecture": make::architecture()});
     let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]}).to_string();
     let (index, manifest) = (index.as_bytes(), Digest::sha256(&built.manifest));
     let store = with_policy().await;
@@ -312,7 +284,7 @@ async fn an_index_or_its_manifest_is_signed_and_referrers_are_found() {
 #[tokio::test]
 async fn a_namespace_has_its_own_policy_also_for_images_that_are_here() {
     let (store, registry) = (with_policy().await, Registry::start().await);
-    let built = small();
+    let built = with_file(b"x");
     let name = registry.push("a", "1", &built);
     let dir = store.dir.path().to_owned();
     let own = key(&dir, "own");
@@ -392,7 +364,7 @@ async fn with_verifiers(scripts: &[(&str, &str)], most: usize) -> (Store, PathBu
 #[tokio::test]
 async fn all_verifiers_must_accept_an_image() {
     let registry = Registry::start().await;
-    let built = small();
+    let built = with_file(b"x");
     let name = registry.push("a", "1", &built);
     let digest = Digest::sha256(&built.manifest);
     let size = built.manifest.len();
@@ -403,11 +375,7 @@ async fn all_verifiers_must_accept_an_image() {
         case $line in *'"size":{size}'*) ;; *) echo "$line"; exit 5;; esac; echo fine"#
     );
     let (store, _) = with_verifiers(&[("a", &checks), ("b", "exit 0")], 2).await;
-    store
-        .images
-        .pull(&name, None, None)
-        .await
-        .expect("accepted");
+    store.pull(&name).await;
     let (store, _) = with_verifiers(&[("a", "exit 0"), ("b", "echo not today; exit 7")], 2).await;
     let why = refused(&store, &name).await;
     assert!(

@@ -1,20 +1,14 @@
 //! Block I/O classes that plugins choose.
 
-use std::fs;
-
-use bytes::Bytes;
 use criscope_nri::PluginReply;
 use criscope_nri::api::{
     ContainerAdjustment, ContainerRequest, CreateContainerResponse, Event,
     LinuxContainerAdjustment, LinuxResources, OptionalString,
 };
 use prost::Message as _;
-use serde_json::Value;
-use tonic::Code;
 
 use super::{Plugin, configure};
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle};
+use crate::prelude::*;
 
 /// Gives each container the class of its name.
 fn by_name(method: &str, payload: Bytes) -> PluginReply {
@@ -49,8 +43,7 @@ async fn a_block_io_class_replaces_that_of_the_pod() {
     fs::write(&file, text).expect("written");
     daemon.set_runtime(&format!("blockio_config_file = {file:?}\n"));
     configure(&mut daemon, "");
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let mut config = kubelet.pod_config("classed");
     let key = "blockio.resources.beta.kubernetes.io/pod".to_owned();
     config.annotations.insert(key, "of-pod".to_owned());
@@ -90,6 +83,5 @@ async fn a_block_io_class_replaces_that_of_the_pod() {
         file.display()
     );
     assert!(error.message().contains(&expected), "{error}");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

@@ -1,19 +1,11 @@
 //! Adjustments and updates take effect in the kernel.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
-use std::time::Duration;
-
-use criscope::cri::v1;
 use criscope::lifecycle::view::PodStory;
 use criscope_nri::PluginReply;
 use criscope_nri::api::*;
-use tonic::Code;
 
 use super::{Plugin, adjusting, daemon};
-use crate::harness::kubelet::{Kubelet, idle};
-use crate::harness::until;
+use crate::prelude::*;
 
 fn memory(bytes: i64) -> LinuxResources {
     LinuxResources {
@@ -36,17 +28,17 @@ fn update(id: &str, bytes: i64) -> ContainerUpdate {
 }
 
 /// The memory limit in the bundle of a container, which the OCI runtime has applied.
-fn limit_of(daemon: &crate::harness::daemon::Daemon, id: &str) -> i64 {
+fn limit_of(daemon: &Daemon, id: &str) -> i64 {
     let path = daemon.root().join("root/containers").join(id);
     let text = fs::read(path.join("config.json")).expect("a bundle");
-    let spec: serde_json::Value = serde_json::from_slice(&text).expect("json");
+    let spec: Value = serde_json::from_slice(&text).expect("json");
     let limit = &spec["linux"]["resources"]["memory"]["limit"];
     limit.as_i64().unwrap_or(0)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_plugins_adjust_is_what_the_container_has() {
-    let daemon = daemon().await;
+    let (daemon, kubelet) = daemon().await;
     let shared = daemon.root().join("shared");
     fs::create_dir_all(&shared).expect("a directory");
     fs::write(shared.join("file"), "from the host").expect("a file");
@@ -107,7 +99,6 @@ async fn what_plugins_adjust_is_what_the_container_has() {
         ..Default::default()
     };
     let _plugin = adjusting(&daemon, "10", adjust).await;
-    let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("adjusted").await;
     let mut config = idle("main");
     config.envs.push(v1::KeyValue {
@@ -138,13 +129,12 @@ async fn what_plugins_adjust_is_what_the_container_has() {
     }
     assert!(hooked.exists(), "the hook ran");
     assert_eq!(limit_of(&daemon, &id), 64 << 20);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn arguments_are_replaced_and_cdi_devices_injected() {
-    let daemon = daemon().await;
+    let (daemon, kubelet) = daemon().await;
     let cdi = daemon.root().join("cdi");
     fs::create_dir_all(&cdi).expect("a directory");
     let text = r#"{"cdiVersion": "0.5.0", "kind": "vendor.example/nic", "devices":
@@ -160,18 +150,16 @@ async fn arguments_are_replaced_and_cdi_devices_injected() {
         ..Default::default()
     };
     let _plugin = adjusting(&daemon, "10", adjust).await;
-    let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("other").await;
     let id = kubelet.launch(&pod, idle("main")).await;
     assert_eq!(kubelet.ended(&id).await.exit_code, 7);
     assert_eq!(kubelet.log(&id).await[0].1, "a");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_plugins_that_set_the_same_thing_fail_the_creation() {
-    let daemon = daemon().await;
+    let (daemon, kubelet) = daemon().await;
     let sets = || ContainerAdjustment {
         env: vec![KeyValue {
             key: "X".to_owned(),
@@ -181,21 +169,18 @@ async fn two_plugins_that_set_the_same_thing_fail_the_creation() {
     };
     let _a = adjusting(&daemon, "10", sets()).await;
     let _b = adjusting(&daemon, "20", sets()).await;
-    let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("conflict").await;
     let error = kubelet.try_create(&pod, idle("main")).await;
     let error = error.expect_err("a conflict");
     assert_eq!(error.code(), Code::Unknown);
     let text = "NRI plugins 20-test and 10-test both set environment variable X";
     assert_eq!(error.message(), text);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn other_containers_are_updated_and_evicted() {
-    let daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = daemon().await;
     let pod = kubelet.plain_pod("others").await;
     let first = kubelet.launch(&pod, idle("first")).await;
     let of_first = first.clone();
@@ -248,20 +233,18 @@ async fn other_containers_are_updated_and_evicted() {
     );
     let story = daemon.program();
     let evicted = until("the eviction in the story", || async {
-        let (_, text) = story.get("/debug/pods/test/others?format=json").await;
-        let story: PodStory = serde_json::from_str(&text).ok()?;
+        let story: PodStory =
+            serde_json::from_value(story.json("/debug/pods/test/others").await).ok()?;
         let mut exits = story.episodes.into_iter().flat_map(|it| it.exits);
         exits.find_map(|exit| exit.evicted)
     });
     assert_eq!(evicted.await, "evicted by NRI plugin 10-test: a test");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cgroup_that_a_plugin_chooses_is_measured_and_removed() {
-    let daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = daemon().await;
     let path = format!("/criscope-nri-{}", std::process::id());
     let adjust = ContainerAdjustment {
         linux: Some(LinuxContainerAdjustment {
@@ -279,9 +262,7 @@ async fn a_cgroup_that_a_plugin_chooses_is_measured_and_removed() {
         dirs.iter().any(|dir| Path::new(dir).exists())
     };
     assert!(is_there());
-    let request = v1::ContainerStatsRequest { container_id: id };
-    let stats = kubelet.runtime.clone().container_stats(request).await;
-    let stats = stats.expect("ContainerStats").into_inner().stats;
+    let stats = kubelet.stats(&id).await;
     let memory = stats.and_then(|stats| stats.memory?.usage_bytes);
     assert!(memory.is_some_and(|memory| memory.value > 0));
     kubelet.end(&pod).await;
@@ -291,8 +272,7 @@ async fn a_cgroup_that_a_plugin_chooses_is_measured_and_removed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_update_in_an_answer_does_not_wait_for_the_container_that_is_starting() {
-    let daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = daemon().await;
     let pod = kubelet.plain_pod("crossing").await;
     let waiting = kubelet
         .try_create(&pod, idle("waiting"))
@@ -320,10 +300,9 @@ async fn an_update_in_an_answer_does_not_wait_for_the_container_that_is_starting
     );
     started.expect("started");
     made.expect("made");
-    until("the update", || async {
-        (limit_of(&daemon, &waiting) == 96 << 20).then_some(())
+    until_true("the update", async || {
+        limit_of(&daemon, &waiting) == 96 << 20
     })
     .await;
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

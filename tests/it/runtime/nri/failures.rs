@@ -3,16 +3,13 @@
 use criscope::lifecycle::view::PodStory;
 use criscope_nri::PluginReply;
 use criscope_nri::api::Event;
-use tonic::Code;
 
 use super::{Plugin, daemon, daemon_with, resize};
-use crate::harness::kubelet::{Kubelet, idle};
-use crate::harness::until;
+use crate::prelude::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_can_refuse_a_pod_a_container_and_a_start() {
-    let daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = daemon().await;
     let refuses = |refused: &'static str| {
         move |method: &str, _| match method == refused {
             true => PluginReply::Error(2, "not today".to_owned()),
@@ -43,14 +40,12 @@ async fn a_plugin_can_refuse_a_pod_a_container_and_a_start() {
     let error = kubelet.start(&id).await.expect_err("refused");
     assert!(error.message().contains("30-test"), "{error}");
     assert_eq!(kubelet.ended(&id).await.reason, "StartError");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_goes_on_without_a_plugin_that_hangs_or_dies() {
-    let daemon = daemon_with("plugin_request_timeout = \"1s\"").await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = daemon_with("plugin_request_timeout = \"1s\"").await;
     let hangs = |method: &str, _| match method {
         "Synchronize" => PluginReply::empty(),
         _ => PluginReply::Never,
@@ -90,6 +85,5 @@ async fn a_pod_goes_on_without_a_plugin_that_hangs_or_dies() {
     })
     .await;
     assert!(waited.duration_ms >= 1000.0, "{}", waited.duration_ms);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

@@ -1,19 +1,12 @@
 //! Finished specifications with real OCI runtimes: hooks of files, CDI devices and NRI plugins.
 
-use std::fs;
-use std::path::Path;
-
-use criscope::cri::v1;
 use criscope_nri::PluginReply;
 use criscope_nri::api::*;
-use serde_json::{Value, json};
-use tonic::Code;
 
 use super::{Plugin, adjusting, configure, daemon};
-use crate::harness::daemon::{Daemon, oci_runtime};
-use crate::harness::kubelet::{Kubelet, idle};
+use crate::harness::busybox as image;
 use crate::harness::packages::{busybox, file};
-use crate::harness::{busybox as image, image_store};
+use crate::prelude::*;
 use crate::runtime::crun::crun;
 
 /// An image that would run its code in hooks.
@@ -147,8 +140,7 @@ async fn no_image_chooses_the_environment_of_a_hook() {
     let _plugin = adjusting(&daemon, "10", plugin_hooks(&output)).await;
     let kubelet = Kubelet::of(&daemon).await;
     for handler in ["runc", "crun", "shim"] {
-        let pod = kubelet.try_run(kubelet.pod_config(handler), handler).await;
-        let pod = pod.expect("RunPodSandbox");
+        let pod = kubelet.run_with(kubelet.pod_config(handler), handler).await;
         let id = kubelet.launch(&pod, hooked(&output)).await;
         // The image has what an attack needs.
         let preload = kubelet.says(&id, "echo $LD_PRELOAD").await;
@@ -174,8 +166,7 @@ async fn no_image_chooses_the_environment_of_a_hook() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_plugin_may_not_make_of_a_specification_is_refused() {
-    let daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = daemon().await;
     let pod = kubelet.plain_pod("refused").await;
     let hook = ContainerAdjustment {
         hooks: Some(Hooks {
@@ -212,19 +203,18 @@ async fn what_a_plugin_may_not_make_of_a_specification_is_refused() {
         "rule mounts: mounts: the mount of the request at /proc is missing",
         "rule annotations: annotations.run.oci.hooks.stdout",
     ] {
-        let error = kubelet.try_create(&pod, idle("refused")).await;
-        let error = error.expect_err(part);
-        assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
-        assert!(error.message().contains(part), "{error}");
+        assert_refused(
+            kubelet.try_create(&pod, idle("refused")).await,
+            Code::FailedPrecondition,
+            part,
+        );
     }
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_namespace_that_a_plugin_drops_is_logged() {
-    let daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = daemon().await;
     let pod = kubelet.plain_pod("dropped").await;
     let adjust = ContainerAdjustment {
         linux: Some(LinuxContainerAdjustment {
@@ -241,6 +231,5 @@ async fn a_namespace_that_a_plugin_drops_is_logged() {
     let told = daemon.program().wait_event("runtime.confinement").await;
     assert_eq!(told["container.id"], id, "{told}");
     assert_eq!(told["spec.fields"], "linux.namespaces.uts", "{told}");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

@@ -1,22 +1,15 @@
 //! The events of the life of pods and containers, and what a plugin learns when it connects.
 
-use std::sync::{Arc, Mutex};
-
 use criscope_nri::api::*;
 use criscope_nri::{PluginReply, PluginStub};
 use prost::Message as _;
 
 use super::{Plugin, configure, daemon, resize, socket};
-use crate::harness::daemon::Daemon;
-use crate::harness::executable::executable;
-use crate::harness::kubelet::{Kubelet, idle};
-use crate::harness::packages::program;
-use crate::harness::until;
+use crate::prelude::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_event_of_a_pod_arrives_once_and_in_order() {
-    let daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = daemon().await;
     let mut plugin = Plugin::new(&daemon, "10", &[], |_, _| PluginReply::empty()).await;
     let pod = kubelet.plain_pod("life").await;
     let ran = kubelet.launch(&pod, idle("ran")).await;
@@ -57,17 +50,13 @@ async fn every_event_of_a_pod_arrives_once_and_in_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_that_connects_learns_what_exists_also_after_a_restart() {
-    let mut daemon = daemon().await;
-    let pod = {
-        let kubelet = Kubelet::of(&daemon).await;
-        let pod = kubelet.plain_pod("there").await;
-        kubelet.launch(&pod, idle("main")).await;
-        pod
-    };
+    let (mut daemon, mut kubelet) = daemon().await;
+    let pod = kubelet.plain_pod("there").await;
+    kubelet.launch(&pod, idle("main")).await;
     for _ in 0..2 {
         let seen = Arc::new(Mutex::new(None));
         let note = Arc::clone(&seen);
-        let serve = move |method: &str, payload: bytes::Bytes| {
+        let serve = move |method: &str, payload: Bytes| {
             if method == "Synchronize" {
                 let request = SynchronizeRequest::decode(payload).expect("a request");
                 *note.lock().expect("a lock") = Some(request);
@@ -90,10 +79,9 @@ async fn a_plugin_that_connects_learns_what_exists_also_after_a_restart() {
         assert!(container.mounts.iter().any(|m| m.destination == "/proc"));
         daemon.kill();
         plugin.end.closed().await;
-        daemon.start().await;
+        kubelet = daemon.serve().await;
     }
-    Kubelet::of(&daemon).await.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,7 +89,7 @@ async fn installed_plugins_are_started_and_none_outlives_the_daemon() {
     let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     configure(&mut daemon, "plugin_registration_timeout = \"60s\"");
     let plugins = daemon.root().join("plugins");
-    std::fs::create_dir_all(&plugins).expect("a directory");
+    fs::create_dir_all(&plugins).expect("a directory");
     let pid = daemon.root().join("plugin.pid");
     // The daemon waits for its registration, and is killed meanwhile.
     let script = format!(
@@ -110,13 +98,10 @@ async fn installed_plugins_are_started_and_none_outlives_the_daemon() {
     );
     executable(&plugins.join("10-waits"), &script);
     let starting = daemon.spawn();
-    let plugin = until("the plugin", || async {
-        std::fs::read_to_string(&pid).ok()
-    })
-    .await;
+    let plugin = until("the plugin", || async { fs::read_to_string(&pid).ok() }).await;
     drop(starting);
-    let process = std::path::Path::new("/proc").join(plugin.trim());
-    until("its end", || async { (!process.exists()).then_some(()) }).await;
+    let process = Path::new("/proc").join(plugin.trim());
+    until_true("its end", async || !process.exists()).await;
 }
 
 /// It is socat, which connects its socket with this process.
@@ -125,7 +110,7 @@ async fn an_installed_plugin_adjusts_the_first_container() {
     let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     configure(&mut daemon, "plugin_registration_timeout = \"60s\"");
     let plugins = daemon.root().join("plugins");
-    std::fs::create_dir_all(&plugins).expect("a directory");
+    fs::create_dir_all(&plugins).expect("a directory");
     let path = daemon.root().join("relay.sock");
     let socat = program("socat", "socat");
     let script = format!(
@@ -134,7 +119,7 @@ async fn an_installed_plugin_adjusts_the_first_container() {
         path.display()
     );
     executable(&plugins.join("10-adds"), &script);
-    let serve = |method: &str, _: bytes::Bytes| match method {
+    let serve = |method: &str, _: Bytes| match method {
         "CreateContainer" => PluginReply::message(&CreateContainerResponse {
             adjust: Some(ContainerAdjustment {
                 env: vec![KeyValue {
@@ -159,7 +144,7 @@ async fn an_installed_plugin_adjusts_the_first_container() {
     };
     let ((), end) = tokio::join!(daemon.start(), registers);
     let is_installed =
-        |line: &serde_json::Value| line["nri.plugin"] == "10-adds" && line["nri.installed"] == true;
+        |line: &Value| line["nri.plugin"] == "10-adds" && line["nri.installed"] == true;
     let program = daemon.program();
     program.wait_line("its name", is_installed).await;
     let scrape = program.scrape().await;

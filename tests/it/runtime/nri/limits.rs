@@ -1,15 +1,10 @@
 //! Limits in updates that the CRI does not know, and what no update changes.
 
-use std::fs;
-
-use criscope::cri::v1;
 use criscope_nri::PluginReply;
 use criscope_nri::api::*;
-use serde_json::Value;
 
 use super::{Plugin, daemon};
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle};
+use crate::prelude::*;
 
 const RESERVED: i64 = 16 << 20;
 
@@ -43,8 +38,7 @@ fn limits(daemon: &Daemon, id: &str) -> (Option<i64>, Option<i64>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_that_the_cri_does_not_know_are_updated_and_the_rest_is_named() {
-    let daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = daemon().await;
     let pod = kubelet.plain_pod("limits").await;
     let id = kubelet.launch(&pod, idle("main")).await;
     let of_main = id.clone();
@@ -79,6 +73,5 @@ async fn limits_that_the_cri_does_not_know_are_updated_and_the_rest_is_named() {
             && line["nri.fields"] == "blockio_class"
     };
     daemon.program().wait_line("the field", named).await;
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

@@ -8,33 +8,26 @@ mod finished;
 mod life;
 mod limits;
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
-use bytes::Bytes;
-use criscope::cri::v1;
 use criscope_nri::api::{
     ContainerAdjustment, ContainerRequest, CreateContainerResponse, Event, PodRequest,
 };
 use criscope_nri::{PluginReply, PluginStub};
 use prost::Message as _;
 use tokio::sync::mpsc;
-use tonic::Status;
 
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, Pod};
+use crate::prelude::*;
 
 /// A daemon that plugins can connect to.
-async fn daemon() -> Daemon {
+async fn daemon() -> (Daemon, Kubelet) {
     daemon_with("").await
 }
 
 /// The same with further settings of `[runtime.nri]`.
-async fn daemon_with(more: &str) -> Daemon {
+async fn daemon_with(more: &str) -> (Daemon, Kubelet) {
     let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     configure(&mut daemon, more);
-    daemon.start().await;
-    daemon
+    let kubelet = daemon.serve().await;
+    (daemon, kubelet)
 }
 
 fn configure(daemon: &mut Daemon, more: &str) {
@@ -90,7 +83,7 @@ impl Plugin {
         assert_eq!(told.recv().await.expect("told").0, "Synchronize");
         // It takes part once the daemon has its answer.
         let connected = format!("{index}-test");
-        let line = |line: &serde_json::Value| {
+        let line = |line: &Value| {
             line["event"] == "runtime.nri"
                 && line["nri.plugin"] == *connected
                 && line["msg"]
@@ -106,7 +99,7 @@ impl Plugin {
 
     /// What it is told next.
     async fn next(&mut self) -> Told {
-        let next = tokio::time::timeout(crate::harness::PATIENCE, self.told.recv());
+        let next = tokio::time::timeout(PATIENCE, self.told.recv());
         next.await.expect("in time").expect("told")
     }
 }

@@ -5,9 +5,7 @@ mod names;
 mod node;
 mod remarks;
 
-use std::fs;
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
-use std::time::{Duration, Instant};
+use std::sync::{OnceLock, mpsc};
 
 use criscope::lifecycle::view::{EpisodeState, ImagePullList};
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -15,9 +13,8 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use self::node::{Node, image};
 use super::image::make;
 use super::image::registry::Registry;
-use crate::harness::collector::{Collector, Manner, attribute};
-use crate::harness::lock;
-use crate::harness::{PATIENCE, until};
+use crate::harness::collector::attribute;
+use crate::prelude::*;
 
 /// How long the plugin sleeps: longer than the threshold for slow, and than the rest of its call.
 const SLOW: Duration = Duration::from_millis(3_300);
@@ -74,7 +71,7 @@ async fn a_start_is_traced_step_by_step() {
     let name = registry.push("tools", "1", &image);
     let slow = make::digest(&image.layers[1]).to_string();
     // A layer is named by the first twelve digits of its diff id.
-    let config: serde_json::Value = serde_json::from_slice(&image.config).expect("json");
+    let config: Value = serde_json::from_slice(&image.config).expect("json");
     let shown = config["rootfs"]["diff_ids"][1].as_str().expect("a digest");
     let fetch = format!("the fetch of layer {}", &shown[.."sha256:".len() + 12]);
     // The layer is sent when this is dropped.
@@ -103,8 +100,8 @@ async fn a_start_is_traced_step_by_step() {
     let pulling = client.call(node.pull_call(&name));
     let looking = async {
         let progress = until("the pull on its page", || async {
-            let (_, text) = node.proxy.get("/debug/images/pulls?format=json").await;
-            let pulls: ImagePullList = serde_json::from_str(&text).ok()?;
+            let pulls: ImagePullList =
+                serde_json::from_value(node.proxy.json("/debug/images/pulls").await).ok()?;
             let progress = pulls.in_flight.first()?.progress.clone()?;
             let fetching = progress
                 .layers

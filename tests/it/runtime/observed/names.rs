@@ -2,9 +2,7 @@
 
 use super::super::image::registry::Registry;
 use super::node::{Node, image};
-use crate::harness::collector::{Collector, Manner};
-use crate::harness::prometheus::Prometheus;
-use crate::harness::until;
+use crate::prelude::*;
 use crate::rules::file::{INTERVAL, names_rules, scaled_names};
 
 /// Names without a series after the life of one pod, and why.
@@ -80,9 +78,9 @@ async fn the_names_of_other_runtimes_are_recorded() {
     let second = node.run(&client).await;
 
     for (query, wanted) in WANTED {
-        until(query, || async {
+        until_true(query, async || {
             let samples = prometheus.query(query).await.expect(query);
-            (samples.len() == 1 && samples[0].0 == wanted).then_some(())
+            samples.len() == 1 && samples[0].0 == wanted
         })
         .await;
     }

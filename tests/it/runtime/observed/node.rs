@@ -1,19 +1,13 @@
 //! A daemon whose only CNI plugin is a script, and its caller.
 
-use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 
-use criscope::cri::v1;
 use criscope::lifecycle::view::PodStory;
 use prost::Message;
 
-use crate::harness::client::{Call, Client};
-use crate::harness::collector::Collector;
 use crate::harness::daemon::RuntimeConfig;
 use crate::harness::leaks::Traces;
-use crate::harness::proxy::{Proxy, Start};
-use crate::harness::{encode, until};
+use crate::prelude::*;
 use crate::runtime::Scratch;
 use crate::runtime::image::make::{self, Image};
 
@@ -100,10 +94,7 @@ impl Node {
 
     /// The RunPodSandbox call.
     pub(super) fn run_call(&self) -> Call {
-        let request = v1::RunPodSandboxRequest {
-            config: Some(self.pod()),
-            ..Default::default()
-        };
+        let request = requests::run_pod(self.pod(), "");
         Call::runtime("RunPodSandbox", encode(&request))
     }
 
@@ -113,53 +104,37 @@ impl Node {
     }
 
     pub(super) fn pull_call(&self, image: &str) -> Call {
-        let request = v1::PullImageRequest {
-            image: Some(v1::ImageSpec {
-                image: image.to_owned(),
-                ..Default::default()
-            }),
-            sandbox_config: Some(self.pod()),
-            ..Default::default()
-        };
+        let request = requests::pull_for(image, self.pod());
         Call::image("PullImage", encode(&request))
     }
 
     /// Creates and starts a container that sleeps.
     pub(super) async fn start_container(&self, client: &Client, sandbox: &str, image: &str) {
-        let request = v1::CreateContainerRequest {
-            pod_sandbox_id: sandbox.to_owned(),
-            config: Some(v1::ContainerConfig {
+        let request = requests::create(
+            sandbox,
+            v1::ContainerConfig {
                 metadata: Some(v1::ContainerMetadata {
                     name: "app".to_owned(),
                     attempt: 0,
                 }),
-                image: Some(v1::ImageSpec {
-                    image: image.to_owned(),
-                    ..Default::default()
-                }),
+                image: Some(requests::image_spec(image)),
                 command: ["/bin/busybox", "sleep", "600"].map(str::to_owned).into(),
                 ..Default::default()
-            }),
-            sandbox_config: Some(self.pod()),
-        };
+            },
+            self.pod(),
+        );
         let call = Call::runtime("CreateContainer", encode(&request));
         let made: v1::CreateContainerResponse = good(client, call).await;
-        let request = v1::StartContainerRequest {
-            container_id: made.container_id,
-        };
+        let request = requests::start(&made.container_id);
         let call = Call::runtime("StartContainer", encode(&request));
         let _: v1::StartContainerResponse = good(client, call).await;
     }
 
     pub(super) async fn remove(&self, client: &Client, sandbox: &str) {
-        let request = v1::StopPodSandboxRequest {
-            pod_sandbox_id: sandbox.to_owned(),
-        };
+        let request = requests::stop_pod(sandbox);
         let call = Call::runtime("StopPodSandbox", encode(&request));
         let _: v1::StopPodSandboxResponse = good(client, call).await;
-        let request = v1::RemovePodSandboxRequest {
-            pod_sandbox_id: sandbox.to_owned(),
-        };
+        let request = requests::remove_pod(sandbox);
         let call = Call::runtime("RemovePodSandbox", encode(&request));
         let _: v1::RemovePodSandboxResponse = good(client, call).await;
     }

@@ -1,14 +1,10 @@
 //! Warnings of the runtime in the story of a pod.
 
-use criscope::cri::v1;
-
 use super::super::image::registry::Registry;
 use super::SECRET;
 use super::node::{Node, image};
-use crate::harness::client::Call;
-use crate::harness::collector::{Collector, Manner};
-use crate::harness::encode;
 use crate::harness::image::architecture;
+use crate::prelude::*;
 
 /// The network of the only pod.
 const RESULT: &str = "echo '{\"cniVersion\":\"1.0.0\",\"ips\":[{\"address\":\"10.1.2.3/24\"}]}'";
@@ -39,10 +35,7 @@ async fn an_image_for_another_platform_is_in_the_story_of_its_pull() {
         });
         let name = registry.push("labelled", &number.to_string(), &built);
         let request = v1::PullImageRequest {
-            image: Some(v1::ImageSpec {
-                image: name.clone(),
-                ..Default::default()
-            }),
+            image: Some(requests::image_spec(&name)),
             auth: Some(v1::AuthConfig {
                 username: "reader".to_owned(),
                 password: SECRET.to_owned(),

@@ -1,11 +1,9 @@
 //! Exec in a running container.
 
-use std::fs;
+use criscope::runtime::shim_client::{Event, Stdio};
 
-use criscope::runtime::shim_client::{Event, Exec, Stdio};
-
-use super::pod::{Pod, everything, exit, process, read, target};
-use crate::harness::soon;
+use super::pod::{Pod, exit, read, target};
+use crate::prelude::*;
 
 #[tokio::test]
 async fn execs_and_signals() {
@@ -13,28 +11,16 @@ async fn execs_and_signals() {
     let mut events = pod.shim.events();
     pod.create("a", "sleep 1000", Stdio::default()).await;
     pod.shim.start(pod.verb("a")).await.expect("start");
-    fs::write(
-        pod.path("exec.json"),
-        process("cat; echo err >&2; exit 9", false).to_string(),
-    )
-    .expect("process");
-    let stdio = Stdio {
-        hold: true,
-        stdin: true,
-        ..Stdio::default()
+    let exec = async |name: &str, script: &str| {
+        let stdio = Stdio {
+            stdin: true,
+            ..Stdio::default()
+        };
+        let exec = pod.exec(target("a", name), script, stdio);
+        pod.shim.exec(exec).await.expect("exec");
     };
-    let exec = |name: &str| Exec {
-        target: target("a", name),
-        process: pod.text("exec.json"),
-        stdio: stdio.clone(),
-        runtime: pod.runtime(),
-    };
-    pod.shim.exec(exec("e1")).await.expect("exec");
-    let (mut attached, mut input) = pod
-        .shim
-        .attach(everything("a", "e1"))
-        .await
-        .expect("attach");
+    exec("e1", "cat; echo err >&2; exit 9").await;
+    let (mut attached, mut input) = pod.attach("a", "e1").await;
     input.write(b"hello").await.expect("input");
     input.end().await.expect("end");
     assert_eq!(
@@ -44,22 +30,13 @@ async fn execs_and_signals() {
     assert_eq!(exit(&mut events, "a", "e1").await.code, 9);
     pod.shim.forget(target("a", "e1")).await.expect("forget");
 
-    pod.shim.exec(exec("e2")).await.expect("exec");
+    exec("e2", "cat").await;
     pod.kill("e2", false).await;
     assert_eq!(exit(&mut events, "a", "e2").await.code, 137);
     // Output of an exec that exits before an attach is retained.
-    fs::write(
-        pod.path("exec.json"),
-        process("echo kept", false).to_string(),
-    )
-    .expect("process");
-    pod.shim.exec(exec("e3")).await.expect("exec");
+    exec("e3", "echo kept").await;
     exit(&mut events, "a", "e3").await;
-    let (mut attached, _input) = pod
-        .shim
-        .attach(everything("a", "e3"))
-        .await
-        .expect("attach");
+    let (mut attached, _input) = pod.attach("a", "e3").await;
     assert_eq!(read(&mut attached, "").await.0, "kept\n");
 
     pod.kill("", true).await;
@@ -75,18 +52,9 @@ async fn concurrent_exits_are_retained_until_forgotten() {
     pod.create("a", "sleep 1000", Stdio::default()).await;
     pod.shim.start(pod.verb("a")).await.expect("start");
     let script = "until [ -e /end ]; do sleep 0.1; done; echo kept";
-    let exec = pod.path("exec.json");
-    fs::write(&exec, process(script, false).to_string()).expect("process");
     for number in 0..MANY {
-        let exec = Exec {
-            target: target("a", &number.to_string()),
-            process: pod.text("exec.json"),
-            stdio: Stdio {
-                hold: true,
-                ..Stdio::default()
-            },
-            runtime: pod.runtime(),
-        };
+        let target = target("a", &number.to_string());
+        let exec = pod.exec(target, script, Stdio::default());
         pod.shim.exec(exec).await.expect("exec");
     }
     // Requested while it runs, done when it has exited.
@@ -102,11 +70,7 @@ async fn concurrent_exits_are_retained_until_forgotten() {
     assert_eq!(known().await, MANY);
     for number in 1..MANY {
         let name = number.to_string();
-        let (mut attached, _input) = pod
-            .shim
-            .attach(everything("a", &name))
-            .await
-            .expect("the retained output");
+        let (mut attached, _input) = pod.attach("a", &name).await;
         assert_eq!(read(&mut attached, "").await.0, "kept\n");
         pod.shim.forget(target("a", &name)).await.expect("forget");
     }

@@ -8,21 +8,14 @@ mod shutdown;
 mod streams;
 mod task;
 
-use std::fs;
-use std::time::Duration;
-
 use criscope::runtime::shim_client::{
     Create, Error, Event, Exit, ExitFate, PidNamespace, Runtime, Stdio, exit_records,
 };
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{sleep, timeout};
 
-use crate::harness::executable::executable;
-use crate::harness::{PATIENCE, soon};
-
-use self::pod::{Pod, everything, exit, has_ended, read, target, until};
+use self::pod::{Pod, exit, has_ended, read, target, until};
+use crate::prelude::*;
 
 #[tokio::test]
 async fn exit_codes_and_logs() {
@@ -125,14 +118,13 @@ async fn logs_are_reopened() {
     let pod = Pod::new().await;
     let mut events = pod.shim.events();
     let stdio = Stdio {
-        log: pod.text("a.log"),
         stdin: true,
         stdin_once: true,
-        ..Stdio::default()
+        ..pod.logged("a")
     };
     pod.create("a", "cat", stdio).await;
     pod.shim.start(pod.verb("a")).await.expect("start");
-    let (mut attached, mut input) = pod.shim.attach(everything("a", "")).await.expect("attach");
+    let (mut attached, mut input) = pod.attach("a", "").await;
     input.write(b"one\n").await.expect("input");
     read(&mut attached, "one").await;
     fs::rename(pod.path("a.log"), pod.path("old.log")).expect("rename");

@@ -4,7 +4,7 @@
 use criscope::runtime::shim_client::{Create, Runtime};
 
 use super::pod::{Pod, exit};
-use crate::harness::executable::executable;
+use crate::prelude::*;
 
 /// More than would fit in a bounded list.
 const ORPHANS: usize = 400;
@@ -52,7 +52,7 @@ echo $made > $file
     let ended = exit(&mut events, "a", "").await;
     assert_eq!((ended.pid, ended.code), (made, 7));
     // Nothing is left behind.
-    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", pod.shim_pid()));
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", pod.shim_pid()));
     assert_eq!(children.expect("children").trim(), "");
     pod.end(&["a"]).await;
 }

@@ -1,24 +1,20 @@
 //! A pod's directory with its shim, and helpers for tests.
 
-use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
 
 use criscope::runtime::shim_client::{
-    Attach, Create, Error, Event, Exit, Kill, Launch, Output, Runtime, Shim, Stdio, Target,
-    TaskShim, Verb, exit_records,
+    Attach, Attached, Create, Error, Event, Exec, Exit, Input, Kill, Launch, Output, Runtime, Shim,
+    Stdio, Target, TaskShim, Verb, exit_records,
 };
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use serde_json::json;
 
+use crate::harness;
 use crate::harness::executable::copy_program;
 use crate::harness::packages::file;
-use crate::harness::{self, PATIENCE};
+use crate::prelude::*;
 
 /// A pod's directory. Dropping it kills all its processes.
 pub(super) struct Ground {
-    dir: tempfile::TempDir,
+    dir: TempDir,
     shim_pid: u32,
     /// What runs the containers if not runc.
     task: Option<TaskShim>,
@@ -35,7 +31,7 @@ impl Drop for Ground {
         // Unreadable records are no reason to let the shim live.
         let known = exit_records(&self.path("state")).unwrap_or_default();
         for id in known.keys() {
-            let mut command = std::process::Command::new("runc");
+            let mut command = Command::new("runc");
             let _ = command
                 .arg("--root")
                 .arg(self.path("runc"))
@@ -198,11 +194,7 @@ impl Pod {
     /// Creates and starts a container with this script, and waits until it exits.
     pub(super) async fn run(&self, id: &str, script: &str) -> Exit {
         let mut events = self.shim.events();
-        let stdio = Stdio {
-            log: self.text(&format!("{id}.log")),
-            ..Stdio::default()
-        };
-        self.create(id, script, stdio).await;
+        self.create(id, script, self.logged(id)).await;
         self.shim.start(self.verb(id)).await.expect("start");
         exit(&mut events, id, "").await
     }
@@ -212,6 +204,35 @@ impl Pod {
         text.lines()
             .map(|line| line.split_once(' ').expect("time").1.to_owned())
             .collect()
+    }
+
+    /// Attaches to everything of a process.
+    pub(super) async fn attach(&self, id: &str, exec: &str) -> (Attached, Input) {
+        let attached = self.shim.attach(everything(id, exec)).await;
+        attached.expect("attach")
+    }
+
+    /// A process that runs this script in a container, and whose output is kept.
+    pub(super) fn exec(&self, target: Target, script: &str, stdio: Stdio) -> Exec {
+        let process = process(script, stdio.tty).to_string();
+        fs::write(self.path("exec.json"), process).expect("process");
+        Exec {
+            target,
+            process: self.text("exec.json"),
+            stdio: Stdio {
+                hold: true,
+                ..stdio
+            },
+            runtime: self.runtime(),
+        }
+    }
+
+    /// Only a log.
+    pub(super) fn logged(&self, id: &str) -> Stdio {
+        Stdio {
+            log: self.text(&format!("{id}.log")),
+            ..Stdio::default()
+        }
     }
 
     /// Sends SIGKILL to an exec of the container `a`, or with an empty name to its init; with `all` to all of its processes.
@@ -263,7 +284,7 @@ pub(super) fn has_ended(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).map_or(true, |line| line.is_empty())
 }
 
-pub(super) fn process(script: &str, tty: bool) -> serde_json::Value {
+pub(super) fn process(script: &str, tty: bool) -> Value {
     json!({"args": ["/bin/sh", "-c", script], "cwd": "/", "env": ["PATH=/bin"], "terminal": tty, "user": {"uid": 0, "gid": 0}})
 }
 
@@ -305,10 +326,7 @@ pub(super) async fn until(mut done: impl FnMut() -> bool) {
 }
 
 /// Reads stdout until it has `wanted`, or everything if that is empty.
-pub(super) async fn read(
-    attached: &mut criscope::runtime::shim_client::Attached,
-    wanted: &str,
-) -> (String, String) {
+pub(super) async fn read(attached: &mut Attached, wanted: &str) -> (String, String) {
     let (mut out, mut err) = (String::new(), String::new());
     let mut open = 2;
     let read = async {

@@ -1,23 +1,15 @@
 //! Restarts of the daemon, and a killed shim.
 
-use std::fs;
-
 use criscope::runtime::shim_client::{Error, ExitFate, Stdio, exit_records};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use super::pod::{Pod, until};
-use crate::harness::soon;
+use crate::prelude::*;
 
 #[tokio::test]
 async fn a_restarted_daemon_finds_what_happened_meanwhile() {
     let pod = Pod::new().await;
-    let stdio = Stdio {
-        log: pod.text("a.log"),
-        ..Stdio::default()
-    };
     let script = "echo before; until [ -e /end ]; do sleep 0.1; done; echo after; exit 5";
-    pod.create("a", script, stdio).await;
+    pod.create("a", script, pod.logged("a")).await;
     pod.shim.start(pod.verb("a")).await.expect("start");
     let ground = pod.leave();
     let other = ground.launch().await;

@@ -1,6 +1,6 @@
 //! The shutdown of the node: the service manager, PID 1, sends SIGTERM to all processes that are left, and waits for them.
 
-use std::process::Command;
+use crate::prelude::*;
 
 /// Runs in a PID namespace of its own, as PID 1: prints `kept` if a shim runs on after SIGTERM of another process, and `ended` once
 /// it has ended after that of PID 1.

@@ -1,12 +1,9 @@
 //! Input and output of containers, with and without a terminal.
 
-use std::fs;
-use std::time::Duration;
+use criscope::runtime::shim_client::{Attach, Resize, Stdio};
 
-use criscope::runtime::shim_client::{Attach, Exec, Resize, Stdio};
-use tokio::time::sleep;
-
-use super::pod::{Pod, everything, exit, process, read, target};
+use super::pod::{Pod, everything, exit, read, target};
+use crate::prelude::*;
 
 #[tokio::test]
 async fn two_clients_attach_and_stdin_closes_once() {
@@ -22,7 +19,7 @@ async fn two_clients_attach_and_stdin_closes_once() {
         },
     )
     .await;
-    let (mut first, mut input) = pod.shim.attach(everything("a", "")).await.expect("attach");
+    let (mut first, mut input) = pod.attach("a", "").await;
     let (mut second, _none) = pod
         .shim
         .attach(Attach {
@@ -56,12 +53,11 @@ async fn a_terminal() {
     let stdio = Stdio {
         tty: true,
         stdin: true,
-        log: pod.text("a.log"),
-        ..Stdio::default()
+        ..pod.logged("a")
     };
     pod.create("a", "read x; stty size; echo got $x; exit 3", stdio)
         .await;
-    let (mut attached, mut input) = pod.shim.attach(everything("a", "")).await.expect("attach");
+    let (mut attached, mut input) = pod.attach("a", "").await;
     pod.shim
         .resize(Resize {
             target: target("a", ""),
@@ -97,32 +93,18 @@ async fn the_last_output_waits_for_a_slow_reader() {
     let pod = Pod::new().await;
     let mut events = pod.shim.events();
     pod.create("a", &endless("a"), Stdio::default()).await;
-    let mut attached = vec![pod.shim.attach(everything("a", "")).await.expect("attach")];
+    let mut attached = vec![pod.attach("a", "").await];
     pod.shim.start(pod.verb("a")).await.expect("start");
-    fs::write(
-        pod.path("exec.json"),
-        process(&endless("e"), false).to_string(),
-    )
-    .expect("process");
-    let exec = Exec {
-        target: target("a", "e"),
-        process: pod.text("exec.json"),
-        stdio: Stdio {
-            hold: true,
-            ..Stdio::default()
-        },
-        runtime: pod.runtime(),
-    };
+    let exec = pod.exec(target("a", "e"), &endless("e"), Stdio::default());
     pod.shim.exec(exec).await.expect("exec");
-    attached.push(pod.shim.attach(everything("a", "e")).await.expect("attach"));
+    attached.push(pod.attach("a", "e").await);
     let root = pod.path("a/rootfs");
     let written = |name: &str| fs::metadata(root.join(name)).map_or(0, |file| file.len());
-    // Until the writers block.
-    let mut before = (0, 0);
-    while before.0 == 0 || before.1 == 0 || before != (written("a"), written("e")) {
-        before = (written("a"), written("e"));
-        sleep(Duration::from_millis(500)).await;
-    }
+    until_still("the writers to block", || {
+        let both = ["a", "e"].map(written);
+        both.iter().all(|count| *count > 0).then_some(both)
+    })
+    .await;
     pod.kill("", true).await;
     exit(&mut events, "a", "").await;
     let written = ["a", "e"].map(|name| usize::try_from(written(name)).expect("few"));

@@ -4,19 +4,14 @@ mod alone;
 mod pids;
 mod stats;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use criscope::runtime::shim_client::{
-    Create, Error, Event, Exec, Exit, Kill, Resize, Stdio, Target, TaskShim, Update,
+    Create, Error, Event, Exec, Exit, Kill, Resize, Stdio, TaskShim, Update,
 };
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use prost::Message as _;
-use serde_json::{Value, json};
 
-use super::pod::{Pod, everything, exit, has_ended, process, read, target, until};
+use super::pod::{Pod, exit, has_ended, read, target, until};
 use crate::harness::packages::file;
+use crate::prelude::*;
 
 /// The id of the sandbox container, which names the socket of the containerd shim: unique on the machine.
 fn new_id() -> String {
@@ -96,13 +91,6 @@ fn annotate(pod: &Pod, bundle: &Path, id: &str) {
     fs::write(&path, spec.to_string()).expect("written");
 }
 
-fn logged(pod: &Pod, id: &str) -> Stdio {
-    Stdio {
-        log: pod.text(&format!("{id}.log")),
-        ..Stdio::default()
-    }
-}
-
 /// Kills the sandbox container and ends the pod; nothing may be left.
 async fn end(pod: Pod, sandbox: &str, ids: &[&str]) {
     let shims = containerd_shims(sandbox);
@@ -152,7 +140,7 @@ async fn containers_have_logs_and_exit_codes() {
     assert_eq!(containerd_shims(&sandbox).len(), 1, "one for the pod");
     let script =
         "echo out; echo err >&2; head -c 200000 /dev/zero | tr '\\0' x; echo; printf tail; exit 7";
-    create(&pod, "a", script, logged(&pod, "a"), None).await;
+    create(&pod, "a", script, pod.logged("a"), None).await;
     pod.shim.start(pod.verb("a")).await.expect("start");
     let ended = exit(&mut events, "a", "").await;
     assert_eq!((ended.code, ended.oom_kills), (7, 0));
@@ -178,18 +166,21 @@ async fn execs_attach_and_signals() {
     let stdio = Stdio {
         stdin: true,
         stdin_once: true,
-        ..logged(&pod, "a")
+        ..pod.logged("a")
     };
     create(&pod, "a", "cat", stdio, None).await;
     pod.shim.start(pod.verb("a")).await.expect("start");
-    let run = |name: &str, script: &str, tty: bool| run(&pod, target("a", name), script, tty);
+    let run = |name: &str, script: &str, tty: bool| {
+        let stdio = Stdio {
+            stdin: true,
+            tty,
+            ..Stdio::default()
+        };
+        pod.exec(target("a", name), script, stdio)
+    };
     let exec = run("e1", "cat; echo err >&2; exit 9", false);
     pod.shim.exec(exec).await.expect("exec");
-    let (mut attached, mut input) = pod
-        .shim
-        .attach(everything("a", "e1"))
-        .await
-        .expect("attach");
+    let (mut attached, mut input) = pod.attach("a", "e1").await;
     input.write(b"hello").await.expect("input");
     input.end().await.expect("end");
     let said = read(&mut attached, "").await;
@@ -199,11 +190,7 @@ async fn execs_attach_and_signals() {
     // A terminal, whose size is that of the client.
     let exec = run("e2", "read line; stty size; exit 3", true);
     pod.shim.exec(exec).await.expect("exec");
-    let (mut attached, mut input) = pod
-        .shim
-        .attach(everything("a", "e2"))
-        .await
-        .expect("attach");
+    let (mut attached, mut input) = pod.attach("a", "e2").await;
     let resize = Resize {
         target: target("a", "e2"),
         width: 132,
@@ -231,29 +218,13 @@ async fn execs_attach_and_signals() {
     assert!(matches!(none, Err(Error::NotFound(_))), "{none:?}");
 
     // The container's own input ends, and it with it.
-    let (mut attached, mut input) = pod.shim.attach(everything("a", "")).await.expect("attach");
+    let (mut attached, mut input) = pod.attach("a", "").await;
     input.write(b"one\n").await.expect("input");
     read(&mut attached, "one").await;
     input.end().await.expect("end");
     assert_eq!(exit(&mut events, "a", "").await.code, 0);
     assert_eq!(pod.log("a"), ["stdout F one"]);
     end(pod, &sandbox, &["a"]).await;
-}
-
-/// A process to run in a container.
-fn run(pod: &Pod, target: Target, script: &str, tty: bool) -> Exec {
-    fs::write(pod.path("exec.json"), process(script, tty).to_string()).expect("process");
-    Exec {
-        target,
-        process: pod.text("exec.json"),
-        stdio: Stdio {
-            hold: true,
-            stdin: true,
-            tty,
-            ..Stdio::default()
-        },
-        runtime: pod.runtime(),
-    }
 }
 
 async fn signal(pod: &Pod, (id, exec): (&str, &str), signal: Signal) -> Result<(), Error> {
@@ -268,7 +239,7 @@ async fn signal(pod: &Pod, (id, exec): (&str, &str), signal: Signal) -> Result<(
 #[tokio::test]
 async fn resources_are_changed() {
     let (pod, sandbox) = pod().await;
-    create(&pod, "a", "sleep 1000", logged(&pod, "a"), Some(64 << 20)).await;
+    create(&pod, "a", "sleep 1000", pod.logged("a"), Some(64 << 20)).await;
     pod.shim.start(pod.verb("a")).await.expect("start");
     let update = Update {
         id: "a".to_owned(),
@@ -309,7 +280,7 @@ async fn oom_kills_are_counted() {
     let (pod, sandbox) = pod().await;
     let mut events = pod.shim.events();
     let script = "x=a; while :; do x=$x$x; done";
-    create(&pod, "a", script, logged(&pod, "a"), Some(16 << 20)).await;
+    create(&pod, "a", script, pod.logged("a"), Some(16 << 20)).await;
     pod.shim.start(pod.verb("a")).await.expect("start");
     let ended = exit(&mut events, "a", "").await;
     assert_eq!((ended.code, ended.oom_kills), (137, 1));
@@ -320,7 +291,7 @@ async fn oom_kills_are_counted() {
 async fn a_daemon_that_was_away_learns_of_exits() {
     let (pod, sandbox) = pod().await;
     let script = "until [ -e /end ]; do sleep 0.05; done; echo done; exit 5";
-    create(&pod, "a", script, logged(&pod, "a"), None).await;
+    create(&pod, "a", script, pod.logged("a"), None).await;
     pod.shim.start(pod.verb("a")).await.expect("start");
     let end_file = pod.path("a/rootfs/end");
     let ground = pod.leave();
@@ -341,14 +312,14 @@ async fn the_end_of_the_containerd_shim_ends_its_containers() {
     let (pod, sandbox) = pod().await;
     let socket = socket(&pod, &sandbox);
     let mut events = pod.shim.events();
-    let pid = create(&pod, "a", "sleep 1000", logged(&pod, "a"), None).await;
+    let pid = create(&pod, "a", "sleep 1000", pod.logged("a"), None).await;
     pod.shim.start(pod.verb("a")).await.expect("start");
     for shim in containerd_shims(&sandbox) {
         kill(Pid::from_raw(shim.cast_signed()), Signal::SIGKILL).expect("kill");
     }
     let mut ends: Vec<Exit> = Vec::new();
     while ends.len() < 2 {
-        let event = crate::harness::soon("an exit", events.recv()).await;
+        let event = soon("an exit", events.recv()).await;
         if let Ok(Event::Exit(exit)) = event {
             ends.push(exit);
         }
@@ -411,7 +382,7 @@ async fn a_container_that_cannot_be_created_leaves_nothing() {
     let create = Create {
         id: "a".into(),
         bundle,
-        stdio: logged(&pod, "a"),
+        stdio: pod.logged("a"),
         runtime: pod.runtime(),
     };
     let failed = pod.shim.create(create).await;
@@ -425,7 +396,7 @@ async fn a_container_that_cannot_be_created_leaves_nothing() {
 #[tokio::test]
 async fn a_forced_shutdown_leaves_nothing() {
     let (pod, sandbox) = pod().await;
-    let pid = create(&pod, "a", "sleep 1000", logged(&pod, "a"), None).await;
+    let pid = create(&pod, "a", "sleep 1000", pod.logged("a"), None).await;
     pod.shim.start(pod.verb("a")).await.expect("start");
     let shims = containerd_shims(&sandbox);
     let shim = pod.shim_pid();

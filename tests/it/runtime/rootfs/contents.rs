@@ -1,11 +1,9 @@
 //! What is read of an image within its root: files behind links, tables of users, volumes.
 
 use std::ffi::CString;
-use std::fs;
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, chown, symlink};
-use std::path::Path;
 
 use criscope::runtime::code::GrpcCode as _;
 use criscope::runtime::oci::spec::{ImageConfig, UserDatabase};
@@ -13,6 +11,7 @@ use criscope_linux::rootfs::{Error, open_in_root, prepare_volumes};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, mknodat, setxattr};
 
 use super::{Place, mode, volume_limits};
+use crate::prelude::*;
 
 #[test]
 fn files_are_read_inside_the_root_whatever_links_point_to() {
@@ -75,7 +74,7 @@ fn tables_of_users_that_are_too_large_or_no_files_are_refused_unread() {
     let table = root.join("etc/group");
     let refused = |what: &str| {
         let error = UserDatabase::read_below(&root).expect_err(what);
-        assert_eq!(error.code(), tonic::Code::FailedPrecondition, "{error}");
+        assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
         fs::remove_file(&table).expect("removed");
     };
     let sparse = fs::File::create(&table).expect("file");
@@ -105,7 +104,7 @@ fn volumes_are_initialized_from_the_image() {
     mknodat(CWD, data.join("sock"), sock, Mode::from_raw_mode(0o640), 0).expect("node");
     chown(&data, Some(33), Some(34)).expect("owner");
     fs::set_permissions(&data, fs::Permissions::from_mode(0o2770)).expect("mode");
-    let past = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    let past = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     let dir = fs::File::open(&data).expect("open");
     dir.set_modified(past).expect("time");
     symlink("data", layer.join("alias")).expect("link");
@@ -161,7 +160,7 @@ fn volumes_are_initialized_from_the_image() {
     for bad in ["", "/", "/./", "a\0b"] {
         let refused =
             prepare_volumes(&root, [bad], &other, &volume_limits()).expect_err("no place");
-        assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{refused}");
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     }
     rootfs.remove().expect("removed");
     assert!(place.is_clean());

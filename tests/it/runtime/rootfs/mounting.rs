@@ -1,8 +1,6 @@
 //! Mounts of overlayfs and of shared memory: layers, options, attributes of the root.
 
-use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown};
-use std::path::Path;
 
 use criscope::runtime::code::GrpcCode as _;
 use criscope_linux::rootfs::{
@@ -11,6 +9,7 @@ use criscope_linux::rootfs::{
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, mknodat, setxattr};
 
 use super::{Place, mode};
+use crate::prelude::*;
 
 fn whiteout(path: &Path) {
     mknodat(
@@ -52,7 +51,7 @@ fn a_hundred_and_twenty_layers_with_long_names_are_mounted_in_order() {
     // More than the kernel supports.
     place.layers = vec![place.layers[0].clone(); 600];
     let error = rootfs.mount(&place.request()).expect_err("too many");
-    assert_eq!(error.code(), tonic::Code::InvalidArgument, "{error}");
+    assert_eq!(error.code(), Code::InvalidArgument, "{error}");
     assert_eq!(
         fs::read_dir(place.path().join("c")).expect("dir").count(),
         0
@@ -261,10 +260,7 @@ fn a_layer_that_occurs_twice_gives_the_view_that_copies_of_it_give() {
             place.layers.push(source.clone());
             let copy = place.path().join(format!("copies/{position}"));
             fs::create_dir_all(copy.parent().expect("parent")).expect("dir");
-            let copied = std::process::Command::new("cp")
-                .arg("-a")
-                .args([source, &copy])
-                .status();
+            let copied = Command::new("cp").arg("-a").args([source, &copy]).status();
             assert!(copied.expect("cp").success());
             copies.push(copy);
         }

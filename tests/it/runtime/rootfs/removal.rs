@@ -1,9 +1,7 @@
 //! Root file systems are removed whatever state they are in, and nothing outside of them is.
 
-use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 
 use criscope_linux::rootfs::{Error, Rootfs, is_mounted, list_mounts_below};
 use nix::mount::{MsFlags, mount};
@@ -11,6 +9,7 @@ use nix::sched::CloneFlags;
 use rustix::fs::{IFlags, ioctl_setflags};
 
 use super::Place;
+use crate::prelude::*;
 
 fn bind(from: &Path, to: &Path) {
     let none = None::<&str>;

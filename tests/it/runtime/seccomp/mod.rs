@@ -1,15 +1,10 @@
 //! What the default seccomp profile blocks, tried by a program in a container, with runc and with crun.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-
-use criscope::cri::v1;
 use criscope::cri::v1::security_profile::ProfileType;
 
 use super::crun;
-use crate::harness::daemon::Daemon;
 use crate::harness::executable::compile;
-use crate::harness::kubelet::{Kubelet, idle, security};
+use crate::prelude::*;
 
 /// Allowed in containers on every machine, which shows that the program works.
 const ALLOWED: &[&str] = &["unix", "inet", "netlink", "personality-uname26"];
@@ -28,10 +23,9 @@ async fn tried(
     kind: ProfileType,
 ) -> BTreeMap<String, String> {
     let config = kubelet.pod_config("tries");
-    let pod = kubelet.try_run(config, handler).await;
-    let pod = pod.expect("RunPodSandbox");
+    let pod = kubelet.run_with(config, handler).await;
     let dir = daemon.root().join("tries");
-    std::fs::create_dir_all(&dir).expect("directory");
+    fs::create_dir_all(&dir).expect("directory");
     compile(
         Path::new(concat!(
             env!("CARGO_MANIFEST_DIR"),
@@ -83,8 +77,7 @@ async fn assert_closed(daemon: &Daemon, kubelet: &Kubelet, handler: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_default_profile_with_runc() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     assert_closed(&daemon, &kubelet, "").await;
     daemon.assert_clean();
 }
@@ -97,8 +90,7 @@ async fn the_default_profile_with_crun() {
         "[runtime.handlers.crun]\npath = \"{}\"\n",
         crun.display()
     ));
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     assert_closed(&daemon, &kubelet, "crun").await;
     // The compiled filter is reused for the next container, and is equivalent.
     assert_closed(&daemon, &kubelet, "crun").await;

@@ -1,14 +1,10 @@
 //! Clients that attach to a container and send input.
 
-use std::time::Duration;
-
-use criscope::cri::v1;
 use tokio::task::JoinSet;
 
 use super::WAYS;
 use super::node::Node;
-use crate::harness::kubelet::shell;
-use crate::harness::until;
+use crate::prelude::*;
 use crate::streaming::client::Client;
 
 const SUCCESS: &str = r#"{"status":"Success"}"#;
@@ -30,9 +26,9 @@ fn answering() -> v1::ContainerConfig {
 
 /// Waits until a script in the container succeeds.
 async fn until_there(node: &Node, script: &str) {
-    until(script, || async {
+    until_true(script, async || {
         let said = node.kubelet.exec(&node.container, script).await;
-        (said.code == 0).then_some(())
+        said.code == 0
     })
     .await;
 }

@@ -1,12 +1,10 @@
 //! Commands that leave behind children that hold their output open.
 
-use nix::sys::signal::{self, Signal};
-use nix::unistd::Pid;
+use nix::sys::signal;
 
 use super::WAYS;
 use super::node::Node;
-use crate::harness::kubelet::idle;
-use crate::harness::leaks;
+use crate::prelude::*;
 use crate::streaming::client::Client;
 
 #[tokio::test(flavor = "multi_thread")]

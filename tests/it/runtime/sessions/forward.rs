@@ -1,18 +1,13 @@
 //! Connections into a pod: in which network they are made, and the cost of those that are never accepted.
 
-use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::{Duration, Instant};
 
-use criscope::cri::v1;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::TcpSocket;
 
 use super::node::Node;
 use super::{ECHO, kubelet_says_hello};
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, Pod, idle, shell};
-use crate::harness::{soon, until};
+use crate::prelude::*;
 use crate::streaming::client::{forwarding, forwarding_lazily, open};
 use crate::streaming::spdy::{Got, Spdy};
 
@@ -87,16 +82,11 @@ async fn ipv6_only_listeners_are_reached() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_in_the_network_of_the_node_has_its_ports() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let config = kubelet.host_network_config("host-network");
     let pod = kubelet.run(config).await;
-    let request = v1::PortForwardRequest {
-        pod_sandbox_id: pod.id.clone(),
-        port: vec![],
-    };
-    let answer = kubelet.runtime.clone().port_forward(request).await;
-    let mut spdy = forwarding(&answer.expect("PortForward").into_inner().url).await;
+    let url = kubelet.forward_url(&pod.id).await;
+    let mut spdy = forwarding(&url).await;
     for (request, address) in ["127.0.0.1:0", "[::1]:0"].into_iter().enumerate() {
         let listener = TcpListener::bind(address).await.expect("bound");
         let port = listener.local_addr().expect("bound").port();
@@ -104,8 +94,7 @@ async fn a_pod_in_the_network_of_the_node_has_its_ports() {
         there_and_back(&mut spdy, request as u32, port).await;
     }
     drop(spdy);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -135,14 +124,11 @@ async fn connections_that_are_not_accepted_hold_no_threads_and_end_with_their_cl
         open(&mut spdy, request as u32, port).await;
     }
     let all_knock = || knocking() >= MANY - 2 * listeners.len();
-    until("all connections to be pending", || async {
-        all_knock().then_some(())
-    })
-    .await;
+    until_true("all connections to be pending", async || all_knock()).await;
     // Compared with the number of connections, threads of its pools are few.
-    until(&format!("{before} threads and few more"), || async {
+    until_true(&format!("{before} threads and few more"), async || {
         let few = threads() < before + MANY / 10;
-        (few && all_knock()).then_some(())
+        few && all_knock()
     })
     .await;
     // Other connections succeed, even over the same session.
@@ -154,10 +140,7 @@ async fn connections_that_are_not_accepted_hold_no_threads_and_end_with_their_cl
 
     drop(spdy);
     let since = Instant::now();
-    until("no pending connections", || async {
-        (knocking() == 0).then_some(())
-    })
-    .await;
+    until_true("no pending connections", async || knocking() == 0).await;
     assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
     drop(listeners);
     node.is_quiet().await;
@@ -208,18 +191,11 @@ async fn connections_of_a_client_that_reads_nothing_cost_little() {
     for request in 0..CONNECTIONS {
         data.push(open(&mut spdy, request as u32, port).await.1);
     }
-    // Until nothing changes any more.
-    let (mut before_that, mut most) = (0, 0);
-    soon("the kernel's buffers to settle", async {
-        loop {
-            let kept = kept(&node.daemon, &node.pod);
-            most = most.max(node.memory().saturating_sub(before));
-            if kept > CONNECTIONS << 14 && kept == before_that {
-                return;
-            }
-            before_that = kept;
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
+    let mut most = 0;
+    until_still("the kernel's buffers to settle", || {
+        most = most.max(node.memory().saturating_sub(before));
+        let kept = kept(&node.daemon, &node.pod);
+        (kept > CONNECTIONS << 14).then_some(kept)
     })
     .await;
     assert!(most < COST, "{most} bytes more");

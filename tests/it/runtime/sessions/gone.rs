@@ -1,13 +1,11 @@
 //! Clients that vanish.
 
-use nix::sys::signal::{self, Signal};
-use nix::unistd::Pid;
+use nix::sys::signal;
 use tokio::task::JoinSet;
 
 use super::node::Node;
 use super::{ECHO, WAYS, kubelet_says_hello};
-use crate::harness::kubelet::{idle, shell};
-use crate::harness::{leaks, until};
+use crate::prelude::*;
 use crate::streaming::client::{Client, forwarding, lazy, open};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -22,10 +20,10 @@ async fn a_client_that_vanishes_leaves_nothing() {
         for client in [&reads, &shows] {
             assert_eq!(&client.output(3).await[..2], b"up");
         }
-        until("all to run", || async {
+        until_true("all to run", async || {
             let all = node.processes();
             let there = |name: &str| all.iter().any(|what| what.contains(name));
-            (there("yes") && there("54321")).then_some(())
+            there("yes") && there("54321")
         })
         .await;
         let mut forward = forwarding(&node.forward().await).await;
@@ -70,10 +68,10 @@ async fn a_client_that_vanishes_with_unread_input_leaves_nothing() {
     node.no_session_is_left().await;
     kubelet_says_hello(&node).await;
     // Commands with a terminal get SIGHUP; those without one keep running, and only see the end of their input.
-    until("only those without a terminal to run", || async {
+    until_true("only those without a terminal to run", async || {
         let all = node.processes();
         let left = all.iter().filter(|what| what.ends_with("sleep 54321"));
-        (left.count() == WAYS.len()).then_some(())
+        left.count() == WAYS.len()
     })
     .await;
     for (pid, what) in leaks::processes(node.daemon.name()) {

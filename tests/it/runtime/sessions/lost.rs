@@ -1,17 +1,10 @@
 //! Shims that die or are unreachable.
 
-use std::fs;
-use std::time::Duration;
-
-use criscope::cri::v1;
-use nix::sys::signal::{self, Signal};
-use nix::unistd::Pid;
+use nix::sys::signal;
 
 use super::WAYS;
 use super::node::Node;
-use crate::harness::kubelet::idle;
-use crate::harness::process::halt;
-use crate::harness::{leaks, soon, until};
+use crate::prelude::*;
 use crate::streaming::client::Client;
 
 /// Longer than `drain_exec_sync_io_timeout`, and shorter than a shim may take to respond after that.
@@ -28,11 +21,11 @@ async fn the_loss_of_the_shim_is_reported_to_clients() {
         clients.push(command);
         clients.push(Client::connect(&node.attach("o").await, way, "o").await);
     }
-    until("all sessions to be open", || async {
-        (node.open().await == clients.len() as f64).then_some(())
+    until_true("all sessions to be open", async || {
+        node.open().await == clients.len() as f64
     })
     .await;
-    signal::kill(Pid::from_raw(node.shim()), Signal::SIGKILL).expect("killed");
+    signal::kill(node.shim(), Signal::SIGKILL).expect("killed");
     for client in clients {
         let said = client.finish().await;
         assert!(said.error.contains("Failure"), "{}", said.error);
@@ -72,11 +65,8 @@ async fn the_loss_of_the_shim_is_reported_after_the_exit_of_a_command() {
         let said = match sync {
             true => {
                 let kubelet = node.kubelet.runtime.clone();
-                let request = v1::ExecSyncRequest {
-                    container_id: node.container.clone(),
-                    cmd: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
-                    timeout: 0,
-                };
+                let request =
+                    requests::exec_sync(&node.container, requests::shell_command(script), 0);
                 let running = tokio::spawn(async move {
                     let answer = { kubelet }.exec_sync(request).await;
                     answer.map_or_else(|error| error.to_string(), |_| "success".to_owned())
@@ -99,20 +89,20 @@ async fn the_loss_of_the_shim_is_reported_after_the_exit_of_a_command() {
 
 /// Kills the shim once a command has exited and only its child is left.
 async fn kill_the_shim_of_a_child(node: &Node) {
-    until("only the child to run", || async {
+    until_true("only the child to run", async || {
         let all = node.processes();
         let is_there = |part: &str| all.iter().any(|what| what.contains(part));
-        (is_there("sleep 54321") && !is_there("exit 3")).then_some(())
+        is_there("sleep 54321") && !is_there("exit 3")
     })
     .await;
-    signal::kill(Pid::from_raw(node.shim()), Signal::SIGKILL).expect("killed");
+    signal::kill(node.shim(), Signal::SIGKILL).expect("killed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shim_that_is_held_up_is_not_taken_for_the_end_of_output() {
     let node = Node::with(idle("main")).await;
     let script = "(until [ -e /go ]; do sleep 0.1; done; echo late) & echo x; exit 3";
-    let shim = Pid::from_raw(node.shim());
+    let shim = node.shim();
     for way in WAYS {
         let client = Client::connect(&node.exec(script, "o").await, way, "o").await;
         client.output(2).await;
@@ -127,6 +117,7 @@ async fn a_shim_that_is_held_up_is_not_taken_for_the_end_of_output() {
         // Within the grace period, after which silence counts as the end.
         let go = format!("/proc/{child}/root/go");
         fs::write(&go, "").expect("written");
+        // The silence itself is what is tested.
         tokio::time::sleep(PAUSE).await;
         signal::kill(shim, Signal::SIGCONT).expect("continued");
         let said = client.finish().await;

@@ -1,14 +1,11 @@
 //! Many sessions at once.
 
-use std::sync::Arc;
-
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::node::Node;
 use super::{ECHO, WAYS, kubelet_says_hello};
-use crate::harness::kubelet::shell;
-use crate::harness::until;
+use crate::prelude::*;
 use crate::streaming::client::{Client, forwarding, open};
 
 /// Sessions that are started concurrently: each runs runc.
@@ -48,8 +45,8 @@ async fn two_hundred_sessions_at_once_do_not_mix() {
         forwards.push((number, spdy, data));
     }
     node.are_open(EXECS + FORWARDS).await;
-    until("all sessions to be listed", || async {
-        (node.told().await == EXECS + FORWARDS).then_some(())
+    until_true("all sessions to be listed", async || {
+        node.told().await == EXECS + FORWARDS
     })
     .await;
     kubelet_says_hello(&node).await;

@@ -11,9 +11,8 @@ mod node;
 mod slow;
 mod terminal;
 
-use criscope::cri::v1;
-
 use self::node::Node;
+use crate::prelude::*;
 
 /// Transports that current clients use.
 const WAYS: [(&str, &str); 2] = [

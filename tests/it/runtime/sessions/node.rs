@@ -1,16 +1,7 @@
 //! A pod with a container, its sessions, and checks for leftovers.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::PathBuf;
-
-use criscope::cri::v1;
-use serde_json::Value;
-
 use super::{WAYS, kubelet_says_hello};
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, Pod};
-use crate::harness::{leaks, until};
+use crate::prelude::*;
 use crate::streaming::client::Client;
 
 /// A pod with one container, and its resource usage without sessions.
@@ -25,9 +16,7 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) async fn with(config: v1::ContainerConfig) -> Self {
-        let daemon = Daemon::new(crate::CRISCOPE).await;
-        let kubelet = Kubelet::of(&daemon).await;
-        let pod = kubelet.plain_pod("sessions").await;
+        let (daemon, kubelet, pod) = node_with_pod("sessions").await;
         let container = kubelet.launch(&pod, config).await;
         let mut node = Self {
             daemon,
@@ -49,38 +38,19 @@ impl Node {
 
     /// The URL for running a script; letters select its streams, `t` a terminal.
     pub(super) async fn exec(&self, script: &str, streams: &str) -> String {
-        let request = v1::ExecRequest {
-            container_id: self.container.clone(),
-            cmd: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
-            tty: streams.contains('t'),
-            stdin: streams.contains('i'),
-            stdout: streams.contains('o'),
-            stderr: streams.contains('e'),
-        };
-        let answer = self.kubelet.runtime.clone().exec(request).await;
-        answer.expect("Exec").into_inner().url
+        let command = requests::shell_command(script);
+        self.kubelet
+            .exec_url(&self.container, command, streams)
+            .await
     }
 
     /// The URL for attaching to the container, with letters as in `exec`.
     pub(super) async fn attach(&self, streams: &str) -> String {
-        let request = v1::AttachRequest {
-            container_id: self.container.clone(),
-            stdin: streams.contains('i'),
-            tty: streams.contains('t'),
-            stdout: streams.contains('o'),
-            stderr: streams.contains('e'),
-        };
-        let answer = self.kubelet.runtime.clone().attach(request).await;
-        answer.expect("Attach").into_inner().url
+        self.kubelet.attach_url(&self.container, streams).await
     }
 
     pub(super) async fn forward(&self) -> String {
-        let request = v1::PortForwardRequest {
-            pod_sandbox_id: self.pod.id.clone(),
-            port: vec![],
-        };
-        let answer = self.kubelet.runtime.clone().port_forward(request).await;
-        answer.expect("PortForward").into_inner().url
+        self.kubelet.forward_url(&self.pod.id).await
     }
 
     /// The arguments of additional processes in the container, sorted.
@@ -94,10 +64,8 @@ impl Node {
         inside
     }
 
-    pub(super) fn shim(&self) -> i32 {
-        let all = leaks::processes(self.daemon.name());
-        let shim = all.iter().find(|(_, what)| what.contains("criscope-shim"));
-        shim.expect("a shim").0
+    pub(super) fn shim(&self) -> Pid {
+        self.daemon.shim(&self.pod.id)
     }
 
     /// The directory of the pod, with the socket of its shim.
@@ -123,7 +91,10 @@ impl Node {
             open.count()
         };
         let daemon = self.daemon.program().pid().as_raw();
-        BTreeMap::from([("daemon", count(daemon)), ("shim", count(self.shim()))])
+        BTreeMap::from([
+            ("daemon", count(daemon)),
+            ("shim", count(self.shim().as_raw())),
+        ])
     }
 
     /// Memory of the daemon and the shim, in bytes.
@@ -135,7 +106,7 @@ impl Node {
             let number = line.split_whitespace().nth(1).expect("a number");
             number.parse::<usize>().expect("a number") << 10
         };
-        resident(self.daemon.program().pid().as_raw()) + resident(self.shim())
+        resident(self.daemon.program().pid().as_raw()) + resident(self.shim().as_raw())
     }
 
     /// The number of open sessions in the metrics.
@@ -146,23 +117,22 @@ impl Node {
 
     /// Waits until this number of sessions are open.
     pub(super) async fn are_open(&self, count: usize) {
-        until(&format!("{count} open sessions"), || async {
-            (self.open().await == count as f64).then_some(())
+        until_true(&format!("{count} open sessions"), async || {
+            self.open().await == count as f64
         })
         .await;
     }
 
     /// The number of open sessions of this pod on the live page.
     pub(super) async fn told(&self) -> usize {
-        let (_, text) = self.daemon.program().get("/?format=json").await;
-        let live: Value = serde_json::from_str(&text).expect("json");
+        let live = self.daemon.program().json("/").await;
         let told = live["sessions"].as_array().expect("a list").iter();
         told.filter(|it| it["pod"] == "sessions").count()
     }
 
     pub(super) async fn no_session_is_left(&self) {
-        until("the end of all sessions", || async {
-            (self.open().await == 0.0 && self.told().await == 0).then_some(())
+        until_true("the end of all sessions", async || {
+            self.open().await == 0.0 && self.told().await == 0
         })
         .await;
     }
@@ -171,14 +141,11 @@ impl Node {
     pub(super) async fn is_quiet(&self) {
         self.no_session_is_left().await;
         let what = format!("only {:?} to run", self.idle);
-        until(&what, || async {
-            (self.processes() == self.idle).then_some(())
-        })
-        .await;
-        until(&format!("descriptors as in {:?}", self.quiet), || async {
+        until_true(&what, async || self.processes() == self.idle).await;
+        until_true(&format!("descriptors as in {:?}", self.quiet), async || {
             let now = self.descriptors();
             let back = now.iter().all(|(of, count)| *count <= self.quiet[of]);
-            back.then_some(())
+            back
         })
         .await;
     }

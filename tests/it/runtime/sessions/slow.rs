@@ -1,12 +1,8 @@
 //! Clients that read late or never.
 
-use std::fs;
-use std::time::{Duration, Instant};
-
 use super::node::Node;
 use super::{WAYS, kubelet_says_hello};
-use crate::harness::kubelet::{idle, shell};
-use crate::harness::{soon, until};
+use crate::prelude::*;
 use crate::streaming::client::{Client, lazy};
 
 /// Maximum memory that one client may occupy, in bytes.
@@ -14,6 +10,20 @@ const EACH: usize = 4 << 20;
 
 /// Longer than the shim waits for an attached client that does not read.
 const PAUSE: Duration = Duration::from_secs(12);
+
+/// Clients that are attached and do not read yet, when the container may go on.
+async fn attached_lazily(node: &Node) -> Vec<Client> {
+    let mut clients = Vec::new();
+    for way in WAYS {
+        clients.push(lazy(&node.attach("o").await, way).await);
+    }
+    until_true("all to be attached", async || {
+        node.open().await == clients.len() as f64
+    })
+    .await;
+    node.kubelet.says(&node.container, "touch /go").await;
+    clients
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_stops_reading_loses_nothing_and_costs_little() {
@@ -28,12 +38,12 @@ async fn a_client_that_stops_reading_loses_nothing_and_costs_little() {
         );
         clients.push(lazy(&node.exec(&script, "o").await, way).await);
     }
-    until("the commands to run", || async {
+    until_true("the commands to run", async || {
         let all = node.processes();
         let run = all
             .iter()
             .filter(|what| what.starts_with("/bin/busybox dd"));
-        (run.count() == clients.len()).then_some(())
+        run.count() == clients.len()
     })
     .await;
     // Others are not affected meanwhile.
@@ -69,31 +79,17 @@ async fn a_slow_client_gets_all_output_of_an_exited_container() {
          until [ -e /enough ]; do sleep 0.1; done; kill -9 $!"
     );
     let node = Node::with(shell("main", &script)).await;
-    let mut clients = Vec::new();
-    for way in WAYS {
-        clients.push(lazy(&node.attach("o").await, way).await);
-    }
-    until("all to be attached", || async {
-        (node.open().await == clients.len() as f64).then_some(())
-    })
-    .await;
-    node.kubelet.says(&node.container, "touch /go").await;
+    let clients = attached_lazily(&node).await;
     let log = node.kubelet.status(&node.container).await.log_path;
-    let mut before = 0;
-    soon("the writer to block", async {
-        loop {
-            let length = fs::metadata(&log).expect("log").len();
-            // Including the prefix of each line.
-            if length > 2 * LENGTH as u64 && length == before {
-                return;
-            }
-            before = length;
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
+    until_still("the writer to block", || {
+        let length = fs::metadata(&log).expect("log").len();
+        // Including the prefix of each line.
+        (length > 2 * LENGTH as u64).then_some(length)
     })
     .await;
     node.kubelet.says(&node.container, "touch /enough").await;
     let status = node.kubelet.ended(&node.container).await;
+    // The shim has to give up on clients that do not read.
     tokio::time::sleep(PAUSE).await;
     let log = fs::read_to_string(&status.log_path).expect("log");
     let mut logged = String::new();
@@ -130,19 +126,11 @@ async fn an_attach_that_is_cut_off_reports_it() {
         LENGTH >> 16
     );
     let node = Node::with(shell("main", &script)).await;
-    let mut clients = Vec::new();
-    for way in WAYS {
-        clients.push(lazy(&node.attach("o").await, way).await);
-    }
-    until("all to be attached", || async {
-        (node.open().await == clients.len() as f64).then_some(())
-    })
-    .await;
-    node.kubelet.says(&node.container, "touch /go").await;
+    let clients = attached_lazily(&node).await;
     // The container is no longer blocked.
-    until("all of it to be written", || async {
+    until_true("all of it to be written", async || {
         let done = node.kubelet.exec(&node.container, "[ -e /done ]").await;
-        (done.code == 0).then_some(())
+        done.code == 0
     })
     .await;
     for mut client in clients {

@@ -2,8 +2,7 @@
 
 use super::WAYS;
 use super::node::Node;
-use crate::harness::kubelet::{idle, shell};
-use crate::harness::until;
+use crate::prelude::*;
 use crate::streaming::client::Client;
 
 /// A script that prints the size of its terminal when it changes.
@@ -52,10 +51,7 @@ async fn a_container_has_the_size_of_the_last_resize() {
     clients[0].shows("typed").await;
     first.end_input().await;
     assert_eq!(first.finish().await.error, r#"{"status":"Success"}"#);
-    until("one session to be left", || async {
-        (node.open().await == 1.0).then_some(())
-    })
-    .await;
+    until_true("one session to be left", async || node.open().await == 1.0).await;
     clients[0].resize(70, 30).await;
     clients[0].shows("size 30 70\r\n").await;
     drop(clients);

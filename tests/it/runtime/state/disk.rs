@@ -1,12 +1,10 @@
 //! A private disk: ext4 in a file. Dropping it thaws and unmounts it, even if the test fails.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use nix::mount::{MntFlags, umount2};
 
-use crate::harness::packages::program;
+use crate::prelude::*;
 
 pub(super) struct Disk {
     at: PathBuf,

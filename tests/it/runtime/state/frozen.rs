@@ -1,12 +1,8 @@
 //! Hanging disks: calls about other pods and the runtime are answered.
 
-use criscope::cri::v1;
-
 use super::Running;
 use super::disk::Disk;
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle};
-use crate::harness::{soon, until};
+use crate::prelude::*;
 
 /// Makes all calls that need no disk, each within the timeout of `soon`.
 async fn answers(kubelet: &Kubelet) {
@@ -31,9 +27,9 @@ async fn answers(kubelet: &Kubelet) {
 async fn stuck(daemon: &Daemon, wanted: usize) {
     let tasks = format!("/proc/{}/task", daemon.program().pid());
     until("threads blocked on the disk", || async {
-        let threads = std::fs::read_dir(&tasks).ok()?.flatten();
+        let threads = fs::read_dir(&tasks).ok()?.flatten();
         let waiting = threads.filter(|thread| {
-            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
             stat.rsplit(") ")
                 .next()
                 .is_some_and(|rest| rest.starts_with('D'))
@@ -48,8 +44,7 @@ async fn writes_that_hang_hold_up_their_own_containers_only() {
     let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let root = daemon.root();
     let mut disk = Disk::new(&root.join("disk.img"), &root.join("root/containers"));
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let well = Running::new(&kubelet, "well").await;
     let mut made = Vec::new();
     for name in ["one", "two", "three", "four"] {
@@ -92,8 +87,7 @@ async fn lists_answer_while_all_of_the_root_hangs() {
         let image = root.join(format!("{name}.img"));
         Disk::new(&image, &root.join("root").join(name))
     });
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let pod = Running::new(&kubelet, "well").await;
     disks.iter_mut().for_each(Disk::freeze);
     let begun: Vec<_> = ["one", "two", "three"]
@@ -107,7 +101,7 @@ async fn lists_answer_while_all_of_the_root_hangs() {
     // Probes whose caller has given up do not accumulate threads.
     for _ in 0..8 {
         let probe = kubelet.try_exec(&pod.container, vec!["true".to_owned()], 1);
-        let _late = tokio::time::timeout(std::time::Duration::from_millis(50), probe).await;
+        let _late = tokio::time::timeout(Duration::from_millis(50), probe).await;
     }
     answers(&kubelet).await;
     disks.iter_mut().for_each(Disk::thaw);

@@ -1,17 +1,13 @@
 //! Mismatched root and state directories.
 
-use std::fs;
-
 use nix::mount::{MsFlags, mount, umount};
 
 use super::{Running, change, refused};
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::Kubelet;
+use crate::prelude::*;
 
 /// A killed daemon, and its pod, which still runs.
 async fn killed_with_a_pod() -> (Daemon, Running) {
-    let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (mut daemon, kubelet) = node().await;
     let pod = Running::new(&kubelet, "kept").await;
     daemon.kill();
     (daemon, pod)

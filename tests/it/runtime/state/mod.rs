@@ -7,15 +7,9 @@ mod identity;
 mod power;
 mod records;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use criscope::cri::v1;
 use criscope_shim::record::start_time;
-use serde_json::Value;
 
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, Pod, idle};
+use crate::prelude::*;
 
 /// A pod with one running container, and the container's process.
 struct Running {
@@ -29,10 +23,7 @@ impl Running {
     async fn new(kubelet: &Kubelet, name: &str) -> Self {
         let pod = kubelet.plain_pod(name).await;
         let container = kubelet.launch(&pod, idle("main")).await;
-        let request = v1::ContainerStatusRequest {
-            container_id: container.clone(),
-            verbose: true,
-        };
+        let request = requests::status(&container, true);
         let status = kubelet.runtime.clone().container_status(request).await;
         let info = status.expect("status").into_inner().info;
         let info: Value = serde_json::from_str(&info["info"]).expect("json");

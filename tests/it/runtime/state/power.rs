@@ -1,13 +1,7 @@
 //! Power failures, which lose unsynced data.
 
-use std::fs;
-
-use criscope::cri::v1;
-
 use super::disk::Disk;
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::Kubelet;
-use crate::harness::leaks;
+use crate::prelude::*;
 
 /// The allocated addresses.
 fn leases(daemon: &Daemon) -> Vec<String> {
@@ -26,8 +20,7 @@ async fn an_address_is_given_back_after_a_power_failure() {
     let (image, copy) = (root.join("disk.img"), root.join("copy.img"));
     let sandboxes = root.join("root/sandboxes");
     let disk = Disk::new(&image, &sandboxes);
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let pod = kubelet.plain_pod("lost").await;
     fs::copy(&image, &copy).expect("copy");
     assert_eq!(leases(&daemon).len(), 1);
@@ -46,17 +39,12 @@ async fn an_address_is_given_back_after_a_power_failure() {
             super::change(&path, |record| record["boot"] = "another".into());
         }
     }
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     // The kubelet removes the remaining pods.
     let mut runtime = kubelet.runtime.clone();
     let all = runtime.list_pod_sandbox(v1::ListPodSandboxRequest::default());
     for left in all.await.expect("ListPodSandbox").into_inner().items {
-        let request = v1::RemovePodSandboxRequest {
-            pod_sandbox_id: left.id,
-        };
-        let removed = kubelet.runtime.clone().remove_pod_sandbox(request).await;
-        removed.expect("RemovePodSandbox");
+        kubelet.remove_pod(&left.id).await;
     }
     assert_eq!(leases(&daemon), [""; 0]);
     drop(disk);

@@ -1,15 +1,7 @@
 //! Records of other versions, and unreadable records.
 
-use std::fs;
-use std::path::Path;
-
-use criscope::cri::v1;
-use tonic::Code;
-
 use super::{Running, change, read, refused};
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle};
-use crate::harness::until;
+use crate::prelude::*;
 
 async fn listed(kubelet: &Kubelet) -> Vec<String> {
     let mut runtime = kubelet.runtime.clone();
@@ -18,7 +10,7 @@ async fn listed(kubelet: &Kubelet) -> Vec<String> {
     all.into_iter().map(|pod| pod.id).collect()
 }
 
-fn copies(daemon: &Daemon) -> std::path::PathBuf {
+fn copies(daemon: &Daemon) -> PathBuf {
     daemon.state().join("state/records")
 }
 
@@ -35,8 +27,7 @@ fn show(record: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_newer_version_refuses_the_start_before_anything_is_touched() {
-    let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (mut daemon, kubelet) = node().await;
     let pod = Running::new(&kubelet, "newer").await;
     daemon.kill();
     for record in [pod.sandbox_record(&daemon), pod.container_record(&daemon)] {
@@ -44,7 +35,7 @@ async fn a_newer_version_refuses_the_start_before_anything_is_touched() {
         change(&record, |record| {
             record["version"] = 999.into();
             // Not a valid record of this version.
-            record["state"] = serde_json::json!({"name": "ready"});
+            record["state"] = json!({"name": "ready"});
         });
         let newer = fs::read(&record).expect("record");
         let said = refused(&daemon).await;
@@ -54,17 +45,14 @@ async fn a_newer_version_refuses_the_start_before_anything_is_touched() {
         assert_eq!(fs::read(&record).expect("record"), newer);
         fs::write(&record, before).expect("record");
     }
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     pod.is_well(&kubelet, "its own version").await;
-    kubelet.end(&pod.pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod.pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_version_is_migrated_and_unknown_fields_survive() {
-    let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (mut daemon, kubelet) = node().await;
     let pod = Running::new(&kubelet, "older").await;
     daemon.kill();
     let records = [pod.sandbox_record(&daemon), pod.container_record(&daemon)];
@@ -72,7 +60,7 @@ async fn an_older_version_is_migrated_and_unknown_fields_survive() {
     for record in &records {
         change(record, |record| {
             record["version"] = 1.into();
-            record["later"] = serde_json::json!({"a": [1, 2]});
+            record["later"] = json!({"a": [1, 2]});
             record["config"]["metadata"]["later"] = "b".into();
             if let Some(fields) = record.as_object_mut() {
                 fields.remove("image_name");
@@ -80,33 +68,26 @@ async fn an_older_version_is_migrated_and_unknown_fields_survive() {
         });
     }
     fs::remove_dir_all(copies(&daemon)).expect("copies");
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     pod.is_well(&kubelet, "migrated").await;
     assert!(now.as_u64() > Some(1), "there is an older version: {now}");
     let image = kubelet.status(&pod.container).await.image;
     assert_ne!(image.unwrap_or_default().image, "");
     // Later operations rewrite the record.
     kubelet.stop(&pod.container, 0).await;
-    let request = v1::StopPodSandboxRequest {
-        pod_sandbox_id: pod.pod.id.clone(),
-    };
-    let stopped = kubelet.runtime.clone().stop_pod_sandbox(request).await;
-    stopped.expect("StopPodSandbox");
+    kubelet.stop_pod(&pod.pod.id).await;
     for record in &records {
         let record = read(record);
         assert_eq!(record["version"], now);
-        assert_eq!(record["later"], serde_json::json!({"a": [1, 2]}));
+        assert_eq!(record["later"], json!({"a": [1, 2]}));
         assert_eq!(record["config"]["metadata"]["later"], "b");
     }
-    kubelet.end(&pod.pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod.pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_cannot_be_used_now_is_replaced_by_its_copy() {
-    let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (mut daemon, kubelet) = node().await;
     let pod = Running::new(&kubelet, "copied").await;
     for what in ["unreadable", "damaged"] {
         daemon.kill();
@@ -117,8 +98,7 @@ async fn a_record_that_cannot_be_used_now_is_replaced_by_its_copy() {
                 hide(&record);
             }
         }
-        daemon.start().await;
-        let kubelet = Kubelet::of(&daemon).await;
+        let kubelet = daemon.serve().await;
         pod.is_well(&kubelet, what).await;
         let again = kubelet.try_run(pod.pod.config.clone(), "").await;
         assert_eq!(again.err().map(|e| e.code()), Some(Code::AlreadyExists));
@@ -134,16 +114,14 @@ async fn a_record_that_cannot_be_used_now_is_replaced_by_its_copy() {
         }
     }
     let kubelet = Kubelet::of(&daemon).await;
-    kubelet.end(&pod.pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod.pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_without_a_copy_keeps_its_pod_and_is_tried_again() {
     for of in ["sandbox", "container"] {
         for what in ["unreadable", "damaged"] {
-            let mut daemon = Daemon::new(crate::CRISCOPE).await;
-            let kubelet = Kubelet::of(&daemon).await;
+            let (mut daemon, kubelet) = node().await;
             let pod = Running::new(&kubelet, "kept").await;
             let other = Running::new(&kubelet, "well").await;
             daemon.kill();
@@ -166,10 +144,7 @@ async fn a_record_without_a_copy_keeps_its_pod_and_is_tried_again() {
             // Its name stays reserved, and calls about it report the reason.
             let code = match of {
                 "sandbox" => {
-                    let request = v1::StopPodSandboxRequest {
-                        pod_sandbox_id: pod.pod.id.clone(),
-                    };
-                    let stopped = kubelet.runtime.clone().stop_pod_sandbox(request).await;
+                    let stopped = kubelet.try_stop_pod(&pod.pod.id).await;
                     assert_eq!(stopped.err().map(|e| e.code()), Some(Code::Unavailable));
                     let again = kubelet.try_run(pod.pod.config.clone(), "").await;
                     again.err().map(|e| e.code())
@@ -180,9 +155,8 @@ async fn a_record_without_a_copy_keeps_its_pod_and_is_tried_again() {
                 }
             };
             assert_eq!(code, Some(Code::Unavailable), "{when}");
-            let problems = |scrape: &crate::harness::scrape::Scrape| {
-                scrape.metric("criscope_runtime_recovery_problems").sum()
-            };
+            let problems =
+                |scrape: &Scrape| scrape.metric("criscope_runtime_recovery_problems").sum();
             assert!(problems(&daemon.program().scrape().await) > 0.0, "{when}");
             pod.lives(&when);
 
@@ -194,13 +168,10 @@ async fn a_record_without_a_copy_keeps_its_pod_and_is_tried_again() {
             } else {
                 show(&record);
             }
-            until("the pod", || async {
-                let status = v1::ContainerStatusRequest {
-                    container_id: pod.container.clone(),
-                    verbose: false,
-                };
+            until_true("the pod", async || {
+                let status = requests::status(&pod.container, false);
                 let known = kubelet.runtime.clone().container_status(status).await;
-                (listed(&kubelet).await.contains(&pod.pod.id) && known.is_ok()).then_some(())
+                listed(&kubelet).await.contains(&pod.pod.id) && known.is_ok()
             })
             .await;
             pod.is_well(&kubelet, &when).await;

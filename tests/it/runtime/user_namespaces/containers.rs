@@ -1,10 +1,6 @@
 //! A container in a pod with a user namespace, from its layers to the files it writes.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::os::unix::fs::chown;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use criscope_linux::namespace::{Kind, Pins};
 use criscope_linux::rootfs::{
@@ -15,8 +11,7 @@ use super::super::Scratch;
 use super::super::oci::{facts, words};
 use super::super::rootfs::volume_limits;
 use super::{HOST, LENGTH, layer, mappings, owner, pins, request, scratch};
-use crate::harness::until;
-use criscope::cri::v1;
+use crate::prelude::*;
 use criscope::runtime::oci::spec::{
     self, HandlerOptions, ImageConfig, Machine, Request as Wanted, SandboxFacts, UserDatabase,
 };
@@ -67,10 +62,7 @@ async fn a_container_is_root_in_its_namespace_and_unprivileged_on_the_node() {
                   ./busybox chown 7:8 /data/x; ./busybox hostname >> /told; ./busybox mkdir /done; \
                   exec ./busybox sleep 60";
     let running = start(&dir, &pins, &root, &shm, &hosts, volumes, script).await;
-    until("the end of the script", || async {
-        root.join("done").exists().then_some(())
-    })
-    .await;
+    until_true("the end of the script", async || root.join("done").exists()).await;
     let told = fs::read_to_string(root.join("told")).expect("told");
     assert_eq!(
         told.split_whitespace().collect::<Vec<_>>(),

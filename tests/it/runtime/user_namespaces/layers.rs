@@ -1,6 +1,5 @@
 //! Root file systems: ownership in the pod and on the node.
 
-use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 use criscope_linux::namespace::Kind;
@@ -8,6 +7,7 @@ use criscope_linux::rootfs::{IdMapped, MountRequest, Rootfs, list_mounts_below, 
 
 use super::super::rootfs::volume_limits;
 use super::{HOST, layer, mappings, owner, pins, request, scratch};
+use crate::prelude::*;
 
 #[tokio::test]
 async fn layers_have_the_pods_id_mapping() {

@@ -5,9 +5,7 @@ mod containers;
 mod layers;
 mod namespaces;
 
-use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
-use std::path::{Path, PathBuf};
 
 use criscope_linux::idmap::{Mappings, Range};
 use criscope_linux::namespace::{Kind, Pins, Request};
@@ -16,6 +14,7 @@ use criscope_linux::sysctl::Sysctl;
 use super::Scratch;
 use crate::harness::executable::copy_program;
 use crate::harness::packages::file;
+use crate::prelude::*;
 
 const SHIM: &str = crate::SHIM;
 const HOST: u32 = 2_000_000;

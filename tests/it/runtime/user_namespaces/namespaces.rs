@@ -1,18 +1,12 @@
 //! The namespaces, and the helper that creates them.
 
-use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
-
 use criscope::runtime::code::GrpcCode as _;
 use criscope_linux::namespace::{Error, Kind, Pins, Request, State};
 use criscope_linux::rootfs::list_mounts_below;
 use criscope_linux::sysctl::Sysctl;
 
 use super::{SHIM, pins, request, scratch};
-use crate::harness::executable::executable;
-use crate::harness::{PATIENCE, until};
+use crate::prelude::*;
 
 /// The number of helper processes among the children of this process.
 fn helpers() -> usize {
@@ -29,10 +23,7 @@ fn helpers() -> usize {
 }
 
 async fn no_helper_left() {
-    until("the end of every helper", || async {
-        (helpers() == 0).then_some(())
-    })
-    .await;
+    until_true("the end of every helper", async || helpers() == 0).await;
 }
 
 /// Runs a shell as root in the namespaces of a pod; returns its output.
@@ -128,13 +119,13 @@ async fn a_helper_that_fails_and_a_step_that_fails_leave_nothing() {
     }
     let without = Pins::new(dir.path().join("pins"));
     let refused = without.make("a", request()).await.expect_err("no program");
-    assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+    assert_eq!(refused.code(), Code::FailedPrecondition);
     let unmapped = Request {
         kinds: Kind::ALL.to_vec(),
         ..Request::default()
     };
     let refused = pins(&dir).make("a", unmapped).await.expect_err("no users");
-    assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+    assert_eq!(refused.code(), Code::FailedPrecondition);
     no_helper_left().await;
     assert!(list_mounts_below(dir.path()).expect("table").is_empty());
     assert!(pins(&dir).list().expect("list").is_empty());
@@ -181,8 +172,8 @@ async fn cancelled_and_concurrent_callers_leave_nothing() {
     }
     for pod in 8..12 {
         let id = format!("p{pod}");
-        until(&format!("{id}, which was begun"), || async {
-            (pins.state(&id, Kind::User).expect("state") == State::Pinned).then_some(())
+        until_true(&format!("{id}, which was begun"), async || {
+            pins.state(&id, Kind::User).expect("state") == State::Pinned
         })
         .await;
     }

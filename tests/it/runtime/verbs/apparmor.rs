@@ -1,14 +1,10 @@
 //! AppArmor: enforced where the kernel has it, as in the virtual machine of `tests/v2`, and otherwise refused.
 
-use std::fs;
 use std::io::Write as _;
-use std::process::{Command, Stdio};
 
 use criscope::cri::v1::{self, security_profile::ProfileType};
-use tonic::Code;
 
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle, security};
+use crate::prelude::*;
 
 /// Prints the profile of a process.
 const PROFILE: &str = "cat /proc/self/attr/current";
@@ -74,8 +70,7 @@ async fn a_profile_confines_or_there_is_no_container() {
         .map(|_| Profile(DEFAULT.to_owned()));
     let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     daemon.with_apparmor();
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let pod = kubelet.plain_pod("profiles").await;
     if profiles.is_some() {
         confined(&kubelet, &pod).await;
@@ -89,8 +84,7 @@ async fn a_profile_confines_or_there_is_no_container() {
         let id = kubelet.launch(&pod, container("none", None)).await;
         kubelet.says(&id, "mount -t tmpfs none /volume").await;
     }
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 async fn confined(kubelet: &Kubelet, pod: &crate::harness::kubelet::Pod) {

@@ -1,15 +1,11 @@
 //! Pods and containers that run with other runtimes, and that were refused or left something behind here.
 
-use tonic::Code;
-
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle, security};
+use crate::prelude::*;
 
 /// `kubectl debug --profile=sysadmin`: the kubelet says in each request whether the pod is privileged now.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_privileged_container_in_a_pod_that_began_without() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let mut pod = kubelet.plain_pod("debugged").await;
     let mut debugger = idle("debugger");
     security(&mut debugger).privileged = true;
@@ -20,17 +16,15 @@ async fn a_privileged_container_in_a_pod_that_began_without() {
     linux.security_context.get_or_insert_default().privileged = true;
     let id = kubelet.launch(&pod, debugger).await;
     let said = kubelet.says(&id, "grep CapEff /proc/self/status").await;
-    let own = std::fs::read_to_string("/proc/self/status").expect("status");
+    let own = fs::read_to_string("/proc/self/status").expect("status");
     let own = own.lines().find(|line| line.starts_with("CapEff"));
     assert_eq!(Some(said.as_str()), own);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sysctls_of_an_interface_are_set_when_it_is_there() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let with = |interface: &str| {
         let mut config = kubelet.pod_config("sysctls");
         let linux = config.linux.get_or_insert_default();

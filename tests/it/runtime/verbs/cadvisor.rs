@@ -1,23 +1,13 @@
 //! `runtime.containerd_socket`: what cAdvisor learns of the pods of the built-in runtime.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
-use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
-use std::time::Duration;
 
 use criscope::client;
-use criscope::cri::v1;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use tonic::Code;
 
 use crate::harness::cadvisor::{Cadvisor, RUNNING, STOPPED};
-use crate::harness::daemon::{Daemon, IMAGE};
-use crate::harness::kubelet::{Kubelet, Pod, idle, security};
-use crate::harness::{leaks, until};
+use crate::prelude::*;
 
 const SECRET: &str = "kwyjibozq";
 const LABEL: (&str, &str) = ("io.kubernetes.pod.name", "web");
@@ -33,8 +23,7 @@ async fn started() -> (Daemon, Kubelet, Cadvisor) {
     let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let (setting, socket) = setting(&daemon);
     daemon.set_runtime(&setting);
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     (daemon, kubelet, Cadvisor::of(&socket).await)
 }
 
@@ -70,14 +59,6 @@ fn namespace(pid: u32, kind: &str) -> PathBuf {
     fs::read_link(format!("/proc/{pid}/ns/{kind}")).expect("it runs")
 }
 
-async fn stop(kubelet: &Kubelet, pod: &Pod) {
-    let request = v1::StopPodSandboxRequest {
-        pod_sandbox_id: pod.id.clone(),
-    };
-    let stopped = kubelet.runtime.clone().stop_pod_sandbox(request).await;
-    stopped.expect("StopPodSandbox");
-}
-
 /// Asks of each sandbox whose process gets a cgroup, of any daemon, whether it is known.
 async fn ask_of_new_cgroups(cadvisor: &Cadvisor, known: &mut HashMap<String, bool>) -> Infallible {
     loop {
@@ -93,6 +74,7 @@ async fn ask_of_new_cgroups(cadvisor: &Cadvisor, known: &mut HashMap<String, boo
                 }
             }
         }
+        // Often, without keeping the other tasks from their work.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -100,10 +82,7 @@ async fn ask_of_new_cgroups(cadvisor: &Cadvisor, known: &mut HashMap<String, boo
 /// Waits until the process has been reaped.
 async fn gone(pid: u32) {
     let process = PathBuf::from(format!("/proc/{pid}"));
-    until("the end of the process", || async {
-        (!process.exists()).then_some(())
-    })
-    .await;
+    until_true("the end of the process", async || !process.exists()).await;
 }
 
 async fn no_task(cadvisor: &Cadvisor, id: &str) {
@@ -150,13 +129,12 @@ async fn cadvisor_finds_containers_and_the_network_of_their_pod() {
         tasks.with("result", result).sum()
     };
     assert!(requests("ok") >= 1.0 && requests("not_found") >= 1.0);
-    stop(&kubelet, &pod).await;
+    kubelet.stop_pod(&pod.id).await;
     no_task(&cadvisor, &pod.id).await;
     gone(pid).await;
     let mut left = leaks::cgroups(leaks::SHIMS).into_iter();
     assert_eq!(left.find(|dir| dir.ends_with(&pod.id)), None);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -176,10 +154,11 @@ async fn the_socket_is_for_root_and_serves_the_cri_too() {
 
     // ctr and nerdctl are told why they do not work.
     let list = "/containerd.services.containers.v1.Containers/List";
-    let refused = cadvisor.call::<()>(list, Some("k8s.io"), ()).await;
-    let refused = refused.expect_err("not served");
-    assert_eq!(refused.code(), Code::Unimplemented);
-    assert!(refused.message().contains("criscope is not containerd"));
+    assert_refused(
+        cadvisor.call::<()>(list, Some("k8s.io"), ()).await,
+        Code::Unimplemented,
+        "criscope is not containerd",
+    );
     let scrape = daemon.program().scrape().await;
     let requests = scrape.metric("criscope_runtime_containerd_requests_total");
     let others = requests.with("method", "other").with("result", "error");
@@ -202,9 +181,7 @@ async fn pods_of_the_host_network_with_user_ids_of_their_own_and_with_a_shared_p
     let (daemon, kubelet, cadvisor) = started().await;
     let host = kubelet.run(kubelet.host_network_config("host")).await;
     let mut config = kubelet.pod_config("shared");
-    let linux = config.linux.get_or_insert_default();
-    let context = linux.security_context.get_or_insert_default();
-    context.namespace_options.get_or_insert_default().pid = v1::NamespaceMode::Pod.into();
+    pod_namespaces(&mut config).pid = v1::NamespaceMode::Pod.into();
     // cAdvisor asks as soon as it sees the cgroup, and again only after a minute.
     let mut early = HashMap::new();
     let shared = tokio::select! {
@@ -218,9 +195,7 @@ async fn pods_of_the_host_network_with_user_ids_of_their_own_and_with_a_shared_p
         container_id: 0,
         length: 65536,
     };
-    let linux = config.linux.get_or_insert_default();
-    let context = linux.security_context.get_or_insert_default();
-    let options = context.namespace_options.get_or_insert_default();
+    let options = pod_namespaces(&mut config);
     options.userns_options = Some(v1::UserNamespace {
         mode: v1::NamespaceMode::Pod.into(),
         uids: vec![mapping],
@@ -240,27 +215,22 @@ async fn pods_of_the_host_network_with_user_ids_of_their_own_and_with_a_shared_p
     no_task(&cadvisor, &host.id).await;
 
     let mut config = idle("main");
-    let options = security(&mut config)
-        .namespace_options
-        .get_or_insert_default();
+    let options = namespaces(&mut config);
     options.pid = v1::NamespaceMode::Pod.into();
     let container = kubelet.launch(&shared, config).await;
     let task = cadvisor.task(&container).await.expect("it runs").pid;
     let init = process_of(&cadvisor, &shared).await;
     assert_eq!(namespace(init, "pid"), namespace(task, "pid"), "its init");
     // Its init ends with the removal, but its network has ended.
-    stop(&kubelet, &shared).await;
+    kubelet.stop_pod(&shared.id).await;
     no_task(&cadvisor, &shared.id).await;
-    kubelet.end(&shared).await;
-    kubelet.end(&host).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&shared, &host]).await;
 }
 
 /// Pods get the process by a restart with the setting, keep it over others, and need it for nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_process_of_a_pod_over_restarts() {
-    let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (mut daemon, kubelet) = node().await;
     let (pod, container) = web(&kubelet).await;
     daemon.kill();
     let (on, socket) = setting(&daemon);
@@ -270,8 +240,7 @@ async fn the_process_of_a_pod_over_restarts() {
     cadvisor.assert_usual(&pod.id, &container, LABEL).await;
     let pid = process_of(&cadvisor, &pod).await;
 
-    daemon.kill();
-    daemon.start().await;
+    daemon.restart().await;
     let cadvisor = Cadvisor::of(&socket).await;
     assert_eq!(process_of(&cadvisor, &pod).await, pid, "the same");
 
@@ -284,14 +253,12 @@ async fn the_process_of_a_pod_over_restarts() {
     assert!(kubelet.pod_status(&pod).await.state() == ready);
     kubelet.launch(&pod, idle("second")).await;
 
-    daemon.kill();
-    daemon.start().await;
+    daemon.restart().await;
     let cadvisor = Cadvisor::of(&socket).await;
     let pid = process_of(&cadvisor, &pod).await;
     daemon.kill();
     daemon.set_runtime("");
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     kubelet.end(&pod).await;
     gone(pid).await;
     daemon.assert_clean();

@@ -1,18 +1,10 @@
 //! Cgroups of pods and containers, the limits set there, and the statistics read back, with both versions.
 //! `tests/v2/run.sh` runs these on a machine with version 2 only.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use criscope::cri::v1;
 use criscope::runtime::oci::spec::CgroupVersion;
 use criscope_linux::cgroup::{Cgroup, Hierarchies};
-use tonic::Code;
 
-use crate::harness::daemon::{Daemon, oci_runtime};
-use crate::harness::kubelet::{Kubelet, Pod, idle, shell};
-use crate::harness::until;
+use crate::prelude::*;
 
 /// The cgroup of a pod, created as by the kubelet before RunPodSandbox: with all controllers enabled for its children.
 pub(super) struct Parent {
@@ -120,12 +112,7 @@ async fn requested_limits_are_set_in_the_cgroup() {
     kubelet.logged(&id, "up").await;
     // Statistics of the container and, from its own cgroup, of the pod.
     until("statistics of the container and the pod", || async {
-        let request = v1::PodSandboxStatsRequest {
-            pod_sandbox_id: pod.id.clone(),
-        };
-        let stats = kubelet.runtime.clone().pod_sandbox_stats(request).await;
-        let stats = stats.expect("PodSandboxStats").into_inner().stats?;
-        let linux = stats.linux?;
+        let linux = kubelet.pod_stats(&pod.id).await?;
         let whole = linux.memory?.working_set_bytes?.value;
         let part = linux.containers[0].memory.as_ref()?;
         let (set, rss) = (part.working_set_bytes.as_ref()?, part.rss_bytes.as_ref()?);
@@ -187,9 +174,7 @@ async fn a_container_is_oom_killed_as_a_whole_where_supported() {
 /// With cgroup v2 a container sees its own cgroup as the root, and cannot write to it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_sees_only_its_own() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("inside").await;
+    let (daemon, kubelet, pod) = node_with_pod("inside").await;
     let mut config = idle("main");
     limit(&mut config).memory_limit_in_bytes = 64 << 20;
     let id = kubelet.launch(&pod, config).await;
@@ -207,8 +192,7 @@ async fn a_container_sees_only_its_own() {
     let write =
         "echo 1 > $(ls /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/memory/cgroup.procs 2>/dev/null)";
     assert_ne!(kubelet.exec(&id, write).await.code, 0, "it is read-only");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 /// runc 1.1 drops its state even if the cgroup was busy, and a second `delete` finds nothing.
@@ -229,18 +213,13 @@ done
         pod = format_args!("{}/pod1", daemon.cgroup()),
     );
     let forgets = daemon.add_program("forgets", &script);
-    let forgets = forgets.display();
-    daemon.configure(&format!(
-        "[runtime.handlers.second]\npath = \"{forgets}\"\n"
-    ));
-    daemon.without_second();
+    daemon.set_second(&forgets);
     daemon.start().await;
     let parent = Parent::new(&daemon, "pod1");
     let kubelet = Kubelet::of(&daemon).await;
     let mut config = kubelet.pod_config("left");
     config.linux.get_or_insert_default().cgroup_parent = parent.path().to_owned();
-    let pod = kubelet.try_run(config, "second").await;
-    let pod = pod.expect("RunPodSandbox");
+    let pod = kubelet.run_with(config, "second").await;
     let id = kubelet.launch(&pod, idle("main")).await;
     assert!(parent.container(&id).exists());
     kubelet.end(&pod).await;
@@ -272,10 +251,8 @@ async fn a_container_with_writable_cgroups_makes_its_own() {
         assert!(log.contains(reason), "{log}");
         return;
     }
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.try_run(kubelet.pod_config("own"), "second").await;
-    let pod = pod.expect("RunPodSandbox");
+    let kubelet = daemon.serve().await;
+    let pod = kubelet.run_with(kubelet.pod_config("own"), "second").await;
     let mut config = idle("main");
     limit(&mut config).memory_limit_in_bytes = 64 << 20;
     let id = kubelet.launch(&pod, config).await;
@@ -289,8 +266,7 @@ async fn a_container_with_writable_cgroups_makes_its_own() {
         let max = kubelet.says(&id, "cat /sys/fs/cgroup/memory.max").await;
         assert_eq!(max, (64 << 20).to_string());
     }
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -307,8 +283,7 @@ async fn a_privileged_container_leaves_the_options_of_the_hierarchy() {
             .map(|line| line[line.rfind(' ').expect("several")..].to_owned())
     };
     let before = options();
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let mut config = kubelet.pod_config("privileged");
     let linux = config.linux.get_or_insert_default();
     linux.security_context.get_or_insert_default().privileged = true;
@@ -328,6 +303,5 @@ async fn a_privileged_container_leaves_the_options_of_the_hierarchy() {
         0
     );
     assert_eq!(options(), before);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

@@ -6,21 +6,13 @@ mod lock;
 mod log;
 mod node;
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use criscope::cri::v1;
-use serde_json::Value;
-use tonic::{Code, Status};
+use tokio::task::JoinHandle;
 
 use super::full_disk::Disk;
-use crate::harness::daemon::{Daemon, oci_runtime};
-use crate::harness::kubelet::{Kubelet, idle, shell};
-use crate::harness::{soon, until};
+use crate::prelude::*;
 
 /// An OCI runtime whose `checkpoint` writes files of CRIU when the gate is open; all other verbs are real. CRIU itself depends on
 /// the kernel.
@@ -30,7 +22,7 @@ struct Dumps {
 }
 
 impl Dumps {
-    async fn start() -> (Daemon, Self) {
+    async fn start() -> (Daemon, Kubelet, Self) {
         let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
         let this = Self {
             gate: daemon.root().join("gate"),
@@ -74,11 +66,9 @@ echo stats > "$work/stats-dump"
         let own = daemon.root().join("bin");
         daemon.env("PATH", &format!("{}:{path}", own.display()));
         daemon.set_runtime("enable_criu = true\n");
-        let dumps = dumps.display();
-        daemon.configure(&format!("[runtime.handlers.second]\npath = \"{dumps}\"\n"));
-        daemon.without_second();
-        daemon.start().await;
-        (daemon, this)
+        daemon.set_second(&dumps);
+        let kubelet = daemon.serve().await;
+        (daemon, kubelet, this)
     }
 
     fn set(&self, what: &str) {
@@ -87,7 +77,7 @@ echo stats > "$work/stats-dump"
 
     async fn entered(&self) {
         let dumped = self.gate.join("dumped");
-        until("a dump", || async { dumped.exists().then_some(()) }).await;
+        until_true("a dump", async || dumped.exists()).await;
     }
 
     fn archive(&self) -> PathBuf {
@@ -113,11 +103,17 @@ async fn checkpoint(kubelet: &Kubelet, id: &str, to: &Path, timeout: i64) -> Res
     Ok(())
 }
 
+/// A checkpoint under way.
+fn begin(kubelet: &Kubelet, id: &str, to: &Path, timeout: i64) -> JoinHandle<Result<(), Status>> {
+    let (kubelet, id, to) = (kubelet.clone(), id.to_owned(), to.to_owned());
+    tokio::spawn(async move { checkpoint(&kubelet, &id, &to, timeout).await })
+}
+
 /// A running container in a pod of the handler `second`.
 async fn running(kubelet: &Kubelet, config: v1::ContainerConfig) -> String {
     let name = config.metadata.clone().unwrap_or_default().name;
-    let pod = kubelet.try_run(kubelet.pod_config(&name), "second").await;
-    kubelet.launch(&pod.expect("RunPodSandbox"), config).await
+    let pod = kubelet.run_with(kubelet.pod_config(&name), "second").await;
+    kubelet.launch(&pod, config).await
 }
 
 /// The record of a container, and the names in its directory.
@@ -134,9 +130,9 @@ fn record(daemon: &Daemon, id: &str) -> (Value, Vec<String>) {
 
 /// Waits until nothing is left to be undone of an attempt.
 async fn ended(daemon: &Daemon, id: &str) {
-    until("the end of the checkpoint", || async {
+    until_true("the end of the checkpoint", async || {
         let (record, _) = record(daemon, id);
-        record.get("checkpoint").is_none().then_some(())
+        record.get("checkpoint").is_none()
     })
     .await;
 }
@@ -169,9 +165,8 @@ fn json(content: &[u8]) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_archive_has_the_memory_the_files_and_the_log_of_a_container() {
-    let (daemon, dumps) = Dumps::start().await;
+    let (daemon, kubelet, dumps) = Dumps::start().await;
     dumps.set("open");
-    let kubelet = Kubelet::of(&daemon).await;
     let mut config = shell(
         "main",
         "echo said; busybox mkdir /tmp/new; echo kept > /tmp/new/file; busybox rm /bin/wget; trap 'exit 0' TERM; sleep 1000000 & wait",
@@ -244,9 +239,8 @@ async fn an_archive_has_the_memory_the_files_and_the_log_of_a_container() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_done_is_refused_and_changes_nothing() {
-    let (daemon, dumps) = Dumps::start().await;
+    let (daemon, kubelet, dumps) = Dumps::start().await;
     dumps.set("open");
-    let kubelet = Kubelet::of(&daemon).await;
     let id = running(&kubelet, idle("main")).await;
     let over = running(&kubelet, shell("over", "exit 3")).await;
     kubelet.ended(&over).await;
@@ -281,22 +275,19 @@ async fn what_cannot_be_done_is_refused_and_changes_nothing() {
     kubelet
         .says(&id, "until [ -e /in ]; do sleep 0.02; done")
         .await;
-    let error = checkpoint(&kubelet, &id, &archive, 0)
-        .await
-        .expect_err("an exec");
-    assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
-    assert!(error.message().contains("1 running exec"), "{error}");
+    assert_refused(
+        checkpoint(&kubelet, &id, &archive, 0).await,
+        Code::FailedPrecondition,
+        "1 running exec",
+    );
     kubelet.says(&id, "echo x > /go").await;
     exec.await.expect("ended").expect("ExecSync");
 
     dumps.set("fail");
-    let error = checkpoint(&kubelet, &id, &archive, 0)
-        .await
-        .expect_err("CRIU fails");
-    assert_eq!(error.code(), Code::Unknown, "{error}");
-    assert!(
-        error.message().contains("(criu/a.c:1): told to fail"),
-        "{error}"
+    assert_refused(
+        checkpoint(&kubelet, &id, &archive, 0).await,
+        Code::Unknown,
+        "(criu/a.c:1): told to fail",
     );
     assert_untouched(&daemon, &kubelet, &id).await;
     fs::remove_file(dumps.gate.join("fail")).expect("gate");
@@ -325,16 +316,14 @@ async fn what_cannot_be_done_is_refused_and_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_setting_or_the_verb_it_is_not_implemented() {
-    let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("off").await;
+    let (mut daemon, kubelet, pod) = node_with_pod("off").await;
     let id = kubelet.launch(&pod, idle("main")).await;
     let archive = daemon.root().join("c.tar");
-    let error = checkpoint(&kubelet, &id, &archive, 0)
-        .await
-        .expect_err("off");
-    assert_eq!(error.code(), Code::Unimplemented, "{error}");
-    assert!(error.message().contains("runtime.enable_criu"), "{error}");
+    assert_refused(
+        checkpoint(&kubelet, &id, &archive, 0).await,
+        Code::Unimplemented,
+        "runtime.enable_criu",
+    );
 
     daemon.kill();
     daemon.set_runtime("enable_criu = true\n");
@@ -344,41 +333,31 @@ async fn without_the_setting_or_the_verb_it_is_not_implemented() {
         oci_runtime().display()
     );
     let lacks = daemon.add_program("lacks", &script);
-    daemon.configure(&format!("[runtime.handlers.second]\npath = {lacks:?}\n"));
-    daemon.without_second();
+    daemon.set_second(&lacks);
     let own = daemon.root().join("bin");
     let path = std::env::var("PATH").expect("a path");
     daemon.env("PATH", &format!("{}:{path}", own.display()));
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let id = running(&kubelet, idle("lacks")).await;
-    let error = checkpoint(&kubelet, &id, &archive, 0)
-        .await
-        .expect_err("no verb");
-    assert_eq!(error.code(), Code::Unimplemented, "{error}");
-    assert!(error.message().contains("lacks"), "{error}");
+    assert_refused(
+        checkpoint(&kubelet, &id, &archive, 0).await,
+        Code::Unimplemented,
+        "lacks",
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_checkpoint_outlives_its_caller_and_not_its_daemon() {
-    let (mut daemon, dumps) = Dumps::start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (mut daemon, kubelet, dumps) = Dumps::start().await;
     let id = running(&kubelet, idle("main")).await;
     let archive = dumps.archive();
-    let (other, container, to) = (kubelet.clone(), id.clone(), archive.clone());
-    let call = tokio::spawn(async move { checkpoint(&other, &container, &to, 0).await });
+    let call = begin(&kubelet, &id, &archive, 0);
     dumps.entered().await;
     call.abort();
     // The container is paused now; a list is answered.
-    let list = kubelet.runtime.clone();
-    let list = async move {
-        list.clone()
-            .list_containers(v1::ListContainersRequest::default())
-            .await
-    };
-    soon("ListContainers", list).await.expect("ListContainers");
+    soon("ListContainers", kubelet.containers()).await;
     dumps.set("open");
-    until("the archive", || async { archive.exists().then_some(()) }).await;
+    until_true("the archive", async || archive.exists()).await;
     ended(&daemon, &id).await;
     assert_untouched(&daemon, &kubelet, &id).await;
 
@@ -389,8 +368,7 @@ async fn a_checkpoint_outlives_its_caller_and_not_its_daemon() {
     ] {
         fs::remove_file(file).expect("removed");
     }
-    let (other, container, to) = (kubelet.clone(), id.clone(), archive.clone());
-    let call = tokio::spawn(async move { checkpoint(&other, &container, &to, 0).await });
+    let call = begin(&kubelet, &id, &archive, 0);
     dumps.entered().await;
     let (written, _) = record(&daemon, &id);
     let draft = PathBuf::from(written["checkpoint"]["draft"].as_str().expect("a draft"));
@@ -412,9 +390,8 @@ async fn a_checkpoint_outlives_its_caller_and_not_its_daemon() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_was_paused_before_stays_paused() {
-    let (daemon, dumps) = Dumps::start().await;
+    let (daemon, kubelet, dumps) = Dumps::start().await;
     dumps.set("open");
-    let kubelet = Kubelet::of(&daemon).await;
     let id = running(&kubelet, idle("main")).await;
     let root = daemon.state().join("state/oci/second");
     let runc = |verb: &str| {

@@ -1,17 +1,12 @@
 //! Block I/O and RDT classes (`runtime.blockio_config_file`, `runtime.rdt_config_file`), with a real OCI runtime and the block I/O
 //! controller of the kernel.
 
-use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
 
-use criscope::cri::v1;
 use criscope::runtime::oci::spec::CgroupVersion;
-use tonic::Code;
 
 use super::cgroups::{Parent, limit, value};
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, Pod, idle};
+use crate::prelude::*;
 
 const OF_POD: &str = "blockio.resources.beta.kubernetes.io/pod";
 const OF_CONTAINER: &str = "blockio.resources.beta.kubernetes.io/container.";
@@ -101,8 +96,7 @@ async fn block_io_classes_are_limits_in_the_cgroup() {
     };
     write("3k");
     daemon.set_runtime(&format!("blockio_config_file = {file:?}\n"));
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let parent = Parent::new(&daemon, "pod1");
     let of_linked = format!("{OF_CONTAINER}linked");
     let annotations = [(OF_POD, "slow"), (of_linked.as_str(), "by-link")];
@@ -144,9 +138,7 @@ async fn block_io_classes_are_limits_in_the_cgroup() {
     assert_eq!(code, Code::FailedPrecondition);
     assert!(text.contains("Weight 5 is not between"), "{text}");
     // Only containers that have a class need the file, also after a restart.
-    daemon.kill();
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.restart().await;
     let told = daemon.program().wait_event("runtime.blockio").await;
     assert_eq!(told["file"], file.display().to_string(), "{told}");
     kubelet.launch(&pod, own_class("without", "")).await;
@@ -162,8 +154,7 @@ async fn classes_that_the_node_has_not_refuse_or_are_ignored() {
     daemon.set_runtime(&format!(
         "ignore_blockio_not_enabled_errors = true\nrdt_config_file = {file:?}\n"
     ));
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let mut config = kubelet.pod_config("classed");
     let rdt = "rdt.resources.beta.kubernetes.io/container.db".to_owned();
     config.annotations.insert(rdt, "gold".to_owned());
@@ -180,6 +171,5 @@ async fn classes_that_the_node_has_not_refuse_or_are_ignored() {
     kubelet.launch(&pod, idle("other")).await;
     let told = daemon.program().wait_event("runtime.rdt").await;
     assert_eq!(told["file"], file.display().to_string(), "{told}");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

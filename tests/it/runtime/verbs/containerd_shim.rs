@@ -5,29 +5,19 @@ mod reports;
 mod runwasi;
 mod usage;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use criscope::cri::v1;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use tonic::Code;
-
-use crate::harness::daemon::{Daemon, oci_runtime};
-use crate::harness::kubelet::{Kubelet, Pod, idle, security, shell};
 use crate::harness::packages::file;
-use crate::harness::{leaks, until};
+use crate::prelude::*;
 use crate::streaming::client::Client;
 
 const HANDLER: &str = "shim";
 
 const WAY: (&str, &str) = ("websocket", "v5.channel.k8s.io");
 
-async fn daemon() -> Daemon {
+async fn daemon() -> (Daemon, Kubelet) {
     daemon_with(|_| "io.containerd.runc.v2".to_owned()).await
 }
 
-async fn daemon_with(runtime_type: impl FnOnce(&Daemon) -> String) -> Daemon {
+async fn daemon_with(runtime_type: impl FnOnce(&Daemon) -> String) -> (Daemon, Kubelet) {
     file("/usr/bin/containerd-shim-runc-v2", "containerd");
     let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let runtime_type = runtime_type(&daemon);
@@ -35,8 +25,15 @@ async fn daemon_with(runtime_type: impl FnOnce(&Daemon) -> String) -> Daemon {
         "[runtime.handlers.{HANDLER}]\nruntime_type = {runtime_type:?}\npath = {:?}\n",
         oci_runtime()
     ));
-    daemon.start().await;
-    daemon
+    let kubelet = daemon.serve().await;
+    (daemon, kubelet)
+}
+
+/// A node with a pod of the handler.
+async fn shimmed(name: &str) -> (Daemon, Kubelet, Shimmed) {
+    let (daemon, kubelet) = daemon().await;
+    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config(name)).await;
+    (daemon, kubelet, own)
 }
 
 /// A pod of the handler. Dropping it kills the shim of containerd that a failed test leaves.
@@ -56,8 +53,7 @@ impl Drop for Shimmed {
 
 impl Shimmed {
     async fn run(daemon: &Daemon, kubelet: &Kubelet, config: v1::PodSandboxConfig) -> Self {
-        let pod = kubelet.try_run(config, HANDLER).await;
-        let pod = pod.expect("RunPodSandbox");
+        let pod = kubelet.run_with(config, HANDLER).await;
         assert_eq!(containerd_shims(&pod.id).len(), 1);
         let address = daemon.root().join("root/sandboxes").join(&pod.id);
         let address = fs::read_to_string(address.join("address")).expect("an address");
@@ -81,25 +77,16 @@ impl Shimmed {
     }
 
     async fn has_no_shim(&self) {
-        until("the end of the shim of containerd", || async {
-            containerd_shims(&self.pod.id).is_empty().then_some(())
+        until_true("the end of the shim of containerd", async || {
+            containerd_shims(&self.pod.id).is_empty()
         })
         .await;
-        until("the removal of its socket", || async {
-            (!self.socket.exists()).then_some(())
-        })
-        .await;
+        until_true("the removal of its socket", async || !self.socket.exists()).await;
     }
 
     /// Kills the sandbox container.
     async fn loses_its_sandbox_container(&self, kubelet: &Kubelet) {
-        let request = v1::PodSandboxStatusRequest {
-            pod_sandbox_id: self.pod.id.clone(),
-            verbose: true,
-        };
-        let status = kubelet.runtime.clone().pod_sandbox_status(request).await;
-        let info = &status.expect("PodSandboxStatus").into_inner().info["info"];
-        let info: serde_json::Value = serde_json::from_str(info).expect("JSON");
+        let info = kubelet.pod_info(&self.pod.id).await;
         let pid = info["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
         let pid = pid.filter(|pid| *pid > 1).expect("a process");
         kill(Pid::from_raw(pid), Signal::SIGKILL).expect("kill");
@@ -110,17 +97,17 @@ impl Shimmed {
     async fn story_has(&self, daemon: &Daemon, words: &str) {
         let name = &self.pod.config.metadata.as_ref().expect("a name").name;
         let path = format!("/debug/pods/test/{name}?format=json");
-        until("the end in the story", || async {
+        until_true("the end in the story", async || {
             let (_, text) = daemon.program().get(&path).await;
-            text.contains(words).then_some(())
+            text.contains(words)
         })
         .await;
     }
 
     async fn is_not_ready(&self, kubelet: &Kubelet) {
-        until("a pod that is not ready", || async {
+        until_true("a pod that is not ready", async || {
             let status = kubelet.pod_status(&self.pod).await;
-            (status.state() == v1::PodSandboxState::SandboxNotready).then_some(())
+            status.state() == v1::PodSandboxState::SandboxNotready
         })
         .await;
     }
@@ -136,14 +123,6 @@ fn containerd_shims(id: &str) -> Vec<i32> {
         line.contains("containerd-shim-") && line.contains(id)
     })
     .collect()
-}
-
-/// The shim of a pod.
-fn shim(daemon: &Daemon, pod: &Pod) -> Pid {
-    let all = leaks::processes(daemon.name());
-    let mut shims = all.iter();
-    let found = shims.find(|(_, what)| what.contains("criscope-shim") && what.contains(&pod.id));
-    Pid::from_raw(found.expect("a shim").0)
 }
 
 /// The memory limit of a container in the kernel.
@@ -167,9 +146,7 @@ fn stays(status: &v1::ContainerStatus) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_lives_like_one_of_an_oci_runtime() {
-    let mut daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("own")).await;
+    let (mut daemon, kubelet, own) = shimmed("own").await;
     let pod = &own.pod;
     let script = "trap 'exit 9' TERM; echo up; echo err >&2; sleep 1000000 & wait";
     let main = kubelet.launch(pod, shell("main", script)).await;
@@ -189,15 +166,7 @@ async fn a_pod_lives_like_one_of_an_oci_runtime() {
     let mut config = shell("reads", "exec cat");
     config.stdin = true;
     let reads = kubelet.launch(pod, config).await;
-    let request = v1::AttachRequest {
-        container_id: reads.clone(),
-        stdin: true,
-        stdout: true,
-        stderr: true,
-        tty: false,
-    };
-    let answer = kubelet.runtime.clone().attach(request).await;
-    let url = answer.expect("Attach").into_inner().url;
+    let url = kubelet.attach_url(&reads, "ioe").await;
     let mut client = Client::connect(&url, WAY, "ioe").await;
     client.send(0, b"hello\n").await;
     assert_eq!(client.output(6).await, b"hello\n");
@@ -211,11 +180,7 @@ async fn a_pod_lives_like_one_of_an_oci_runtime() {
     };
     kubelet.update(&main, change).await;
     assert_eq!(memory_limit(&daemon, &main), limit.to_string());
-    let request = v1::ContainerStatsRequest {
-        container_id: main.clone(),
-    };
-    let stats = kubelet.runtime.clone().container_stats(request).await;
-    let stats = stats.expect("ContainerStats").into_inner().stats;
+    let stats = kubelet.stats(&main).await;
     let cpu = stats.and_then(|stats| stats.cpu).expect("processor time");
     assert!(
         cpu.usage_core_nano_seconds
@@ -230,8 +195,7 @@ async fn a_pod_lives_like_one_of_an_oci_runtime() {
         .join(&pod.id)
         .join("shm/end");
     fs::write(shm, "").expect("the memory of the pod");
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     assert_eq!(kubelet.ended(&ends).await.exit_code, 23);
     let ready = v1::PodSandboxState::SandboxReady;
     assert!(kubelet.pod_status(pod).await.state() == ready);
@@ -248,17 +212,10 @@ async fn a_pod_lives_like_one_of_an_oci_runtime() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_pod_has_no_process() {
-    let daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("stopped")).await;
+    let (daemon, kubelet, own) = shimmed("stopped").await;
     let main = kubelet.launch(&own.pod, idle("main")).await;
-    let request = v1::StopPodSandboxRequest {
-        pod_sandbox_id: own.pod.id.clone(),
-    };
-    let mut runtime = kubelet.runtime.clone();
     for _ in 0..2 {
-        let stopped = runtime.stop_pod_sandbox(request.clone()).await;
-        stopped.expect("StopPodSandbox");
+        kubelet.stop_pod(&own.pod.id).await;
     }
     own.has_no_shim().await;
     assert_eq!(kubelet.status(&main).await.exit_code, 137);
@@ -268,19 +225,9 @@ async fn a_stopped_pod_has_no_process() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_share_the_process_namespace_of_the_sandbox_container() {
-    let daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let mut config = kubelet.pod_config("shared");
-    let linux = config.linux.get_or_insert_default();
-    let context = linux.security_context.get_or_insert_default();
-    context.namespace_options.get_or_insert_default().pid = v1::NamespaceMode::Pod.into();
-    let own = Shimmed::run(&daemon, &kubelet, config).await;
-    let container = |name: &str, script: &str| {
-        let mut config = shell(name, script);
-        let options = &mut security(&mut config).namespace_options;
-        options.get_or_insert_default().pid = v1::NamespaceMode::Pod.into();
-        config
-    };
+    let (daemon, kubelet) = daemon().await;
+    let own = Shimmed::run(&daemon, &kubelet, kubelet.shared_pid_config("shared")).await;
+    let container = |name: &str, script: &str| share_pid(shell(name, script));
     let script = "trap 'exit 0' TERM; sleep 1000000 & wait";
     let one = kubelet.launch(&own.pod, container("one", script)).await;
     let script = "trap 'exit 0' TERM; sleep 7654321 & wait";
@@ -290,9 +237,9 @@ async fn containers_share_the_process_namespace_of_the_sandbox_container() {
     assert!(commands.contains("7654321"), "{commands}");
     // A process whose parent has exited is left to the sandbox container, which keeps no zombie.
     kubelet.says(&one, "(sleep 0.01 &) ; sleep 0.1").await;
-    until("no zombie", || async {
+    until_true("no zombie", async || {
         let states = kubelet.says(&one, "cat /proc/[0-9]*/stat").await;
-        (!states.contains(" Z ")).then_some(())
+        !states.contains(" Z ")
     })
     .await;
     own.end(&kubelet, &daemon).await;
@@ -300,9 +247,7 @@ async fn containers_share_the_process_namespace_of_the_sandbox_container() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_whose_containerd_shim_dies_is_not_ready() {
-    let daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("died")).await;
+    let (daemon, kubelet, own) = shimmed("died").await;
     let main = kubelet.launch(&own.pod, idle("main")).await;
     for shim in containerd_shims(&own.pod.id) {
         kill(Pid::from_raw(shim), Signal::SIGKILL).expect("kill");
@@ -329,9 +274,7 @@ async fn a_pod_whose_containerd_shim_dies_is_not_ready() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_story_of_a_pod_that_lost_its_sandbox_container_names_it() {
-    let daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("headless")).await;
+    let (daemon, kubelet, own) = shimmed("headless").await;
     kubelet.launch(&own.pod, idle("main")).await;
     own.loses_its_sandbox_container(&kubelet).await;
     own.story_has(
@@ -344,19 +287,17 @@ async fn the_story_of_a_pod_that_lost_its_sandbox_container_names_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_whose_own_shim_dies_leaves_no_containerd_shim() {
-    let mut daemon = daemon().await;
+    let (mut daemon, mut kubelet) = daemon().await;
     for with_daemon in [true, false] {
-        let kubelet = Kubelet::of(&daemon).await;
         let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("lost")).await;
         let main = kubelet.launch(&own.pod, idle("main")).await;
         if !with_daemon {
             daemon.kill();
         }
-        kill(shim(&daemon, &own.pod), Signal::SIGKILL).expect("kill");
+        kill(daemon.shim(&own.pod.id), Signal::SIGKILL).expect("kill");
         if !with_daemon {
-            daemon.start().await;
+            kubelet = daemon.serve().await;
         }
-        let kubelet = Kubelet::of(&daemon).await;
         let ended = kubelet.ended(&main).await;
         assert_eq!(ended.reason, "Unknown");
         own.is_not_ready(&kubelet).await;
@@ -373,8 +314,7 @@ case \" $* \" in *' start '*) sed -i 's/io.kubernetes.cri.sandbox-id/other/' con
 exec /usr/bin/containerd-shim-runc-v2 \"$@\"
 ";
     let program = |daemon: &Daemon| daemon.add_program("containerd-shim-runc-alone-v2", script);
-    let daemon = daemon_with(|daemon| program(daemon).display().to_string()).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = daemon_with(|daemon| program(daemon).display().to_string()).await;
     let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("alone")).await;
     let main = kubelet.launch(&own.pod, idle("main")).await;
     assert_eq!(
@@ -382,10 +322,10 @@ exec /usr/bin/containerd-shim-runc-v2 \"$@\"
         own.pod.config.hostname
     );
     assert_eq!(containerd_shims(&main).len(), 1);
-    kill(shim(&daemon, &own.pod), Signal::SIGKILL).expect("kill");
+    kill(daemon.shim(&own.pod.id), Signal::SIGKILL).expect("kill");
     assert_eq!(kubelet.ended(&main).await.reason, "Unknown");
-    until("the end of its shim and of the cleanup", || async {
-        containerd_shims(&main).is_empty().then_some(())
+    until_true("the end of its shim and of the cleanup", async || {
+        containerd_shims(&main).is_empty()
     })
     .await;
     own.end(&kubelet, &daemon).await;
@@ -399,8 +339,7 @@ async fn a_shim_that_fails_is_told_and_leaves_nothing() {
     daemon.configure(&format!(
         "[runtime.handlers.broken]\nruntime_type = {program:?}\nconfig_path = \"/etc/x.toml\"\n"
     ));
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let refused = kubelet.try_run(kubelet.pod_config("none"), "broken").await;
     let refused = refused.err().expect("its shim fails");
     assert!(
@@ -409,15 +348,12 @@ async fn a_shim_that_fails_is_told_and_leaves_nothing() {
     );
     // Other handlers are not affected.
     let pod = kubelet.plain_pod("other").await;
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_shim_cannot_do_is_refused() {
-    let daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("refused")).await;
+    let (daemon, kubelet, own) = shimmed("refused").await;
     let main = kubelet.launch(&own.pod, idle("main")).await;
     let mut config = idle("debugger");
     let options = &mut security(&mut config).namespace_options;
@@ -434,9 +370,7 @@ async fn what_a_shim_cannot_do_is_refused() {
         container_id: 0,
         length: 65_536,
     };
-    let linux = config.linux.get_or_insert_default();
-    let context = linux.security_context.get_or_insert_default();
-    let options = context.namespace_options.get_or_insert_default();
+    let options = pod_namespaces(&mut config);
     options.userns_options = Some(v1::UserNamespace {
         mode: v1::NamespaceMode::Pod.into(),
         uids: vec![mapping],

@@ -1,15 +1,8 @@
 //! The lifecycle of a container: logs, exits, signals, limits.
 
-use std::fs;
-use std::path::PathBuf;
-
-use criscope::cri::v1;
 use tokio::net::UnixDatagram;
-use tonic::Code;
 
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle, shell};
-use crate::harness::{soon, until};
+use crate::prelude::*;
 
 /// Log lines as stream and text.
 fn lines(log: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -19,9 +12,7 @@ fn lines(log: &[(&str, &str)]) -> Vec<(String, String)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn how_containers_end() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("ends").await;
+    let (daemon, kubelet, pod) = node_with_pod("ends").await;
 
     let id = kubelet
         .launch(&pod, shell("well", "echo out; echo err >&2"))
@@ -29,10 +20,10 @@ async fn how_containers_end() {
     let status = kubelet.ended(&id).await;
     assert_eq!((status.exit_code, status.reason.as_str()), (0, "Completed"));
     assert!(status.created_at <= status.started_at && status.started_at <= status.finished_at);
-    until("both lines", || async {
+    until_true("both lines", async || {
         let mut log = kubelet.log(&id).await;
         log.sort();
-        (log == lines(&[("stderr", "err"), ("stdout", "out")])).then_some(())
+        log == lines(&[("stderr", "err"), ("stdout", "out")])
     })
     .await;
     assert_eq!(
@@ -45,8 +36,7 @@ async fn how_containers_end() {
     assert_eq!((status.exit_code, status.reason.as_str()), (3, "Error"));
 
     let mut config = shell("hungry", "x=0123456789abcdef; while :; do x=$x$x; done");
-    let resources = config.linux.as_mut().and_then(|l| l.resources.as_mut());
-    resources.expect("resources").memory_limit_in_bytes = 24 << 20;
+    resources(&mut config).memory_limit_in_bytes = 24 << 20;
     let id = kubelet.launch(&pod, config).await;
     let status = kubelet.ended(&id).await;
     assert_eq!(
@@ -75,15 +65,12 @@ async fn how_containers_end() {
         (128, "StartError")
     );
 
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn how_containers_are_stopped() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("stops").await;
+    let (daemon, kubelet, pod) = node_with_pod("stops").await;
 
     let script = "trap 'exit 7' TERM; echo up; sleep 1000000 & wait";
     let id = kubelet.launch(&pod, shell("polite", script)).await;
@@ -133,32 +120,24 @@ async fn how_containers_are_stopped() {
     let log = PathBuf::from(kubelet.status(&id).await.log_path);
     kubelet.remove(&id).await;
     assert!(log.exists());
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rotated_log_is_reopened() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("rotates").await;
+    let (daemon, kubelet, pod) = node_with_pod("rotates").await;
     let script = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done";
     let id = kubelet.launch(&pod, shell("main", script)).await;
     kubelet.logged(&id, "3").await;
     let path = PathBuf::from(kubelet.status(&id).await.log_path);
     let old = path.with_extension("old");
     fs::rename(&path, &old).expect("rename");
-    let reopen = v1::ReopenContainerLogRequest {
-        container_id: id.clone(),
-    };
-    let reopened = kubelet
-        .runtime
-        .clone()
-        .reopen_container_log(reopen.clone())
-        .await;
+    let reopen = requests::reopen_log(&id);
+    let mut runtime = kubelet.runtime.clone();
+    let reopened = runtime.reopen_container_log(reopen.clone()).await;
     reopened.expect("ReopenContainerLog");
-    until("lines in the new file", || async {
-        (kubelet.log(&id).await.len() > 2).then_some(())
+    until_true("lines in the new file", async || {
+        kubelet.log(&id).await.len() > 2
     })
     .await;
     // No line is lost or duplicated.
@@ -177,15 +156,12 @@ async fn a_rotated_log_is_reopened() {
     kubelet.stop(&id, 0).await;
     let ended = kubelet.runtime.clone().reopen_container_log(reopen).await;
     assert!(ended.is_err(), "it is no longer running");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_change_while_it_runs() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("limits").await;
+    let (daemon, kubelet, pod) = node_with_pod("limits").await;
     let id = kubelet.launch(&pod, idle("main")).await;
     let resources = v1::LinuxContainerResources {
         memory_limit_in_bytes: 48 << 20,
@@ -208,8 +184,7 @@ async fn limits_change_while_it_runs() {
         files.iter().find_map(|file| fs::read_to_string(file).ok())
     });
     assert_eq!(limit.as_deref().map(str::trim), Some("50331648"));
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 /// runc would pass NOTIFY_SOCKET to its container, and wait for it to report ready.
@@ -230,6 +205,5 @@ async fn containers_do_not_inherit_notify_socket() {
     let environment = kubelet.says(&id, "cat /proc/1/environ").await;
     assert!(environment.contains("PATH=/bin"), "{environment}");
     assert!(!environment.contains("NOTIFY"), "{environment}");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

@@ -1,13 +1,6 @@
 //! Pods whose entry in the cache of CNI is damaged while the configuration of their network changes.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::PathBuf;
-
-use serde_json::Value;
-
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, Pod};
+use crate::prelude::*;
 
 /// A node whose networks have six addresses.
 struct Node {

@@ -1,12 +1,6 @@
 //! CDI devices, which vendors describe in files.
 
-use std::fs;
-
-use criscope::cri::v1;
-use tonic::Code;
-
-use crate::harness::daemon::{Daemon, oci_runtime};
-use crate::harness::kubelet::{Kubelet, idle};
+use crate::prelude::*;
 
 /// The form that `nvidia-ctk cdi generate` writes.
 const YAML: &str = "---
@@ -66,8 +60,7 @@ async fn devices_are_described_in_json_and_yaml() {
     assert_eq!(error.code(), Code::NotFound);
     let broken = dir.join("broken.yaml").display().to_string();
     assert!(error.message().contains(&broken), "{error}");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 const OF_RUNTIME_1_3: &str = r#"{"cdiVersion": "1.1.0", "kind": "vendor.example/rdma", "devices": [
@@ -93,10 +86,8 @@ exec '{}' "$@"
         oci_runtime().display()
     );
     let knows = daemon.add_program("knows", &knows);
-    daemon.configure(&format!("[runtime.handlers.second]\npath = {knows:?}\n"));
-    daemon.without_second();
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    daemon.set_second(&knows);
+    let kubelet = daemon.serve().await;
     let with = |name: &str| {
         let mut config = idle("main");
         let name = format!("vendor.example/rdma={name}");
@@ -105,27 +96,25 @@ exec '{}' "$@"
     };
     let pod = kubelet.plain_pod("devices").await;
     let mut reasons = vec![("a", "linux.netDevices: the OCI runtime does not support it")];
-    if !std::path::Path::new("/sys/fs/resctrl/schemata").exists() {
+    if !Path::new("/sys/fs/resctrl/schemata").exists() {
         reasons.push(("b", "linux.intelRdt: resctrl is not mounted"));
     }
     for (device, reason) in reasons {
-        let error = kubelet.try_create(&pod, with(device)).await;
-        let error = error.expect_err("refused");
-        assert_eq!(error.code(), Code::FailedPrecondition);
-        assert!(error.message().contains(reason), "{error}");
+        assert_refused(
+            kubelet.try_create(&pod, with(device)).await,
+            Code::FailedPrecondition,
+            reason,
+        );
     }
     let supported = kubelet
-        .try_run(kubelet.pod_config("supported"), "second")
+        .run_with(kubelet.pod_config("supported"), "second")
         .await;
-    let supported = supported.expect("RunPodSandbox");
     let id = kubelet.try_create(&supported, with("a")).await;
     let id = id.expect("CreateContainer");
     let bundle = daemon.root().join("root/containers").join(&id);
     let text = fs::read(bundle.join("config.json")).expect("a bundle");
-    let spec: serde_json::Value = serde_json::from_slice(&text).expect("json");
-    let expected = serde_json::json!({"rdma0": {"name": "net1"}});
+    let spec: Value = serde_json::from_slice(&text).expect("json");
+    let expected = json!({"rdma0": {"name": "net1"}});
     assert_eq!(spec["linux"]["netDevices"], expected);
-    kubelet.end(&pod).await;
-    kubelet.end(&supported).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod, &supported]).await;
 }

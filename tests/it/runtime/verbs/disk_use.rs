@@ -1,21 +1,11 @@
 //! What containers and images put on the disk: all of it is in statistics, and what is copied for a container is bounded.
 
-use std::fs;
-use std::path::Path;
-
-use criscope::cri::v1;
 use criscope_linux::rootfs::list_mounts_below;
-use serde_json::{Value, json};
-use tonic::Code;
 
 use super::full_disk::Disk;
 use super::images::{pull, spec};
-use crate::harness::busybox;
-use crate::harness::daemon::Daemon;
 use crate::harness::image::{Image, gzip, image_running, layer};
-use crate::harness::kubelet::{Kubelet, Pod, idle, security};
-use crate::harness::registry::Registry;
-use crate::harness::until;
+use crate::prelude::*;
 
 const MIB: u64 = 1 << 20;
 
@@ -64,9 +54,7 @@ async fn grown(kubelet: &Kubelet, bytes: u64, inodes: u64) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_that_a_container_writes_is_counted_once() {
-    let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("writes").await;
+    let (mut daemon, kubelet, pod) = node_with_pod("writes").await;
     let first = kubelet.launch(&pod, idle("first")).await;
     let mut reads = idle("reads");
     security(&mut reads).readonly_rootfs = true;
@@ -105,9 +93,7 @@ async fn everything_that_a_container_writes_is_counted_once() {
     assert!(written.is_some_and(|used| used.value >= expected));
 
     // Another daemon counts the same, and what is written after its start.
-    daemon.kill();
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.restart().await;
     let bytes = grown(&kubelet, expected, 3000).await;
     assert!(bytes < expected + 4 * MIB, "{bytes} bytes");
     kubelet.says(&first, &write(11, "/own")).await;
@@ -125,8 +111,7 @@ async fn everything_that_a_container_writes_is_counted_once() {
     })
     .await;
     assert!(bytes >= left);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 /// An image with busybox, this layer, and these volumes.
@@ -183,8 +168,7 @@ async fn refused(daemon: &Daemon, kubelet: &Kubelet, pod: &Pod, image: &str) -> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_is_not_multiplied_by_its_volumes() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let registry = Registry::start().await;
     let pod = kubelet.plain_pod("volumes").await;
 
@@ -239,14 +223,12 @@ async fn an_image_is_not_multiplied_by_its_volumes() {
     assert_eq!(copies.len(), 1, "{copies:?}");
     let copy = fs::metadata(copies[0].path().join("zeros"));
     assert_eq!(copy.expect("a copy").len(), 5);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_has_a_bounded_number_of_volumes() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let registry = Registry::start().await;
     let pod = kubelet.plain_pod("volumes").await;
     let paths = |count: usize| (0..count).map(|number| format!("/v/{number}"));
@@ -270,8 +252,7 @@ async fn an_image_has_a_bounded_number_of_volumes() {
     let id = kubelet.launch(&pod, config).await;
     let mounts = "busybox grep -c ' /v/' /proc/mounts";
     assert_eq!(kubelet.says(&id, mounts).await, "129");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -292,8 +273,7 @@ async fn volumes_leave_space_on_the_disk() {
         ),
     ] {
         let disk = Disk::with(&containers, options);
-        daemon.start().await;
-        let kubelet = Kubelet::of(&daemon).await;
+        let kubelet = daemon.serve().await;
         let pod = kubelet.plain_pod("small").await;
         let content = fetch(&kubelet, &registry, "content", &content).await;
         let message = refused(&daemon, &kubelet, &pod, &content).await;
@@ -307,8 +287,7 @@ async fn volumes_leave_space_on_the_disk() {
     }
     // With enough space the files are copied, although they are on another disk than the image.
     let disk = Disk::with(&containers, "size=1g,mode=700");
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let pod = kubelet.plain_pod("large").await;
     let content = fetch(&kubelet, &registry, "content", &content).await;
     let id = kubelet.launch(&pod, container("content", &content)).await;

@@ -1,15 +1,10 @@
 //! Unusual exits and signals.
 
-use criscope::cri::v1;
-
-use crate::harness::daemon::{Daemon, IMAGE};
-use crate::harness::kubelet::{Kubelet, idle, shell};
+use crate::prelude::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn real_time_signals_stop_containers_and_kill_processes() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("real-time").await;
+    let (daemon, kubelet, pod) = node_with_pod("real-time").await;
 
     // The stop signal of systemd in a container.
     let script = "trap 'exit 9' 37; echo up; while :; do sleep 0.02; done";
@@ -26,16 +21,13 @@ async fn real_time_signals_stop_containers_and_kill_processes() {
     assert_eq!(kubelet.exec(&main, "exit 3").await.code, 3);
     kubelet.stop(&main, 0).await;
     assert_eq!(kubelet.status(&main).await.exit_code, 137);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 /// The kubelet's e2e tests have such a container: its shell passes on how its child exited.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_whose_child_was_oom_killed_reports_it() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("hungry").await;
+    let (daemon, kubelet, pod) = node_with_pod("hungry").await;
     let child = "sh -c 'x=0123456789abcdef; while :; do x=$x$x; done'";
     for (name, then, code, reason) in [
         ("tells", "exit $?", 137, "OOMKilled"),
@@ -43,8 +35,7 @@ async fn a_container_whose_child_was_oom_killed_reports_it() {
         ("recovers", "exit 0", 0, "Completed"),
     ] {
         let mut config = shell(name, &format!("{child}; {then}"));
-        let resources = config.linux.as_mut().and_then(|l| l.resources.as_mut());
-        resources.expect("resources").memory_limit_in_bytes = 24 << 20;
+        resources(&mut config).memory_limit_in_bytes = 24 << 20;
         let id = kubelet.launch(&pod, config).await;
         let status = kubelet.ended(&id).await;
         assert_eq!(
@@ -53,23 +44,14 @@ async fn a_container_whose_child_was_oom_killed_reports_it() {
             "{name}"
         );
     }
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 /// The kubelet creates containers by image id, and shows users the image name in the status.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_created_by_image_id_has_the_images_name() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("named").await;
-    let request = v1::ImageStatusRequest {
-        image: Some(v1::ImageSpec {
-            image: IMAGE.to_owned(),
-            ..Default::default()
-        }),
-        verbose: false,
-    };
+    let (daemon, kubelet, pod) = node_with_pod("named").await;
+    let request = requests::image_status(IMAGE);
     let image = kubelet.images.clone().image_status(request).await;
     let image = image.expect("ImageStatus").into_inner().image;
     let mut config = idle("main");
@@ -82,6 +64,5 @@ async fn a_container_created_by_image_id_has_the_images_name() {
     let status = kubelet.status(&id).await;
     assert_eq!(status.image.expect("an image").image, IMAGE);
     assert!(status.image_id.contains("sha256:"), "{}", status.image_id);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

@@ -1,21 +1,13 @@
 //! What the runtime tells into the stories by itself. No call but those that make and stop a pod is sent until it is told.
 
-use criscope::cri::v1;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-
-use super::shared_pid::{init, member, shared};
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle, shell};
-use crate::harness::proxy::{Proxy, is_call};
-use crate::harness::{leaks, until};
+use super::shared_pid::{init, member};
+use crate::prelude::*;
 
 /// A child that takes all the memory that its container may have.
 const HUNGRY: &str = "(x=1234567890; while :; do x=$x$x; done)";
 
 async fn headline(proxy: &Proxy) -> String {
-    let (_, text) = proxy.get("/debug/pods/test/web?format=json").await;
-    let story: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    let story = proxy.json("/debug/pods/test/web").await;
     story["headline"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -53,9 +45,7 @@ fn limited(script: &str) -> v1::ContainerConfig {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exit_is_told_without_a_call_and_counts_once() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("web").await;
+    let (daemon, kubelet, pod) = node_with_pod("web").await;
     let container = kubelet.launch(&pod, shell("app", "sleep 2; exit 6")).await;
     let line = told(&daemon, "container app ended with exit code 6 after 2.").await;
     assert!(!line.contains("memory"), "{line}");
@@ -68,32 +58,24 @@ async fn an_exit_is_told_without_a_call_and_counts_once() {
         })
         .await;
     assert_eq!(exits(&daemon).await, 1.0);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exit_is_told_after_a_restart() {
-    let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("web").await;
+    let (mut daemon, kubelet, pod) = node_with_pod("web").await;
     let script = "until [ -e /go ]; do sleep 0.05; done; exit 6";
     let container = kubelet.launch(&pod, shell("app", script)).await;
     told(&daemon, "container app").await;
-    daemon.kill();
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.restart().await;
     kubelet.says(&container, "touch /go").await;
     told(&daemon, "container app ended with exit code 6 after").await;
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kills_for_lack_of_memory_are_told_each() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("web").await;
+    let (daemon, kubelet, pod) = node_with_pod("web").await;
     let until_told = "until [ -e /go ]; do sleep 0.05; done";
     let script =
         format!("{HUNGRY}; {until_told}; {HUNGRY}; {HUNGRY}; rm /go; {until_told}; exit 5");
@@ -106,10 +88,10 @@ async fn kills_for_lack_of_memory_are_told_each() {
     // Once the exec has ended: its processes are in the same cgroup, and could be those that are killed.
     let go = "(sleep 1; touch /go) > /dev/null 2>&1 &";
     kubelet.says(&container, go).await;
-    until("two kills more", || async {
+    until_true("two kills more", async || {
         let line = headline(daemon.program()).await;
         let is_third = line.contains("killed 3 processes") || line.contains(" 3 times in ");
-        is_third.then_some(())
+        is_third
     })
     .await;
     kubelet.says(&container, go).await;
@@ -118,28 +100,23 @@ async fn kills_for_lack_of_memory_are_told_each() {
         line.contains("after the kernel killed a process of it for lack of memory"),
         "{line}"
     );
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exit_for_lack_of_memory_is_told_as_that() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("web").await;
+    let (daemon, kubelet, pod) = node_with_pod("web").await;
     // The shell itself.
     let hungry = HUNGRY.trim_matches(['(', ')']);
     kubelet.launch(&pod, limited(hungry)).await;
     told(&daemon, "container app was killed for lack of memory").await;
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_dies_with_the_init_of_its_shared_pid_namespace() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.run(shared(&kubelet, "web")).await;
+    let (daemon, kubelet) = node().await;
+    let pod = kubelet.run(kubelet.shared_pid_config("web")).await;
     let container = kubelet.launch(&pod, member("app", &[])).await;
     let pid = init(&kubelet, &container).await;
     kill(Pid::from_raw(pid), Signal::SIGKILL).expect("kill");
@@ -148,8 +125,7 @@ async fn a_sandbox_dies_with_the_init_of_its_shared_pid_namespace() {
         line.contains("the init of its shared PID namespace ended, and no call had stopped it"),
         "{line}"
     );
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 /// The containers of any pod end with its shim, and its sandbox if they share a PID namespace.
@@ -165,10 +141,9 @@ async fn what_ends_with_a_shim_is_told() {
             "its shim ended, and with it everything in the sandbox; no call had stopped it",
         ),
     ] {
-        let daemon = Daemon::new(crate::CRISCOPE).await;
-        let kubelet = Kubelet::of(&daemon).await;
+        let (daemon, kubelet) = node().await;
         let pod = match is_shared {
-            true => kubelet.run(shared(&kubelet, "web")).await,
+            true => kubelet.run(kubelet.shared_pid_config("web")).await,
             false => kubelet.plain_pod("web").await,
         };
         let config = match is_shared {
@@ -176,21 +151,15 @@ async fn what_ends_with_a_shim_is_told() {
             false => idle("app"),
         };
         kubelet.launch(&pod, config).await;
-        let all = leaks::processes(daemon.name());
-        let shim = all.iter().find(|(_, what)| what.contains("criscope-shim"));
-        let shim = Pid::from_raw(shim.expect("a shim").0);
-        kill(shim, Signal::SIGKILL).expect("kill");
+        kill(daemon.shim(&pod.id), Signal::SIGKILL).expect("kill");
         told(&daemon, words).await;
-        kubelet.end(&pod).await;
-        daemon.assert_clean();
+        daemon.end(&kubelet, [&pod]).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_start_is_no_exit_and_a_stop_no_fault() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("web").await;
+    let (daemon, kubelet, pod) = node_with_pod("web").await;
     let mut config = idle("absent");
     config.command = vec!["/no/such/program".to_owned()];
     let absent = kubelet.try_create(&pod, config).await;
@@ -207,15 +176,13 @@ async fn a_failed_start_is_no_exit_and_a_stop_no_fault() {
     let never = ["ended with", "128", "137", "memory"];
     assert!(!never.iter().any(|word| line.contains(word)), "{line}");
     assert_eq!(exits(&daemon).await, 1.0);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_is_stopped_has_not_died() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.run(shared(&kubelet, "web")).await;
+    let (daemon, kubelet) = node().await;
+    let pod = kubelet.run(kubelet.shared_pid_config("web")).await;
     kubelet.launch(&pod, member("app", &[])).await;
     kubelet.end(&pod).await;
     counted(&daemon).await;

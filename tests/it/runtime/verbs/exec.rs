@@ -1,17 +1,13 @@
 //! ExecSync.
 
 use prost::Message as _;
-use tonic::Code;
 
-use crate::harness::daemon::{Daemon, oci_runtime};
-use crate::harness::kubelet::{Kubelet, LIMIT, idle, shell, words};
-use crate::harness::until;
+use crate::harness::kubelet::LIMIT;
+use crate::prelude::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_in_a_container() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("exec").await;
+    let (daemon, kubelet, pod) = node_with_pod("exec").await;
     let container = kubelet.launch(&pod, idle("main")).await;
 
     let said = kubelet
@@ -37,11 +33,11 @@ async fn commands_in_a_container() {
 
     let slow = kubelet.try_exec(&container, words("sleep 54321"), 1).await;
     assert_eq!(slow.err().map(|e| e.code()), Some(Code::DeadlineExceeded));
-    until("the end of a command that timed out", || async {
+    until_true("the end of a command that timed out", async || {
         let left = kubelet
             .exec(&container, "ps -o args | grep -c '^sleep 54321'")
             .await;
-        (left.out == "0").then_some(())
+        left.out == "0"
     })
     .await;
 
@@ -76,8 +72,7 @@ async fn commands_in_a_container() {
             .await
             .is_err()
     );
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,10 +83,8 @@ async fn what_the_oci_runtime_logs_is_in_no_output() {
         "[runtime.handlers.second]\npath = {path:?}\noptions = [\"--debug\"]\n"
     ));
     daemon.without_second();
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.try_run(kubelet.pod_config("logs"), "second").await;
-    let pod = pod.expect("RunPodSandbox");
+    let kubelet = daemon.serve().await;
+    let pod = kubelet.run_with(kubelet.pod_config("logs"), "second").await;
     let container = kubelet
         .launch(
             &pod,
@@ -114,6 +107,5 @@ async fn what_the_oci_runtime_logs_is_in_no_output() {
     let error = none.err().expect("there is no such program");
     assert!(error.message().contains("exec failed: "), "{error}");
     assert!(!error.message().contains("level"), "{error}");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

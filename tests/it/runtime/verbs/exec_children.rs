@@ -1,15 +1,10 @@
 //! What is left of a command of ExecSync after its timeout: none of the processes that it has started, and all others.
 
-use std::fs;
-use std::time::Duration;
-
 use criscope::cri::v1::{self, NamespaceMode};
-use tonic::Code;
 
-use super::super::crun::crun;
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, LIMIT, Pod, idle, security, shell};
-use crate::harness::until;
+use super::super::crun::node_with_crun;
+use crate::harness::kubelet::LIMIT;
+use crate::prelude::*;
 
 /// Scripts that do not end, and how many processes of each sleep for this many seconds, their mark.
 const SCRIPTS: [(&str, &str, usize); 7] = [
@@ -53,8 +48,8 @@ fn with_argument(argument: &str) -> usize {
 }
 
 async fn left(argument: &str, count: usize) {
-    until(&format!("{count} processes of {argument}"), || async {
-        (with_argument(argument) == count).then_some(())
+    until_true(&format!("{count} processes of {argument}"), async || {
+        with_argument(argument) == count
     })
     .await;
 }
@@ -79,12 +74,9 @@ impl Marks {
 
 async fn run(kubelet: &Kubelet, handler: &str, mode: NamespaceMode) -> (Pod, String) {
     let mut config = kubelet.pod_config("commands");
-    let linux = config.linux.get_or_insert_default();
-    let context = linux.security_context.get_or_insert_default();
-    let options = context.namespace_options.get_or_insert_default();
+    let options = pod_namespaces(&mut config);
     options.pid = mode.into();
-    let pod = kubelet.try_run(config, handler).await;
-    let pod = pod.expect("RunPodSandbox");
+    let pod = kubelet.run_with(config, handler).await;
     let mut container = idle("main");
     let options = &mut security(&mut container).namespace_options;
     options.get_or_insert_default().pid = mode.into();
@@ -162,10 +154,7 @@ async fn a_command_that_times_out_leaves_no_processes() {
 /// crun starts a command from a process that ends: the command does not lead its session.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_of_crun_that_times_out_leaves_no_processes() {
-    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
-    let path = crun(&daemon);
-    daemon.configure(&format!("[runtime.handlers.crun]\npath = {path:?}\n"));
-    daemon.start().await;
+    let (daemon, _) = node_with_crun().await;
     for mode in [NamespaceMode::Container, NamespaceMode::Pod] {
         nothing_is_left(&daemon, "crun", mode).await;
     }
@@ -201,6 +190,5 @@ async fn a_command_whose_caller_or_daemon_is_gone_leaves_no_processes() {
     let kubelet = Kubelet::of(&daemon).await;
     let said = tokio::time::timeout(Duration::from_secs(60), kubelet.says(&id, "echo on")).await;
     assert_eq!(said.expect("in time"), "on");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

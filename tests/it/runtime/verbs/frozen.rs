@@ -1,21 +1,11 @@
 //! Containers whose cgroup is frozen: by an administrator, by a nested container runtime, by a checkpoint that was interrupted.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
 
-use criscope::cri::v1;
 use criscope_linux::cgroup::{self, Cgroup};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use tonic::Code;
 
 use super::cgroups::Parent;
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, Pod, idle, shell, words};
-use crate::harness::{leaks, soon, until};
+use crate::prelude::*;
 
 /// Frozen cgroups, which are thawed even if the test fails.
 struct Frozen(Vec<PathBuf>);
@@ -68,7 +58,7 @@ fn is_frozen(dir: &Path) -> bool {
 fn init(daemon: &Daemon, id: &str) -> u32 {
     let record = daemon.root().join("root/containers").join(id);
     let record = fs::read(record.join("record.json")).expect("a record");
-    let record: serde_json::Value = serde_json::from_slice(&record).expect("json");
+    let record: Value = serde_json::from_slice(&record).expect("json");
     let pid = record["pid"].as_u64().expect("a pid");
     u32::try_from(pid).expect("a pid")
 }
@@ -138,8 +128,7 @@ async fn has_child(kubelet: &Kubelet, id: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_container_ends_by_itself_with_its_stop() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let parent = Parent::new(&daemon, "pod");
     let pod = run(&kubelet, &parent, "frozen").await;
     let other = kubelet.launch(&pod, idle("other")).await;
@@ -173,8 +162,7 @@ async fn a_frozen_container_ends_by_itself_with_its_stop() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn frozen_containers_and_pods_are_killed_and_removed() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let parent = Parent::new(&daemon, "pod");
     for place in Place::ALL {
         let pod = run(&kubelet, &parent, "frozen").await;
@@ -194,11 +182,7 @@ async fn frozen_containers_and_pods_are_killed_and_removed() {
         kubelet.remove(&all[1]).await;
         frozen.iter().for_each(Frozen::freeze);
         // Without StopPodSandbox before, as in a forced removal.
-        let request = v1::RemovePodSandboxRequest {
-            pod_sandbox_id: pod.id.clone(),
-        };
-        let removed = kubelet.runtime.clone().remove_pod_sandbox(request).await;
-        removed.expect("RemovePodSandbox");
+        kubelet.remove_pod(&pod.id).await;
         for id in &all {
             assert!(!parent.container(id).exists(), "{place:?}");
         }
@@ -209,8 +193,7 @@ async fn frozen_containers_and_pods_are_killed_and_removed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_is_frozen_again_while_it_ends() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let parent = Parent::new(&daemon, "pod");
     let pod = run(&kubelet, &parent, "again").await;
     for grace in [0, 1] {
@@ -224,6 +207,7 @@ async fn a_container_that_is_frozen_again_while_it_ends() {
         let freezing = std::thread::spawn(move || {
             while !ends.load(Ordering::Relaxed) {
                 frozen.freeze();
+                // How often it is frozen again.
                 std::thread::sleep(Duration::from_millis(30));
             }
         });
@@ -240,23 +224,17 @@ async fn a_container_that_is_frozen_again_while_it_ends() {
 /// What a killed shim or a lost record leaves is frozen too.
 #[tokio::test(flavor = "multi_thread")]
 async fn frozen_containers_without_a_shim_or_a_record_are_killed() {
-    let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (mut daemon, kubelet) = node().await;
     let parent = Parent::new(&daemon, "pod");
     for place in [Place::Container, Place::Pod, Place::Nested] {
         let pod = run(&kubelet, &parent, "shimless").await;
         let id = kubelet.launch(&pod, stubborn("main")).await;
         has_child(&kubelet, &id).await;
         let frozen = place.freeze(&daemon, &parent, &id).expect("frozen");
-        let all = leaks::processes(daemon.name());
-        let mut shims = all
-            .iter()
-            .filter(|(_, what)| what.contains("criscope-shim") && what.contains(&pod.id));
-        let (shim, _) = shims.next().expect("a shim");
-        kill(Pid::from_raw(*shim), Signal::SIGKILL).expect("killed");
+        kill(daemon.shim(&pod.id), Signal::SIGKILL).expect("killed");
         kubelet.ended(&id).await;
-        until("its processes and its cgroup are gone", || async {
-            (!parent.container(&id).exists()).then_some(())
+        until_true("its processes and its cgroup are gone", async || {
+            !parent.container(&id).exists()
         })
         .await;
         kubelet.end(&pod).await;
@@ -274,8 +252,8 @@ async fn frozen_containers_without_a_shim_or_a_record_are_killed() {
         let copy = daemon.state().join(format!("state/records/{id}.json"));
         fs::remove_file(copy).expect("removed");
         daemon.start().await;
-        until("its processes and its cgroup are gone", || async {
-            (!parent.container(&id).exists()).then_some(())
+        until_true("its processes and its cgroup are gone", async || {
+            !parent.container(&id).exists()
         })
         .await;
         drop(frozen);
@@ -288,23 +266,25 @@ async fn frozen_containers_without_a_shim_or_a_record_are_killed() {
 /// The OCI runtime refuses a command in a frozen container, and hangs with it if the cgroup above is frozen. A probe must fail.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_in_a_frozen_container_fails_at_its_deadline() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let parent = Parent::new(&daemon, "pod");
     let pod = run(&kubelet, &parent, "probed").await;
     let id = kubelet.launch(&pod, idle("main")).await;
     for place in [Place::Container, Place::Pod] {
         let frozen = place.freeze(&daemon, &parent, &id).expect("frozen");
         let began = Instant::now();
-        let probe = kubelet.try_exec(&id, words("true"), 1).await;
-        let error = probe.err().expect("frozen");
-        assert_eq!(error.code(), Code::DeadlineExceeded, "{place:?}: {error}");
-        assert!(error.message().contains("is frozen"), "{error}");
+        assert_refused(
+            kubelet.try_exec(&id, words("true"), 1).await,
+            Code::DeadlineExceeded,
+            "is frozen",
+        );
         assert!(began.elapsed() < Duration::from_secs(20), "{place:?}");
         let endless = kubelet.try_exec(&id, words("true"), 0);
-        let error = soon("an exec", endless).await.err().expect("frozen");
-        assert_eq!(error.code(), Code::FailedPrecondition, "{place:?}: {error}");
-        assert!(error.message().contains("is frozen"), "{error}");
+        assert_refused(
+            soon("an exec", endless).await,
+            Code::FailedPrecondition,
+            "is frozen",
+        );
         // Thawed in time.
         let (other, container) = (kubelet.clone(), id.clone());
         let mut probe =

@@ -1,14 +1,8 @@
 //! A full disk: calls that free space must work.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use criscope::cri::v1;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use tonic::Code;
 
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle};
+use crate::prelude::*;
 
 /// A small private disk.
 pub(super) struct Disk(PathBuf);
@@ -55,8 +49,7 @@ async fn pods_are_stopped_and_removed_on_a_full_disk() {
     let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let root = daemon.root().join("root");
     let disks = ["sandboxes", "containers"].map(|name| Disk::at(&root.join(name)));
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let pod = kubelet.plain_pod("full").await;
     let id = kubelet.launch(&pod, idle("main")).await;
     let made = kubelet.try_create(&pod, idle("made")).await.expect("made");
@@ -73,11 +66,7 @@ async fn pods_are_stopped_and_removed_on_a_full_disk() {
     kubelet.stop(&id, 0).await;
     assert_eq!(kubelet.status(&id).await.exit_code, 137);
     kubelet.remove(&id).await;
-    let request = v1::StopPodSandboxRequest {
-        pod_sandbox_id: pod.id.clone(),
-    };
-    let stopped = kubelet.runtime.clone().stop_pod_sandbox(request).await;
-    stopped.expect("StopPodSandbox");
+    kubelet.stop_pod(&pod.id).await;
     let state = kubelet.pod_status(&pod).await.state();
     assert!(state == v1::PodSandboxState::SandboxNotready);
     kubelet.end(&pod).await;

@@ -1,34 +1,20 @@
 //! Runtime handlers removed from the configuration: their pods can still be inspected, stopped and removed.
 
-use std::fs;
 use std::os::unix::fs::symlink;
 
-use criscope::cri::v1;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use tonic::Code;
-
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, Pod, idle};
-use crate::harness::leaks;
-use crate::harness::packages::program;
+use crate::prelude::*;
 
 const HANDLER: &str = "second";
 
 async fn pod(kubelet: &Kubelet, name: &str) -> (Pod, String) {
-    let pod = kubelet.try_run(kubelet.pod_config(name), HANDLER).await;
-    let pod = pod.expect("RunPodSandbox");
+    let pod = kubelet.run_with(kubelet.pod_config(name), HANDLER).await;
     let container = kubelet.launch(&pod, idle("main")).await;
     (pod, container)
 }
 
 /// Kills the shim of a pod, so that its containers are only known to the OCI runtime.
 fn lose(daemon: &Daemon, pod: &Pod) {
-    let all = leaks::processes(daemon.name());
-    let shim = all
-        .iter()
-        .find(|(_, what)| what.contains("criscope-shim") && what.contains(&pod.id));
-    kill(Pid::from_raw(shim.expect("a shim").0), Signal::SIGKILL).expect("kill");
+    kill(daemon.shim(&pod.id), Signal::SIGKILL).expect("kill");
 }
 
 /// Converts the record of a pod to the form of an older version, which stored only the name of its handler.
@@ -39,7 +25,7 @@ fn age(daemon: &Daemon, pod: &Pod) {
         .join(&pod.id)
         .join("record.json");
     let text = fs::read(&path).expect("a record");
-    let mut record: serde_json::Value = serde_json::from_slice(&text).expect("json");
+    let mut record: Value = serde_json::from_slice(&text).expect("json");
     let kept = record.as_object_mut().expect("a table").remove("oci");
     assert_eq!(
         kept.expect("its runtime")["path"],
@@ -70,12 +56,8 @@ async fn a_pod_outlives_its_handler_and_can_be_removed() {
     }
     age(&daemon, &old);
     daemon.without_second();
-    daemon.start().await;
-
-    let kubelet = Kubelet::of(&daemon).await;
-    let list = v1::ListPodSandboxRequest::default();
-    let list = kubelet.runtime.clone().list_pod_sandbox(list).await;
-    let list = list.expect("ListPodSandbox").into_inner().items;
+    let kubelet = daemon.serve().await;
+    let list = kubelet.pods().await;
     assert_eq!(list.len(), 3);
     assert!(list.iter().all(|pod| pod.runtime_handler == HANDLER));
     let ready = v1::PodSandboxState::SandboxReady;

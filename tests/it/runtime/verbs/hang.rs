@@ -1,50 +1,18 @@
 //! A hanging shim: how it is reported, and that its pod can still be stopped and removed.
 
-use criscope::cri::v1;
-use nix::unistd::Pid;
-use tonic::{Code, Status};
-
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, Pod, idle};
-use crate::harness::leaks;
-use crate::harness::process::halt;
+use crate::prelude::*;
 
 /// Stops the shim of a pod, like a process that is stuck in the kernel.
 fn hang(daemon: &Daemon, pod: &Pod) {
-    let all = leaks::processes(daemon.name());
-    let shim = all
-        .iter()
-        .find(|(_, what)| what.contains("criscope-shim") && what.contains(&pod.id));
-    let (pid, _) = shim.expect("a shim");
-    halt(Pid::from_raw(*pid));
-}
-
-async fn stop_container(kubelet: &Kubelet, id: &str) -> Result<(), Status> {
-    let request = v1::StopContainerRequest {
-        container_id: id.to_owned(),
-        timeout: 5,
-    };
-    kubelet.runtime.clone().stop_container(request).await?;
-    Ok(())
-}
-
-async fn stop_pod(kubelet: &Kubelet, pod: &Pod) {
-    let request = v1::StopPodSandboxRequest {
-        pod_sandbox_id: pod.id.clone(),
-    };
-    let stopped = kubelet.runtime.clone().stop_pod_sandbox(request).await;
-    stopped.expect("StopPodSandbox");
+    halt(daemon.shim(&pod.id));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_with_a_hanging_shim_can_be_removed() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let mut config = kubelet.pod_config("hangs");
     // With a process of its own, which is a child of the shim.
-    let linux = config.linux.get_or_insert_default();
-    let context = linux.security_context.get_or_insert_default();
-    let options = context.namespace_options.get_or_insert_default();
+    let options = pod_namespaces(&mut config);
     options.pid = v1::NamespaceMode::Pod.into();
     let pod = kubelet.run(config).await;
     let container = kubelet.launch(&pod, idle("main")).await;
@@ -52,13 +20,14 @@ async fn a_pod_with_a_hanging_shim_can_be_removed() {
     let well = kubelet.launch(&other, idle("main")).await;
     hang(&daemon, &pod);
 
-    let error = stop_container(&kubelet, &container).await;
-    let error = error.expect_err("it cannot be stopped");
-    assert_eq!(error.code(), Code::DeadlineExceeded);
-    assert!(error.message().contains(&pod.id), "{error}");
+    assert_refused(
+        kubelet.try_stop(&container, 5).await,
+        Code::DeadlineExceeded,
+        &pod.id,
+    );
     assert_eq!(kubelet.says(&well, "echo well").await, "well");
 
-    stop_pod(&kubelet, &pod).await;
+    kubelet.stop_pod(&pod.id).await;
     let status = kubelet.status(&container).await;
     assert!(status.state() == v1::ContainerState::ContainerExited);
     assert_eq!((status.exit_code, status.reason.as_str()), (255, "Unknown"));
@@ -69,8 +38,8 @@ async fn a_pod_with_a_hanging_shim_can_be_removed() {
     assert_eq!(lost.with("how", "killed").sum(), 1.0);
     let lost = scrape.metric("criscope_runtime_shims_lost_total");
     assert_eq!(lost.with("how", "died").sum(), 0.0);
-    let of = |line: &serde_json::Value| line["cri.sandbox.id"] == pod.id.as_str();
-    let said = |line: &serde_json::Value| line["event"] == "runtime.shim" && of(line);
+    let of = |line: &Value| line["cri.sandbox.id"] == pod.id.as_str();
+    let said = |line: &Value| line["event"] == "runtime.shim" && of(line);
     daemon
         .program()
         .wait_line("the log line of the kill", said)
@@ -83,28 +52,22 @@ async fn a_pod_with_a_hanging_shim_can_be_removed() {
 
     kubelet.end(&pod).await;
     assert_eq!(kubelet.says(&well, "echo well").await, "well");
-    kubelet.end(&other).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&other]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hanging_shim_is_handled_after_a_restart_and_when_its_pod_is_removed() {
-    let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (mut daemon, kubelet) = node().await;
     let before = kubelet.plain_pod("before").await;
     let container = kubelet.launch(&before, idle("main")).await;
     let stopped = kubelet.plain_pod("stopped").await;
-    stop_pod(&kubelet, &stopped).await;
+    kubelet.stop_pod(&stopped.id).await;
     daemon.kill();
     hang(&daemon, &before);
     hang(&daemon, &stopped);
-    daemon.start().await;
-
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     // As far as is known, it is running.
     let status = kubelet.status(&container).await;
     assert!(status.state() == v1::ContainerState::ContainerRunning);
-    kubelet.end(&before).await;
-    kubelet.end(&stopped).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&before, &stopped]).await;
 }

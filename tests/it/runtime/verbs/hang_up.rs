@@ -1,13 +1,6 @@
 //! Operations outlive their caller.
 
-use std::fs;
-use std::path::PathBuf;
-
-use criscope::cri::v1;
-
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, Pod, idle, shell};
-use crate::harness::until;
+use crate::prelude::*;
 
 /// A bridge plugin that records each ADD, waits until the gate opens, and can be made to fail.
 struct Gate {
@@ -42,7 +35,7 @@ exec /usr/lib/cni/bridge
     }
 
     async fn entered(&self, times: usize) {
-        until("an ADD", || async { (self.added() == times).then_some(()) }).await;
+        until_true("an ADD", async || self.added() == times).await;
     }
 
     fn set(&self, what: &str, on: bool) {
@@ -113,24 +106,21 @@ async fn a_caller_that_hangs_up_never_leaves_a_half_made_pod() {
     gate.set("open", true);
     kubelet.end(&joined).await;
     kubelet.end(&late).await;
-    until("the cleanup of the failed attempt", || async {
+    until_true("the cleanup of the failed attempt", async || {
         let dir = daemon.root().join("root/sandboxes");
-        (fs::read_dir(dir).expect("sandboxes").count() == 0).then_some(())
+        fs::read_dir(dir).expect("sandboxes").count() == 0
     })
     .await;
     daemon.assert_clean();
     gate.set("fail", false);
     let again: Pod = kubelet.run(failed).await;
-    kubelet.end(&again).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&again]).await;
 }
 
 /// As when the kubelet restarts: a container that got its SIGTERM gets its SIGKILL, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_is_carried_out_when_its_caller_hangs_up() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("stopped").await;
+    let (daemon, kubelet, pod) = node_with_pod("stopped").await;
     let script = "trap 'echo asked' TERM; echo up; while :; do sleep 0.05; done";
     let id = kubelet.launch(&pod, shell("deaf", script)).await;
     kubelet.logged(&id, "up").await;
@@ -142,14 +132,12 @@ async fn a_stop_is_carried_out_when_its_caller_hangs_up() {
     let _cancelled = call.await;
     let status = kubelet.ended(&id).await;
     assert_eq!((status.exit_code, status.reason.as_str()), (137, "Error"));
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_overflowing_deadline_means_none() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (_daemon, kubelet) = node().await;
     for timeout in [
         "18446744073709551615H",
         "18446744073709551615S",

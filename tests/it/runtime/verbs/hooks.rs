@@ -1,13 +1,6 @@
 //! Hooks of the node (`runtime.hooks_dir`), with a real OCI runtime.
 
-use std::fs;
-use std::path::Path;
-
-use serde_json::json;
-use tonic::Code;
-
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle};
+use crate::prelude::*;
 
 /// A hook that appends its argument and the state of the container to a file, or fails.
 const PROGRAM: &str = "#!/bin/sh
@@ -16,14 +9,7 @@ echo \"$1 $(sed 's/.*\"status\": *\"\\([a-z]*\\).*/\\1/')\" >> \"$2\"
 ";
 
 /// Writes a file of hooks in place of another one, as an editor or a package does.
-fn write(
-    dir: &Path,
-    name: &str,
-    program: &Path,
-    args: &[&str],
-    when: &serde_json::Value,
-    stage: &str,
-) {
+fn write(dir: &Path, name: &str, program: &Path, args: &[&str], when: &Value, stage: &str) {
     let args = [&["hook"], args].concat();
     let file = json!({
         "version": "1.0.0",
@@ -65,8 +51,7 @@ async fn hooks_of_the_node_run_in_containers_that_meet_their_conditions() {
         &annotated(),
         "poststop",
     );
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let pod = kubelet.plain_pod("hooked").await;
     let on = |name: &str| {
         let mut config = idle(name);
@@ -127,13 +112,10 @@ async fn hooks_of_the_node_run_in_containers_that_meet_their_conditions() {
     let path = admin.join("03-fails.json").display().to_string();
     assert!(error.message().contains(&path), "{error}");
     // Everything else works, also after a restart.
-    daemon.kill();
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.restart().await;
     let told = daemon.program().wait_event("runtime.hooks").await;
     assert_eq!(told["file"], path, "{told}");
     fs::remove_file(admin.join("03-fails.json")).expect("there");
     kubelet.launch(&pod, idle("mended")).await;
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

@@ -1,14 +1,7 @@
 //! Pods whose author or containers attack the daemon through data they write.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use criscope::cri::v1;
-use tonic::Code;
-
-use crate::harness::daemon::Daemon;
 use crate::harness::executable::compile;
-use crate::harness::kubelet::{Kubelet, idle, security, shell};
+use crate::prelude::*;
 
 /// Maximum additional memory of the daemon for one container: far less than the size of these files.
 const BOUND: u64 = 48 << 20;
@@ -30,9 +23,7 @@ fn peak(daemon: &Daemon) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_host_name_file_of_a_pod_is_never_read_back() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("name").await;
+    let (daemon, kubelet, pod) = node_with_pod("name").await;
     let first = kubelet.launch(&pod, idle("first")).await;
     let hostname = "echo $HOSTNAME; cat /etc/hostname | busybox head -c 20";
     assert_eq!(kubelet.says(&first, hostname).await, "name\nname");
@@ -56,16 +47,13 @@ async fn the_host_name_file_of_a_pod_is_never_read_back() {
     );
     let grown = peak(&daemon).saturating_sub(before);
     assert!(grown < BOUND, "{grown} bytes more");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 /// After a kill the daemon searches all processes of the node for plugins it had started.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_says_its_environment_is_large_does_not_fill_the_daemon() {
-    let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("large").await;
+    let (mut daemon, kubelet, pod) = node_with_pod("large").await;
     let dir = daemon.root().join("programs");
     fs::create_dir_all(&dir).expect("directory");
     compile(
@@ -100,8 +88,7 @@ async fn a_process_that_says_its_environment_is_large_does_not_fill_the_daemon()
     // The environment really is that large.
     let size = kubelet.says(&id, "busybox wc -c < /proc/1/environ").await;
     assert_eq!(size, (512 << 20).to_string());
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 /// Asserts that a pod is refused, with the reason.
@@ -122,8 +109,7 @@ async fn refused_pod(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_writes_more_than_a_value_into_a_value_is_refused() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let dns = |change: fn(&mut v1::DnsConfig)| {
         move |pod: &mut v1::PodSandboxConfig| change(pod.dns_config.get_or_insert_default())
     };
@@ -164,8 +150,7 @@ async fn a_pod_that_writes_more_than_a_value_into_a_value_is_refused() {
     })
     .await;
     refused_pod(&kubelet, "SELinux level", |pod| {
-        let linux = pod.linux.get_or_insert_default();
-        let context = linux.security_context.get_or_insert_default();
+        let context = pod_security(pod);
         context.selinux_options = Some(v1::SeLinuxOption {
             level: "s0\",lowerdir=/etc,context=\"x".to_owned(),
             ..Default::default()
@@ -177,9 +162,7 @@ async fn a_pod_that_writes_more_than_a_value_into_a_value_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_writes_more_than_a_value_into_a_value_is_refused() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("values").await;
+    let (daemon, kubelet, pod) = node_with_pod("values").await;
     type Change = fn(&mut v1::ContainerConfig);
     let cases: &[(&str, Change)] = &[
         ("log path", |c| {
@@ -241,16 +224,13 @@ async fn a_container_that_writes_more_than_a_value_into_a_value_is_refused() {
     let refused = kubelet.try_exec(&id, command, 5).await;
     let error = refused.err().expect("an argument with NUL was accepted");
     assert_eq!(error.code(), Code::InvalidArgument, "{error}");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 /// A log path that leads elsewhere: the directory belongs to the kubelet, but pods that collect logs may write to it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_is_not_written_through_a_link_nor_to_a_device_or_a_pipe() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("logs").await;
+    let (daemon, kubelet, pod) = node_with_pod("logs").await;
     let logs = PathBuf::from(&pod.config.log_directory);
     let victim = logs.join("victim");
     fs::write(&victim, "kept").expect("victim");
@@ -262,6 +242,5 @@ async fn a_log_is_not_written_through_a_link_nor_to_a_device_or_a_pipe() {
         assert!(error.message().contains(&format!("{name}.log")), "{error}");
     }
     assert_eq!(fs::read(Path::new(&victim)).expect("victim"), b"kept");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

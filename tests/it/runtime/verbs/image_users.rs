@@ -1,16 +1,9 @@
 //! Images whose databases and `USER` are made to run a container as another user than the one that was judged.
 
-use criscope::cri::v1;
-use serde_json::json;
-use tonic::Code;
-
 use super::images::{pull, spec};
-use crate::harness::busybox;
-use crate::harness::daemon::Daemon;
 use crate::harness::image::{Image, configured, layer};
-use crate::harness::kubelet::{Kubelet, idle, security};
-use crate::harness::registry::Registry;
-use crate::runtime::crun::crun;
+use crate::prelude::*;
+use crate::runtime::crun::node_with_crun;
 
 /// An image with this `USER`, in which users and groups are named like ids of others.
 fn image(user: &str) -> Image {
@@ -32,20 +25,12 @@ fn number(value: i64) -> Option<v1::Int64Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_number_of_the_request_is_never_a_name() {
-    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
-    let crun = crun(&daemon);
-    daemon.configure(&format!(
-        "[runtime.handlers.crun]\npath = \"{}\"\n",
-        crun.display()
-    ));
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node_with_crun().await;
     let registry = Registry::start().await;
     let name = registry.push("users", "1", &image("1000:2000"));
     pull(&kubelet, &name, "test").await.expect("PullImage");
     for handler in ["", "crun"] {
-        let pod = kubelet.try_run(kubelet.pod_config("users"), handler).await;
-        let pod = pod.expect("RunPodSandbox");
+        let pod = kubelet.run_with(kubelet.pod_config("users"), handler).await;
         let mut config = idle("requested");
         config.image = spec(&name);
         let context = security(&mut config);
@@ -71,10 +56,11 @@ async fn a_number_of_the_request_is_never_a_name() {
         security(&mut config).supplemental_groups = vec![3000];
         let metadata = config.metadata.get_or_insert_default();
         "namesake".clone_into(&mut metadata.name);
-        let refused = kubelet.try_create(&pod, config).await;
-        let error = refused.expect_err("a group named 3000 has id 0");
-        assert_eq!(error.code(), Code::InvalidArgument);
-        assert!(error.message().contains("3000"), "{error}");
+        assert_refused(
+            kubelet.try_create(&pod, config).await,
+            Code::InvalidArgument,
+            "3000",
+        );
         kubelet.end(&pod).await;
     }
     daemon.assert_clean();
@@ -82,20 +68,13 @@ async fn a_number_of_the_request_is_never_a_name() {
 
 /// The user that ImageStatus reports, which the kubelet judges and sends back.
 async fn reported(kubelet: &Kubelet, name: &str) -> (Option<i64>, String) {
-    let request = v1::ImageStatusRequest {
-        image: spec(name),
-        ..Default::default()
-    };
-    let status = kubelet.images.clone().image_status(request).await;
-    let image = status.expect("ImageStatus").into_inner().image;
-    let image = image.expect("an image");
+    let image = kubelet.image(name).await;
     (image.uid.map(|uid| uid.value), image.username)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_kubelet_judges_the_user_that_will_run() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let registry = Registry::start().await;
     let pod = kubelet.plain_pod("judged").await;
     let cases: &[(&str, Option<i64>, &str, Option<&str>)] = &[
@@ -140,6 +119,5 @@ async fn the_kubelet_judges_the_user_that_will_run() {
             }
         }
     }
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

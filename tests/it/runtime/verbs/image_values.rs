@@ -1,19 +1,12 @@
 //! Unusual values in the configuration of an image: what can run runs, and what cannot is refused by CreateContainer, with the image,
 //! the field and the value.
 
-use criscope::cri::v1;
 use criscope::lifecycle::view::PodStory;
-use serde_json::{Value, json};
-use tonic::Code;
 
 use super::images::{pull, spec};
-use crate::harness::busybox;
-use crate::harness::daemon::Daemon;
 use crate::harness::image::{configured, layer};
-use crate::harness::kubelet::{Kubelet, Pod, idle, security, shell};
-use crate::harness::registry::Registry;
-use crate::harness::until;
-use crate::runtime::crun::crun;
+use crate::prelude::*;
+use crate::runtime::crun::node_with_crun;
 
 /// A node with runc and crun, and a registry.
 struct Node {
@@ -24,24 +17,17 @@ struct Node {
 
 impl Node {
     async fn start() -> Self {
-        let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
-        let crun = crun(&daemon);
-        daemon.configure(&format!(
-            "[runtime.handlers.crun]\npath = \"{}\"\n",
-            crun.display()
-        ));
-        daemon.start().await;
+        let (daemon, kubelet) = node_with_crun().await;
         Self {
-            kubelet: Kubelet::of(&daemon).await,
-            registry: Registry::start().await,
             daemon,
+            kubelet,
+            registry: Registry::start().await,
         }
     }
 
     async fn pod(&self, name: &str, handler: &str) -> Pod {
         let config = self.kubelet.pod_config(name);
-        let pod = self.kubelet.try_run(config, handler).await;
-        pod.expect("RunPodSandbox")
+        self.kubelet.run_with(config, handler).await
     }
 
     /// Pulls an image with these settings. It has a file `/file` and links.
@@ -145,8 +131,8 @@ async fn a_working_directory_is_judged_before_anything_runs() {
     let node = Node::start().await;
     let pods = vec![node.pod("runc", "").await, node.pod("crun", "crun").await];
     let volume = node.daemon.root().join("volume");
-    std::fs::create_dir_all(volume.join("sub")).expect("a volume");
-    std::fs::write(volume.join("file"), "").expect("a file");
+    fs::create_dir_all(volume.join("sub")).expect("a volume");
+    fs::write(volume.join("file"), "").expect("a file");
     std::os::unix::fs::symlink("/proc/self/fd", volume.join("planted")).expect("a link");
     for (number, (directory, expected)) in [
         ("", Ok("/")),

@@ -1,16 +1,9 @@
 //! Images whose `VOLUME`s or links lead to directories of the kernel.
 
-use criscope::cri::v1;
-use serde_json::json;
-use tonic::Code;
-
 use super::images::{pull, spec};
-use crate::harness::busybox;
-use crate::harness::daemon::Daemon;
 use crate::harness::image::{Image, configured, layer};
-use crate::harness::kubelet::{Kubelet, idle, security};
-use crate::harness::registry::Registry;
-use crate::runtime::crun::crun;
+use crate::prelude::*;
+use crate::runtime::crun::node_with_crun;
 
 /// An image with one volume, and with links.
 fn image(volume: &str) -> Image {
@@ -27,17 +20,11 @@ fn image(volume: &str) -> Image {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_volume_of_an_image_replaces_a_directory_of_the_kernel() {
-    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
-    let crun = crun(&daemon);
-    daemon.configure(&format!(
-        "[runtime.handlers.crun]\npath = \"{}\"\n",
-        crun.display()
-    ));
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node_with_crun().await;
     let registry = Registry::start().await;
-    let pod = kubelet.try_run(kubelet.pod_config("volumes"), "crun").await;
-    let pod = pod.expect("RunPodSandbox");
+    let pod = kubelet
+        .run_with(kubelet.pod_config("volumes"), "crun")
+        .await;
     let refused = [
         "/proc",
         "//proc",
@@ -87,6 +74,5 @@ async fn no_volume_of_an_image_replaces_a_directory_of_the_kernel() {
     let error = kubelet.try_create(&pod, config).await;
     let error = error.expect_err("a link to /proc");
     assert!(error.message().contains("/proc"), "{error}");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

@@ -1,19 +1,8 @@
 //! Image verbs of the CRI: policies, artifacts as image volumes, credentials.
 
-use std::fs;
-
-use criscope::cri::v1;
-use criscope_image::Digest;
-use serde_json::json;
-use tonic::Code;
-
-use crate::harness::busybox;
-use crate::harness::daemon::{Daemon, IMAGE};
 use crate::harness::image::{OCI, configured, descriptor, gzip, gzipped, layer};
-use crate::harness::kubelet::{Kubelet, idle};
 use crate::harness::pki::{Authority, Validity};
-use crate::harness::registry::Registry;
-use crate::harness::until;
+use crate::prelude::*;
 use crate::runtime::image::encrypted::{self, KEY, provider, secret};
 
 pub(super) fn spec(name: &str) -> Option<v1::ImageSpec> {
@@ -24,20 +13,12 @@ pub(super) fn spec(name: &str) -> Option<v1::ImageSpec> {
     })
 }
 
-pub(super) async fn pull(
-    kubelet: &Kubelet,
-    name: &str,
-    namespace: &str,
-) -> Result<String, tonic::Status> {
+pub(super) async fn pull(kubelet: &Kubelet, name: &str, namespace: &str) -> Result<String, Status> {
     let mut config = kubelet.pod_config("p");
     if let Some(metadata) = &mut config.metadata {
         namespace.clone_into(&mut metadata.namespace);
     }
-    let request = v1::PullImageRequest {
-        image: spec(name),
-        sandbox_config: Some(config),
-        ..Default::default()
-    };
+    let request = requests::pull_for(name, config);
     let pulled = kubelet.images.clone().pull_image(request).await?;
     Ok(pulled.into_inner().image_ref)
 }
@@ -61,8 +42,7 @@ fn push(registry: &Registry, content: &[u8]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_artifact_is_a_volume_and_not_a_root() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let registry = Registry::start().await;
     let name = push(&registry, b"content");
     pull(&kubelet, &name, "default").await.expect("PullImage");
@@ -85,30 +65,22 @@ async fn an_artifact_is_a_volume_and_not_a_root() {
     assert_ne!(written.code, 0);
     let mut config = idle("root");
     config.image = spec(&name);
-    let error = kubelet
-        .try_create(&pod, config)
-        .await
-        .expect_err("no image");
-    assert_eq!(error.code(), Code::InvalidArgument);
-    assert!(error.message().contains("artifact"), "{}", error.message());
+    assert_refused(
+        kubelet.try_create(&pod, config).await,
+        Code::InvalidArgument,
+        "artifact",
+    );
     kubelet.end(&pod).await;
-    let request = v1::RemoveImageRequest { image: spec(&name) };
-    kubelet
-        .images
-        .clone()
-        .remove_image(request)
-        .await
-        .expect("RemoveImage");
+    kubelet.remove_image(&name).await;
     daemon.assert_clean();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_has_the_annotations_of_its_manifest() {
-    let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (mut daemon, kubelet) = node().await;
     let registry = Registry::start().await;
     let mut image = gzipped(&[layer().file("a", b"a").end()]);
-    let mut manifest: serde_json::Value = serde_json::from_slice(&image.manifest).expect("json");
+    let mut manifest: Value = serde_json::from_slice(&image.manifest).expect("json");
     manifest["annotations"] = json!({"org.opencontainers.image.revision": "4711"});
     image.manifest = manifest.to_string().into_bytes();
     let name = registry.push("annotated", "1", &image);
@@ -117,10 +89,7 @@ async fn an_image_has_the_annotations_of_its_manifest() {
     for when in ["pulled", "restarted"] {
         let kubelet = Kubelet::of(&daemon).await;
         let mut images = kubelet.images.clone();
-        let request = v1::ImageStatusRequest {
-            image: spec(&name),
-            verbose: false,
-        };
+        let request = requests::image_status(&name);
         let found = images.image_status(request).await.expect("ImageStatus");
         let found = annotations(found.into_inner().image.expect("it is here"));
         let shown = found.get("org.opencontainers.image.revision");
@@ -131,26 +100,21 @@ async fn an_image_has_the_annotations_of_its_manifest() {
         for image in listed.into_inner().images {
             assert!(annotations(image).is_empty(), "{when}");
         }
-        daemon.kill();
-        daemon.start().await;
+        daemon.restart().await;
     }
 }
 
 /// The kubelet with `RuntimeClassInImageCriApi` looks for the images of containers among those of ListImages by id and handler.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_is_the_same_for_all_handlers() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("handlers").await;
+    let (daemon, kubelet, pod) = node_with_pod("handlers").await;
     let mut config = idle("main");
     config.image = spec(IMAGE).map(|image| v1::ImageSpec {
         runtime_handler: "second".to_owned(),
         ..image
     });
     let id = kubelet.launch(&pod, config).await;
-    let request = v1::ListContainersRequest::default();
-    let listed = kubelet.runtime.clone().list_containers(request).await;
-    let listed = listed.expect("ListContainers").into_inner().containers;
+    let listed = kubelet.containers().await;
     let status = kubelet.status(&id).await;
     for image in [listed[0].image.as_ref(), status.image.as_ref()] {
         let image = image.expect("an image");
@@ -159,8 +123,7 @@ async fn an_image_is_the_same_for_all_handlers() {
             (IMAGE, "")
         );
     }
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -206,8 +169,7 @@ async fn a_policy_applies_to_pulls_and_to_images_that_are_here() {
         "\n[runtime.images]\nsignature_policy = \"{0}/default\"\nsignature_policy_dir = \"{0}\"\n",
         dir.display()
     ));
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let registry = Registry::start().await;
     let name = push(&registry, b"content");
     pull(&kubelet, &name, "open").await.expect("PullImage");
@@ -253,8 +215,7 @@ async fn a_policy_applies_to_pulls_and_to_images_that_are_here() {
         "{}",
         error.message()
     );
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 /// Its pods run, so it starts; but what refuses every image is not told by the first one only.
@@ -276,8 +237,7 @@ async fn a_missing_directory_of_verifiers_is_told_at_start() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_credentials_are_no_anonymous_pull() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let registry = Registry::start().await;
     let request = v1::PullImageRequest {
         image: spec(&push(&registry, b"content")),
@@ -305,8 +265,7 @@ async fn a_container_runs_from_an_encrypted_image() {
     daemon.configure(&format!(
         "\n[runtime.images]\nkeyprovider_config = {providers:?}\n"
     ));
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let registry = Registry::start().await;
     let layer = busybox::layer();
     let run = json!({"Entrypoint": ["/bin/busybox", "sleep", "1000000"], "Env": ["PATH=/bin"]});
@@ -335,9 +294,7 @@ async fn a_container_runs_from_an_encrypted_image() {
     let id = kubelet.launch(&pod, config).await;
     assert_eq!(kubelet.says(&id, "echo decrypted").await, "decrypted");
     kubelet.end(&pod).await;
-    let request = v1::RemoveImageRequest { image: spec(&name) };
-    let mut images = kubelet.images.clone();
-    images.remove_image(request).await.expect("RemoveImage");
+    kubelet.remove_image(&name).await;
     drop(registry);
     fs::remove_dir_all(&dir).expect("remove");
     daemon.assert_clean();

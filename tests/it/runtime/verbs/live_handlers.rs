@@ -1,16 +1,6 @@
 //! Runtime handlers that appear, change and disappear while criscope runs, as the drop-in files of kata-deploy and nvidia-ctk make them.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use criscope::cri::v1;
-use serde_json::Value;
-use tonic::Code;
-
-use crate::harness::daemon::{Daemon, oci_runtime};
-use crate::harness::kubelet::{Kubelet, idle};
-use crate::harness::scrape::Scrape;
-use crate::harness::until;
+use crate::prelude::*;
 
 const DROP_IN: &str = "50-second.toml";
 
@@ -56,9 +46,7 @@ pub(super) async fn reload(daemon: &Daemon, drop_in: Option<&str>) -> Value {
 
 /// The names of the handlers that Status lists, and the verbose configuration.
 async fn listed(kubelet: &Kubelet) -> (Vec<String>, Value) {
-    let request = v1::StatusRequest { verbose: true };
-    let status = kubelet.runtime.clone().status(request).await;
-    let status = status.expect("Status").into_inner();
+    let status = kubelet.runtime_status().await;
     // What the same program supports does not depend on its name.
     let features: Vec<_> = { status.runtime_handlers.iter() }
         .map(|handler| handler.features)
@@ -73,11 +61,10 @@ async fn listed(kubelet: &Kubelet) -> (Vec<String>, Value) {
 async fn a_handler_of_a_drop_in_comes_changes_and_goes_without_a_restart() {
     let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     daemon.without_second();
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let (first, other) = (program(&daemon, "first"), program(&daemon, "other"));
     let run = |name: &'static str| kubelet.try_run(kubelet.pod_config(name), "second");
-    let refused = |error: tonic::Status| {
+    let refused = |error: Status| {
         assert_eq!(error.code(), Code::InvalidArgument);
         let expected = "there is no runtime handler \"second\"; there are: runc";
         assert!(error.message().contains(expected), "{error}");
@@ -153,8 +140,7 @@ async fn a_configuration_that_cannot_be_used_changes_nothing() {
     daemon.without_second();
     // One that has been missing from the start is no reason to refuse anything.
     daemon.set_runtime("pids_limit = 300\nhandlers.absent.path = \"/no/such/program\"\n");
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let second = handler(&program(&daemon, "first"));
     let classes = daemon.root().join("blockio.yaml");
     fs::write(&classes, "Classes: {slow: [{Weight: 5}]}").expect("written");
@@ -207,9 +193,7 @@ async fn a_configuration_that_cannot_be_used_changes_nothing() {
     let second = handler(&program(&daemon, "first"));
     let result = reload(&daemon, Some(&second)).await;
     assert_eq!(result["event"], "config.reloaded", "{result}");
-    let pod = kubelet.try_run(kubelet.pod_config("pod"), "second").await;
-    let pod = pod.expect("RunPodSandbox");
+    let pod = kubelet.run_with(kubelet.pod_config("pod"), "second").await;
     kubelet.launch(&pod, idle("main")).await;
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

@@ -1,15 +1,8 @@
 //! Links on the way to a log, from a pod that mounts a directory of logs and can write to it.
 
-use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::{Path, PathBuf};
 
-use criscope::cri::v1;
-use tonic::{Code, Status};
-
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, Pod, idle, shell};
-use crate::harness::until;
+use crate::prelude::*;
 
 /// A container that writes numbers to the log `app/0.log`.
 fn counting(name: &str) -> v1::ContainerConfig {
@@ -37,9 +30,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 async fn reopen(kubelet: &Kubelet, id: &str) -> Result<(), Status> {
-    let request = v1::ReopenContainerLogRequest {
-        container_id: id.to_owned(),
-    };
+    let request = requests::reopen_log(id);
     let mut runtime = kubelet.runtime.clone();
     runtime.reopen_container_log(request).await.map(drop)
 }
@@ -47,16 +38,17 @@ async fn reopen(kubelet: &Kubelet, id: &str) -> Result<(), Status> {
 async fn assert_not_started(kubelet: &Kubelet, pod: &Pod, name: &str) {
     let created = kubelet.try_create(pod, counting(name)).await;
     let id = created.expect("created");
-    let error = kubelet.start(&id).await.expect_err("not started");
-    assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
-    assert!(error.message().contains("symbolic link"), "{error}");
+    let error = assert_refused(
+        kubelet.start(&id).await,
+        Code::FailedPrecondition,
+        "symbolic link",
+    );
     assert!(error.message().contains("0.log"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_is_not_created_behind_a_link_in_place_of_a_directory() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let victims = victims(&daemon);
 
     // In place of the container's directory.
@@ -72,12 +64,10 @@ async fn a_log_is_not_created_behind_a_link_in_place_of_a_directory() {
     assert_not_started(&kubelet, &pod, "second").await;
     kubelet.end(&pod).await;
     pod.config.metadata.get_or_insert_default().attempt = 1;
-    let refused = kubelet.try_run(pod.config.clone(), "").await;
-    let error = refused.err().expect("no sandbox");
-    assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
-    assert!(
-        error.message().contains(&pod.config.log_directory),
-        "{error}"
+    assert_refused(
+        kubelet.try_run(pod.config.clone(), "").await,
+        Code::FailedPrecondition,
+        &pod.config.log_directory,
     );
 
     // In place of a directory above it, from a pod that mounts all of /var/log.
@@ -97,8 +87,7 @@ async fn a_log_is_not_created_behind_a_link_in_place_of_a_directory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_is_not_reopened_behind_a_link_and_goes_on_in_the_old_file() {
-    let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (mut daemon, kubelet) = node().await;
     let victims = victims(&daemon);
     let pod = kubelet.plain_pod("rotates").await;
     let id = kubelet.launch(&pod, counting("main")).await;
@@ -109,13 +98,11 @@ async fn a_log_is_not_reopened_behind_a_link_and_goes_on_in_the_old_file() {
     let error = reopen(&kubelet, &id).await.expect_err("a link");
     assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
     // After a restart of the daemon too, which knows the directory from its record.
-    daemon.kill();
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.restart().await;
     reopen(&kubelet, &id).await.expect_err("a link");
     let size = || fs::metadata(old.join("0.log")).expect("the old file").len();
     let before = size();
-    until("more output", || async { (size() > before).then_some(()) }).await;
+    until_true("more output", async || size() > before).await;
     assert!(names(&victims).is_empty(), "{:?}", names(&victims));
 
     // In place of the log itself.
@@ -136,21 +123,18 @@ async fn a_log_is_not_reopened_behind_a_link_and_goes_on_in_the_old_file() {
     // Without a link it is a rotation like any other, and missing directories are made again.
     fs::remove_dir(&app).expect("directory");
     reopen(&kubelet, &id).await.expect("ReopenContainerLog");
-    until("lines in the new file", || async {
-        (kubelet.log(&id).await.len() > 2).then_some(())
+    until_true("lines in the new file", async || {
+        kubelet.log(&id).await.len() > 2
     })
     .await;
     let mode = fs::metadata(&app).expect("directory").permissions().mode();
     assert_eq!(mode & 0o7777, 0o755);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hard_link_of_another_file_is_no_log() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("hard").await;
+    let (daemon, kubelet, pod) = node_with_pod("hard").await;
     let victim = daemon.root().join("victim");
     fs::write(&victim, "kept").expect("victim");
     fs::hard_link(&victim, logs(&pod).join("main.log")).expect("link");
@@ -159,15 +143,13 @@ async fn a_hard_link_of_another_file_is_no_log() {
     let error = error.expect_err("not started");
     assert!(error.message().contains("main.log"), "{error}");
     assert_eq!(fs::read(&victim).expect("victim"), b"kept");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 /// Such as `/var/log`, which is on another disk.
 #[tokio::test(flavor = "multi_thread")]
 async fn links_of_the_administrator_above_a_log_directory_are_followed() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let (disk, link) = (daemon.root().join("disk"), daemon.root().join("log"));
     fs::create_dir_all(disk.join("pods")).expect("directory");
     symlink(&disk, &link).expect("link");
@@ -184,11 +166,10 @@ async fn links_of_the_administrator_above_a_log_directory_are_followed() {
     );
     fs::rename(&path, path.with_extension("old")).expect("renamed");
     reopen(&kubelet, &id).await.expect("ReopenContainerLog");
-    until("lines in the new file", || async {
-        (kubelet.log(&id).await.len() > 2).then_some(())
+    until_true("lines in the new file", async || {
+        kubelet.log(&id).await.len() > 2
     })
     .await;
     assert!(disk.join("pods/linked/app/0.log").exists());
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

@@ -1,18 +1,12 @@
 //! Pods whose shim has another protocol version than the daemon, or that are not as this daemon makes them.
 
-use std::path::{Path, PathBuf};
-
-use criscope::cri::v1;
 use criscope_shim::SOCKET;
 use criscope_shim::protocol::{self, Event, Hello};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixListener;
 use tokio::net::unix::OwnedReadHalf;
-use tonic::Code;
 
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, Pod, idle, security};
-use crate::harness::leaks;
+use crate::prelude::*;
 
 /// The directory of a pod's shim.
 pub(super) fn directory(daemon: &Daemon, pod: &Pod) -> PathBuf {
@@ -36,51 +30,42 @@ pub(super) async fn frame(from: &mut OwnedReadHalf) -> Option<Vec<u8>> {
 /// Replaces the socket of a pod's shim, whose own socket is renamed.
 pub(super) fn replace(dir: &Path) -> (UnixListener, PathBuf) {
     let real = dir.join("real.sock");
-    std::fs::rename(dir.join(SOCKET), &real).expect("rename");
+    fs::rename(dir.join(SOCKET), &real).expect("rename");
     (UnixListener::bind(dir.join(SOCKET)).expect("bind"), real)
 }
 
-fn shared(kubelet: &Kubelet) -> v1::PodSandboxConfig {
-    let mut config = kubelet.pod_config("old");
-    let linux = config.linux.get_or_insert_default();
-    let context = linux.security_context.get_or_insert_default();
-    context.namespace_options.get_or_insert_default().pid = v1::NamespaceMode::Pod.into();
-    config
+/// A killed daemon with a pod that shares its PID namespace, and the container in it.
+async fn killed_with_shared_pid() -> (Daemon, Pod, String) {
+    let (mut daemon, kubelet) = node().await;
+    let pod = kubelet.run(kubelet.shared_pid_config("old")).await;
+    let container = kubelet.launch(&pod, share_pid(idle("main"))).await;
+    daemon.kill();
+    (daemon, pod, container)
 }
 
-fn member(name: &str) -> v1::ContainerConfig {
-    let mut config = idle(name);
-    let options = security(&mut config)
-        .namespace_options
-        .get_or_insert_default();
-    options.pid = v1::NamespaceMode::Pod.into();
-    config
+/// Asserts that a container that starts now is in the PID namespace of this one.
+async fn assert_is_joined(kubelet: &Kubelet, pod: &Pod, container: &str) {
+    let more = kubelet.launch(pod, share_pid(idle("more"))).await;
+    let namespace = "busybox readlink /proc/self/ns/pid";
+    assert_eq!(
+        kubelet.says(container, namespace).await,
+        kubelet.says(&more, namespace).await
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pid_namespace_that_lost_its_pin_is_pinned_again() {
-    let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.run(shared(&kubelet)).await;
-    let container = kubelet.launch(&pod, member("main")).await;
-    daemon.kill();
+    let (mut daemon, pod, container) = killed_with_shared_pid().await;
     let pin = leaks::mounts(daemon.name());
     let pin = pin
         .iter()
         .find(|point| point.ends_with(&format!("{}/pid", pod.id)));
     let pin = pin.expect("the pinned PID namespace");
     nix::mount::umount(pin.as_str()).expect("umount");
-    std::fs::remove_file(pin).expect("remove");
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let more = kubelet.launch(&pod, member("more")).await;
-    let namespace = "busybox readlink /proc/self/ns/pid";
-    assert_eq!(
-        kubelet.says(&container, namespace).await,
-        kubelet.says(&more, namespace).await
-    );
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    fs::remove_file(pin).expect("remove");
+    let kubelet = daemon.serve().await;
+    assert_is_joined(&kubelet, &pod, &container).await;
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 /// Moves the init of a pod to the cgroup that older versions gave it, and returns that cgroup in each hierarchy.
@@ -89,16 +74,16 @@ fn move_init(pod: &Pod) -> Vec<PathBuf> {
     let inits = all.filter(|dir| dir.ends_with(&pod.id));
     let moved = inits.map(|dir| {
         let old = dir.with_file_name(format!("init-{}", pod.id));
-        std::fs::create_dir(&old).expect("made");
+        fs::create_dir(&old).expect("made");
         // Without them a cpuset of cgroup v1 accepts no process.
         for file in ["cpuset.cpus", "cpuset.mems"] {
-            if let Ok(set) = std::fs::read(dir.join(file)) {
-                std::fs::write(old.join(file), set).expect("written");
+            if let Ok(set) = fs::read(dir.join(file)) {
+                fs::write(old.join(file), set).expect("written");
             }
         }
-        let init = std::fs::read(dir.join("cgroup.procs")).expect("an init");
-        std::fs::write(old.join("cgroup.procs"), init).expect("moved");
-        std::fs::remove_dir(dir).expect("empty");
+        let init = fs::read(dir.join("cgroup.procs")).expect("an init");
+        fs::write(old.join("cgroup.procs"), init).expect("moved");
+        fs::remove_dir(dir).expect("empty");
         old
     });
     moved.collect()
@@ -106,23 +91,13 @@ fn move_init(pod: &Pod) -> Vec<PathBuf> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_init_in_the_cgroup_of_an_older_version_stays_and_leaves_nothing() {
-    let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.run(shared(&kubelet)).await;
-    let container = kubelet.launch(&pod, member("main")).await;
-    daemon.kill();
+    let (mut daemon, pod, container) = killed_with_shared_pid().await;
     let old = move_init(&pod);
     assert!(!old.is_empty());
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let ready = v1::PodSandboxState::SandboxReady;
     assert!(kubelet.pod_status(&pod).await.state() == ready);
-    let more = kubelet.launch(&pod, member("more")).await;
-    let namespace = "busybox readlink /proc/self/ns/pid";
-    assert_eq!(
-        kubelet.says(&container, namespace).await,
-        kubelet.says(&more, namespace).await
-    );
+    assert_is_joined(&kubelet, &pod, &container).await;
     kubelet.end(&pod).await;
     let left = old.iter().find(|dir| dir.exists());
     assert_eq!(left, None);
@@ -132,9 +107,7 @@ async fn an_init_in_the_cgroup_of_an_older_version_stays_and_leaves_nothing() {
 /// As after a downgrade by more than one release: reported at once, and the pod can be stopped and removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shim_that_is_too_new_is_named_and_does_not_keep_its_pod() {
-    let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("new").await;
+    let (mut daemon, kubelet, pod) = node_with_pod("new").await;
     let container = kubelet.launch(&pod, idle("main")).await;
     let dir = directory(&daemon, &pod);
     daemon.kill();
@@ -153,16 +126,15 @@ async fn a_shim_that_is_too_new_is_named_and_does_not_keep_its_pod() {
             let _ended = connection.read_u8().await;
         }
     });
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     // Its containers keep running.
     assert!(kubelet.status(&container).await.state() == v1::ContainerState::ContainerRunning);
-    let refused = kubelet
-        .try_exec(&container, vec!["true".to_owned()], 10)
-        .await;
-    let refused = refused.err().expect("the shim's version is not supported");
-    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
-    assert!(refused.message().contains("800 to 900"), "{refused}");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    assert_refused(
+        kubelet
+            .try_exec(&container, vec!["true".to_owned()], 10)
+            .await,
+        Code::FailedPrecondition,
+        "800 to 900",
+    );
+    daemon.end(&kubelet, [&pod]).await;
 }

@@ -1,21 +1,13 @@
 //! The lifecycle of a pod, its network, and its handler.
 
-use std::collections::HashMap;
 use std::io::Read as _;
 use std::net::TcpStream;
 
-use criscope::cri::v1;
-use tonic::Code;
-
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle, security, shell};
-use crate::harness::proxy::free_port;
-use crate::harness::until;
+use crate::prelude::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_lifecycle_of_a_pod() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let mut config = kubelet.pod_config("whole-life");
     config.labels = HashMap::from([("app".to_owned(), "one".to_owned())]);
     config.annotations = HashMap::from([("note".to_owned(), "kept".to_owned())]);
@@ -78,12 +70,9 @@ async fn the_lifecycle_of_a_pod() {
     let again = kubelet.try_run(pod.config.clone(), "").await;
     assert_eq!(again.err().map(|e| e.code()), Some(Code::AlreadyExists));
 
-    let stop = v1::StopPodSandboxRequest {
-        pod_sandbox_id: pod.id.clone(),
-    };
+    // Each can be repeated.
     for _ in 0..2 {
-        let stopped = kubelet.runtime.clone().stop_pod_sandbox(stop.clone()).await;
-        stopped.expect("StopPodSandbox is idempotent");
+        kubelet.stop_pod(&pod.id).await;
     }
     let state = kubelet.pod_status(&pod).await.state();
     assert!(state == v1::PodSandboxState::SandboxNotready);
@@ -95,10 +84,7 @@ async fn the_lifecycle_of_a_pod() {
     let gone = kubelet
         .runtime
         .clone()
-        .pod_sandbox_status(v1::PodSandboxStatusRequest {
-            pod_sandbox_id: pod.id.clone(),
-            verbose: false,
-        })
+        .pod_sandbox_status(requests::pod_status(&pod.id, false))
         .await;
     assert_eq!(gone.err().map(|e| e.code()), Some(Code::NotFound));
     daemon.assert_clean();
@@ -106,8 +92,7 @@ async fn the_lifecycle_of_a_pod() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_port_leads_into_the_pod() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let port = free_port();
     let mut config = kubelet.pod_config("ports");
     config.port_mappings = vec![v1::PortMapping {
@@ -126,10 +111,7 @@ async fn a_host_port_leads_into_the_pod() {
         let _ = stream.map(|mut stream| stream.read_to_string(&mut text));
         text
     };
-    until("an answer", || async {
-        (ask(port) == "hello\n").then_some(())
-    })
-    .await;
+    until_true("an answer", async || ask(port) == "hello\n").await;
     kubelet.remove(&container).await;
     kubelet.end(&pod).await;
     assert_eq!(ask(port), "", "the mapping is removed with the pod");
@@ -138,8 +120,7 @@ async fn a_host_port_leads_into_the_pod() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_in_the_network_of_the_node() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let config = kubelet.host_network_config("host-network");
     let pod = kubelet.run(config).await;
     let status = kubelet.pod_status(&pod).await;
@@ -149,13 +130,8 @@ async fn a_pod_in_the_network_of_the_node() {
         .and_then(|l| l.namespaces)
         .and_then(|n| n.options);
     assert!(options.unwrap_or_default().network() == v1::NamespaceMode::Node);
-    let mut container = idle("main");
-    let options = security(&mut container)
-        .namespace_options
-        .get_or_insert_default();
-    options.network = v1::NamespaceMode::Node.into();
-    let container = kubelet.launch(&pod, container).await;
-    let own = std::fs::read_link("/proc/self/ns/net").expect("a link");
+    let container = kubelet.launch(&pod, share_host_network(idle("main"))).await;
+    let own = fs::read_link("/proc/self/ns/net").expect("a link");
     let its = kubelet
         .says(&container, "busybox readlink /proc/self/ns/net")
         .await;
@@ -165,43 +141,32 @@ async fn a_pod_in_the_network_of_the_node() {
         kubelet.says(&container, "hostname").await,
         name.to_string_lossy()
     );
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 /// As with CRI-O; containerd fails on it. The kubelet never asks for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_in_the_network_of_the_node_with_a_host_name_of_its_own() {
-    let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (mut daemon, kubelet) = node().await;
     let before = nix::unistd::gethostname().expect("a name");
     let mut config = kubelet.host_network_config("host-network");
     config.hostname = "other-name".to_owned();
     let pod = kubelet.run(config).await;
-    daemon.kill();
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let mut container = idle("main");
-    let options = security(&mut container)
-        .namespace_options
-        .get_or_insert_default();
-    options.network = v1::NamespaceMode::Node.into();
-    let container = kubelet.launch(&pod, container).await;
+    let kubelet = daemon.restart().await;
+    let container = kubelet.launch(&pod, share_host_network(idle("main"))).await;
     let script = "hostname; cat /etc/hostname; echo $HOSTNAME; busybox readlink /proc/self/ns/net";
-    let net = std::fs::read_link("/proc/self/ns/net").expect("a link");
+    let net = fs::read_link("/proc/self/ns/net").expect("a link");
     assert_eq!(
         kubelet.says(&container, script).await,
         format!("other-name\nother-name\nother-name\n{}", net.display())
     );
     assert_eq!(nix::unistd::gethostname().expect("a name"), before);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_handlers_and_an_unknown_one() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let second = kubelet
         .try_run(kubelet.pod_config("second"), "second")
         .await;
@@ -212,12 +177,7 @@ async fn two_handlers_and_an_unknown_one() {
     let oci = daemon.state().join("state/oci");
     assert!(oci.join("second").join(&container).exists());
     assert!(!oci.join("runc").join(&container).exists());
-    let status = kubelet
-        .runtime
-        .clone()
-        .status(v1::StatusRequest::default())
-        .await;
-    let handlers = status.expect("Status").into_inner().runtime_handlers;
+    let handlers = kubelet.runtime_status().await.runtime_handlers;
     let mut names: Vec<_> = handlers
         .iter()
         .map(|handler| handler.name.as_str())
@@ -227,6 +187,5 @@ async fn two_handlers_and_an_unknown_one() {
     let none = kubelet.try_run(kubelet.pod_config("none"), "none").await;
     let error = none.err().expect("there is no such handler");
     assert!(error.message().contains("none"), "{error}");
-    kubelet.end(&second).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&second]).await;
 }

@@ -1,22 +1,14 @@
 //! Signature policies at CreateContainer, for images that are on the node: what a pod calls an image is not what it is judged by.
 
-use std::fs;
-
-use criscope::cri::v1;
-use serde_json::{Value, json};
-use tonic::Code;
-
 use super::images::pull;
-use crate::harness::daemon::Daemon;
 use crate::harness::image::{gzipped, layer};
-use crate::harness::kubelet::{Kubelet, Pod, idle};
-use crate::harness::registry::Registry;
+use crate::prelude::*;
 
 /// A pod on a node with a policy, and the image that it is about.
 struct Stage {
     kubelet: Kubelet,
     pod: Pod,
-    policy: std::path::PathBuf,
+    policy: PathBuf,
     id: String,
 }
 
@@ -34,7 +26,7 @@ impl Stage {
 
     /// Creates a container as the kubelet does: with the ID of the image, and what the pod calls it; with the image as its own or as a
     /// volume.
-    async fn create(&self, image: &str, written: &str, volume: bool) -> Result<(), tonic::Status> {
+    async fn create(&self, image: &str, written: &str, volume: bool) -> Result<(), Status> {
         let spec = |image: &str| {
             Some(v1::ImageSpec {
                 image: image.to_owned(),
@@ -79,8 +71,7 @@ async fn an_image_that_is_refused_is_created_under_no_other_name() {
     daemon.configure(&format!(
         "\n[runtime.images]\nsignature_policy = {policy:?}\nregistries_conf = {conf:?}\n"
     ));
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let image = gzipped(&[layer().dir("etc/", 0o755).end()]);
     let name = registry.push("ok/bb", "1", &image);
     let id = pull(&kubelet, &name, "default").await.expect("PullImage");

@@ -1,21 +1,16 @@
 //! What a registry says beside its answers, in the log and in the story of the pod.
 
 use axum::response::Response;
-use criscope::cri::v1;
-use serde_json::Value;
 
-use super::images::spec;
 use crate::commands::printed;
-use crate::harness::daemon::Daemon;
-use crate::harness::image::{gzipped, layer};
-use crate::harness::kubelet::{Kubelet, Pod};
-use crate::harness::registry::{Registry, status};
-use crate::harness::until;
+use crate::harness::image::with_file;
+use crate::harness::registry::status;
+use crate::prelude::*;
 
 /// A registry whose manifests come with this header.
 async fn registry(header: &'static str, value: &'static str) -> (Registry, String) {
     let registry = Registry::start().await;
-    let image = gzipped(&[layer().file("f", b"x").end()]);
+    let image = with_file(b"x");
     let name = registry.push("a", "1", &image);
     let manifest = String::from_utf8(image.manifest).expect("JSON");
     registry.hook(move |asked| {
@@ -30,12 +25,8 @@ async fn registry(header: &'static str, value: &'static str) -> (Registry, Strin
     (registry, name)
 }
 
-async fn pull(kubelet: &Kubelet, pod: &Pod, name: &str) -> Result<(), tonic::Status> {
-    let request = v1::PullImageRequest {
-        image: spec(name),
-        sandbox_config: Some(pod.config.clone()),
-        ..Default::default()
-    };
+async fn pull(kubelet: &Kubelet, pod: &Pod, name: &str) -> Result<(), Status> {
+    let request = requests::pull_for(name, pod.config.clone());
     kubelet.images.clone().pull_image(request).await.map(drop)
 }
 
@@ -78,25 +69,21 @@ async fn assert_told(daemon: &Daemon, words: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_warning_is_told_where_people_look() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let warning = "299 - \"this registry closes on Friday\"";
     let (_registry, name) = registry("warning", warning).await;
     let pod = kubelet.plain_pod("told").await;
     pull(&kubelet, &pod, &name).await.expect("PullImage");
     assert_told(&daemon, "warns: \"this registry closes on Friday\"").await;
     kubelet.end(&pod).await;
-    let request = v1::RemoveImageRequest { image: spec(&name) };
-    let removed = kubelet.images.clone().remove_image(request).await;
-    removed.expect("RemoveImage");
+    kubelet.remove_image(&name).await;
     daemon.assert_clean();
 }
 
 /// A refusal in the registry's own words, as the caller gets it and as the first line tells it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_words_of_a_refusal_are_in_the_error_and_in_the_first_line() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let registry = Registry::start().await;
     registry.hook(|_| {
         let body = r#"{"errors":[{"code":"DENIED","message":"the team has no quota left"}]}"#;
@@ -105,7 +92,7 @@ async fn the_words_of_a_refusal_are_in_the_error_and_in_the_first_line() {
     let pod = kubelet.plain_pod("told").await;
     let refused = pull(&kubelet, &pod, &registry.name("a:1")).await;
     let refused = refused.expect_err("refused");
-    assert_eq!(refused.code(), tonic::Code::PermissionDenied);
+    assert_eq!(refused.code(), Code::PermissionDenied);
     let said = "DENIED: the team has no quota left";
     assert!(refused.message().contains(said), "{}", refused.message());
     let line = until("the first line", || async {
@@ -118,16 +105,13 @@ async fn the_words_of_a_refusal_are_in_the_error_and_in_the_first_line() {
         line.contains("denies access") && line.contains(said),
         "{line}"
     );
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 /// As Docker Hub tells it: in the metrics always, and to people while there is still something left.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_is_told_before_it_is_reached() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("told").await;
+    let (daemon, kubelet, pod) = node_with_pod("told").await;
     for (remaining, limit, is_low) in [("76;w=21600", 76.0, false), ("7;w=21600", 7.0, true)] {
         let (registry, name) = registry("RateLimit-Remaining", remaining).await;
         pull(&kubelet, &pod, &name).await.expect("PullImage");
@@ -146,10 +130,7 @@ async fn a_limit_is_told_before_it_is_reached() {
         } else {
             assert!(notes(&daemon).await.is_empty());
         }
-        let request = v1::RemoveImageRequest { image: spec(&name) };
-        let removed = kubelet.images.clone().remove_image(request).await;
-        removed.expect("RemoveImage");
+        kubelet.remove_image(&name).await;
     }
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

@@ -1,16 +1,9 @@
 //! Settings that a reload changes.
 
-use std::fs;
-
-use criscope::cri::v1;
-use serde_json::Value;
-
 use super::images::{pull, spec};
 use super::live_handlers::reload;
-use crate::harness::daemon::{Daemon, IMAGE};
 use crate::harness::image::{gzipped, layer};
-use crate::harness::kubelet::{Kubelet, idle};
-use crate::harness::registry::Registry;
+use crate::prelude::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn live_settings_apply_to_containers_after_a_reload() {
@@ -20,8 +13,7 @@ async fn live_settings_apply_to_containers_after_a_reload() {
     let hook = r#"{"version": "1.0.0", "hook": {"path": "/bin/true"}, "when": {"always": true}, "stages": ["poststop"]}"#;
     fs::write(hooks.join("hook.json"), hook).expect("a file");
     daemon.set_runtime("pids_limit = 300\n");
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let pod = kubelet.plain_pod("live").await;
     let before = kubelet.launch(&pod, idle("before")).await;
     daemon.set_runtime(&format!(
@@ -52,22 +44,17 @@ async fn live_settings_apply_to_containers_after_a_reload() {
         info["config"].contains("\"runtime.pids_limit\":\"400\""),
         "{info:?}"
     );
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_of_images_apply_to_pulls_after_a_reload() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let registry = Registry::start().await;
     let named = registry.push("a", "1", &gzipped(&[layer().file("a", b"a").end()]));
     let name = "registry.example/a:1";
     let pinned = || async {
-        let request = v1::ImageStatusRequest {
-            image: spec(IMAGE),
-            verbose: false,
-        };
+        let request = requests::image_status(IMAGE);
         let status = kubelet.images.clone().image_status(request).await;
         status
             .expect("ImageStatus")
@@ -120,6 +107,5 @@ async fn settings_of_images_apply_to_pulls_after_a_reload() {
     reload(&daemon, None).await;
     pull(&kubelet, &named, "default").await.expect("PullImage");
     kubelet.launch(&pod, idle("main")).await;
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

@@ -1,17 +1,10 @@
 //! A restart loses nothing.
 
-use std::fs;
-
-use criscope::cri::v1;
-
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, shell};
+use crate::prelude::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kill_of_the_daemon_touches_no_container() {
-    let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("survivor").await;
+    let (mut daemon, kubelet, pod) = node_with_pod("survivor").await;
     let script = "trap 'exit 9' TERM; echo up; until [ -e /go ]; do sleep 0.02; done; echo on; sleep 1000000 & wait";
     let runs = kubelet.launch(&pod, shell("runs", script)).await;
     let script = "echo up; until [ -e /dev/shm/end ]; do sleep 0.02; done; exit 23";
@@ -30,9 +23,7 @@ async fn a_kill_of_the_daemon_touches_no_container() {
         .join(&pod.id)
         .join("shm/end");
     fs::write(shm, "").expect("the memory of the pod is still there");
-    daemon.start().await;
-
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let ended = kubelet.ended(&ends).await;
     assert_eq!((ended.exit_code, ended.reason.as_str()), (23, "Error"));
     let after = kubelet.status(&runs).await;
@@ -48,8 +39,7 @@ async fn a_kill_of_the_daemon_touches_no_container() {
     kubelet.logged(&runs, "on").await;
     kubelet.stop(&runs, 30).await;
     assert_eq!(kubelet.status(&runs).await.exit_code, 9);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 /// The cache may belong to other runtimes as well: their attachments are kept, too.
@@ -69,8 +59,7 @@ async fn plugins_release_at_start_what_no_attachment_holds_if_asked() {
     daemon.add_program("collects", &script);
     let network = r#"{"cniVersion": "1.1.0", "name": "new", "plugins": [{"type": "collects"}]}"#;
     fs::write(daemon.root().join("cni/10-test.conflist"), network).expect("a network");
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let pod = kubelet.plain_pod("attached").await;
     let cache = daemon.root().join("cache/results");
     let own = fs::read_to_string(cache.join(format!("new-{}-eth0", pod.id))).expect("cached");
@@ -79,13 +68,12 @@ async fn plugins_release_at_start_what_no_attachment_holds_if_asked() {
         .replace("/state/ns/", "/elsewhere/");
     fs::write(cache.join("new-other-eth0"), other).expect("of another runtime");
 
-    daemon.kill();
-    daemon.start().await;
+    daemon.restart().await;
     assert!(!told.exists(), "GC is not called unless asked for");
     daemon.kill();
     daemon.set_cni("gc_at_start = true\n");
     daemon.start().await;
-    let config: serde_json::Value =
+    let config: Value =
         serde_json::from_str(&fs::read_to_string(&told).expect("GC")).expect("JSON");
     let kept = config["cni.dev/valid-attachments"]
         .as_array()
@@ -99,10 +87,8 @@ async fn plugins_release_at_start_what_no_attachment_holds_if_asked() {
     // With an entry that cannot be understood, something in use could be released.
     fs::write(cache.join("new-damaged-eth0"), "{").expect("damaged");
     fs::remove_file(&told).expect("there");
-    daemon.kill();
-    daemon.start().await;
+    daemon.restart().await;
     assert!(!told.exists(), "GC is not called without a complete list");
     let kubelet = Kubelet::of(&daemon).await;
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

@@ -1,19 +1,12 @@
 //! Privileges and identity of containers.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use criscope::cri::v1;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle, security, shell};
+use crate::prelude::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_and_groups() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("users").await;
+    let (daemon, kubelet, pod) = node_with_pod("users").await;
 
     let mut config = idle("by-number");
     let context = security(&mut config);
@@ -46,8 +39,7 @@ async fn users_and_groups() {
     let refused = kubelet.try_create(&pod, config).await;
     let error = refused.expect_err("there is no such user");
     assert!(error.message().contains("not-there"), "{error}");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,8 +48,7 @@ async fn default_resource_limits() {
     daemon.set_runtime(
         "default_ulimits = [\"nofile=100:200\", \"core=0\", \"stack=1048576:2097152\"]\n",
     );
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let pod = kubelet.plain_pod("limits").await;
     let script = "ulimit -Sn; ulimit -Hn; ulimit -Hc; echo up; sleep 1000000";
     let id = kubelet.launch(&pod, shell("main", script)).await;
@@ -72,8 +63,7 @@ async fn default_resource_limits() {
             .await,
         "1024\n2048\n200"
     );
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 /// A device node that is removed on drop.
@@ -87,11 +77,9 @@ impl Drop for Node {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_privileged_container_has_the_current_devices_of_the_node() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let mut config = kubelet.pod_config("privileged");
-    let linux = config.linux.get_or_insert_default();
-    let context = linux.security_context.get_or_insert_default();
+    let context = pod_security(&mut config);
     context.privileged = true;
     let pod = kubelet.run(config).await;
     // Added while the daemon runs; the device numbers are those of /dev/zero.
@@ -106,15 +94,12 @@ async fn a_privileged_container_has_the_current_devices_of_the_node() {
         node.0.display()
     );
     assert_eq!(kubelet.says(&id, &read).await, "8");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn restricted_and_unconfined_containers() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("closed").await;
+    let (daemon, kubelet, pod) = node_with_pod("closed").await;
 
     let mut config = idle("closed");
     let context = security(&mut config);
@@ -160,14 +145,12 @@ async fn restricted_and_unconfined_containers() {
     let id = kubelet.launch(&pod, config).await;
     assert_eq!(kubelet.says(&id, &field("Seccomp")).await, "Seccomp:\t0");
     kubelet.says(&id, "touch /f").await;
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn paths_of_the_kernel_are_hidden_without_a_request() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let mut config = kubelet.pod_config("hidden");
     let linux = config.linux.get_or_insert_default();
     linux.security_context.get_or_insert_default().privileged = true;
@@ -190,6 +173,5 @@ async fn paths_of_the_kernel_are_hidden_without_a_request() {
     security(&mut config).privileged = true;
     let id = kubelet.launch(&pod, config).await;
     assert_eq!(kubelet.says(&id, mounted).await, "");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

@@ -1,44 +1,29 @@
 //! Exec through the streaming server.
 
-use criscope::cri::v1;
-use nix::sys::signal::Signal;
-
-use crate::harness::collector::{Collector, Manner, attribute};
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle};
-use crate::harness::until;
+use crate::harness::collector::attribute;
+use crate::prelude::*;
 use crate::streaming::client::Client;
 
 const WAY: (&str, &str) = ("spdy", "v4.channel.k8s.io");
 
-/// The exec URL for a script, with its input and optionally its outputs.
-async fn url(kubelet: &Kubelet, container: &str, script: &str, outputs: bool) -> String {
-    let request = v1::ExecRequest {
-        container_id: container.to_owned(),
-        cmd: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
-        stdin: true,
-        stdout: outputs,
-        stderr: outputs,
-        tty: false,
-    };
-    let answer = kubelet.runtime.clone().exec(request).await;
-    answer.expect("Exec").into_inner().url
+/// The exec URL for a script, with streams as in [`requests::exec`].
+async fn url(kubelet: &Kubelet, container: &str, script: &str, streams: &str) -> String {
+    let command = requests::shell_command(script);
+    kubelet.exec_url(container, command, streams).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn input_is_delivered_as_long_as_the_command_runs() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("sessions").await;
+    let (daemon, kubelet, pod) = node_with_pod("sessions").await;
     let container = kubelet.launch(&pod, idle("main")).await;
 
     // Input for a command that has closed its outputs.
     let script = "exec >/dev/null 2>&1; touch /closed; cat > /first; exit 3";
-    let at = url(&kubelet, &container, script, true).await;
+    let at = url(&kubelet, &container, script, "ioe").await;
     let mut client = Client::connect(&at, WAY, "ioe").await;
-    until("the end of the outputs", || async {
+    until_true("the end of the outputs", async || {
         let closed = kubelet.exec(&container, "test -e /closed").await;
-        (closed.code == 0).then_some(())
+        closed.code == 0
     })
     .await;
     client.send(0, b"hello").await;
@@ -49,7 +34,7 @@ async fn input_is_delivered_as_long_as_the_command_runs() {
 
     // Input from a client that requested no output.
     let script = "cat > /second; echo unseen; exit 4";
-    let at = url(&kubelet, &container, script, false).await;
+    let at = url(&kubelet, &container, script, "i").await;
     let mut client = Client::connect(&at, WAY, "i").await;
     client.send(0, b"hello").await;
     client.end_input().await;
@@ -57,8 +42,7 @@ async fn input_is_delivered_as_long_as_the_command_runs() {
     assert!(said.error.contains("exit code 4"), "{}", said.error);
     assert_eq!(kubelet.says(&container, "cat /second").await, "hello");
 
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,13 +51,12 @@ async fn a_stop_of_the_daemon_is_reported_to_clients_and_logged() {
     let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let endpoint = collector.endpoint();
     daemon.configure(&format!("[telemetry.otlp]\nendpoint = {endpoint:?}\n"));
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let pod = kubelet.plain_pod("stopped").await;
     let container = kubelet.launch(&pod, idle("main")).await;
     let mut clients = Vec::new();
     for way in [WAY, ("websocket", "v5.channel.k8s.io"), WAY] {
-        let at = url(&kubelet, &container, "echo begun; exec sleep 1000", true).await;
+        let at = url(&kubelet, &container, "echo begun; exec sleep 1000", "ioe").await;
         let client = Client::connect(&at, way, "ioe").await;
         assert_eq!(client.output(6).await, b"begun\n");
         clients.push(client);
@@ -99,9 +82,6 @@ async fn a_stop_of_the_daemon_is_reported_to_clients_and_logged() {
     assert_eq!(ends, vec![told; 3]);
     drop(deaf);
 
-    daemon.kill();
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    let kubelet = daemon.restart().await;
+    daemon.end(&kubelet, [&pod]).await;
 }

@@ -1,42 +1,12 @@
 //! Pods with a shared PID namespace: what a container can reach through its init, and what follows from its exit.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
-
-use criscope::cri::v1;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use tonic::Code;
-
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, Pod, idle, security};
-use crate::harness::until;
-
-/// The configuration of a pod with a shared PID namespace.
-pub(super) fn shared(kubelet: &Kubelet, name: &str) -> v1::PodSandboxConfig {
-    let mut config = kubelet.pod_config(name);
-    pod_security(&mut config)
-        .namespace_options
-        .get_or_insert_default()
-        .pid = v1::NamespaceMode::Pod.into();
-    config
-}
-
-fn pod_security(config: &mut v1::PodSandboxConfig) -> &mut v1::LinuxSandboxSecurityContext {
-    let linux = config.linux.get_or_insert_default();
-    linux.security_context.get_or_insert_default()
-}
+use crate::prelude::*;
 
 /// A container in it, with additional capabilities.
 pub(super) fn member(name: &str, capabilities: &[&str]) -> v1::ContainerConfig {
-    let mut config = idle(name);
-    let context = security(&mut config);
-    context.namespace_options.get_or_insert_default().pid = v1::NamespaceMode::Pod.into();
-    context
-        .capabilities
-        .get_or_insert_default()
-        .add_capabilities = capabilities.iter().map(|name| (*name).to_owned()).collect();
+    let mut config = share_pid(idle(name));
+    let added = security(&mut config).capabilities.get_or_insert_default();
+    added.add_capabilities = capabilities.iter().map(|name| (*name).to_owned()).collect();
     config
 }
 
@@ -71,13 +41,12 @@ pub(super) async fn init(kubelet: &Kubelet, container: &str) -> i32 {
 /// Attempts by containers with capabilities that are often added for debugging.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_init_leads_to_nothing_of_the_node() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let secret = daemon.root().join("secret");
     fs::write(&secret, "of the node").expect("a file");
     let secret = secret.display().to_string();
     for capabilities in [&["SYS_PTRACE"][..], &["SYS_PTRACE", "SYS_ADMIN"]] {
-        let pod = kubelet.run(shared(&kubelet, "attacked")).await;
+        let pod = kubelet.run(kubelet.shared_pid_config("attacked")).await;
         let mut config = member("attacker", capabilities);
         security(&mut config).seccomp = Some(v1::SecurityProfile {
             profile_type: v1::security_profile::ProfileType::Unconfined.into(),
@@ -132,15 +101,14 @@ async fn the_init_leads_to_nothing_of_the_node() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_init_may_do_nothing() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let mut asked = shared(&kubelet, "asked");
+    let (daemon, kubelet) = node().await;
+    let mut asked = kubelet.shared_pid_config("asked");
     let context = pod_security(&mut asked);
     context.run_as_user = Some(v1::Int64Value { value: 1000 });
     context.run_as_group = Some(v1::Int64Value { value: 1001 });
     context.supplemental_groups = vec![1002, 1003];
     for (config, uid, gid, groups) in [
-        (shared(&kubelet, "plain"), 65535, 65535, ""),
+        (kubelet.shared_pid_config("plain"), 65535, 65535, ""),
         (asked, 1000, 1001, "1002 1003"),
     ] {
         let pod = kubelet.run(config).await;
@@ -178,9 +146,8 @@ async fn the_init_may_do_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_cannot_end_the_init() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.run(shared(&kubelet, "signalled")).await;
+    let (daemon, kubelet) = node().await;
+    let pod = kubelet.run(kubelet.shared_pid_config("signalled")).await;
     let container = kubelet.launch(&pod, member("main", &["KILL"])).await;
     for signal in ["TERM", "INT", "HUP", "KILL", "SEGV", "STOP"] {
         kubelet.says(&container, &format!("kill -{signal} 1")).await;
@@ -189,14 +156,13 @@ async fn a_container_cannot_end_the_init() {
     kubelet.says(&other, "kill -0 1").await;
     let state = kubelet.pod_status(&pod).await.state();
     assert!(state == v1::PodSandboxState::SandboxReady);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 async fn not_ready(kubelet: &Kubelet, pod: &Pod) {
-    until("a pod that is not ready", || async {
+    until_true("a pod that is not ready", async || {
         let state = kubelet.pod_status(pod).await.state();
-        (state == v1::PodSandboxState::SandboxNotready).then_some(())
+        state == v1::PodSandboxState::SandboxNotready
     })
     .await;
 }
@@ -204,9 +170,8 @@ async fn not_ready(kubelet: &Kubelet, pod: &Pod) {
 /// Whatever kills the init, for example the OOM killer: the kernel kills all processes in the namespace.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_whose_init_has_ended_is_not_ready() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.run(shared(&kubelet, "ended")).await;
+    let (daemon, kubelet) = node().await;
+    let pod = kubelet.run(kubelet.shared_pid_config("ended")).await;
     let container = kubelet.launch(&pod, member("main", &[])).await;
     let waiting = kubelet
         .try_create(&pod, member("waiting", &[]))
@@ -222,23 +187,20 @@ async fn a_pod_whose_init_has_ended_is_not_ready() {
         assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
         assert!(refused.message().contains("PID namespace"), "{refused}");
     }
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_the_init_is_found_after_a_restart() {
-    let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.run(shared(&kubelet, "ended")).await;
+    let (mut daemon, kubelet) = node().await;
+    let pod = kubelet.run(kubelet.shared_pid_config("ended")).await;
     let container = kubelet.launch(&pod, member("main", &[])).await;
-    let well = kubelet.run(shared(&kubelet, "well")).await;
+    let well = kubelet.run(kubelet.shared_pid_config("well")).await;
     let stays = kubelet.launch(&well, member("main", &[])).await;
     let pid = init(&kubelet, &container).await;
     daemon.kill();
     kill(Pid::from_raw(pid), Signal::SIGKILL).expect("kill");
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     not_ready(&kubelet, &pod).await;
     assert_eq!(kubelet.ended(&container).await.exit_code, 137);
     let refused = kubelet.try_create(&pod, member("late", &[])).await;
@@ -254,16 +216,14 @@ async fn the_end_of_the_init_is_found_after_a_restart() {
             .says(&more, "busybox readlink /proc/self/ns/pid")
             .await
     );
-    kubelet.end(&pod).await;
-    kubelet.end(&well).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod, &well]).await;
 }
 
 /// Starts an unrelated process on the node with this pid.
 fn take_number(pid: i32) -> std::process::Child {
     for _ in 0..2000 {
         fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).expect("ns_last_pid");
-        let mut child = std::process::Command::new("sleep");
+        let mut child = Command::new("sleep");
         let mut child = child.arg("1000").spawn().expect("sleep");
         if child.id() == pid as u32 {
             return child;
@@ -276,15 +236,11 @@ fn take_number(pid: i32) -> std::process::Child {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_number_that_is_used_again_leads_no_container_to_the_node() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("reused").await;
+    let (daemon, kubelet, pod) = node_with_pod("reused").await;
     let target = kubelet.launch(&pod, idle("target")).await;
     let pid = init(&kubelet, &target).await;
     let mut looks = idle("looks");
-    let options = security(&mut looks)
-        .namespace_options
-        .get_or_insert_default();
+    let options = namespaces(&mut looks);
     options.pid = v1::NamespaceMode::Target.into();
     options.target_id.clone_from(&target);
     let looks = kubelet
@@ -297,29 +253,14 @@ async fn a_number_that_is_used_again_leads_no_container_to_the_node() {
     stranger.kill().expect("kill");
     stranger.wait().expect("wait");
     started.expect_err("its PID namespace has ended");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_init_of_a_pod_with_user_ids_of_its_own() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let mapping = v1::IdMapping {
-        host_id: 200_000,
-        container_id: 0,
-        length: 65536,
-    };
-    let users = v1::UserNamespace {
-        mode: v1::NamespaceMode::Pod.into(),
-        uids: vec![mapping],
-        gids: vec![mapping],
-    };
-    let mut config = shared(&kubelet, "users");
-    let options = pod_security(&mut config)
-        .namespace_options
-        .get_or_insert_default();
-    options.userns_options = Some(users);
+    let (daemon, kubelet) = node().await;
+    let mut config = kubelet.shared_pid_config("users");
+    pod_namespaces(&mut config).userns_options = Some(user_namespace(200_000, 65536));
     let pod = kubelet.run(config).await;
     // Found by its cgroup: without a container the namespace has no other process.
     let own = format!("/{}", pod.id);
@@ -341,32 +282,20 @@ async fn the_init_of_a_pod_with_user_ids_of_its_own() {
     assert_eq!(field(&status, "Seccomp").expect("Seccomp").trim(), "2");
     let users = fs::read_link(format!("/proc/{pid}/ns/user")).expect("link");
     assert_ne!(users, fs::read_link("/proc/self/ns/user").expect("link"));
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 /// Root in a container in the host PID namespace, with the default capabilities.
 #[tokio::test(flavor = "multi_thread")]
 async fn our_processes_are_closed_to_a_container_that_sees_the_nodes() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let mut config = kubelet.pod_config("sees");
-    let options = pod_security(&mut config)
-        .namespace_options
-        .get_or_insert_default();
-    options.pid = v1::NamespaceMode::Node.into();
+    pod_namespaces(&mut config).pid = v1::NamespaceMode::Node.into();
     let pod = kubelet.run(config).await;
     let mut config = idle("main");
-    let options = security(&mut config)
-        .namespace_options
-        .get_or_insert_default();
-    options.pid = v1::NamespaceMode::Node.into();
+    namespaces(&mut config).pid = v1::NamespaceMode::Node.into();
     let container = kubelet.launch(&pod, config).await;
-    let shims = crate::harness::leaks::processes(daemon.name());
-    let mut shims = shims
-        .iter()
-        .filter(|(_, what)| what.contains("criscope-shim"));
-    let (shim, _) = shims.next().expect("a shim");
+    let shim = daemon.shim(&pod.id);
     kubelet
         .says(&container, &format!("grep -q shim /proc/{shim}/cmdline"))
         .await;
@@ -382,6 +311,5 @@ async fn our_processes_are_closed_to_a_container_that_sees_the_nodes() {
         let script = format!("cd /proc/{shim} && {attempt}");
         assert_ne!(kubelet.exec(&container, &script).await.code, 0, "{attempt}");
     }
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

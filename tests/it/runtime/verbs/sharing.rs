@@ -1,12 +1,6 @@
 //! Namespaces, memory and volumes shared by containers of a pod.
 
-use std::fs;
-
-use criscope::cri::v1;
-
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle, security};
-use crate::harness::until;
+use crate::prelude::*;
 
 fn mode(config: &mut v1::ContainerConfig, mode: v1::NamespaceMode, target: &str) {
     let options = security(config).namespace_options.get_or_insert_default();
@@ -16,8 +10,7 @@ fn mode(config: &mut v1::ContainerConfig, mode: v1::NamespaceMode, target: &str)
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_processes_of_a_pod_and_of_a_target() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
 
     // Each container has its own, except one that targets another.
     let pod = kubelet.plain_pod("apart").await;
@@ -39,9 +32,7 @@ async fn the_processes_of_a_pod_and_of_a_target() {
 
     // All share one, whose init reaps their orphans, and outlives each of them.
     let mut config = kubelet.pod_config("together");
-    let linux = config.linux.get_or_insert_default();
-    let context = linux.security_context.get_or_insert_default();
-    context.namespace_options.get_or_insert_default().pid = v1::NamespaceMode::Pod.into();
+    pod_namespaces(&mut config).pid = v1::NamespaceMode::Pod.into();
     let pod = kubelet.run(config).await;
     let mut ids = Vec::new();
     for name in ["first", "second"] {
@@ -60,23 +51,19 @@ async fn the_processes_of_a_pod_and_of_a_target() {
     kubelet.stop(&ids[0], 5).await;
     assert_eq!(kubelet.ended(&ids[0]).await.exit_code, 0);
     let zombies = "ps -o stat,comm | grep -c '^Z' ; :";
-    until("no zombies", || async {
-        (kubelet.says(&ids[1], zombies).await == "0").then_some(())
+    until_true("no zombies", async || {
+        kubelet.says(&ids[1], zombies).await == "0"
     })
     .await;
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 /// The kubelet always names the mode; other callers leave it out, which is the enum's zero.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_without_a_mode_has_the_processes_of_a_pod_that_shares_the_nodes() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let mut config = kubelet.pod_config("of-the-node");
-    let linux = config.linux.get_or_insert_default();
-    let context = linux.security_context.get_or_insert_default();
-    context.namespace_options.get_or_insert_default().pid = v1::NamespaceMode::Node.into();
+    pod_namespaces(&mut config).pid = v1::NamespaceMode::Node.into();
     let pod = kubelet.run(config).await;
     let mut config = idle("main");
     mode(&mut config, v1::NamespaceMode::Pod, "");
@@ -86,15 +73,12 @@ async fn a_container_without_a_mode_has_the_processes_of_a_pod_that_shares_the_n
         .await;
     let node = fs::read_link("/proc/self/ns/pid").expect("link");
     assert_eq!(own, node.to_string_lossy());
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_and_volumes() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("shared").await;
+    let (daemon, kubelet, pod) = node_with_pod("shared").await;
     let first = kubelet.launch(&pod, idle("first")).await;
     let second = kubelet.launch(&pod, idle("second")).await;
     let write = "echo one > /dev/shm/f; echo mine > /volume/f; echo mine > /f";
@@ -109,6 +93,5 @@ async fn memory_and_volumes() {
             .await,
         "1"
     );
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

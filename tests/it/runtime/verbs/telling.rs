@@ -1,13 +1,8 @@
 //! Lists, events and statistics.
 
-use std::collections::HashMap;
-
-use criscope::cri::v1;
 use tonic::Streaming;
 
-use crate::harness::daemon::{Daemon, IMAGE};
-use crate::harness::kubelet::{Kubelet, idle, shell};
-use crate::harness::{soon, until};
+use crate::prelude::*;
 
 async fn containers(kubelet: &Kubelet, filter: v1::ContainerFilter) -> Vec<String> {
     let request = v1::ListContainersRequest {
@@ -27,14 +22,16 @@ async fn pods(kubelet: &Kubelet, filter: v1::PodSandboxFilter) -> Vec<String> {
     list.into_iter().map(|pod| pod.id).collect()
 }
 
+const EXITED: v1::ContainerState = v1::ContainerState::ContainerExited;
+const RUNNING: v1::ContainerState = v1::ContainerState::ContainerRunning;
+
 fn app(value: &str) -> HashMap<String, String> {
     HashMap::from([("app".to_owned(), value.to_owned())])
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_and_their_filters() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = node().await;
     let mut config = kubelet.pod_config("a");
     config.labels = app("a");
     let a = kubelet.run(config).await;
@@ -50,59 +47,25 @@ async fn lists_and_their_filters() {
     let mut both = vec![runs.clone(), ended.clone()];
     both.sort();
     assert_eq!(all, both);
-    let state = |state: v1::ContainerState| {
-        Some(v1::ContainerStateValue {
-            state: state.into(),
-        })
-    };
-    for (filter, expected) in [
-        (
-            v1::ContainerFilter {
-                id: runs.clone(),
-                ..Default::default()
-            },
-            &runs,
-        ),
-        (
-            v1::ContainerFilter {
-                id: runs[..12].to_owned(),
-                ..Default::default()
-            },
-            &runs,
-        ),
-        (
-            v1::ContainerFilter {
-                pod_sandbox_id: b.id.clone(),
-                ..Default::default()
-            },
-            &ended,
-        ),
-        (
-            v1::ContainerFilter {
-                label_selector: app("runs"),
-                ..Default::default()
-            },
-            &runs,
-        ),
-        (
-            v1::ContainerFilter {
-                state: state(v1::ContainerState::ContainerExited),
-                ..Default::default()
-            },
-            &ended,
-        ),
-        (
-            v1::ContainerFilter {
-                state: state(v1::ContainerState::ContainerRunning),
-                ..Default::default()
-            },
-            &runs,
-        ),
+    let (pod, labels) = (b.id.clone(), app("runs"));
+    for (what, id, pod_sandbox_id, state, label_selector, expected) in [
+        ("id", &runs[..], "", None, None, &runs),
+        ("id prefix", &runs[..12], "", None, None, &runs),
+        ("pod", "", &pod, None, None, &ended),
+        ("label", "", "", None, Some(labels), &runs),
+        ("exited", "", "", Some(EXITED), None, &ended),
+        ("running", "", "", Some(RUNNING), None, &runs),
     ] {
-        assert_eq!(
-            containers(&kubelet, filter).await,
-            std::slice::from_ref(expected)
-        );
+        let filter = v1::ContainerFilter {
+            id: id.to_owned(),
+            pod_sandbox_id: pod_sandbox_id.to_owned(),
+            state: state.map(|state| v1::ContainerStateValue {
+                state: state.into(),
+            }),
+            label_selector: label_selector.unwrap_or_default(),
+        };
+        let found = containers(&kubelet, filter).await;
+        assert_eq!(found, std::slice::from_ref(expected), "{what}");
     }
     let labelled = v1::PodSandboxFilter {
         label_selector: app("a"),
@@ -118,17 +81,10 @@ async fn lists_and_their_filters() {
     };
     assert_eq!(pods(&kubelet, stopped).await, [""; 0]);
 
-    let images = kubelet
-        .images
-        .clone()
-        .list_images(v1::ListImagesRequest::default())
-        .await;
-    let images = images.expect("ListImages").into_inner().images;
+    let images = kubelet.list_images().await;
     assert_eq!(images.len(), 1);
     assert_eq!(images[0].repo_tags, [IMAGE]);
-    kubelet.end(&a).await;
-    kubelet.end(&b).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&a, &b]).await;
 }
 
 async fn next(events: &mut Streaming<v1::ContainerEventResponse>) -> v1::ContainerEventResponse {
@@ -138,14 +94,8 @@ async fn next(events: &mut Streaming<v1::ContainerEventResponse>) -> v1::Contain
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_of_a_pods_life() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let watch = kubelet.runtime.clone();
-    let watched = watch
-        .clone()
-        .get_container_events(v1::GetEventsRequest {})
-        .await;
-    let mut events = watched.expect("GetContainerEvents").into_inner();
+    let (daemon, kubelet) = node().await;
+    let mut events = kubelet.events().await;
     let pod = kubelet.plain_pod("events").await;
     let id = kubelet.launch(&pod, shell("main", "exit 5")).await;
     kubelet.ended(&id).await;
@@ -185,14 +135,8 @@ async fn events_of_a_pods_life() {
 /// With EventedPLEG the kubelet takes the first status of a container for the current one and does not sort them.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_newest_run_of_a_container_comes_first() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let watched = kubelet
-        .runtime
-        .clone()
-        .get_container_events(v1::GetEventsRequest {})
-        .await;
-    let mut events = watched.expect("GetContainerEvents").into_inner();
+    let (daemon, kubelet) = node().await;
+    let mut events = kubelet.events().await;
     let pod = kubelet.plain_pod("runs").await;
     let mut newest = String::new();
     for attempt in 0..6 {
@@ -205,10 +149,7 @@ async fn the_newest_run_of_a_container_comes_first() {
         let metadata = statuses.iter().filter_map(|it| it.metadata.as_ref());
         metadata.map(|it| it.attempt).collect::<Vec<_>>()
     };
-    let request = v1::PodSandboxStatusRequest {
-        pod_sandbox_id: pod.id.clone(),
-        verbose: false,
-    };
+    let request = requests::pod_status(&pod.id, false);
     let status = kubelet.runtime.clone().pod_sandbox_status(request).await;
     let status = status.expect("PodSandboxStatus").into_inner();
     assert_eq!(attempts(&status.containers_statuses), [5, 4, 3, 2, 1, 0]);
@@ -219,8 +160,7 @@ async fn the_newest_run_of_a_container_comes_first() {
         }
     };
     assert_eq!(attempts(&event.containers_statuses), [5, 4, 3, 2, 1, 0]);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -241,16 +181,8 @@ exec /usr/lib/cni/bridge
     daemon.set_network(&network.replacen(r#""bridge""#, r#""gated-bridge""#, 1));
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("twice").await;
-    let watched = kubelet
-        .runtime
-        .clone()
-        .get_container_events(v1::GetEventsRequest {})
-        .await;
-    let mut events = watched.expect("GetContainerEvents").into_inner();
-    let stop = v1::StopPodSandboxRequest {
-        pod_sandbox_id: pod.id.clone(),
-    };
-    let stopped = kubelet.runtime.clone().stop_pod_sandbox(stop).await;
+    let mut events = kubelet.events().await;
+    let stopped = kubelet.try_stop_pod(&pod.id).await;
     let error = stopped.err().expect("the plugin refuses");
     assert!(error.message().contains("not yet"), "{error}");
     std::fs::write(gate, "").expect("gate");
@@ -268,21 +200,11 @@ exec /usr/lib/cni/bridge
 
 #[tokio::test(flavor = "multi_thread")]
 async fn statistics_are_not_zero() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("stats").await;
+    let (daemon, kubelet, pod) = node_with_pod("stats").await;
     let script = "dd if=/dev/zero of=/file bs=65536 count=16 2>/dev/null; while :; do :; done";
     let id = kubelet.launch(&pod, shell("main", script)).await;
     let stats = until("statistics", || async {
-        let request = v1::ContainerStatsRequest {
-            container_id: id.clone(),
-        };
-        let stats = kubelet.runtime.clone().container_stats(request).await;
-        let stats = stats
-            .expect("ContainerStats")
-            .into_inner()
-            .stats
-            .expect("stats");
+        let stats = kubelet.stats(&id).await.expect("stats");
         let cpu = stats.cpu.as_ref()?.usage_core_nano_seconds.as_ref()?.value;
         let rate = stats.cpu.as_ref()?.usage_nano_cores.as_ref()?.value;
         let memory = stats.memory.as_ref()?.working_set_bytes.as_ref()?.value;
@@ -348,6 +270,5 @@ async fn statistics_are_not_zero() {
         .as_ref()
         .map_or(0, |used| used.value);
     assert!(used > 1 << 20, "{used}");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

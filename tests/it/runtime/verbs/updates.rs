@@ -1,16 +1,10 @@
 //! UpdateContainerResources that fail midway: cgroup, bundle and record stay consistent.
 
-use std::fs;
-use std::path::PathBuf;
-
-use criscope::cri::v1;
 use criscope_linux::cgroup::Cgroup;
-use tonic::{Code, Status};
 
 use super::cgroups::{Parent, limit, pod_in, value};
 use super::full_disk::Disk;
-use crate::harness::daemon::{Daemon, oci_runtime};
-use crate::harness::kubelet::{Kubelet, idle};
+use crate::prelude::*;
 
 const FIRST: i64 = 96 << 20;
 const SECOND: i64 = 128 << 20;
@@ -19,9 +13,9 @@ const SECOND: i64 = 128 << 20;
 #[derive(Debug, PartialEq, Eq)]
 struct Said {
     kernel: (String, String),
-    bundle: serde_json::Value,
-    record: serde_json::Value,
-    status: serde_json::Value,
+    bundle: Value,
+    record: Value,
+    status: Value,
 }
 
 struct Updated<'a> {
@@ -46,7 +40,7 @@ impl Updated<'_> {
     async fn said(&self) -> Said {
         let read = |name: &str| {
             let text = fs::read(self.dir.join(name)).expect(name);
-            serde_json::from_slice::<serde_json::Value>(&text).expect(name)
+            serde_json::from_slice::<Value>(&text).expect(name)
         };
         let memory = value(
             &self.cgroup,
@@ -164,10 +158,11 @@ async fn a_memory_limit_below_what_is_in_use_is_refused() {
     let held = kubelet.exec(&container.id, &write("/dev/shm/held")).await;
     assert_eq!(held.code, 0, "{}", held.err);
     let before = container.said().await;
-    let error = container.update(memory(32 << 20)).await;
-    let error = error.expect_err("48 MiB are in use");
-    assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
-    assert!(error.message().contains("33554432 bytes"), "{error}");
+    assert_refused(
+        container.update(memory(32 << 20)).await,
+        Code::FailedPrecondition,
+        "33554432 bytes",
+    );
     assert_eq!(container.said().await, before);
 
     // The page cache is dropped instead.
@@ -195,20 +190,13 @@ async fn an_update_that_fails_in_the_oci_runtime_changes_nothing() {
         runc = oci_runtime().display(),
     );
     let program = daemon.add_program("half-way", &script);
-    daemon.configure(&format!(
-        "[runtime.handlers.second]\npath = \"{}\"\n",
-        program.display()
-    ));
-    daemon.without_second();
+    daemon.set_second(&program);
     daemon.start().await;
     let parent = Parent::new(&daemon, "pod1");
     let kubelet = Kubelet::of(&daemon).await;
     let mut config = kubelet.pod_config("fails");
     config.linux.as_mut().expect("Linux").cgroup_parent = parent.path().to_owned();
-    let pod = kubelet
-        .try_run(config, "second")
-        .await
-        .expect("RunPodSandbox");
+    let pod = kubelet.run_with(config, "second").await;
     let container = container(&daemon, &kubelet, &parent, &pod).await;
     let before = container.said().await;
 

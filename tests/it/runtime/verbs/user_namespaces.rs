@@ -1,41 +1,23 @@
 //! Pods with a user namespace that use the host network, and privileged containers and CDI devices in one.
 
-use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
 
-use criscope::cri::v1;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle, security};
+use crate::prelude::*;
 
 const HOST_ID: u32 = 200_000;
 
 fn users() -> Option<v1::UserNamespace> {
-    let mapping = v1::IdMapping {
-        host_id: HOST_ID,
-        container_id: 0,
-        length: 65536,
-    };
-    Some(v1::UserNamespace {
-        mode: v1::NamespaceMode::Pod.into(),
-        uids: vec![mapping],
-        gids: vec![mapping],
-    })
+    Some(user_namespace(HOST_ID, 65536))
 }
 
 /// A daemon below a directory that every user can pass through, as these pods require.
-async fn daemon() -> Daemon {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
+async fn daemon() -> (Daemon, Kubelet) {
+    let (daemon, kubelet) = node().await;
     let passable = fs::Permissions::from_mode(0o711);
     fs::set_permissions(daemon.root(), passable).expect("mode");
-    daemon
-}
-
-fn pod_security(config: &mut v1::PodSandboxConfig) -> &mut v1::LinuxSandboxSecurityContext {
-    let linux = config.linux.get_or_insert_default();
-    linux.security_context.get_or_insert_default()
+    (daemon, kubelet)
 }
 
 /// A container with the network of its pod's configuration, in the pod's user namespace.
@@ -55,16 +37,13 @@ fn container(pod: &v1::PodSandboxConfig, privileged: bool) -> v1::ContainerConfi
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_namespace_with_the_host_network() {
-    let daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = daemon().await;
     let mut runtime = kubelet.runtime.clone();
     let status = runtime.status(v1::StatusRequest::default()).await;
     let features = status.expect("Status").into_inner().features;
     assert!(features.expect("features").user_namespaces_host_network);
     let mut config = kubelet.host_network_config("host-network");
-    let options = pod_security(&mut config)
-        .namespace_options
-        .get_or_insert_default();
+    let options = pod_namespaces(&mut config);
     options.userns_options = users();
     let main = container(&config, false);
     let pod = kubelet.run(config).await;
@@ -86,14 +65,12 @@ async fn a_user_namespace_with_the_host_network() {
         .exec(&id, "busybox ip link set lo mtu 65536 2>/dev/null")
         .await;
     assert_ne!(changed.code, 0);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_privileged_container_in_a_user_namespace() {
-    let daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = daemon().await;
     let mut config = kubelet.pod_config("privileged");
     let context = pod_security(&mut config);
     context.privileged = true;
@@ -118,8 +95,7 @@ async fn a_privileged_container_in_a_user_namespace() {
         .exec(&id, "(echo 1 > /proc/sys/kernel/sysrq) 2>/dev/null")
         .await;
     assert_ne!(refused.code, 0);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 const CDI: &str = r#"{"cdiVersion": "1.1.0", "kind": "vendor.example/lib", "devices": [{"name": "a", "containerEdits": {"mounts": [
@@ -148,7 +124,7 @@ impl Drop for Mounted {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_mounts_of_cdi_devices_belong_to_the_users_of_the_pod() {
-    let daemon = daemon().await;
+    let (daemon, kubelet) = daemon().await;
     let (cdi, lib) = (daemon.root().join("cdi"), daemon.root().join("lib"));
     let below = lib.join("below");
     for dir in [&cdi, &below] {
@@ -159,7 +135,6 @@ async fn the_mounts_of_cdi_devices_belong_to_the_users_of_the_pod() {
     fs::write(cdi.join("lib.json"), text).expect("a file");
     let outer = Mounted::shared(&lib, &lib);
     let inner = Mounted::shared(&cdi, &below);
-    let kubelet = Kubelet::of(&daemon).await;
     let mut config = kubelet.pod_config("cdi");
     let context = pod_security(&mut config);
     let options = context.namespace_options.get_or_insert_default();

@@ -1,31 +1,8 @@
 //! Verbose answers, which `crictl inspectp`, `inspect` and `info` show and scripts read.
 
-use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use criscope::cri::v1;
-use serde_json::Value;
-
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, Pod, idle};
-
-async fn sandbox_info(kubelet: &Kubelet, pod: &Pod) -> Value {
-    let request = v1::PodSandboxStatusRequest {
-        pod_sandbox_id: pod.id.clone(),
-        verbose: true,
-    };
-    let status = kubelet.runtime.clone().pod_sandbox_status(request).await;
-    parsed(&status.expect("PodSandboxStatus").into_inner().info["info"])
-}
-
-async fn container_info(kubelet: &Kubelet, id: &str) -> Value {
-    let request = v1::ContainerStatusRequest {
-        container_id: id.to_owned(),
-        verbose: true,
-    };
-    let status = kubelet.runtime.clone().container_status(request).await;
-    parsed(&status.expect("ContainerStatus").into_inner().info["info"])
-}
+use crate::prelude::*;
 
 fn parsed(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
@@ -38,14 +15,12 @@ fn inode(path: &str) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_network_namespace_of_a_pod_is_found_as_with_containerd_and_crio() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("verbose").await;
-    let empty = sandbox_info(&kubelet, &pod).await;
+    let (daemon, kubelet, pod) = node_with_pod("verbose").await;
+    let empty = kubelet.pod_info(&pod.id).await;
     assert_eq!(empty["pid"], 0, "no process is in it yet");
     let container = kubelet.launch(&pod, idle("main")).await;
 
-    let info = sandbox_info(&kubelet, &pod).await;
+    let info = kubelet.pod_info(&pod.id).await;
     let pid = info["pid"].as_u64().expect("a number");
     let namespaces = info["runtimeSpec"]["linux"]["namespaces"].as_array();
     let mut namespaces = namespaces.expect("a list").iter();
@@ -56,21 +31,14 @@ async fn the_network_namespace_of_a_pod_is_found_as_with_containerd_and_crio() {
     assert_eq!(inode(path), inode(&format!("/proc/{pid}/ns/net")));
     assert_eq!(info["netNamespaceClosed"], false);
     let eth0 = &info["cniResult"]["Interfaces"]["eth0"];
-    let request = v1::PodSandboxStatusRequest {
-        pod_sandbox_id: pod.id.clone(),
-        verbose: false,
-    };
-    let status = kubelet.runtime.clone().pod_sandbox_status(request).await;
-    let status = status.expect("PodSandboxStatus").into_inner().status;
-    let network = status.expect("a status").network.expect("a network");
-    assert_eq!(eth0["IPConfigs"][0]["IP"], network.ip.as_str());
+    assert_eq!(eth0["IPConfigs"][0]["IP"], kubelet.address(&pod).await);
     assert_eq!(eth0["Sandbox"], path);
     assert!(
         eth0["Mac"].as_str().is_some_and(|mac| mac.len() == 17),
         "{eth0}"
     );
 
-    let inside = container_info(&kubelet, &container).await;
+    let inside = kubelet.info(&container).await;
     assert_eq!(
         (&inside["pid"], &inside["privileged"]),
         (&info["pid"], &false.into())
@@ -81,27 +49,20 @@ async fn the_network_namespace_of_a_pod_is_found_as_with_containerd_and_crio() {
 
     // The pid of what has ended may belong to another process.
     kubelet.stop(&container, 0).await;
-    assert_eq!(container_info(&kubelet, &container).await["pid"], 0);
-    let stop = v1::StopPodSandboxRequest {
-        pod_sandbox_id: pod.id.clone(),
-    };
-    let stopped = kubelet.runtime.clone().stop_pod_sandbox(stop).await;
-    stopped.expect("StopPodSandbox");
-    let stopped = sandbox_info(&kubelet, &pod).await;
+    assert_eq!(kubelet.info(&container).await["pid"], 0);
+    kubelet.stop_pod(&pod.id).await;
+    let stopped = kubelet.pod_info(&pod.id).await;
     assert_eq!(
         (&stopped["pid"], &stopped["netNamespaceClosed"]),
         (&0.into(), &true.into())
     );
     assert_eq!(stopped["cniResult"], Value::Null);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn updated_resources_of_a_pod_are_shown() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("resized").await;
+    let (daemon, kubelet, pod) = node_with_pod("resized").await;
     let memory = |bytes| {
         Some(v1::LinuxContainerResources {
             memory_limit_in_bytes: bytes,
@@ -116,20 +77,16 @@ async fn updated_resources_of_a_pod_are_shown() {
     let mut runtime = kubelet.runtime.clone();
     let updated = runtime.update_pod_sandbox_resources(request).await;
     updated.expect("UpdatePodSandboxResources");
-    let info = sandbox_info(&kubelet, &pod).await;
+    let info = kubelet.pod_info(&pod.id).await;
     assert_eq!(info["overhead"]["memory_limit_in_bytes"], 1 << 20);
     assert_eq!(info["resources"]["memory_limit_in_bytes"], 64 << 20);
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_configuration_in_effect_is_shown_with_the_networks() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let request = v1::StatusRequest { verbose: true };
-    let status = kubelet.runtime.clone().status(request).await;
-    let info = status.expect("Status").into_inner().info;
+    let (daemon, kubelet) = node().await;
+    let info = kubelet.runtime_status().await.info;
     let config = parsed(&info["config"]);
     let root = daemon.root().join("root");
     let root = root.to_str().expect("text");
@@ -151,9 +108,7 @@ async fn the_configuration_in_effect_is_shown_with_the_networks() {
 
     let dir = config["cni"]["confDir"].as_str().expect("a path");
     fs::write(format!("{dir}/00-broken.conflist"), "{").expect("a file");
-    let request = v1::StatusRequest { verbose: true };
-    let status = kubelet.runtime.clone().status(request).await;
-    let info = status.expect("Status").into_inner().info;
+    let info = kubelet.runtime_status().await.info;
     let said = &info["lastCNILoadStatus"];
     assert!(said.contains("00-broken.conflist"), "{said}");
     daemon.assert_clean();

@@ -1,16 +1,15 @@
 //! Networks that cannot be set up or taken down, or slowly.
 
-use std::time::Duration;
-
-use super::super::spec::{Container, PodSpec};
+use super::super::spec::PodSpec;
 use super::super::stage::{Play, seconds};
 use super::super::{Case, case};
+use crate::prelude::*;
 
 /// What has nothing to do with it.
-const OTHERS: &[&str] = &["kubelet:", "registry", "pulled", "runc", "nothing slow"];
+const OTHERS: &str = "kubelet:; registry; pulled; runc; nothing slow";
 
 fn of(it: &Play, handler: &'static str) -> PodSpec {
-    let mut spec = it.spec(vec![Container::idle("app")]);
+    let mut spec = it.idle();
     spec.handler = handler;
     spec
 }
@@ -25,95 +24,62 @@ pub(super) fn common() -> Vec<Case> {
     vec![
         case(
             "cni: no configuration",
-            &[
-                "network|CNI",
-                "cannot be set up|not initialized|no network config",
-                "CNI|config",
-            ],
+            "network|CNI; cannot be set up|not initialized|no network config; CNI|config",
             OTHERS,
             |it| fails(it, "nonet"),
         ),
         case(
             "cni: plugin missing",
-            &[
-                "cilium-cni",
-                "network",
-                "failed to find plugin|not found|is missing|no such",
-            ],
+            "cilium-cni; network; failed to find plugin|not found|is missing|no such",
             OTHERS,
             |it| fails(it, "absent"),
         ),
         case(
             "cni: addresses exhausted",
-            &[
-                "network",
-                "bridge|host-local",
-                "no IP addresses available",
-                ".250",
-            ],
+            "network; bridge|host-local; no IP addresses available; .250",
             OTHERS,
             |it| fails(it, "full"),
         ),
         case(
             "cni: a plugin of the chain fails",
-            &["network", "tuning", "no_such_setting"],
-            &[
-                "kubelet:",
-                "registry",
-                "plugin bridge",
-                "runc",
-                "nothing slow",
-            ],
+            "network; tuning; no_such_setting",
+            "kubelet:; registry; plugin bridge; runc; nothing slow",
             |it| fails(it, "chain"),
         ),
         case(
             "cni: plugin is killed",
-            &["network", "killed-bridge", "killed"],
+            "network; killed-bridge; killed",
             OTHERS,
             |it| fails(it, "killednet"),
         ),
         case(
             "cni: plugin panics",
-            &[
-                "network",
-                "panicking-bridge|CNI plugin",
-                "panic|netplugin failed|exit status 2|exit code 2",
-            ],
+            "network; panicking-bridge|CNI plugin; panic|netplugin failed|exit status 2|exit code 2",
             OTHERS,
             |it| fails(it, "panicnet"),
         ),
         case(
             "cni: plugin repeats its input",
-            &["network", "multus-shim", "no address", "kube-ovn"],
-            &[
-                "kubelet:",
-                "registry",
-                "runc",
-                "StdinData",
-                "clusterNetwork",
-            ],
+            "network; multus-shim; no address; kube-ovn",
+            "kubelet:; registry; runc; StdinData; clusterNetwork",
             |it| fails(it, "repeats"),
         ),
         case(
             "cni: agent of the plugin is away",
-            &["network", "flannel", "agent", "/run/flannel/subnet.env"],
+            "network; flannel; agent; /run/flannel/subnet.env",
             OTHERS,
             |it| fails(it, "agentless"),
         ),
         case(
             "cni: address management missing",
-            &[
-                "network",
-                "whereabouts",
-                "failed to find plugin|not found|is missing|no such|not installed",
-            ],
+            "network; whereabouts; failed to find plugin|not found|is missing|no such|not installed",
             OTHERS,
             |it| fails(it, "noipam"),
         ),
         case(
             "cni: deleted without a sandbox",
-            &["deleted", "before it had a sandbox", "network|cni"],
-            &["registry", "runc", "nothing slow", "not tried"],
+            "deleted; before it had a sandbox; network|cni",
+            "registry; runc; nothing slow; not tried",
             |it| async move {
                 let pod = it.add(of(&it, "full"));
                 it.wait(&pod, "two failures", |done| done.failed >= 2).await;
@@ -124,33 +90,26 @@ pub(super) fn common() -> Vec<Case> {
         ),
         case(
             "cni: slow to take down",
-            &["slow-del-bridge", "CNI plugin", "~2.8..8"],
-            &["kubelet:", "registry", "runc", "cannot", "nothing slow"],
+            "slow-del-bridge; CNI plugin; ~2.8..8",
+            "kubelet:; registry; runc; cannot; nothing slow",
             |it| async move {
-                let pod = it.add(of(&it, "slowdel"));
-                it.wait(&pod, "its start", |done| done.started == 1).await;
-                seconds(1.0).await;
-                pod.gone().await;
-                it.line().await
+                let pod = it.up(of(&it, "slowdel")).await;
+                it.gone_after(1.0, pod).await
             },
         ),
         case(
             "cni: slow plugin",
-            &["slow-bridge", "CNI plugin", "~2.8..5"],
-            &["kubelet:", "registry", "runc", "cannot", "sandbox:"],
-            |it| async move {
-                it.tell(of(&it, "slownet"), "its start", |done| done.started == 1)
-                    .await
-            },
+            "slow-bridge; CNI plugin; ~2.8..5",
+            "kubelet:; registry; runc; cannot; sandbox:",
+            |it| async move { it.tell_start(of(&it, "slownet")).await },
         ),
         case(
             "cni: plugin hangs",
-            &["hung-bridge", "CNI plugin", "~4..9", "4m 00s"],
-            &["kubelet:", "registry", "runc", "cannot"],
+            "hung-bridge; CNI plugin; ~4..9; 4m 00s",
+            "kubelet:; registry; runc; cannot",
             |it| async move {
                 let _pod = it.add(of(&it, "hungnet"));
-                seconds(5.5).await;
-                it.line().await
+                it.line_after(5.5).await
             },
         ),
     ]
@@ -161,8 +120,8 @@ pub(in super::super) fn all() -> Vec<Case> {
     all.extend([
         case(
             "cni: past the deadline",
-            &["RunPodSandbox", "deadline of 4", "hung-bridge"],
-            &["registry", "runc", "nothing slow"],
+            "RunPodSandbox; deadline of 4; hung-bridge",
+            "registry; runc; nothing slow",
             |it| async move {
                 let mut spec = of(&it, "hungnet");
                 spec.sandbox_deadline = Duration::from_secs(4);
@@ -171,16 +130,10 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "cni: cannot be taken down",
-            &[
-                "network",
-                "sticky-bridge",
-                "the network controller does not answer",
-                "down|stop|DEL",
-            ],
-            &["kubelet:", "registry", "runc", "nothing slow", "gone after"],
+            "network; sticky-bridge; the network controller does not answer; down|stop|DEL",
+            "kubelet:; registry; runc; nothing slow; gone after",
             |it| async move {
-                let pod = it.add(of(&it, "sticky"));
-                it.wait(&pod, "its start", |done| done.started == 1).await;
+                let pod = it.up(of(&it, "sticky")).await;
                 pod.delete();
                 it.wait(&pod, "stops that fail", |done| done.failed >= 2)
                     .await;

@@ -1,12 +1,12 @@
 //! Containers that end, are killed, or do not begin: what the kubelet does with them.
 
 use super::super::spec::{Container, PodSpec, Probe, linux};
-use super::super::stage::{Play, seconds};
+use super::super::stage::Play;
 use super::super::{Case, case};
 use super::{probes, stops};
 
 /// What has nothing to do with it.
-const OTHERS: &[&str] = &["cni", "registry", "runc", "nothing slow", "cannot be"];
+const OTHERS: &str = "cni; registry; runc; nothing slow; cannot be";
 
 fn app(it: &Play, script: &str) -> PodSpec {
     it.spec(vec![Container::shell("app", script)])
@@ -19,7 +19,7 @@ async fn starts(it: Play, script: &'static str, times: u32) -> String {
 }
 
 fn after(it: &Play, init: Vec<Container>) -> PodSpec {
-    let mut spec = it.spec(vec![Container::idle("app")]);
+    let mut spec = it.idle();
     spec.init = init;
     spec
 }
@@ -29,18 +29,13 @@ pub(super) fn common() -> Vec<Case> {
     vec![
         case(
             "container: crash loop",
-            &[
-                "app",
-                "keeps",
-                "exit code 3|exit 3",
-                "3 starts|4 starts|3 times|4 times",
-            ],
+            "app; keeps; exit code 3|exit 3; 3 starts|4 starts|3 times|4 times",
             OTHERS,
             |it| starts(it, "exit 3", 3),
         ),
         case(
             "container: out of memory",
-            &["app", "memory|OOM", "137|16.0 MiB"],
+            "app; memory|OOM; 137|16.0 MiB",
             OTHERS,
             |it| async move {
                 let hungry = "sleep 1; x=1234567890; while :; do x=$x$x; done";
@@ -54,12 +49,8 @@ pub(super) fn common() -> Vec<Case> {
         ),
         case(
             "container: init fails",
-            &[
-                "init container prepare|prepare",
-                "keeps|failed|fails",
-                "exit code 4|exit 4",
-            ],
-            &["cni", "registry", "runc", "nothing slow", "container app"],
+            "init container prepare|prepare; keeps|failed|fails; exit code 4|exit 4",
+            "cni; registry; runc; nothing slow; container app",
             |it| async move {
                 let spec = after(&it, vec![Container::shell("prepare", "exit 4")]);
                 it.tell(spec, "failed init", |done| done.exited >= 3).await
@@ -67,21 +58,14 @@ pub(super) fn common() -> Vec<Case> {
         ),
         case(
             "container: a command that its shell does not find",
-            &["app", "keeps", "exit code 127|exit 127", "its log"],
+            "app; keeps; exit code 127|exit 127; its log",
             OTHERS,
             |it| starts(it, "no-such-program", 3),
         ),
         case(
             "container: one of two fails",
-            &["app", "keeps", "exit code 1 |exit code 1,|exit 1"],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "nothing slow",
-                "side keeps",
-                "cannot be",
-            ],
+            "app; keeps; exit code 1 |exit code 1,|exit 1",
+            "cni; registry; runc; nothing slow; side keeps; cannot be",
             |it| async move {
                 let crashes = Container::shell("app", "exit 1");
                 let spec = it.spec(vec![Container::idle("side"), crashes]);
@@ -90,15 +74,8 @@ pub(super) fn common() -> Vec<Case> {
         ),
         case(
             "container: the second init fails",
-            &["migrate", "keeps|failed|fails", "exit code 5|exit 5"],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "nothing slow",
-                "container app",
-                "prepare",
-            ],
+            "migrate; keeps|failed|fails; exit code 5|exit 5",
+            "cni; registry; runc; nothing slow; container app; prepare",
             |it| async move {
                 let init = vec![
                     Container::shell("prepare", "exit 0"),
@@ -110,78 +87,40 @@ pub(super) fn common() -> Vec<Case> {
         ),
         case(
             "container: init hangs",
-            &["prepare", "~2.5..8"],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "nothing slow",
-                "cannot be",
-                "kubelet:",
-            ],
+            "prepare; ~2.5..8",
+            "cni; registry; runc; nothing slow; cannot be; kubelet:",
             |it| async move {
                 let spec = after(&it, vec![Container::idle("prepare")]);
-                let pod = it.add(spec);
-                it.wait(&pod, "its start", |done| done.started == 1).await;
-                seconds(3.0).await;
-                it.line().await
+                let _pod = it.up(spec).await;
+                it.line_after(3.0).await
             },
         ),
         case(
             "container: postStart hangs",
-            &["postStart", "app", "~2.5..8"],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "nothing slow",
-                "cannot be",
-                "preStop",
-            ],
+            "postStart; app; ~2.5..8",
+            "cni; registry; runc; nothing slow; cannot be; preStop",
             |it| async move {
-                let mut spec = it.spec(vec![Container::idle("app")]);
+                let mut spec = it.idle();
                 spec.containers[0].post_start = Some("sleep 1000");
-                let pod = it.add(spec);
-                it.wait(&pod, "its start", |done| done.started == 1).await;
-                seconds(3.0).await;
-                it.line().await
+                let _pod = it.up(spec).await;
+                it.line_after(3.0).await
             },
         ),
         case(
             "container: preStop hangs past the grace period",
-            &[
-                "preStop",
-                "app",
-                "~2.8..8",
-                "not ended|grace|timed out|broke it off",
-            ],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "nothing slow",
-                "cannot be",
-                "postStart",
-            ],
+            "preStop; app; ~2.8..8; not ended|grace|timed out|broke it off",
+            "cni; registry; runc; nothing slow; cannot be; postStart",
             |it| async move {
-                let mut spec = it.spec(vec![Container::idle("app")]);
+                let mut spec = it.idle();
                 spec.grace = 3;
                 spec.containers[0].pre_stop = Some("sleep 1000");
-                let pod = it.add(spec);
-                it.wait(&pod, "its start", |done| done.started == 1).await;
-                seconds(2.5).await;
-                pod.gone().await;
-                it.line().await
+                let pod = it.up(spec).await;
+                it.gone_after(2.5, pod).await
             },
         ),
         case(
             "container: probe kills what ignores SIGTERM",
-            &[
-                "app",
-                "probe",
-                "exit 8|exit code 8",
-                "SIGKILL|keeps killing",
-            ],
+            "app; probe; exit 8|exit code 8; SIGKILL|keeps killing",
             OTHERS,
             |it| async move {
                 let mut spec = app(&it, "trap '' TERM; while :; do sleep 1; done");
@@ -193,7 +132,7 @@ pub(super) fn common() -> Vec<Case> {
         ),
         case(
             "container: aborts",
-            &["app", "keeps", "134|SIGABRT"],
+            "app; keeps; 134|SIGABRT",
             OTHERS,
             |it| starts(it, "sh -c 'kill -ABRT $$'; exit $?", 3),
         ),
@@ -214,25 +153,20 @@ fn ends() -> Vec<Case> {
     vec![
         case(
             "container: ends well and is restarted",
-            &[
-                "app",
-                "keeps|again",
-                "exit code 0|exit 0|completed",
-                "3 starts|4 starts|3 times|4 times",
-            ],
-            &["cni", "registry", "runc", "nothing slow", "fail", "crash"],
+            "app; keeps|again; exit code 0|exit 0|completed; 3 starts|4 starts|3 times|4 times",
+            "cni; registry; runc; nothing slow; fail; crash",
             |it| starts(it, "exit 0", 3),
         ),
         case(
             "container: killed by its own signal",
-            &["app", "keeps", "139|SIGSEGV|segmentation"],
+            "app; keeps; 139|SIGSEGV|segmentation",
             OTHERS,
             |it| starts(it, "sh -c 'kill -SEGV $$'; exit $?", 3),
         ),
         case(
             "container: crashed once and is up again",
-            &["app", "exit code 9|exit 9"],
-            &["cni", "registry", "runc", "cannot be", "keeps"],
+            "app; exit code 9|exit 9",
+            "cni; registry; runc; cannot be; keeps",
             |it| async move {
                 let once =
                     "[ -e /log/once ] && exec sleep 100000; touch /log/once; sleep 1; exit 9";
@@ -246,19 +180,8 @@ fn ends() -> Vec<Case> {
         ),
         case(
             "container: ended by SIGTERM as asked",
-            &[
-                "the pod was stopped by",
-                "app ended with exit code 143 (SIGTERM)",
-                "gone after",
-            ],
-            &[
-                "crash",
-                "fail",
-                "keeps",
-                "kubelet:",
-                "SIGKILL",
-                "grace period",
-            ],
+            "the pod was stopped by; app ended with exit code 143 (SIGTERM); gone after",
+            "crash; fail; keeps; kubelet:; SIGKILL; grace period",
             |it| async move {
                 let mut spec = app(&it, "exec sleep 100000");
                 // The first process ignores signals without a handler.
@@ -267,11 +190,8 @@ fn ends() -> Vec<Case> {
                     "-c".to_owned(),
                     "trap 'exit 143' TERM; sleep 100000 & wait".to_owned(),
                 ];
-                let pod = it.add(spec);
-                it.wait(&pod, "its start", |done| done.started == 1).await;
-                seconds(2.5).await;
-                pod.gone().await;
-                it.line().await
+                let pod = it.up(spec).await;
+                it.gone_after(2.5, pod).await
             },
         ),
     ]
@@ -281,27 +201,19 @@ fn begins() -> Vec<Case> {
     vec![
         case(
             "container: init runs for long",
-            &["init container prepare|prepare", "~3..8", "run|init"],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "nothing slow",
-                "kubelet:",
-                "up after",
-            ],
+            "init container prepare|prepare; ~3..8; run|init",
+            "cni; registry; runc; nothing slow; kubelet:; up after",
             |it| async move {
                 let pod = it.add(after(&it, vec![Container::shell("prepare", "sleep 100")]));
                 it.wait(&pod, "the init container", |done| done.started == 1)
                     .await;
-                seconds(4.5).await;
-                it.line().await
+                it.line_after(4.5).await
             },
         ),
         case(
             "container: init was slow",
-            &["init container prepare", "~2.5..6"],
-            &["cni", "registry", "runc", "nothing slow", "kubelet:"],
+            "init container prepare; ~2.5..6",
+            "cni; registry; runc; nothing slow; kubelet:",
             |it| async move {
                 let spec = after(&it, vec![Container::shell("prepare", "sleep 3")]);
                 it.tell(spec, "the app", |done| done.started == 2).await
@@ -309,15 +221,8 @@ fn begins() -> Vec<Case> {
         ),
         case(
             "container: the second init was slow",
-            &["migrate", "init container", "~2.5..6"],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "nothing slow",
-                "kubelet:",
-                "init container prepare",
-            ],
+            "migrate; init container; ~2.5..6",
+            "cni; registry; runc; nothing slow; kubelet:; init container prepare",
             |it| async move {
                 let prepare = Container::shell("prepare", "exit 0");
                 let migrate = Container::shell("migrate", "sleep 4");
@@ -327,8 +232,8 @@ fn begins() -> Vec<Case> {
         ),
         case(
             "container: slow postStart",
-            &["postStart", "app", "~2.8..5"],
-            &["cni", "registry", "runc", "nothing slow", "cannot be"],
+            "postStart; app; ~2.8..5",
+            "cni; registry; runc; nothing slow; cannot be",
             |it| async move {
                 let mut spec = it.spec(vec![Container::idle("app"), Container::idle("side")]);
                 spec.containers[0].post_start = Some("sleep 3");
@@ -337,10 +242,10 @@ fn begins() -> Vec<Case> {
         ),
         case(
             "container: postStart fails",
-            &["postStart", "app", "exit code 5|exit 5"],
-            &["cni", "registry", "runc", "nothing slow", "liveness"],
+            "postStart; app; exit code 5|exit 5",
+            "cni; registry; runc; nothing slow; liveness",
             |it| async move {
-                let mut spec = it.spec(vec![Container::idle("app")]);
+                let mut spec = it.idle();
                 spec.containers[0].post_start = Some("exit 5");
                 it.tell(spec, "kills", |done| done.killed >= 2).await
             },
@@ -352,8 +257,8 @@ fn begins() -> Vec<Case> {
 fn ephemeral() -> Vec<Case> {
     vec![case(
         "container: one is added and refused beside a crash loop",
-        &["app", "keeps", "exit code 3"],
-        &["registry", "pulled", "debugger", "cannot be"],
+        "app; keeps; exit code 3",
+        "registry; pulled; debugger; cannot be",
         |it| async move {
             let crashes = Container::shell("app", "sleep 1; exit 3");
             let mut spec = it.spec(vec![crashes, Container::idle("side")]);

@@ -1,15 +1,14 @@
 //! What only events of the runtime tell: the CRI has no word for it, or no call asks.
 
-use nix::sys::signal::{Signal, kill};
-
 use super::super::kubelet::Pod;
 use super::super::machine;
 use super::super::spec::{Container, Restart, linux};
 use super::super::stage::{Play, Runtime, seconds};
 use super::super::{Case, case};
+use crate::prelude::*;
 
 /// What has nothing to do with it.
-const OTHERS: &[&str] = &["cni", "registry", "runc", "nothing slow", "cannot be"];
+const OTHERS: &str = "cni; registry; runc; nothing slow; cannot be";
 
 /// A child of its shell that takes all the memory, and what follows.
 fn hungry(then: &str) -> Container {
@@ -21,8 +20,7 @@ fn hungry(then: &str) -> Container {
 }
 
 async fn up(it: &Play, container: Container) -> Pod {
-    let pod = it.add(it.spec(vec![container]));
-    it.wait(&pod, "its start", |done| done.started == 1).await;
+    let pod = it.up(it.spec(vec![container])).await;
     pod
 }
 
@@ -38,8 +36,8 @@ pub(super) fn common() -> Vec<Case> {
     vec![
         case(
             "event: a child is killed for lack of memory",
-            &["kernel killed a process of container app", "memory"],
-            &["cni", "registry", "runc", "cannot be", "ended", "exit code"],
+            "kernel killed a process of container app; memory",
+            "cni; registry; runc; cannot be; ended; exit code",
             |it| async move {
                 watched(&it).await;
                 let _pod = up(&it, hungry("trap 'exit 0' TERM; sleep 100000 & wait")).await;
@@ -48,20 +46,8 @@ pub(super) fn common() -> Vec<Case> {
         ),
         case(
             "event: a child is killed for lack of memory, then the container ends",
-            &[
-                "app",
-                "exit code 5",
-                "after the kernel killed a process of it",
-                "memory",
-            ],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "nothing slow",
-                "was killed",
-                "being killed",
-            ],
+            "app; exit code 5; after the kernel killed a process of it; memory",
+            "cni; registry; runc; nothing slow; was killed; being killed",
             |it| async move {
                 watched(&it).await;
                 let mut spec = it.spec(vec![hungry("sleep 2; exit 5")]);
@@ -71,7 +57,7 @@ pub(super) fn common() -> Vec<Case> {
         ),
         case(
             "event: a container ends while the kubelet is away",
-            &["app", "exit code 6"],
+            "app; exit code 6",
             OTHERS,
             |it| async move {
                 drop(up(&it, Container::shell("app", "sleep 3; exit 6")).await);
@@ -85,7 +71,7 @@ pub(super) fn common() -> Vec<Case> {
 pub(super) fn own() -> Vec<Case> {
     vec![case(
         "event: the shim dies while the kubelet is away",
-        &["app", "did not see how", "shim dies"],
+        "app; did not see how; shim dies",
         OTHERS,
         |it| async move {
             let pod = up(&it, Container::idle("app")).await;
@@ -105,7 +91,7 @@ pub(in super::super) fn all() -> Vec<Case> {
     all.extend([
         case(
             "event: the sandbox dies while the kubelet is away",
-            &["the sandbox died", "pause", "137|SIGKILL"],
+            "the sandbox died; pause; 137|SIGKILL",
             OTHERS,
             |it| async move {
                 let pod = up(&it, Container::idle("app")).await;
@@ -118,8 +104,8 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "event: why the sandbox was replaced",
-            &["sandbox was replaced", "pause", "137|SIGKILL"],
-            &["cni", "registry", "runc", "cannot be", "not usable"],
+            "sandbox was replaced; pause; 137|SIGKILL",
+            "cni; registry; runc; cannot be; not usable",
             |it| async move {
                 let pod = up(&it, Container::idle("app")).await;
                 seconds(1.0).await;

@@ -1,36 +1,25 @@
 //! Pods with nothing to blame.
 
 use super::super::spec::{Container, Restart};
-use super::super::stage::seconds;
 use super::super::{Case, case};
 
 /// Words that the line about a healthy pod must not have.
-const BLAME: &[&str] = &[
-    "cni", "registry", "runc", "cannot", "fail", "kubelet:", "crash", "keeps",
-];
+const BLAME: &str = "cni; registry; runc; cannot; fail; kubelet:; crash; keeps";
 
 /// What both runtimes have.
 pub(super) fn common() -> Vec<Case> {
     vec![
-        case(
-            "well: a quick start",
-            &["up after"],
-            BLAME,
-            |it| async move {
-                let spec = it.spec(vec![Container::idle("app")]);
-                it.tell(spec, "its start", |done| done.started == 1).await
-            },
-        ),
+        case("well: a quick start", "up after", BLAME, |it| async move {
+            let spec = it.idle();
+            it.tell_start(spec).await
+        }),
         case(
             "well: an ordered stop",
-            &["the pod was stopped by", "until app ended", "gone after"],
+            "the pod was stopped by; until app ended; gone after",
             BLAME,
             |it| async move {
-                let pod = it.add(it.spec(vec![Container::idle("app")]));
-                it.wait(&pod, "its start", |done| done.started == 1).await;
-                seconds(1.0).await;
-                pod.gone().await;
-                it.line().await
+                let pod = it.up(it.idle()).await;
+                it.gone_after(1.0, pod).await
             },
         ),
     ]
@@ -41,7 +30,7 @@ pub(in super::super) fn all() -> Vec<Case> {
     all.extend([
         case(
             "well: a job that completed",
-            &["completed|exit code 0|done|ended"],
+            "completed|exit code 0|done|ended",
             BLAME,
             |it| async move {
                 let mut spec = it.spec(vec![Container::shell("app", "sleep 1")]);
@@ -51,7 +40,7 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "well: init containers and two containers",
-            &["up after"],
+            "up after",
             BLAME,
             |it| async move {
                 let mut spec = it.spec(vec![Container::idle("app"), Container::idle("side")]);
@@ -61,17 +50,14 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "well: a stop long after the end",
-            &["the pod was stopped by", "until app ended", "gone after"],
+            "the pod was stopped by; until app ended; gone after",
             BLAME,
             |it| async move {
                 // The pod is down at once; the kubelet clears up later.
-                let mut spec = it.spec(vec![Container::idle("app")]);
+                let mut spec = it.idle();
                 spec.clears_up_after = std::time::Duration::from_secs(4);
-                let pod = it.add(spec);
-                it.wait(&pod, "its start", |done| done.started == 1).await;
-                seconds(1.0).await;
-                pod.gone().await;
-                it.line().await
+                let pod = it.up(spec).await;
+                it.gone_after(1.0, pod).await
             },
         ),
     ]);

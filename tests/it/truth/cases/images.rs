@@ -1,11 +1,11 @@
 //! Images that do not come, or come late.
 
 use super::super::spec::{Container, Pull};
-use super::super::stage::{Play, seconds};
+use super::super::stage::Play;
 use super::super::{Case, case};
 
 /// What has nothing to do with a pull that fails.
-const OTHERS: &[&str] = &["kubelet:", "cni", "runc", "nothing slow"];
+const OTHERS: &str = "kubelet:; cni; runc; nothing slow";
 
 /// A pod of this image, of which two pulls have failed.
 async fn fails(it: Play, image: &str) -> String {
@@ -24,60 +24,43 @@ pub(super) fn common() -> Vec<Case> {
     vec![
         case(
             "image: no such repository",
-            &[
-                "nothing/app:1",
-                "cannot be pulled",
-                "not found",
-                "2 tries|twice",
-            ],
+            "nothing/app:1; cannot be pulled; not found; 2 tries|twice",
             OTHERS,
             |it| fails(it, "nothing/app:1"),
         ),
         case(
             "image: no such tag",
-            &["good:2", "cannot be pulled", "not found", "2 tries|twice"],
+            "good:2; cannot be pulled; not found; 2 tries|twice",
             OTHERS,
             |it| fails(it, "good:2"),
         ),
         case(
             "image: unauthorized",
-            &[
-                "private:1",
-                "cannot be pulled",
-                "401|unauthorized|authorization|authentication",
-            ],
-            &["kubelet:", "not found", "nothing slow"],
+            "private:1; cannot be pulled; 401|unauthorized|authorization|authentication",
+            "kubelet:; not found; nothing slow",
             |it| fails(it, "private:1"),
         ),
         case(
             "image: registry down",
-            &["cannot be pulled", "connection refused", "127.0.0.1:19"],
+            "cannot be pulled; connection refused; 127.0.0.1:19",
             OTHERS,
             |it| async move { fails_with(&it, "127.0.0.1:19/app:1").await },
         ),
         case(
             "image: name of the registry not resolved",
-            &[
-                "no-such-registry.invalid/app:1",
-                "cannot be pulled",
-                "resolve|no such host|lookup|DNS",
-            ],
+            "no-such-registry.invalid/app:1; cannot be pulled; resolve|no such host|lookup|DNS",
             OTHERS,
             |it| async move { fails_with(&it, "no-such-registry.invalid/app:1").await },
         ),
         case(
             "image: invalid reference",
-            &[
-                "Shop/App",
-                "cannot be pulled|cannot be looked up",
-                "invalid|parse|lowercase",
-            ],
-            &["kubelet:", "cni", "runc", "nothing slow", "not found"],
+            "Shop/App; cannot be pulled|cannot be looked up; invalid|parse|lowercase",
+            "kubelet:; cni; runc; nothing slow; not found",
             |it| async move { fails_with(&it, "127.0.0.1:19/Shop/App:1").await },
         ),
         case(
             "image: no such digest",
-            &["good@sha256:00", "cannot be pulled", "not found"],
+            "good@sha256:00; cannot be pulled; not found",
             OTHERS,
             |it| {
                 fails(
@@ -88,79 +71,67 @@ pub(super) fn common() -> Vec<Case> {
         ),
         case(
             "image: pull rate limit",
-            &["limited:1", "cannot be pulled", "429|too many requests"],
+            "limited:1; cannot be pulled; 429|too many requests",
             OTHERS,
             |it| fails(it, "limited:1"),
         ),
         case(
             "image: registry answers 503",
-            &["failing:1", "cannot be pulled", "503|service unavailable"],
+            "failing:1; cannot be pulled; 503|service unavailable",
             OTHERS,
             |it| fails(it, "failing:1"),
         ),
         case(
             "image: other architecture",
-            &[
-                "foreign:1",
-                "cannot be pulled",
-                "no match for platform|no image for",
-                "amd64|arm64|platform",
-            ],
+            "foreign:1; cannot be pulled; no match for platform|no image for; amd64|arm64|platform",
             OTHERS,
             |it| fails(it, "foreign:1"),
         ),
         case(
             "image: corrupt layer",
-            &["corrupt:1", "cannot be pulled", "digest|checksum"],
+            "corrupt:1; cannot be pulled; digest|checksum",
             OTHERS,
             |it| fails(it, "corrupt:1"),
         ),
         case(
             "image: a layer that the registry does not have",
-            &[
-                "partial:1",
-                "cannot be pulled",
-                "the registry lacks a part of the image",
-            ],
-            &["kubelet:", "cni", "runc", "no such image"],
+            "partial:1; cannot be pulled; the registry lacks a part of the image",
+            "kubelet:; cni; runc; no such image",
             |it| fails(it, "partial:1"),
         ),
         case(
             "image: a web page in place of the manifest",
-            &["portal:1", "cannot be pulled", "web page"],
-            &["kubelet:", "cni", "runc", "no such image"],
+            "portal:1; cannot be pulled; web page",
+            "kubelet:; cni; runc; no such image",
             |it| fails(it, "portal:1"),
         ),
         case(
             "image: a layer that is no archive",
-            &["no-archive:1", "cannot be pulled", "layer", "unpacked"],
-            &["kubelet:", "cni", "runc", "connection"],
+            "no-archive:1; cannot be pulled; layer; unpacked",
+            "kubelet:; cni; runc; connection",
             |it| fails(it, "no-archive:1"),
         ),
         case(
             "image: slow registry",
-            &["image pull", "slow:1", "~2.5..4.9"],
-            &["kubelet:", "cni", "runc", "unpack"],
+            "image pull; slow:1; ~2.5..4.9",
+            "kubelet:; cni; runc; unpack",
             |it| async move {
                 let app = Container {
                     pull: Pull::Always,
                     ..Container::of("app", &it.image("slow:1"))
                 };
                 let spec = it.spec(vec![app]);
-                it.tell(spec, "its start", |done| done.started == 1).await
+                it.tell_start(spec).await
             },
         ),
         case(
             "image: pull under way",
-            &["PullImage|image pull|pulling", "stalled:1", "~3..9"],
-            &["kubelet:", "cni", "runc", "cannot"],
+            "PullImage|image pull|pulling; stalled:1; ~3..9",
+            "kubelet:; cni; runc; cannot",
             |it| async move {
                 let spec = it.spec(vec![Container::of("app", &it.image("stalled:1"))]);
-                let pod = it.add(spec);
-                it.wait(&pod, "the sandbox", |done| done.sandbox.is_some())
-                    .await;
-                seconds(4.0).await;
-                it.line().await
+                let _pod = it.with_sandbox(spec).await;
+                it.line_after(4.0).await
             },
         ),
     ]
@@ -171,38 +142,34 @@ pub(in super::super) fn all() -> Vec<Case> {
     all.extend([
         case(
             "image: the registry does not speak TLS",
-            &[
-                "moved:1",
-                "cannot be pulled",
-                // containerd 2 tries HTTP as well, and is redirected again.
-                "HTTP response to HTTPS client|TLS|redirects",
-            ],
+            // containerd 2 tries HTTP as well, and is redirected again.
+            "moved:1; cannot be pulled; HTTP response to HTTPS client|TLS|redirects",
             OTHERS,
             |it| fails(it, "moved:1"),
         ),
         // The built-in runtime tries these for longer.
         case(
             "image: the registry redirects to a store that is down",
-            &["stored-away:1", "127.0.0.1:19", "refuses connections"],
-            &["kubelet:", "cni", "runc", "registry's address"],
+            "stored-away:1; 127.0.0.1:19; refuses connections",
+            "kubelet:; cni; runc; registry's address",
             |it| fails(it, "stored-away:1"),
         ),
         case(
             "image: token service down",
-            &["tokens:1", "token service", "127.0.0.1:19", "refused"],
-            &["kubelet:", "cni", "runc", "registry's address"],
+            "tokens:1; token service; 127.0.0.1:19; refused",
+            "kubelet:; cni; runc; registry's address",
             |it| fails(it, "tokens:1"),
         ),
         case(
             "image: connection breaks",
-            &["cut:1", "cannot be pulled", "connection", "broke"],
+            "cut:1; cannot be pulled; connection; broke",
             OTHERS,
             |it| fails(it, "cut:1"),
         ),
         case(
             "image: absent and never pulled",
-            &["good:9", "absent|not present|not there", "pull"],
-            &["cni", "runc", "cannot be pulled"],
+            "good:9; absent|not present|not there; pull",
+            "cni; runc; cannot be pulled",
             |it| async move {
                 let image = it.image("good:9");
                 let app = Container {
@@ -211,8 +178,7 @@ pub(in super::super) fn all() -> Vec<Case> {
                 };
                 let pod = it.add(it.spec(vec![app]));
                 it.wait(&pod, "a try", |done| done.failed >= 2).await;
-                seconds(4.0).await;
-                it.line().await
+                it.line_after(4.0).await
             },
         ),
     ]);

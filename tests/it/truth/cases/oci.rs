@@ -1,20 +1,12 @@
 //! Containers that the runtime cannot create or start.
 
-use criscope::cri::v1;
-
 use super::super::spec::{Container, linux, security};
-use super::super::stage::{Play, seconds};
+use super::super::stage::Play;
 use super::super::{Case, case};
+use crate::prelude::*;
 
 /// What has nothing to do with it.
-const OTHERS: &[&str] = &[
-    "kubelet:",
-    "cni",
-    "the registry",
-    "cannot be pulled",
-    "nothing slow",
-    "keeps ending",
-];
+const OTHERS: &str = "kubelet:; cni; the registry; cannot be pulled; nothing slow; keeps ending";
 
 /// A pod of a container with something in its configuration, of which two tries have failed.
 async fn fails(it: Play, edit: fn(&mut v1::ContainerConfig)) -> String {
@@ -23,7 +15,7 @@ async fn fails(it: Play, edit: fn(&mut v1::ContainerConfig)) -> String {
 }
 
 async fn fails_by(it: Play, handler: &'static str) -> String {
-    let mut spec = it.spec(vec![Container::idle("app")]);
+    let mut spec = it.idle();
     spec.handler = handler;
     it.tell(spec, "two failures", |done| done.failed >= 2).await
 }
@@ -45,52 +37,31 @@ pub(super) fn common() -> Vec<Case> {
     vec![
         case(
             "oci: command not found",
-            &[
-                "app",
-                "cannot be started",
-                "no-such-program",
-                "no such file|not found",
-            ],
+            "app; cannot be started; no-such-program; no such file|not found",
             OTHERS,
             |it| fails(it, |config| runs(config, "/srv/no-such-program")),
         ),
         case(
             "oci: permission denied",
-            &[
-                "app",
-                "cannot be started",
-                "/etc/passwd",
-                "permission denied",
-            ],
+            "app; cannot be started; /etc/passwd; permission denied",
             OTHERS,
             |it| fails(it, |config| runs(config, "/etc/passwd")),
         ),
         case(
             "oci: command is a directory",
-            &[
-                "app",
-                "cannot be started",
-                "/etc",
-                "permission denied|is a directory",
-            ],
+            "app; cannot be started; /etc; permission denied|is a directory",
             OTHERS,
             |it| fails(it, |config| runs(config, "/etc")),
         ),
         case(
             "oci: not a program of this machine",
             // That it is one of another machine is said in its log only.
-            &["app", "keeps", "exit code"],
-            &[
-                "kubelet:",
-                "cni",
-                "registry",
-                "cannot be pulled",
-                "nothing slow",
-            ],
+            "app; keeps; exit code",
+            "kubelet:; cni; registry; cannot be pulled; nothing slow",
             |it| async move {
                 let files = it.stage.root.join(format!("{}-files", it.pod));
-                std::fs::create_dir_all(&files).expect("dir");
-                crate::harness::executable::executable(&files.join("run"), "\x7fELF of s390x");
+                fs::create_dir_all(&files).expect("dir");
+                executable(&files.join("run"), "\x7fELF of s390x");
                 let mut spec = it.spec(vec![
                     Container::idle("app").with(|config| runs(config, "/srv/run")),
                 ]);
@@ -100,32 +71,27 @@ pub(super) fn common() -> Vec<Case> {
         ),
         case(
             "oci: directory mounted over a file",
-            &["app", "cannot be", "/bin/busybox", "not a directory"],
+            "app; cannot be; /bin/busybox; not a directory",
             OTHERS,
             |it| async move {
-                let mut spec = it.spec(vec![Container::idle("app")]);
+                let mut spec = it.idle();
                 spec.volume = Some((it.stage.root.clone(), "/bin/busybox"));
                 it.tell(spec, "two failures", |done| done.failed >= 2).await
             },
         ),
         case(
             "oci: mount below proc",
-            &["app", "cannot be", "/proc"],
+            "app; cannot be; /proc",
             OTHERS,
             |it| async move {
-                let mut spec = it.spec(vec![Container::idle("app")]);
+                let mut spec = it.idle();
                 spec.volume = Some((it.stage.root.clone(), "/proc/sys/srv"));
                 it.tell(spec, "two failures", |done| done.failed >= 2).await
             },
         ),
         case(
             "oci: quota of a microsecond",
-            &[
-                "app",
-                "cannot be",
-                "cpu",
-                "invalid argument|out of range|quota",
-            ],
+            "app; cannot be; cpu; invalid argument|out of range|quota",
             OTHERS,
             |it| {
                 fails(it, |config| {
@@ -136,7 +102,7 @@ pub(super) fn common() -> Vec<Case> {
         ),
         case(
             "oci: bad working directory",
-            &["app", "cannot be", "/bin/busybox", "not a directory"],
+            "app; cannot be; /bin/busybox; not a directory",
             OTHERS,
             |it| {
                 fails(it, |config| {
@@ -146,11 +112,7 @@ pub(super) fn common() -> Vec<Case> {
         ),
         case(
             "oci: no such user",
-            &[
-                "app",
-                "cannot be created",
-                "passwd|no users found|unable to find user|does not have its user",
-            ],
+            "app; cannot be created; passwd|no users found|unable to find user|does not have its user",
             OTHERS,
             |it| {
                 fails(it, |config| {
@@ -160,12 +122,7 @@ pub(super) fn common() -> Vec<Case> {
         ),
         case(
             "oci: seccomp profile missing",
-            &[
-                "app",
-                "cannot be created",
-                "/var/lib/kubelet/seccomp/none.json",
-                "no such file",
-            ],
+            "app; cannot be created; /var/lib/kubelet/seccomp/none.json; no such file",
             OTHERS,
             |it| {
                 fails(it, |config| {
@@ -178,17 +135,12 @@ pub(super) fn common() -> Vec<Case> {
         ),
         case(
             "oci: seccomp profile forbids everything",
-            &[
-                "app",
-                "cannot be started",
-                "before its command ran",
-                "seccomp",
-            ],
+            "app; cannot be started; before its command ran; seccomp",
             OTHERS,
             |it| async move {
                 let profile = it.stage.root.join("forbids.json");
                 let nothing = r#"{"defaultAction": "SCMP_ACT_ERRNO", "syscalls": []}"#;
-                std::fs::write(&profile, nothing).expect("profile");
+                fs::write(&profile, nothing).expect("profile");
                 let mut spec = it.spec(vec![Container::idle("app").with(|config| {
                     let root = config.mounts[0].host_path.clone();
                     security(config).seccomp = Some(v1::SecurityProfile {
@@ -202,7 +154,7 @@ pub(super) fn common() -> Vec<Case> {
         ),
         case(
             "oci: no such CPU",
-            &["app", "cannot be", "cpuset", "900", "limit"],
+            "app; cannot be; cpuset; 900; limit",
             OTHERS,
             |it| {
                 fails(it, |config| {
@@ -213,12 +165,7 @@ pub(super) fn common() -> Vec<Case> {
         ),
         case(
             "oci: device missing",
-            &[
-                "app",
-                "cannot be created",
-                "/dev/nvidia7",
-                "no such file|not exist",
-            ],
+            "app; cannot be created; /dev/nvidia7; no such file|not exist",
             OTHERS,
             |it| {
                 fails(it, |config| {
@@ -232,7 +179,7 @@ pub(super) fn common() -> Vec<Case> {
         ),
         case(
             "oci: no such handler",
-            &["sandbox", "cannot be made", "gvisor", "handler|no runtime"],
+            "sandbox; cannot be made; gvisor; handler|no runtime",
             OTHERS,
             |it| fails_by(it, "gvisor"),
         ),
@@ -243,12 +190,7 @@ pub(super) fn common() -> Vec<Case> {
 pub(super) fn own() -> Vec<Case> {
     vec![case(
         "oci: wrapper fails",
-        &[
-            "app",
-            "cannot be",
-            "nvidia-container-cli",
-            "driver not loaded",
-        ],
+        "app; cannot be; nvidia-container-cli; driver not loaded",
         OTHERS,
         |it| fails_by(it, "wrapper"),
     )]
@@ -259,23 +201,14 @@ pub(in super::super) fn all() -> Vec<Case> {
     all.extend([
         case(
             "oci: wrapper fails",
-            &[
-                "app",
-                "cannot be",
-                // containerd does not pass on what it has printed.
-                "nvidia-container-runtime",
-            ],
+            // containerd does not pass on what it has printed.
+            "app; cannot be; nvidia-container-runtime",
             OTHERS,
             |it| fails_by(it, "wrapper"),
         ),
         case(
             "oci: bad mount source",
-            &[
-                "app",
-                "cannot be created",
-                "/etc/hostname/volume",
-                "not a directory",
-            ],
+            "app; cannot be created; /etc/hostname/volume; not a directory",
             OTHERS,
             |it| {
                 fails(it, |config| {
@@ -285,8 +218,8 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "oci: memory limit too small",
-            &["app", "cannot be", "memory"],
-            &["kubelet:", "cni", "cannot be pulled", "nothing slow"],
+            "app; cannot be; memory",
+            "kubelet:; cni; cannot be pulled; nothing slow",
             |it| {
                 fails(it, |config| {
                     let resources = linux(config).resources.get_or_insert_default();
@@ -296,39 +229,28 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "oci: slow runtime",
-            &[
-                "runc",
-                "OCI runtime",
-                "RunPodSandbox|StartContainer",
-                "~2..6",
-            ],
-            &["kubelet:", "cni plugin", "cannot"],
+            "runc; OCI runtime; RunPodSandbox|StartContainer; ~2..6",
+            "kubelet:; cni plugin; cannot",
             |it| async move {
-                let mut spec = it.spec(vec![Container::idle("app")]);
+                let mut spec = it.idle();
                 spec.handler = "slowrunc";
-                it.tell(spec, "its start", |done| done.started == 1).await
+                it.tell_start(spec).await
             },
         ),
         case(
             "oci: runtime hangs",
-            &["OCI runtime|runc", "RunPodSandbox", "~4..9", "4m 00s"],
-            &["kubelet:", "cni plugin", "cannot"],
+            "OCI runtime|runc; RunPodSandbox; ~4..9; 4m 00s",
+            "kubelet:; cni plugin; cannot",
             |it| async move {
-                let mut spec = it.spec(vec![Container::idle("app")]);
+                let mut spec = it.idle();
                 spec.handler = "hungrunc";
                 let _pod = it.add(spec);
-                seconds(6.0).await;
-                it.line().await
+                it.line_after(6.0).await
             },
         ),
         case(
             "oci: runtime missing",
-            &[
-                "sandbox",
-                "cannot be made",
-                "kata-runtime",
-                "no such file|not found",
-            ],
+            "sandbox; cannot be made; kata-runtime; no such file|not found",
             OTHERS,
             |it| fails_by(it, "norunc"),
         ),

@@ -1,16 +1,15 @@
 //! Probes that fail, and what the kubelet does then.
 
-use std::time::Duration;
-
 use super::super::spec::{Asks, Container, PodSpec, Probe};
-use super::super::stage::{Play, seconds};
+use super::super::stage::Play;
 use super::super::{Case, case};
+use crate::prelude::*;
 
 /// What has nothing to do with it.
-const OTHERS: &[&str] = &["cni", "registry", "runc", "nothing slow", "cannot be"];
+const OTHERS: &str = "cni; registry; runc; nothing slow; cannot be";
 
 fn probed(it: &Play, probe: Probe) -> PodSpec {
-    let mut spec = it.spec(vec![Container::idle("app")]);
+    let mut spec = it.idle();
     spec.containers[0].liveness = Some(probe);
     spec
 }
@@ -27,18 +26,13 @@ pub(super) fn common() -> Vec<Case> {
     vec![
         case(
             "container: liveness probe kills",
-            &[
-                "app",
-                "liveness|probe",
-                "exit 7|exit code 7",
-                "twice|2 times|3 times|killed 2",
-            ],
+            "app; liveness|probe; exit 7|exit code 7; twice|2 times|3 times|killed 2",
             OTHERS,
             |it| killed(it, Probe::exec("exit 7")),
         ),
         case(
             "container: preStop is a command, after a liveness probe failed",
-            &["app", "liveness", "exit code 7", "preStop"],
+            "app; liveness; exit code 7; preStop",
             OTHERS,
             |it| async move {
                 let mut spec = probed(&it, Probe::exec("exit 7"));
@@ -61,21 +55,8 @@ fn more() -> Vec<Case> {
     vec![
         case(
             "container: liveness probe over HTTP kills",
-            &[
-                "app",
-                "kubelet",
-                "kill|stopp|restart",
-                "probe",
-                "twice|2 times|3 times",
-            ],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "nothing slow",
-                "cannot be",
-                "exit code 7",
-            ],
+            "app; kubelet; kill|stopp|restart; probe; twice|2 times|3 times",
+            "cni; registry; runc; nothing slow; cannot be; exit code 7",
             |it| {
                 killed(
                     it,
@@ -88,29 +69,16 @@ fn more() -> Vec<Case> {
         ),
         case(
             "container: liveness probe times out",
-            &[
-                "app",
-                "liveness|probe",
-                "timed out|timeout|1 s|1.00 s",
-                "twice|2 times|3 times|killed 2",
-            ],
+            "app; liveness|probe; timed out|timeout|1 s|1.00 s; twice|2 times|3 times|killed 2",
             OTHERS,
             |it| killed(it, Probe::exec("sleep 5")),
         ),
         case(
             "container: readiness probe fails",
-            &["app", "probe", "exit 6|exit code 6"],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "cannot be",
-                "keeps ending",
-                "killed",
-                "liveness",
-            ],
+            "app; probe; exit 6|exit code 6",
+            "cni; registry; runc; cannot be; keeps ending; killed; liveness",
             |it| async move {
-                let mut spec = it.spec(vec![Container::idle("app")]);
+                let mut spec = it.idle();
                 spec.containers[0].readiness = Some(Probe::exec("exit 6"));
                 it.tell(spec, "failed probes", |done| done.probes_failed >= 6)
                     .await
@@ -118,7 +86,7 @@ fn more() -> Vec<Case> {
         ),
         case(
             "container: preStop runs after a liveness probe failed",
-            &["app", "liveness", "exit code 7", "preStop", "~1.5..6"],
+            "app; liveness; exit code 7; preStop; ~1.5..6",
             OTHERS,
             |it| async move {
                 let mut spec = probed(&it, Probe::exec("exit 7"));
@@ -126,13 +94,12 @@ fn more() -> Vec<Case> {
                 let pod = it.add(spec);
                 it.wait(&pod, "its probe", |done| done.probes_failed >= 2)
                     .await;
-                seconds(2.5).await;
-                it.line().await
+                it.line_after(2.5).await
             },
         ),
         case(
             "container: preStop outlasts the grace period, after a liveness probe failed",
-            &["app", "liveness", "exit code 7"],
+            "app; liveness; exit code 7",
             OTHERS,
             |it| async move {
                 let mut spec = probed(&it, Probe::exec("exit 7"));
@@ -144,7 +111,7 @@ fn more() -> Vec<Case> {
         ),
         case(
             "container: preStop is no command, after a liveness probe failed",
-            &["app", "liveness", "exit code 7"],
+            "app; liveness; exit code 7",
             OTHERS,
             |it| async move {
                 let mut spec = probed(&it, Probe::exec("exit 7"));
@@ -155,15 +122,8 @@ fn more() -> Vec<Case> {
         ),
         case(
             "container: two probes alike",
-            &["app", "exec", "exit code 7", "unknown which"],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "nothing slow",
-                "cannot be",
-                "no exec probe",
-            ],
+            "app; exec; exit code 7; unknown which",
+            "cni; registry; runc; nothing slow; cannot be; no exec probe",
             |it| async move {
                 let mut spec = probed(&it, Probe::exec("exit 7"));
                 spec.containers[0].readiness = Some(Probe::exec("exit 7"));

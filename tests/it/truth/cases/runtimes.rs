@@ -1,21 +1,16 @@
 //! Faults of the runtime and of the node, under which every pod suffers; played one after the other.
 
-use std::fs;
-use std::time::Duration;
-
 use futures_util::future::join_all;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use super::super::kubelet::Pod;
 use super::super::machine;
 use super::super::spec::{Container, PodSpec};
 use super::super::stage::{Play, seconds};
 use super::super::{Case, case};
-use crate::harness::process::halt;
+use crate::prelude::*;
 
 /// What has nothing to do with it.
-const OTHERS: &[&str] = &["cni", "registry", "runc", "kubelet:", "nothing slow"];
+const OTHERS: &str = "cni; registry; runc; kubelet:; nothing slow";
 
 async fn pid(it: &Play) -> Pid {
     let pid = it.stage.lock().await.pid();
@@ -32,19 +27,16 @@ async fn go_on(it: &Play) {
 
 /// A pod whose kubelet waits for so many seconds once it has its sandbox.
 async fn paused(it: &Play, pause: u64) -> Pod {
-    let mut spec = it.spec(vec![Container::idle("app")]);
+    let mut spec = it.idle();
     spec.pause = Duration::from_secs(pause);
-    let pod = it.add(spec);
-    it.wait(&pod, "the sandbox", |done| done.sandbox.is_some())
-        .await;
+    let pod = it.with_sandbox(spec).await;
     pod
 }
 
 async fn up(it: &Play, grace: i64) -> Pod {
-    let mut spec = it.spec(vec![Container::idle("app")]);
+    let mut spec = it.idle();
     spec.grace = grace;
-    let pod = it.add(spec);
-    it.wait(&pod, "its start", |done| done.started == 1).await;
+    let pod = it.up(spec).await;
     seconds(1.0).await;
     pod
 }
@@ -53,7 +45,7 @@ pub(in super::super) fn all() -> Vec<Case> {
     vec![
         case(
             "runtime: disk full while unpacking",
-            &["large:1", "cannot be pulled", "no space left on device"],
+            "large:1; cannot be pulled; no space left on device",
             OTHERS,
             |it| async move {
                 let spec = it.spec(vec![Container::of("app", &it.image("large:1"))]);
@@ -62,22 +54,11 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "runtime: stopped during a pull",
-            &[
-                "stalled:1",
-                "containerd|runtime",
-                "SIGSTOP|stopped by|is stopped|frozen|not answer",
-            ],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "nothing slow",
-                "cannot be pulled",
-            ],
+            "stalled:1; containerd|runtime; SIGSTOP|stopped by|is stopped|frozen|not answer",
+            "cni; registry; runc; nothing slow; cannot be pulled",
             |it| async move {
-                let pod = it.add(it.spec(vec![Container::of("app", &it.image("stalled:1"))]));
-                it.wait(&pod, "the sandbox", |done| done.sandbox.is_some())
-                    .await;
+                let stalled = Container::of("app", &it.image("stalled:1"));
+                let _pod = it.with_sandbox(it.spec(vec![stalled])).await;
                 seconds(1.5).await;
                 stop(&it).await;
                 seconds(6.0).await;
@@ -88,18 +69,8 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "runtime: stopped between two calls",
-            &[
-                "containerd|runtime",
-                "SIGSTOP|stopped by|is stopped|frozen|not answer",
-            ],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "nothing slow",
-                "kubelet: no call",
-                "cannot be",
-            ],
+            "containerd|runtime; SIGSTOP|stopped by|is stopped|frozen|not answer",
+            "cni; registry; runc; nothing slow; kubelet: no call; cannot be",
             |it| async move {
                 let _pod = paused(&it, 1).await;
                 stop(&it).await;
@@ -111,48 +82,31 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "runtime: stopped before the first call",
-            &[
-                "containerd|runtime",
-                "SIGSTOP|stopped by|is stopped|frozen|not answer",
-            ],
-            &["cni", "registry", "runc", "nothing slow", "admission"],
+            "containerd|runtime; SIGSTOP|stopped by|is stopped|frozen|not answer",
+            "cni; registry; runc; nothing slow; admission",
             |it| async move {
                 stop(&it).await;
                 seconds(9.0).await;
                 go_on(&it).await;
-                let mut spec = it.spec(vec![Container::idle("app")]);
+                let mut spec = it.idle();
                 spec.seen_ago = Duration::from_secs(8);
-                it.tell(spec, "its start", |done| done.started == 1).await
+                it.tell_start(spec).await
             },
         ),
         case(
             "runtime: killed",
-            &[
-                "containerd|runtime|backend",
-                "unavailable|is down|not answer|no connection|away",
-            ],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "nothing slow",
-                "image",
-                "outside the CRI",
-            ],
+            "containerd|runtime|backend; unavailable|is down|not answer|no connection|away",
+            "cni; registry; runc; nothing slow; image; outside the CRI",
             |it| async move {
                 let _pod = paused(&it, 1).await;
                 it.stage.lock().await.kill();
-                seconds(6.0).await;
-                it.line().await
+                it.line_after(6.0).await
             },
         ),
         case(
             "node: no backend and an unknown pod",
-            &[
-                "containerd|runtime|backend",
-                "unavailable|is down|not answer|no connection|away",
-            ],
-            &["cni", "registry", "runc"],
+            "containerd|runtime|backend; unavailable|is down|not answer|no connection|away",
+            "cni; registry; runc",
             |it| async move {
                 let line = it.line().await;
                 it.stage.lock().await.start().await;
@@ -161,11 +115,8 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "runtime: restarted during a start",
-            &[
-                "containerd|runtime|backend",
-                "unavailable|was down|not answer|restart|away",
-            ],
-            &["cni", "registry", "runc", "nothing slow", "image"],
+            "containerd|runtime|backend; unavailable|was down|not answer|restart|away",
+            "cni; registry; runc; nothing slow; image",
             |it| async move {
                 let pod = paused(&it, 1).await;
                 it.stage.lock().await.kill();
@@ -177,17 +128,8 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "runtime: shim killed",
-            &[
-                "sandbox|shim",
-                "replaced|died|ended|gone|killed|new sandbox",
-            ],
-            &[
-                "cni",
-                "registry",
-                "nothing slow",
-                "no container was started",
-                "memory",
-            ],
+            "sandbox|shim; replaced|died|ended|gone|killed|new sandbox",
+            "cni; registry; nothing slow; no container was started; memory",
             |it| async move {
                 let pod = up(&it, 2).await;
                 let sandbox = pod.done().sandbox.expect("a sandbox");
@@ -200,14 +142,9 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "runtime: shim stopped",
-            &[
-                "app",
-                "StopContainer|stop",
-                "shim|SIGSTOP|stopped by|is stopped|frozen",
-                // containerd 2 gives the call up after two seconds, and the kubelet tries again.
-                "~2..12",
-            ],
-            &["cni", "registry", "nothing slow", "cannot be started"],
+            // containerd 2 gives the call up after two seconds, and the kubelet tries again.
+            "app; StopContainer|stop; shim|SIGSTOP|stopped by|is stopped|frozen; ~2..12",
+            "cni; registry; nothing slow; cannot be started",
             |it| async move {
                 let pod = up(&it, 2).await;
                 let sandbox = pod.done().sandbox.expect("a sandbox");
@@ -222,12 +159,8 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "runtime: frozen cgroup",
-            &[
-                "app",
-                "frozen|SIGKILL|grace|did not end when asked",
-                "~2..5",
-            ],
-            &["cni", "registry", "nothing slow", "cannot be", "crash"],
+            "app; frozen|SIGKILL|grace|did not end when asked; ~2..5",
+            "cni; registry; nothing slow; cannot be; crash",
             |it| async move {
                 // The runtime thaws it to kill it, once the grace period is over.
                 let pod = up(&it, 3).await;
@@ -244,11 +177,8 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "node: network not ready",
-            &[
-                "NetworkReady|network is not ready|network of the node",
-                "cni",
-            ],
-            &["registry", "runc", "image"],
+            "NetworkReady|network is not ready|network of the node; cni",
+            "registry; runc; image",
             |it| async move {
                 let conf = it.stage.root.join("cni/10-test.conflist");
                 let away = it.stage.root.join("cni/away");
@@ -262,17 +192,8 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "node: many starts at once",
-            &[
-                "starts at once|pods at once|other starts|pods start|starts at the same time|at the same time",
-                "~1.5..20",
-            ],
-            &[
-                "cni plugin",
-                "registry",
-                "cannot",
-                "kubelet:",
-                "nothing slow",
-            ],
+            "starts at once|pods at once|other starts|pods start|starts at the same time|at the same time; ~1.5..20",
+            "cni plugin; registry; cannot; kubelet:; nothing slow",
             |it| async move {
                 // The network may just have come back.
                 seconds(1.0).await;

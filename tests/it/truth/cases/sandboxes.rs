@@ -1,14 +1,11 @@
 //! Sandboxes that die, are replaced, or stay.
 
-use std::time::Duration;
-
-use nix::sys::signal::{Signal, kill};
-
 use super::super::kubelet::Pod;
 use super::super::machine;
 use super::super::spec::Container;
 use super::super::stage::{Play, seconds};
 use super::super::{Case, case};
+use crate::prelude::*;
 
 /// The first process of a sandbox or container.
 fn end_process(it: &Play, id: &str) {
@@ -16,8 +13,7 @@ fn end_process(it: &Play, id: &str) {
 }
 
 async fn up(it: &Play) -> Pod {
-    let pod = it.add(it.spec(vec![Container::idle("app")]));
-    it.wait(&pod, "its start", |done| done.started == 1).await;
+    let pod = it.up(it.idle()).await;
     seconds(1.0).await;
     pod
 }
@@ -26,15 +22,8 @@ pub(in super::super) fn all() -> Vec<Case> {
     vec![
         case(
             "sandbox: dies and is replaced",
-            &["sandbox", "replaced|died|ended|gone|new sandbox|attempt 1"],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "cannot be",
-                "failed",
-                "no container was started",
-            ],
+            "sandbox; replaced|died|ended|gone|new sandbox|attempt 1",
+            "cni; registry; runc; cannot be; failed; no container was started",
             |it| async move {
                 let pod = up(&it).await;
                 let sandbox = pod.done().sandbox.expect("a sandbox");
@@ -46,14 +35,12 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "sandbox: dies before it has a container",
-            &["sandbox was replaced", "died", "pause", "137|SIGKILL"],
-            &["cni", "registry", "runc", "nothing slow"],
+            "sandbox was replaced; died; pause; 137|SIGKILL",
+            "cni; registry; runc; nothing slow",
             |it| async move {
-                let mut spec = it.spec(vec![Container::idle("app")]);
+                let mut spec = it.idle();
                 spec.pause = Duration::from_secs(2);
-                let pod = it.add(spec);
-                it.wait(&pod, "the sandbox", |done| done.sandbox.is_some())
-                    .await;
+                let pod = it.with_sandbox(spec).await;
                 let first = pod.done().sandbox.expect("a sandbox");
                 end_process(&it, &first);
                 let is_new = |sandbox: &String| *sandbox != first;
@@ -66,16 +53,8 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "sandbox: all new after a restart of the node",
-            &["up after"],
-            &[
-                "cni",
-                "registry",
-                "fail",
-                "cannot be",
-                "no container was started",
-                "kubelet:",
-                "container side",
-            ],
+            "up after",
+            "cni; registry; fail; cannot be; no container was started; kubelet:; container side",
             |it| async move {
                 let mut spec = it.spec(vec![Container::idle("app"), Container::idle("side")]);
                 spec.attempts = (2, 5);
@@ -84,16 +63,8 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "sandbox: container killed from outside",
-            &["app", "137|SIGKILL"],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "cannot be",
-                "memory",
-                "probe",
-                "keeps",
-            ],
+            "app; 137|SIGKILL",
+            "cni; registry; runc; cannot be; memory; probe; keeps",
             |it| async move {
                 let pod = up(&it).await;
                 let id = pod.done().containers["app"].clone();
@@ -105,10 +76,10 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "sandbox: past its deadline in the OCI runtime",
-            &["RunPodSandbox", "deadline of 4", "OCI runtime runc|runc"],
-            &["cni plugin", "registry", "nothing slow"],
+            "RunPodSandbox; deadline of 4; OCI runtime runc|runc",
+            "cni plugin; registry; nothing slow",
             |it| async move {
-                let mut spec = it.spec(vec![Container::idle("app")]);
+                let mut spec = it.idle();
                 spec.handler = "hungrunc";
                 spec.sandbox_deadline = Duration::from_secs(4);
                 it.tell(spec, "the deadline", |done| done.failed >= 1).await
@@ -116,10 +87,10 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "sandbox: the name is reserved after a deadline",
-            &["RunPodSandbox", "deadline of 3", "lazy-bridge", "reserved"],
-            &["registry", "nothing slow"],
+            "RunPodSandbox; deadline of 3; lazy-bridge; reserved",
+            "registry; nothing slow",
             |it| async move {
-                let mut spec = it.spec(vec![Container::idle("app")]);
+                let mut spec = it.idle();
                 spec.handler = "lazynet";
                 spec.sandbox_deadline = Duration::from_secs(3);
                 it.tell(spec, "tries", |done| done.failed >= 2).await

@@ -1,15 +1,10 @@
 //! How the worker ends containers, sandboxes and the pod.
 
-use std::time::{Duration, Instant};
-
-use criscope::cri::v1;
-use tonic::{Code, Status};
-
 use super::super::kubelet::DEADLINE;
 use super::super::pod_status::{PodStatus, is_running};
 use super::super::spec::Container;
 use super::Worker;
-use crate::harness::lock;
+use crate::prelude::*;
 
 /// The least that a container gets to end, in seconds.
 const LEAST_GRACE: i64 = 2;
@@ -30,10 +25,7 @@ impl Worker {
         tokio::time::sleep(container.pre_stop_sleep.min(all)).await;
         grace -= i64::try_from(began.elapsed().as_secs()).expect("short");
         let grace = grace.max(LEAST_GRACE);
-        let request = v1::StopContainerRequest {
-            container_id: id.to_owned(),
-            timeout: grace,
-        };
+        let request = requests::stop(id, grace);
         let deadline = DEADLINE + Duration::from_secs(grace.unsigned_abs());
         let request = self.kubelet.timed(request, deadline);
         match self.kubelet.runtime.clone().stop_container(request).await {
@@ -55,9 +47,7 @@ impl Worker {
     }
 
     pub(super) async fn stop_sandbox(&self, id: &str) -> Result<(), Status> {
-        let request = v1::StopPodSandboxRequest {
-            pod_sandbox_id: id.to_owned(),
-        };
+        let request = requests::stop_pod(id);
         let request = self.kubelet.timed(request, DEADLINE);
         self.kubelet
             .runtime
@@ -83,16 +73,12 @@ impl Worker {
         tokio::time::sleep(self.spec.clears_up_after).await;
         let mut runtime = self.kubelet.runtime.clone();
         for (_, status) in self.status().await?.containers {
-            let request = v1::RemoveContainerRequest {
-                container_id: status.id,
-            };
+            let request = requests::remove(&status.id);
             let request = self.kubelet.timed(request, DEADLINE);
             runtime.remove_container(request).await?;
         }
         self.stop_sandbox(&sandbox.id).await?;
-        let request = v1::RemovePodSandboxRequest {
-            pod_sandbox_id: sandbox.id.clone(),
-        };
+        let request = requests::remove_pod(&sandbox.id);
         let request = self.kubelet.timed(request, DEADLINE);
         runtime.remove_pod_sandbox(request).await?;
         Ok(())

@@ -2,23 +2,11 @@
 
 mod providers;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use criscope::runtime::code::GrpcCode as _;
-use criscope_image::{Decryption, Digest, Error, KeyFailure};
-use serde_json::{Value, json};
-use tonic::Code;
+use criscope_image::{Decryption, KeyFailure};
 
-use super::Store;
-use super::make::{Image, OCI, architecture, descriptor, gzip, gzipped, layer};
-use super::registry::Registry;
-use crate::harness::executable::executable;
-use crate::harness::packages::program;
+use super::*;
 
 const ENCRYPTED: &str = "application/vnd.oci.image.layer.v1.tar+gzip+encrypted";
 pub(in super::super) const KEY: [u8; 32] = [7; 32];
@@ -26,8 +14,7 @@ pub(in super::super) const KEY: [u8; 32] = [7; 32];
 const PROVIDER: &str = "provider.test";
 
 async fn refused(store: &Store, name: &str) -> (Option<KeyFailure>, Code, String) {
-    let error = store.images.pull(name, None, None).await;
-    let error = error.expect_err("refused");
+    let error = store.refuses(name).await;
     let cause = match &error {
         Error::NoLayerKey { cause, .. } => Some(*cause),
         _ => None,
@@ -157,7 +144,7 @@ async fn a_program_is_a_key_provider() {
     let registry = Registry::start().await;
     let plain = gzipped(&[tar()]);
     let name = push(&registry, "1", &plain.config, &secret(&gzip(&tar()), &KEY));
-    let id = store.images.pull(&name, None, None).await.expect("pulled");
+    let id = store.pull(&name).await;
     let layers = store.images.layers(id.as_str()).expect("layers");
     assert_eq!(
         fs::read(layers.paths()[0].join("secret")).expect("file"),
@@ -198,7 +185,7 @@ async fn skopeo_encrypts_a_layer() {
     let store = with_provider(Duration::from_secs(30)).await;
     let registry = Registry::start().await;
     let name = push(&registry, "skopeo", config.as_bytes(), &made_by_skopeo);
-    let id = store.images.pull(&name, None, None).await.expect("pulled");
+    let id = store.pull(&name).await;
     let layers = store.images.layers(id.as_str()).expect("layers");
     let secret = fs::read(layers.paths()[0].join("etc/secret")).expect("decrypted");
     assert_eq!(secret, b"hush");
@@ -234,7 +221,7 @@ async fn an_image_for_private_keys_only_is_refused_with_its_recipients() {
     );
     let part = "wrapped for jwe, provider.test; key provider test is not configured";
     assert!(text.contains(part), "{text}");
-    store.images.pull(&name, None, None).await.expect("pulled");
+    store.pull(&name).await;
     // The image is here, and its key is not any more.
     fs::remove_file(store.dir.path().join("provider")).expect("remove");
     let (cause, ..) = refused(&store, &name).await;
@@ -250,9 +237,9 @@ async fn a_layer_that_was_decrypted_is_only_for_those_who_have_its_key_or_its_co
     let image = gzipped(&[tar()]);
     let real = secret(&gzip(&tar()), &KEY);
     let name = push(&registry, "real", &image.config, &real);
-    store.images.pull(&name, None, None).await.expect("pulled");
+    store.pull(&name).await;
     registry.forget();
-    store.images.pull(&name, None, None).await.expect("again");
+    store.pull(&name).await;
     assert!(
         registry
             .asked("blobs/")
@@ -286,13 +273,9 @@ async fn a_layer_that_was_decrypted_is_only_for_those_who_have_its_key_or_its_co
 
     // Who has the content needs no key, and then finds the layer like any other.
     let name = registry.push("plain", "1", &image);
-    store
-        .images
-        .pull(&name, None, None)
-        .await
-        .expect("its own content");
+    store.pull(&name).await;
     registry.forget();
-    store.images.pull(&name, None, None).await.expect("again");
+    store.pull(&name).await;
     assert!(
         registry
             .asked(Digest::sha256(&image.layers[0]).as_str())

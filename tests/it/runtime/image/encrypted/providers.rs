@@ -1,21 +1,13 @@
 //! Programs and services as key providers.
 
-use std::fs;
-use std::time::Duration;
-
 use criscope_image::KeyFailure;
 use http_body_util::{BodyExt as _, Full};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use serde_json::{Value, json};
 use tokio::net::UnixListener;
-use tonic::Code;
 
-use super::super::make::{gzip, gzipped};
-use super::super::registry::Registry;
 use super::{KEY, push, refused, secret, tar, with_provider};
-use crate::harness::executable::executable;
-use crate::harness::{encode, headers};
+use crate::runtime::image::*;
 
 #[tokio::test]
 async fn a_provider_that_fails_is_named_with_the_image() {
@@ -139,6 +131,6 @@ async fn a_service_is_a_key_provider() {
     assert_eq!(cause, Some(KeyFailure::Provider), "{text}");
     assert!(text.contains("provider.sock"), "{text}");
     let server = tokio::spawn(serve(UnixListener::bind(&socket).expect("bind")));
-    store.images.pull(&name, None, None).await.expect("pulled");
+    store.pull(&name).await;
     server.await.expect("the server saw what it should");
 }

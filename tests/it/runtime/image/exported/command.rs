@@ -1,15 +1,10 @@
 //! `criscope export`, with and without the daemon.
 
-use std::fs;
 use std::io::Read as _;
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-
-use nix::sys::signal::Signal;
+use std::process::Child;
 
 use super::super::loaded::{Node, text};
-use super::super::make::{docker_archive, gzipped, layer, noise, uncompressed};
-use crate::harness::image_store;
+use crate::runtime::image::*;
 
 const NAME: &str = "docker.io/library/one:1";
 
@@ -61,7 +56,7 @@ async fn export_all(node: &Node) -> Vec<u8> {
 #[tokio::test]
 async fn images_are_exported_with_and_without_the_daemon() {
     let node = Node::new();
-    let built = gzipped(&[layer().file("f", b"one").end()]);
+    let built = with_file(b"one");
     let one = node.archive("one.tar", &docker_archive("one:1", &built));
     assert!(node.load(&[&one], None).await.status.success());
     let without = export_all(&node).await;
@@ -85,10 +80,7 @@ async fn images_are_exported_with_and_without_the_daemon() {
 /// A node with an image that no pipe has room for.
 async fn large() -> Node {
     let node = Node::new();
-    let built = uncompressed(
-        &serde_json::json!({}),
-        layer().file("f", &noise(1, 8 << 20)).end(),
-    );
+    let built = uncompressed(&json!({}), layer().file("f", &noise(1, 8 << 20)).end());
     let one = node.archive("one.tar", &docker_archive("one:1", &built));
     assert!(node.load(&[&one], None).await.status.success());
     node

@@ -1,14 +1,7 @@
 //! An exported image in containerd.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use super::super::Store;
 use super::{export, pulled, run, tree};
-use crate::harness::containerd::Containerd;
-use crate::harness::docker_registry::DockerRegistry;
-use crate::harness::packages::program;
+use crate::runtime::image::*;
 
 /// A file system that is mounted until this is dropped.
 struct Mounted(PathBuf);

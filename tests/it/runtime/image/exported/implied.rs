@@ -1,11 +1,9 @@
 //! Directories that a layer has no entries for.
 
-use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use super::super::Store;
-use super::super::make::{docker_archive, image, layer};
 use super::{export, trees};
+use crate::runtime::image::*;
 
 /// An empty one, and one that has got an entry after all.
 #[tokio::test]

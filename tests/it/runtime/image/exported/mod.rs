@@ -4,25 +4,14 @@ mod command;
 mod containerd;
 mod implied;
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
-use criscope_image::{
-    Digest, Error, ExportOptions, ExportWatch, ExportedImage, ImageStore, LayerLease,
-};
-use serde_json::{Value, json};
+use criscope_image::{ExportOptions, ExportWatch, ExportedImage, LayerLease};
 use tar::EntryType;
 
-use super::Store;
 use super::encrypted::{KEY, push, secret, with_provider};
-use super::make::{docker_archive, gzip, gzipped, image, layer, uncompressed};
-use super::registry::Registry;
-use crate::harness::docker_registry::{DockerRegistry, skopeo};
-use crate::harness::packages::program;
+use super::*;
+use crate::harness::docker_registry::skopeo;
 
 /// A capability (`cap_net_bind_service=ep`) as an extended attribute.
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -82,7 +71,7 @@ fn layers() -> Vec<Vec<u8>> {
         .entry("./", EntryType::Directory, b"", |h| h.set_mode(0o751))
         .file(".wh.tmp", b"");
     let all = [base, upper, empty, layer(), last];
-    all.into_iter().map(super::make::Layer::end).collect()
+    all.into_iter().map(make::Layer::end).collect()
 }
 
 /// The attributes of each file that are compared.
@@ -200,7 +189,7 @@ async fn pulled(store: &Store, registry: &DockerRegistry) -> String {
     let name = format!("{}/all:1", registry.address());
     let from = format!("docker-archive:{}", archive.display());
     skopeo(&["--format", "oci", &from, &format!("docker://{name}")]);
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     name
 }
 
@@ -210,7 +199,7 @@ async fn an_exported_image_is_the_same_once_it_is_imported() {
     let dir = store.dir.path();
     let registry = DockerRegistry::start(dir).await;
     let name = pulled(&store, &registry).await;
-    let before = store.images.status(&name).expect("status").expect("here");
+    let before = store.image(&name);
     let (archive, exported) = export(&store.images, &[&name]).await;
     assert_eq!(exported.len(), 1);
     assert_eq!(exported[0].names, std::slice::from_ref(&name));
@@ -227,7 +216,7 @@ async fn an_exported_image_is_the_same_once_it_is_imported() {
         assert_eq!(*ours, theirs, "layer {number}");
     }
     assert_eq!(ours.paths().len(), theirs.paths().len());
-    let after = other.images.status(&name).expect("status").expect("here");
+    let after = other.image(&name);
     assert_eq!(after.config, before.config);
 
     // The same image makes the same archive, also where it was imported.
@@ -263,7 +252,7 @@ async fn an_exported_image_is_the_same_once_it_is_imported() {
     for (from, tag) in [(oci, "oci"), (docker, "docker")] {
         let again = format!("{}/all:{tag}", registry.address());
         skopeo(&["--format", "oci", &from, &format!("docker://{again}")]);
-        let id = other.images.pull(&again, None, None).await.expect("pull");
+        let id = other.pull(&again).await;
         // From the form of Docker, skopeo writes the configuration anew.
         assert!(id == exported[0].exported_id || tag == "docker");
         let again = other.images.layers(&again).expect("layers");
@@ -378,7 +367,7 @@ async fn what_came_encrypted_leaves_in_plain_text_only_if_that_is_allowed() {
     let plain = layer().file("secret", b"hush").end();
     let config = gzipped(std::slice::from_ref(&plain)).config;
     let name = push(&registry, "1", &config, &secret(&gzip(&plain), &KEY));
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     let refused = try_export(&store.images, &[&name], false).await;
     let error = refused.expect_err("refused");
     assert!(matches!(error, Error::Decrypted { .. }), "{error}");
@@ -400,7 +389,7 @@ async fn an_artifact_keeps_its_digest() {
     ];
     let manifest = super::artifacts::push(&registry, &files);
     let name = registry.name("a:1");
-    store.images.pull(&name, None, None).await.expect("pull");
+    store.pull(&name).await;
     let (archive, exported) = export(&store.images, &[&name]).await;
     assert_eq!(exported[0].manifest, manifest);
     let found = documents(&archive);

@@ -1,13 +1,8 @@
 //! A home of GnuPG.
 
-use std::fs;
 use std::io::Write as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
-use tempfile::TempDir;
-
-use crate::harness::packages::program;
+use crate::runtime::image::*;
 
 /// A home of GnuPG. Dropping it ends its agent.
 pub(super) struct Gpg(TempDir);

@@ -2,22 +2,12 @@
 
 mod gpg;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use criscope_image::{Digest, Error, PolicyFiles};
-use serde_json::{Value, json};
+use criscope_image::PolicyFiles;
 
 use self::gpg::Gpg;
-use super::Store;
-use super::make::{Image, gzipped, layer};
-use super::registry::{Registry, status};
-use crate::harness::busybox;
-use crate::harness::docker_registry::DockerRegistry;
-use crate::harness::packages::program;
+use super::*;
 
 /// Long ago for keys that last a year.
 const THEN: &str = "20200101T000000!";
@@ -32,10 +22,6 @@ fn document(name: &str, manifest: &Digest) -> Vec<u8> {
         "optional": {"creator": "test", "timestamp": 1_700_000_000},
     });
     document.to_string().into_bytes()
-}
-
-fn small() -> Image {
-    gzipped(&[layer().file("f", b"x").end()])
 }
 
 /// A store with `policy.json` and `registries.d` in its folder.
@@ -64,7 +50,7 @@ struct Setting {
 impl Setting {
     async fn new() -> Self {
         let (store, registry) = (with_policy().await, Registry::start().await);
-        let built = small();
+        let built = with_file(b"x");
         let setting = Self {
             name: registry.push("a", "1", &built),
             manifest: Digest::sha256(&built.manifest),
@@ -335,7 +321,7 @@ async fn skopeo_signs_for_a_lookaside_store_and_signatures_are_kept() {
         fs::write(dir.join("policy.json"), policy.to_string()).expect("write");
     };
     policy(&dir.join("one"));
-    let id = store.images.pull(&name, None, None).await.expect("pull");
+    let id = store.pull(&name).await;
     // What the store has now is enough when a container is created.
     fs::remove_dir_all(dir.join("sigstore")).expect("remove");
     let allowed = store.images.allow(&id, &name, None).await;

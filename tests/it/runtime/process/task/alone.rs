@@ -1,15 +1,10 @@
 //! Containerd shims that start a process for each container.
 
-use std::fs;
-use std::path::Path;
-
 use criscope::runtime::shim_client::{Stdio, TaskShim};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use super::super::pod::{Pod, exit, has_ended, target, until};
-use super::{containerd_shims, create, end, logged, new_id, run, signal, socket, spec};
-use crate::harness::executable::executable;
+use super::{containerd_shims, create, end, new_id, signal, socket, spec};
+use crate::prelude::*;
 
 /// A containerd shim that runs each container in a process of its own, as gVisor's: runc's, without the annotation that it groups
 /// containers by.
@@ -48,14 +43,14 @@ async fn each_container_may_have_a_containerd_shim_of_its_own() {
     let mut pids = Vec::new();
     for id in ["a", "b"] {
         let script = "echo up; exec sleep 1000";
-        pids.push(create(&pod, id, script, logged(&pod, id), None).await);
+        pids.push(create(&pod, id, script, pod.logged(id), None).await);
         pod.shim.start(pod.verb(id)).await.expect("start");
     }
     for id in [&*sandbox, "a", "b"] {
         assert_eq!(started_for(&pod, id).len(), 1, "{id}");
     }
     // Each call reaches the right one.
-    let exec = run(&pod, target("b", "e"), "exec sleep 1000", false);
+    let exec = pod.exec(target("b", "e"), "exec sleep 1000", Stdio::default());
     pod.shim.exec(exec).await.expect("exec");
     signal(&pod, ("b", "e"), Signal::SIGTERM)
         .await

@@ -1,11 +1,10 @@
 //! Containerd shims that know the pid of a container only when it was started.
 
-use std::fs;
-
 use criscope::runtime::shim_client::{Stdio, TaskShim};
 
 use super::super::pod::{Pod, exit};
-use super::{create, end, logged, new_id, spec};
+use super::{create, end, new_id, spec};
+use crate::prelude::*;
 use crate::runtime::own_pid::OwnPid;
 
 #[tokio::test]
@@ -29,7 +28,7 @@ async fn a_container_has_the_pid_and_the_cgroup_of_its_start() {
     assert_eq!(state.pid_namespace, pid);
 
     let script = "until [ -e /go ]; do sleep 0.02; done; x=a; while :; do x=$x$x; done";
-    create(&pod, "a", script, logged(&pod, "a"), Some(16 << 20)).await;
+    create(&pod, "a", script, pod.logged("a"), Some(16 << 20)).await;
     pod.shim.start(pod.verb("a")).await.expect("start");
     fs::write(pod.path("a/rootfs/go"), "").expect("go");
     let ended = exit(&mut events, "a", "").await;

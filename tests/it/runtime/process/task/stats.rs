@@ -1,16 +1,12 @@
 //! Statistics of containers, by the shims of criscope and containerd.
 
-use std::time::Duration;
-
 use criscope::runtime::shim_client::{Error, Stdio};
 use criscope::runtime::stats::task_metrics;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use super::super::pod::{Pod, exit};
-use super::{containerd_shims, create, end, logged, pod, signal};
-use crate::harness::process::halt;
-use crate::harness::{PATIENCE, hierarchies};
+use super::{containerd_shims, create, end, pod, signal};
+use crate::harness::hierarchies;
+use crate::prelude::*;
 
 async fn usage(pod: &Pod, id: &str) -> criscope_linux::cgroup::usage::Usage {
     let metrics = pod.shim.stats(id, PATIENCE).await.expect("an answer");
@@ -24,7 +20,7 @@ async fn measured(script: &str) -> (Pod, String) {
     loop {
         hierarchies::all_mounted().await;
         let (pod, sandbox) = pod().await;
-        create(&pod, "a", script, logged(&pod, "a"), Some(64 << 20)).await;
+        create(&pod, "a", script, pod.logged("a"), Some(64 << 20)).await;
         pod.shim.start(pod.verb("a")).await.expect("start");
         let mut has_all = true;
         for id in [&sandbox, "a"] {
@@ -42,10 +38,7 @@ async fn measured(script: &str) -> (Pod, String) {
 async fn runcs_shim_reports_the_usage_of_a_container() {
     let script = "x=0; while [ $x -lt 500000 ]; do x=$((x + 1)); done; echo up; exec sleep 1000";
     let (pod, sandbox) = measured(script).await;
-    crate::harness::until("its work", || async {
-        (pod.log("a") == ["stdout F up"]).then_some(())
-    })
-    .await;
+    until_true("its work", async || pod.log("a") == ["stdout F up"]).await;
     let used = usage(&pod, "a").await;
     let (cpu, memory) = (used.cpu.expect("cpu"), used.memory.expect("memory"));
     assert!(cpu.usage > 0);
@@ -102,7 +95,7 @@ async fn a_containerd_shim_that_hangs_is_given_up_and_floods_nothing() {
     for shim in shims {
         kill(shim, Signal::SIGCONT).expect("SIGCONT");
     }
-    crate::harness::until("an answer", || async {
+    until("an answer", || async {
         pod.shim.stats(&sandbox, PATIENCE).await.ok()
     })
     .await;

@@ -1,16 +1,9 @@
 //! With CRIU itself, where it works on this kernel: it does in the virtual machine of tests/v2.
 
 use std::env;
-use std::fs;
-use std::process::Command;
 
-use tonic::Code;
-
-use super::{assert_untouched, checkpoint, ended, files, record};
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, shell};
-use crate::harness::packages::program;
-use crate::harness::until;
+use super::{assert_untouched, begin, checkpoint, ended, files, record};
+use crate::prelude::*;
 
 /// Set where CRIU has to work.
 const REQUIRED: &str = "CRISCOPE_TEST_CRIU";
@@ -32,8 +25,7 @@ async fn it_dumps_a_container_that_runs_on() {
     let works = works();
     let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     daemon.set_runtime("enable_criu = true\n");
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let pod = kubelet.plain_pod("criu").await;
     let mut terminal = shell("terminal", SCRIPT);
     terminal.tty = true;
@@ -72,8 +64,7 @@ async fn it_dumps_a_container_that_runs_on() {
             assert!(!archive.exists());
         }
     }
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 /// CRIU drops all packets of the pod during a dump, and would leave the rules behind if it were killed.
@@ -95,8 +86,7 @@ async fn a_dump_that_takes_too_long_unlocks_the_network() {
     let own = daemon.root().join("bin");
     daemon.env("PATH", &format!("{}:{path}", own.display()));
     daemon.set_runtime("enable_criu = true\n");
-    daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let kubelet = daemon.serve().await;
     let pod = kubelet.plain_pod("late").await;
     let id = kubelet.launch(&pod, shell("main", SCRIPT)).await;
     let pid = record(&daemon, &id).0["pid"].to_string();
@@ -106,11 +96,10 @@ async fn a_dump_that_takes_too_long_unlocks_the_network() {
         String::from_utf8(output.expect("nsenter").stdout).expect("text")
     };
     let archive = daemon.root().join("c.tar");
-    let (other, container, to) = (kubelet.clone(), id.clone(), archive.clone());
     // Until the gate is open the dump cannot end.
-    let call = tokio::spawn(async move { checkpoint(&other, &container, &to, 10).await });
+    let call = begin(&kubelet, &id, &archive, 10);
     let locked = gate.join("locked");
-    until("the lock", || async { locked.exists().then_some(()) }).await;
+    until_true("the lock", async || locked.exists()).await;
     assert!(rules().contains("CRIU"), "{}", rules());
     let error = call.await.expect("ended").expect_err("late");
     assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
@@ -119,6 +108,5 @@ async fn a_dump_that_takes_too_long_unlocks_the_network() {
     assert!(!rules().contains("CRIU"), "{}", rules());
     assert_untouched(&daemon, &kubelet, &id).await;
     assert!(!archive.exists());
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

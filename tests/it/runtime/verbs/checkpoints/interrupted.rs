@@ -1,14 +1,7 @@
 //! Checkpoints that end before their container runs again.
 
-use std::fs;
-use std::process::Command;
-
-use tonic::Code;
-
-use super::{Dumps, assert_untouched, checkpoint, ended, json, record, running};
-use crate::harness::daemon::{Daemon, oci_runtime};
-use crate::harness::kubelet::{Kubelet, idle, shell};
-use crate::harness::until;
+use super::{Dumps, assert_untouched, begin, ended, json, record, running};
+use crate::prelude::*;
 
 /// Kills all processes that dump into the directory of a container.
 fn kill_dump(id: &str) {
@@ -33,14 +26,12 @@ fn status(daemon: &Daemon, id: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_runs_again_after_its_checkpoint_was_killed() {
-    let (mut daemon, dumps) = Dumps::start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (mut daemon, kubelet, dumps) = Dumps::start().await;
     let id = running(&kubelet, idle("main")).await;
     let archive = dumps.archive();
 
     // The OCI runtime and CRIU.
-    let (other, container, to) = (kubelet.clone(), id.clone(), archive.clone());
-    let call = tokio::spawn(async move { checkpoint(&other, &container, &to, 0).await });
+    let call = begin(&kubelet, &id, &archive, 0);
     dumps.entered().await;
     assert_eq!(status(&daemon, &id), "paused");
     kill_dump(&id);
@@ -49,8 +40,7 @@ async fn a_container_runs_again_after_its_checkpoint_was_killed() {
 
     // All of them, and the daemon.
     fs::remove_file(dumps.gate.join("dumped")).expect("gate");
-    let (other, container, to) = (kubelet.clone(), id.clone(), archive.clone());
-    let call = tokio::spawn(async move { checkpoint(&other, &container, &to, 0).await });
+    let call = begin(&kubelet, &id, &archive, 0);
     dumps.entered().await;
     daemon.kill();
     call.await.expect("a task").expect_err("the daemon is gone");
@@ -73,8 +63,7 @@ async fn a_container_runs_again_after_its_checkpoint_was_killed() {
 /// The kubelet's order comes first, and no archive pretends that memory and files fit together.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_is_stopped_does_not_wait_for_its_checkpoint() {
-    let (daemon, dumps) = Dumps::start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet, dumps) = Dumps::start().await;
     let ends = "trap 'exit 7' TERM; sleep 1000000 & wait";
     for (name, script, grace, code) in [
         ("polite", ends, 100, 7),
@@ -89,8 +78,7 @@ async fn a_container_that_is_stopped_does_not_wait_for_its_checkpoint() {
         let _before = fs::remove_file(dumps.gate.join("open"));
         let id = running(&kubelet, shell(name, script)).await;
         kubelet.says(&id, "true").await;
-        let (other, container, to) = (kubelet.clone(), id.clone(), dumps.archive());
-        let call = tokio::spawn(async move { checkpoint(&other, &container, &to, 0).await });
+        let call = begin(&kubelet, &id, &dumps.archive(), 0);
         dumps.entered().await;
         kubelet.stop(&id, grace).await;
         assert_eq!(kubelet.status(&id).await.exit_code, code, "{name}");
@@ -98,12 +86,8 @@ async fn a_container_that_is_stopped_does_not_wait_for_its_checkpoint() {
         let error = call.await.expect("a task").expect_err("it was thawed");
         assert_eq!(error.code(), Code::FailedPrecondition, "{name}: {error}");
         assert!(error.message().contains("was thawed"), "{error}");
-        until("the end of the attempt", || async {
-            record(&daemon, &id)
-                .0
-                .get("checkpoint")
-                .is_none()
-                .then_some(())
+        until_true("the end of the attempt", async || {
+            record(&daemon, &id).0.get("checkpoint").is_none()
         })
         .await;
         assert_eq!(dumps.left(), [""; 0], "{name}");

@@ -1,13 +1,7 @@
 //! The rules with which CRIU locks the network of a pod while it dumps.
 
-use std::fs;
-use std::process::Command;
-
-use tonic::Code;
-
 use super::{Dumps, assert_untouched, checkpoint};
-use crate::harness::kubelet::{Kubelet, idle};
-use crate::harness::packages::program;
+use crate::prelude::*;
 
 /// What CRIU writes to `iptables-restore` when a dump begins.
 const LOCK: &str = "*filter
@@ -23,13 +17,11 @@ COMMIT
 #[tokio::test(flavor = "multi_thread")]
 async fn the_network_of_a_pod_is_unlocked_when_criu_is_killed() {
     program("iptables", "iptables");
-    let (daemon, dumps) = Dumps::start().await;
+    let (daemon, kubelet, dumps) = Dumps::start().await;
     dumps.set("open");
-    let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet
-        .try_run(kubelet.pod_config("locked"), "second")
+        .run_with(kubelet.pod_config("locked"), "second")
         .await;
-    let pod = pod.expect("RunPodSandbox");
     let id = kubelet.launch(&pod, idle("main")).await;
     let namespace = daemon.state().join("state/ns").join(&pod.id).join("net");
     fs::write(dumps.gate.join("rules"), LOCK).expect("gate");
@@ -54,6 +46,5 @@ async fn the_network_of_a_pod_is_unlocked_when_criu_is_killed() {
     checkpoint(&kubelet, &id, &archive, 0)
         .await
         .expect("CheckpointContainer");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

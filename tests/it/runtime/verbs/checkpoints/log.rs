@@ -6,9 +6,8 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_file_of_the_node_is_in_an_archive_in_place_of_a_log() {
-    let (daemon, dumps) = Dumps::start().await;
+    let (daemon, kubelet, dumps) = Dumps::start().await;
     dumps.set("open");
-    let kubelet = Kubelet::of(&daemon).await;
     let mut config = shell(
         "main",
         "echo said; trap 'exit 0' TERM; sleep 1000000 & wait",

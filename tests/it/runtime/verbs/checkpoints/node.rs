@@ -1,13 +1,7 @@
 //! The network of the node, of which CRIU locks single connections.
 
-use std::fs;
-use std::process::Command;
-
-use tonic::Code;
-
 use super::{Dumps, checkpoint};
-use crate::harness::kubelet::{Kubelet, idle};
-use crate::harness::packages::program;
+use crate::prelude::*;
 
 /// A connection between addresses of documentations (RFC 5737), as CRIU locks it.
 const RULES: [&str; 2] = [
@@ -43,11 +37,9 @@ fn left() -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_of_the_node_are_unlocked_when_criu_is_killed() {
     program("iptables", "iptables");
-    let (daemon, dumps) = Dumps::start().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet, dumps) = Dumps::start().await;
     let config = kubelet.host_network_config("node");
-    let pod = kubelet.try_run(config, "second").await;
-    let pod = pod.expect("RunPodSandbox");
+    let pod = kubelet.run_with(config, "second").await;
     let id = kubelet.launch(&pod, idle("main")).await;
     let lines = [RULES[0], RULES[1], OTHER].map(|rule| format!("-I {rule}\n"));
     let lines = lines.concat();
@@ -63,6 +55,5 @@ async fn connections_of_the_node_are_unlocked_when_criu_is_killed() {
     assert_eq!(error.code(), Code::Unknown, "{error}");
     assert!(dumps.gate.join("dumped").exists());
     assert_eq!(left(), 1, "only that of the other dump");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }

@@ -1,18 +1,13 @@
 //! What shims of sandboxes with a network stack and a size of their own need, of which gVisor's and Kata's are: tried with runc's shim,
 //! and with the same program under another name.
 
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::Path;
-use std::process::Command;
 
-use criscope::cri::v1;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpSocket;
 
-use super::{HANDLER, Shimmed, daemon, daemon_with};
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, Pod};
+use super::{HANDLER, Shimmed, daemon, daemon_with, shimmed};
+use crate::prelude::*;
 use crate::streaming::client::{forwarding, open};
 
 /// A listener on a port of the pod's address alone: as from the node, what has a network stack of its own.
@@ -31,12 +26,8 @@ fn listener(daemon: &Daemon, pod: &Pod, address: IpAddr) -> TcpListener {
 
 /// What a client of a port-forward gets that sends `there and back`: the error, and the data.
 async fn forwarded(kubelet: &Kubelet, pod: &Pod, port: u16) -> [String; 2] {
-    let request = v1::PortForwardRequest {
-        pod_sandbox_id: pod.id.clone(),
-        port: vec![],
-    };
-    let answer = kubelet.runtime.clone().port_forward(request).await;
-    let mut spdy = forwarding(&answer.expect("PortForward").into_inner().url).await;
+    let url = kubelet.forward_url(&pod.id).await;
+    let mut spdy = forwarding(&url).await;
     let (error, data) = open(&mut spdy, 0, port).await;
     spdy.send(data, b"there and back", true).await;
     let mut said = [String::new(), String::new()];
@@ -59,9 +50,7 @@ fn echo(listener: TcpListener) -> u16 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ports_that_no_loopback_has_are_reached_at_the_address_of_the_pod() {
-    let daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("forwards")).await;
+    let (daemon, kubelet, own) = shimmed("forwards").await;
     let address = kubelet.address(&own.pod).await;
     let address: IpAddr = address.parse().expect("an address");
     let port = echo(listener(&daemon, &own.pod, address));
@@ -76,8 +65,7 @@ async fn ports_that_no_loopback_has_are_reached_at_the_address_of_the_pod() {
 /// With an OCI runtime, loopback is what a port-forward reaches.
 #[tokio::test(flavor = "multi_thread")]
 async fn ports_of_an_oci_runtime_are_those_of_loopback() {
-    let daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (daemon, kubelet) = daemon().await;
     let pod = kubelet.plain_pod("plain").await;
     let address = kubelet.address(&pod).await;
     let address = address.parse().expect("an address");
@@ -85,22 +73,20 @@ async fn ports_of_an_oci_runtime_are_those_of_loopback() {
     let [error, data] = forwarded(&kubelet, &pod, port).await;
     assert!(error.contains("Connection refused"), "{error}");
     assert_eq!(data, "");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
+    daemon.end(&kubelet, [&pod]).await;
 }
 
 /// gVisor runs all containers of the pod in the cgroup of its sandbox container.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_of_another_shim_has_an_ordinary_share_of_the_processors() {
-    let daemon = daemon_with(|daemon| {
+    let (daemon, kubelet) = daemon_with(|daemon| {
         let program = daemon.root().join("containerd-shim-other-v1");
         symlink("/usr/bin/containerd-shim-runc-v2", &program).expect("a link");
         program.display().to_string()
     })
     .await;
-    let kubelet = Kubelet::of(&daemon).await;
     let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("other")).await;
-    assert_eq!(shares(&daemon, &own.pod), serde_json::Value::Null);
+    assert_eq!(shares(&daemon, &own.pod), Value::Null);
     let pod = &own.pod;
     kubelet.end(pod).await;
     own.has_no_shim().await;
@@ -109,9 +95,7 @@ async fn a_sandbox_of_another_shim_has_an_ordinary_share_of_the_processors() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sandbox_container_of_runcs_shim_has_the_share_of_a_program_that_waits() {
-    let daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("waits")).await;
+    let (daemon, kubelet, own) = shimmed("waits").await;
     assert_eq!(shares(&daemon, &own.pod), 2);
     own.end(&kubelet, &daemon).await;
 }
@@ -119,9 +103,7 @@ async fn the_sandbox_container_of_runcs_shim_has_the_share_of_a_program_that_wai
 /// The sandbox of gVisor is in the cgroup of its sandbox container, or of the pod.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_story_of_a_sandbox_that_reached_its_limit_of_processes_says_so() {
-    let daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("many")).await;
+    let (daemon, kubelet, own) = shimmed("many").await;
     let below = Path::new(daemon.cgroup().trim_start_matches('/')).join(&own.pod.id);
     let roots = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(Path::new);
     let mut cgroups = roots.iter().map(|root| root.join(&below));
@@ -141,7 +123,7 @@ async fn the_story_of_a_sandbox_that_reached_its_limit_of_processes_says_so() {
 /// gVisor's shim leaves the cgroup of a sandbox container that it could not create.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_container_that_cannot_be_created_leaves_no_cgroup() {
-    let daemon = daemon_with(|daemon| {
+    let (daemon, kubelet) = daemon_with(|daemon| {
         let program = daemon.root().join("containerd-shim-fails-v1");
         let parent = daemon.cgroup();
         let parent = parent.trim_start_matches('/');
@@ -161,7 +143,6 @@ async fn a_sandbox_container_that_cannot_be_created_leaves_no_cgroup() {
         program.display().to_string()
     })
     .await;
-    let kubelet = Kubelet::of(&daemon).await;
     let failed = kubelet.try_run(kubelet.pod_config("fails"), HANDLER).await;
     let failed = failed.err().expect("no sandbox container");
     let made = failed.message().split_whitespace().next_back();
@@ -172,9 +153,9 @@ async fn a_sandbox_container_that_cannot_be_created_leaves_no_cgroup() {
 }
 
 /// The weight of the sandbox container in its specification.
-fn shares(daemon: &Daemon, pod: &Pod) -> serde_json::Value {
+fn shares(daemon: &Daemon, pod: &Pod) -> Value {
     let path = daemon.root().join("root/sandboxes").join(&pod.id);
     let text = fs::read(path.join("config.json")).expect("a specification");
-    let spec: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+    let spec: Value = serde_json::from_slice(&text).expect("JSON");
     spec["linux"]["resources"]["cpu"]["shares"].clone()
 }

@@ -1,8 +1,6 @@
 //! Shims whose reports of usage a test makes up: a socket in front of the real shim of a pod.
 
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::AtomicU32;
 
 use criscope_shim::protocol::{
     self, Answer, Failure, Metrics, Request, SYSTEM, Stats, UNIMPLEMENTED,
@@ -12,8 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::Pod;
+use crate::prelude::*;
 use crate::runtime::verbs::old_shim::{directory, frame, replace};
 
 /// The answers of the shim of a pod to queries of statistics.
@@ -25,7 +22,11 @@ pub(super) struct Reporter {
 
 impl Reporter {
     /// Restarts the daemon with a shim that answers so, or with `None` never.
-    pub(super) async fn of(daemon: &mut Daemon, pod: &Pod, answer: Option<Answer>) -> Self {
+    pub(super) async fn of(
+        daemon: &mut Daemon,
+        pod: &Pod,
+        answer: Option<Answer>,
+    ) -> (Self, Kubelet) {
         let dir = directory(daemon, pod);
         daemon.kill();
         let (listener, real) = replace(&dir);
@@ -39,8 +40,7 @@ impl Reporter {
                 tokio::spawn(serving.clone().serve(connection, real.clone()));
             }
         });
-        daemon.start().await;
-        reporter
+        (reporter, daemon.serve().await)
     }
 
     pub(super) fn set(&self, answer: Option<Answer>) {

@@ -1,38 +1,21 @@
 //! What runwasi's shims do otherwise than others: tried with runc's shim.
 
-use std::fs;
-
-use criscope::cri::v1;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-
-use super::{HANDLER, Shimmed, containerd_shims, daemon_with, shim};
-use crate::harness::kubelet::{Kubelet, idle, security, shell, words};
+use super::{HANDLER, Shimmed, containerd_shims, daemon_with};
+use crate::prelude::*;
 use crate::runtime::own_pid::OwnPid;
 
 /// They answer a create with their own pid. Their PID namespace is that of the node.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shared_process_namespace_is_that_of_the_started_sandbox_container() {
     let own_pid = OwnPid::new();
-    let daemon = daemon_with(|_| own_pid.program().display().to_string()).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let mut config = kubelet.pod_config("shared");
-    let linux = config.linux.get_or_insert_default();
-    let context = linux.security_context.get_or_insert_default();
-    context.namespace_options.get_or_insert_default().pid = v1::NamespaceMode::Pod.into();
-    let own = Shimmed::run(&daemon, &kubelet, config).await;
+    let (daemon, kubelet) = daemon_with(|_| own_pid.program().display().to_string()).await;
+    let own = Shimmed::run(&daemon, &kubelet, kubelet.shared_pid_config("shared")).await;
     let mut config = idle("main");
     let options = &mut security(&mut config).namespace_options;
     options.get_or_insert_default().pid = v1::NamespaceMode::Pod.into();
     let main = kubelet.launch(&own.pod, config).await;
     assert_eq!(kubelet.says(&main, "cat /proc/1/comm").await, "pause");
-    let request = v1::ContainerStatusRequest {
-        container_id: main.clone(),
-        verbose: true,
-    };
-    let status = kubelet.runtime.clone().container_status(request).await;
-    let info = &status.expect("ContainerStatus").into_inner().info["info"];
-    let info: serde_json::Value = serde_json::from_str(info).expect("JSON");
+    let info = kubelet.info(&main).await;
     let pid = &info["pid"];
     assert_ne!(*pid, own_pid.pid());
     let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("a process");
@@ -54,13 +37,12 @@ exec /usr/bin/containerd-shim-runc-v2 \"$@\"
 "
         )
     };
-    let daemon = daemon_with(|daemon| {
+    let (daemon, kubelet) = daemon_with(|daemon| {
         let done = daemon.root().join("deleted").display().to_string();
         let program = daemon.add_program("containerd-shim-runc-logs-v2", &script(&done));
         program.display().to_string()
     })
     .await;
-    let kubelet = Kubelet::of(&daemon).await;
     let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("logs")).await;
     let mut config = shell("none", "");
     config.command = words("/no/such/program");
@@ -81,17 +63,16 @@ async fn what_a_containerd_shim_leaves_that_was_killed_is_ended() {
 for verb; do :; done
 [ \"$verb\" = delete ] || exec /usr/bin/containerd-shim-runc-v2 \"$@\"
 ";
-    let daemon = daemon_with(|daemon| {
+    let (daemon, kubelet) = daemon_with(|daemon| {
         let program = daemon.add_program("containerd-shim-runc-leaves-v2", script);
         program.display().to_string()
     })
     .await;
     for with_own in [false, true] {
-        let kubelet = Kubelet::of(&daemon).await;
         let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("left")).await;
         let main = kubelet.launch(&own.pod, idle("main")).await;
         if with_own {
-            kill(shim(&daemon, &own.pod), Signal::SIGKILL).expect("kill");
+            kill(daemon.shim(&own.pod.id), Signal::SIGKILL).expect("kill");
         } else {
             for shim in containerd_shims(&own.pod.id) {
                 kill(Pid::from_raw(shim), Signal::SIGKILL).expect("kill");

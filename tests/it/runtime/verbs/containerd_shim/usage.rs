@@ -1,18 +1,8 @@
 //! Statistics of containers of containerd's shims: those that the shim reports, and those of cgroups, which are empty with gVisor.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use criscope::cri::v1;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-
 use super::reports::{Reporter, failed, gvisor, metrics, unknown};
-use super::{Shimmed, containerd_shims, daemon};
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle};
-use crate::harness::process::halt;
-use crate::harness::scrape::Scrape;
+use super::{Shimmed, containerd_shims, shimmed};
+use crate::prelude::*;
 
 /// The directories of a container's cgroup, and the root of the hierarchy of each.
 fn cgroups(daemon: &Daemon, id: &str) -> Vec<(PathBuf, PathBuf)> {
@@ -25,15 +15,7 @@ fn cgroups(daemon: &Daemon, id: &str) -> Vec<(PathBuf, PathBuf)> {
 }
 
 async fn stats(kubelet: &Kubelet, id: &str) -> v1::ContainerStats {
-    let request = v1::ContainerStatsRequest {
-        container_id: id.to_owned(),
-    };
-    let stats = kubelet.runtime.clone().container_stats(request).await;
-    stats
-        .expect("ContainerStats")
-        .into_inner()
-        .stats
-        .expect("statistics")
+    kubelet.stats(id).await.expect("statistics")
 }
 
 /// Moves the processes of a container out of its cgroups, as gVisor's are elsewhere. Returns where each was.
@@ -63,12 +45,7 @@ fn of<'a>(list: &'a [v1::ContainerStats], id: &str) -> &'a v1::ContainerStats {
 }
 
 async fn pod_stats(kubelet: &Kubelet, id: &str) -> v1::LinuxPodSandboxStats {
-    let request = v1::PodSandboxStatsRequest {
-        pod_sandbox_id: id.to_owned(),
-    };
-    let stats = kubelet.runtime.clone().pod_sandbox_stats(request).await;
-    let stats = stats.expect("PodSandboxStats").into_inner().stats;
-    stats.and_then(|stats| stats.linux).expect("statistics")
+    kubelet.pod_stats(id).await.expect("statistics")
 }
 
 /// Processor time in nanoseconds, and the working set in bytes.
@@ -86,9 +63,7 @@ fn failures(scrape: &Scrape, reason: &str) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_usage_is_that_which_the_shim_reports() {
-    let mut daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("reports")).await;
+    let (mut daemon, kubelet, own) = shimmed("reports").await;
     let mut config = idle("main");
     let linux = config.linux.get_or_insert_default();
     linux
@@ -109,8 +84,7 @@ async fn the_usage_is_that_which_the_shim_reports() {
     assert_eq!(available(&real), Some((64 << 20) - bytes));
 
     empty_cgroups(&daemon, &main);
-    let reporter = Reporter::of(&mut daemon, &own.pod, Some(gvisor(7, 9, 3))).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (reporter, kubelet) = Reporter::of(&mut daemon, &own.pod, Some(gvisor(7, 9, 3))).await;
     assert_eq!(numbers(&stats(&kubelet, &main).await), Some((7, 9)));
     let all = list(&kubelet).await;
     assert_eq!(numbers(of(&all, &main)), Some((7, 9)));
@@ -154,16 +128,13 @@ async fn the_usage_is_that_which_the_shim_reports() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rates_and_pods_follow_from_what_the_shim_reports() {
-    let mut daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("rates")).await;
+    let (mut daemon, kubelet, own) = shimmed("rates").await;
     let main = kubelet.launch(&own.pod, idle("main")).await;
     let second = 1_000_000_000;
-    let reporter = Reporter::of(&mut daemon, &own.pod, Some(gvisor(second, 9, 1))).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (reporter, kubelet) = Reporter::of(&mut daemon, &own.pod, Some(gvisor(second, 9, 1))).await;
     stats(&kubelet, &main).await;
     reporter.set(Some(gvisor(1000 * second, 9, 1)));
-    crate::harness::until("a rate", || async {
+    until("a rate", || async {
         let cpu = stats(&kubelet, &main).await.cpu.expect("processor time");
         cpu.usage_nano_cores.filter(|rate| rate.value > 0)
     })
@@ -188,12 +159,9 @@ async fn rates_and_pods_follow_from_what_the_shim_reports() {
 /// As after an update of the daemon, whose pods keep their shims.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_shim_leaves_the_usage_of_cgroups_and_is_asked_once() {
-    let mut daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("older")).await;
+    let (mut daemon, kubelet, own) = shimmed("older").await;
     let main = kubelet.launch(&own.pod, idle("main")).await;
-    let reporter = Reporter::of(&mut daemon, &own.pod, Some(unknown())).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (reporter, kubelet) = Reporter::of(&mut daemon, &own.pod, Some(unknown())).await;
     for _ in 0..3 {
         let all = list(&kubelet).await;
         assert!(numbers(of(&all, &main)).is_some_and(|(time, bytes)| time > 0 && bytes > 0));
@@ -215,21 +183,18 @@ async fn an_older_shim_leaves_the_usage_of_cgroups_and_is_asked_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_that_are_not_understood_are_told_once() {
-    let mut daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("malformed")).await;
+    let (mut daemon, kubelet, own) = shimmed("malformed").await;
     let main = kubelet.launch(&own.pod, idle("main")).await;
     let broken = metrics(
         "types.containerd.io/io.containerd.cgroups.v2.Metrics",
         b"\x12\x7f",
     );
-    let reporter = Reporter::of(&mut daemon, &own.pod, Some(broken)).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (reporter, kubelet) = Reporter::of(&mut daemon, &own.pod, Some(broken)).await;
     let none = stats(&kubelet, &main).await;
     assert!(none.cpu.is_none() && none.memory.is_none());
     let scrape = daemon.program().scrape().await;
     assert_eq!(failures(&scrape, "malformed"), 1.0);
-    let said = |line: &serde_json::Value| {
+    let said = |line: &Value| {
         line["event"] == "runtime.statistics" && line["container.id"] == main.as_str()
     };
     let line = daemon.program().wait_line("the reason", said).await;
@@ -250,9 +215,7 @@ async fn reports_that_are_not_understood_are_told_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shim_that_fails_or_hangs_costs_its_containers_their_statistics_only() {
-    let mut daemon = daemon().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("hangs")).await;
+    let (mut daemon, kubelet, own) = shimmed("hangs").await;
     let main = kubelet.launch(&own.pod, idle("main")).await;
     let well = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("well")).await;
     let other = kubelet.launch(&well.pod, idle("other")).await;
@@ -273,16 +236,14 @@ async fn a_shim_that_fails_or_hangs_costs_its_containers_their_statistics_only()
         kill(Pid::from_raw(*shim), Signal::SIGCONT).expect("continue");
     }
     // The own shim is there, and says nothing.
-    let _silent = Reporter::of(&mut daemon, &well.pod, None).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (_silent, kubelet) = Reporter::of(&mut daemon, &well.pod, None).await;
     let all = list(&kubelet).await;
     assert_eq!(numbers(of(&all, &other)), None);
     assert!(numbers(of(&all, &main)).is_some());
     kubelet.end(&well.pod).await;
     well.has_no_shim().await;
 
-    let _failing = Reporter::of(&mut daemon, &own.pod, Some(failed())).await;
-    let kubelet = Kubelet::of(&daemon).await;
+    let (_failing, kubelet) = Reporter::of(&mut daemon, &own.pod, Some(failed())).await;
     assert_eq!(numbers(&stats(&kubelet, &main).await), None);
     let scrape = daemon.program().scrape().await;
     assert_eq!(failures(&scrape, "error"), 1.0);
