@@ -40,6 +40,7 @@ pub mod packages;
 pub mod pid_namespace;
 pub mod pki;
 pub mod pods;
+mod ports;
 pub mod process;
 pub mod prometheus;
 pub mod proxy;
