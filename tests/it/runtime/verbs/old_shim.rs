@@ -62,10 +62,111 @@ async fn a_pid_namespace_that_lost_its_pin_is_pinned_again() {
         .find(|point| point.ends_with(&format!("{}/pid", pod.id)));
     let pin = pin.expect("the pinned PID namespace");
     nix::mount::umount(pin.as_str()).expect("umount");
+<<<<<<< .merge_file_JSxbRW
     fs::remove_file(pin).expect("remove");
     let kubelet = daemon.serve().await;
     assert_is_joined(&kubelet, &pod, &container).await;
     daemon.end(&kubelet, [&pod]).await;
+||||||| .merge_file_qLwsxW
+    std::fs::remove_file(pin).expect("remove");
+    daemon.start().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let more = kubelet.launch(&pod, member("more")).await;
+    let namespace = "busybox readlink /proc/self/ns/pid";
+    assert_eq!(
+        kubelet.says(&container, namespace).await,
+        kubelet.says(&more, namespace).await
+    );
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+/// Moves the init of a pod to the cgroup that older versions gave it, and returns that cgroup in each hierarchy.
+fn move_init(pod: &Pod) -> Vec<PathBuf> {
+    let all = leaks::cgroups(leaks::SHIMS).into_iter();
+    let inits = all.filter(|dir| dir.ends_with(&pod.id));
+    let moved = inits.map(|dir| {
+        let old = dir.with_file_name(format!("init-{}", pod.id));
+        std::fs::create_dir(&old).expect("made");
+        // Without them a cpuset of cgroup v1 accepts no process.
+        for file in ["cpuset.cpus", "cpuset.mems"] {
+            if let Ok(set) = std::fs::read(dir.join(file)) {
+                std::fs::write(old.join(file), set).expect("written");
+            }
+        }
+        let init = std::fs::read(dir.join("cgroup.procs")).expect("an init");
+        std::fs::write(old.join("cgroup.procs"), init).expect("moved");
+        std::fs::remove_dir(dir).expect("empty");
+        old
+    });
+    moved.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_init_in_the_cgroup_of_an_older_version_stays_and_leaves_nothing() {
+    let mut daemon = Daemon::new(crate::CRISCOPE).await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.run(shared(&kubelet)).await;
+    let container = kubelet.launch(&pod, member("main")).await;
+    daemon.kill();
+    let old = move_init(&pod);
+    assert!(!old.is_empty());
+    daemon.start().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let ready = v1::PodSandboxState::SandboxReady;
+    assert!(kubelet.pod_status(&pod).await.state() == ready);
+    let more = kubelet.launch(&pod, member("more")).await;
+    let namespace = "busybox readlink /proc/self/ns/pid";
+    assert_eq!(
+        kubelet.says(&container, namespace).await,
+        kubelet.says(&more, namespace).await
+    );
+    kubelet.end(&pod).await;
+    let left = old.iter().find(|dir| dir.exists());
+    assert_eq!(left, None);
+    daemon.assert_clean();
+=======
+    fs::remove_file(pin).expect("remove");
+    let kubelet = daemon.serve().await;
+    assert_is_joined(&kubelet, &pod, &container).await;
+    daemon.end(&kubelet, [&pod]).await;
+}
+
+/// Moves the init of a pod to the cgroup that older versions gave it, and returns that cgroup in each hierarchy.
+fn move_init(pod: &Pod) -> Vec<PathBuf> {
+    let all = leaks::cgroups(leaks::SHIMS).into_iter();
+    let inits = all.filter(|dir| dir.ends_with(&pod.id));
+    let moved = inits.map(|dir| {
+        let old = dir.with_file_name(format!("init-{}", pod.id));
+        fs::create_dir(&old).expect("made");
+        // Without them a cpuset of cgroup v1 accepts no process.
+        for file in ["cpuset.cpus", "cpuset.mems"] {
+            if let Ok(set) = fs::read(dir.join(file)) {
+                fs::write(old.join(file), set).expect("written");
+            }
+        }
+        let init = fs::read(dir.join("cgroup.procs")).expect("an init");
+        fs::write(old.join("cgroup.procs"), init).expect("moved");
+        fs::remove_dir(dir).expect("empty");
+        old
+    });
+    moved.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_init_in_the_cgroup_of_an_older_version_stays_and_leaves_nothing() {
+    let (mut daemon, pod, container) = killed_with_shared_pid().await;
+    let old = move_init(&pod);
+    assert!(!old.is_empty());
+    let kubelet = daemon.serve().await;
+    let ready = v1::PodSandboxState::SandboxReady;
+    assert!(kubelet.pod_status(&pod).await.state() == ready);
+    assert_is_joined(&kubelet, &pod, &container).await;
+    kubelet.end(&pod).await;
+    let left = old.iter().find(|dir| dir.exists());
+    assert_eq!(left, None);
+    daemon.assert_clean();
+>>>>>>> .merge_file_3ksLol
 }
 
 /// As after a downgrade by more than one release: reported at once, and the pod can be stopped and removed.
