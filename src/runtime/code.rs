@@ -88,9 +88,7 @@ impl GrpcCode for criscope_image::Error {
             | Self::NoPlatform { .. }
             | Self::Unpack { .. }
             | Self::Settings { .. } => Code::FailedPrecondition,
-            Self::TooLarge { .. } | Self::NoSpace { .. } | Self::NoInodes { .. } => {
-                Code::ResourceExhausted
-            }
+            Self::TooLarge { .. } | Self::NoSpace { .. } => Code::ResourceExhausted,
             Self::Locked { .. } => Code::Unavailable,
             Self::Io { .. } | Self::Internal { .. } => Code::Internal,
             // Each answer is the error of one server.

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::run::{self, NegotiatedSession};
-use super::server::ServerState;
+use super::state::ServerState;
 use super::upgrade::negotiate;
 
 /// How long a client may take to send the head of its request.

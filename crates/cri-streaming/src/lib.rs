@@ -58,6 +58,7 @@ mod session;
 pub mod socket;
 pub mod spdy;
 mod spdy_session;
+mod state;
 mod token;
 mod upgrade;
 pub mod websocket;
@@ -75,9 +76,10 @@ pub use self::runtime::{
     AttachRequest, ExecRequest, InputStream, OutputStream, RuntimeError, SessionStreams,
     StreamingRuntime, TerminalSize,
 };
-pub use self::server::{ServerConfig, SessionServer};
+pub use self::server::SessionServer;
 pub use self::session::{ObservedSession, SessionInfo, SessionMeter, SessionResult};
-pub use self::token::{SessionTokens, TokenError};
+pub use self::state::ServerConfig;
+pub use self::token::SessionTokens;
 pub use self::upgrade::protocol_name;
 
 /// The examples of the README compile.

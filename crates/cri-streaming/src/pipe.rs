@@ -9,6 +9,7 @@ use bytes::{Buf, Bytes};
 use futures_util::future::poll_fn;
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{mpsc, watch};
+use tokio_util::io::InspectReader;
 
 use super::observe::Direction;
 use super::runtime::{InputStream, OutputStream, TerminalSize};
@@ -71,25 +72,9 @@ impl AsyncRead for StreamPipe {
 
 /// Counts bytes from the client.
 pub(super) fn counted(input: InputStream, meter: Arc<SessionMeter>) -> InputStream {
-    Box::new(CountedInput { input, meter })
-}
-
-struct CountedInput {
-    input: InputStream,
-    meter: Arc<SessionMeter>,
-}
-
-impl AsyncRead for CountedInput {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut self.input).poll_read(cx, buf))?;
-        self.meter.count(Direction::In, buf.filled().len() - before);
-        Poll::Ready(Ok(()))
-    }
+    Box::new(InspectReader::new(input, move |bytes: &[u8]| {
+        meter.count(Direction::In, bytes.len());
+    }))
 }
 
 #[derive(Default)]

@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use super::context::{LINGER_TIMEOUT, SessionContext, StopReason, StopSignal};
 use super::observe::SessionOutcome;
 use super::request::{PendingSession, SessionRequest};
-use super::server::ServerState;
 use super::session::{ActivityIo, ConnectionActivity, ObservedSession, SessionInfo, SessionResult};
+use super::state::ServerState;
 use super::upgrade::{NamedProtocol, SessionProtocol};
 use super::{portforward, remotecommand};
 

@@ -13,25 +13,13 @@ use super::http_server::HttpServer;
 use super::observe::SessionObservers;
 use super::request::{PendingSession, SessionRequest};
 use super::runtime::StreamingRuntime;
-use super::token::{SessionTokens, TokenError};
+use super::state::{ServerConfig, ServerState};
+use super::token::SessionTokens;
 
 /// Lifetime of a token. The kubelet uses it immediately.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(60);
 /// Maximum number of tokens that are valid at the same time.
 const MAX_TOKENS: usize = 1000;
-
-/// Settings of a server.
-#[derive(Clone, Debug)]
-pub struct ServerConfig {
-    /// Scheme, host and port of the issued URLs, without a trailing slash.
-    pub base_url: String,
-    /// Idle timeout: sessions end after this long without a byte in either direction.
-    pub idle_timeout: Duration,
-    /// How long a SPDY client may take to open its streams.
-    pub creation_timeout: Duration,
-    /// Maximum number of concurrent sessions.
-    pub max_sessions: usize,
-}
 
 /// Issues URLs for sessions and serves them. Cheap to clone.
 #[derive(Clone)]
@@ -43,16 +31,6 @@ impl std::fmt::Debug for SessionServer {
             .field("config", &self.0.config)
             .finish_non_exhaustive()
     }
-}
-
-/// State shared by the server and its sessions.
-pub(super) struct ServerState {
-    pub(super) config: ServerConfig,
-    pub(super) runtime: Arc<dyn StreamingRuntime>,
-    pub(super) observers: SessionObservers,
-    pub(super) tokens: SessionTokens<PendingSession>,
-    /// Permits for sessions.
-    pub(super) permits: Arc<Semaphore>,
 }
 
 impl SessionServer {
@@ -86,14 +64,11 @@ impl SessionServer {
         request: SessionRequest,
         extensions: Extensions,
     ) -> Result<String, UrlError> {
-        match self.0.tokens.issue(PendingSession {
+        let path = self.0.tokens.issue(PendingSession {
             request,
             extensions,
-        }) {
-            Ok(path) => Ok(format!("{}{path}", self.0.config.base_url)),
-            Err(TokenError::Full) => Err(UrlError::Full),
-            Err(TokenError::Random) => Err(UrlError::Random),
-        }
+        })?;
+        Ok(format!("{}{path}", self.0.config.base_url))
     }
 
     /// Removes expired tokens. Otherwise they are removed when the next URL is issued.

@@ -9,21 +9,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::time::Instant;
 
+use super::error::UrlError;
 use super::observe::{SessionKind, SessionObservers, TokenOutcome};
 
 /// Bytes of randomness: 128 bits, which cannot be guessed within a minute.
 const TOKEN_LEN: usize = 16;
-
-/// Why no token was issued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TokenError {
-    /// Too many tokens are valid.
-    #[error("too many sessions were requested and not begun")]
-    Full,
-    /// The system provides no random numbers.
-    #[error("the system gives no random numbers")]
-    Random,
-}
 
 struct TokenEntry<T> {
     value: T,
@@ -76,27 +66,25 @@ impl<T> SessionTokens<T> {
     ///
     /// # Errors
     /// If too many tokens are valid, or there are no random numbers.
-    pub fn issue(&self, value: T) -> Result<String, TokenError> {
+    pub fn issue(&self, value: T) -> Result<String, UrlError> {
         self.sweep();
         let issued = self.keep(value);
         match issued {
             Ok(_) => self.notify(TokenOutcome::Issued, 1),
-            Err(TokenError::Full) => self.notify(TokenOutcome::Full, 1),
-            Err(TokenError::Random) => {}
+            Err(UrlError::Full) => self.notify(TokenOutcome::Full, 1),
+            Err(_) => {}
         }
         issued
     }
 
-    fn keep(&self, value: T) -> Result<String, TokenError> {
+    fn keep(&self, value: T) -> Result<String, UrlError> {
         let mut bytes = [0; TOKEN_LEN];
-        self.random
-            .fill(&mut bytes)
-            .map_err(|_| TokenError::Random)?;
+        self.random.fill(&mut bytes).map_err(|_| UrlError::Random)?;
         let token = URL_SAFE_NO_PAD.encode(bytes);
         let path = format!("/{}/{token}", (self.kind)(&value).name());
         let mut entries = self.entries();
         if entries.len() >= self.limit {
-            return Err(TokenError::Full);
+            return Err(UrlError::Full);
         }
         let expires = Instant::now() + self.lifetime;
         entries.insert(token, TokenEntry { value, expires });
@@ -240,7 +228,7 @@ mod tests {
             .collect();
         assert_eq!(issued.len(), 1000);
         outcomes.take();
-        assert_eq!(tokens.issue(1000), Err(TokenError::Full));
+        assert_eq!(tokens.issue(1000), Err(UrlError::Full));
         assert_eq!(outcomes.take(), [(TokenOutcome::Full, 1)]);
         let one = issued.iter().next().expect("one");
         assert!(tokens.take(one).is_some());

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
+use crate::descriptor::Descriptor;
 use crate::error::{Error, Result};
-use crate::manifest::Descriptor;
 
 /// Annotations with the path of a file: of the image-spec, and of the model-spec of CNCF's ModelPack.
 const NAMES: [&str; 2] = ["org.opencontainers.image.title", "org.cncf.model.filepath"];

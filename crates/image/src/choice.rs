@@ -1,8 +1,8 @@
 //! The choice of an image from an index.
 
+use super::descriptor::Descriptor;
 use super::error::{Error, Result};
-use super::manifest::Descriptor;
-use super::platform::{DeclaredPlatform, Platform};
+use super::platform::Platform;
 
 /// Maximum number of manifests that are read to find one for this platform, where indexes do not tell.
 pub(super) const MAX_UNDECLARED: usize = 16;
@@ -34,7 +34,7 @@ pub(super) fn choose<'a>(
         .iter()
         .filter(|descriptor| {
             let platform = descriptor.platform.as_ref();
-            platform.is_none_or(DeclaredPlatform::is_silent)
+            platform.is_none_or(Platform::is_silent)
         })
         .take(MAX_UNDECLARED)
         .collect();
@@ -55,7 +55,7 @@ pub(super) fn no_platform(what: &str, manifests: &[Descriptor], platform: &Platf
 
 fn offers(manifests: &[Descriptor]) -> String {
     let all = manifests.iter().filter_map(|d| d.platform.as_ref());
-    let some: Vec<_> = all.take(20).map(DeclaredPlatform::to_string).collect();
+    let some: Vec<_> = all.take(20).map(Platform::to_string).collect();
     if some.is_empty() {
         "nothing".to_owned()
     } else {

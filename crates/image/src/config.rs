@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use criscope_linux::free_space::MinFree;
 
-use super::decrypt::Decryption;
 use super::observer::{NoObserver, Observer};
 use super::platform::Platform;
-use super::verify::{PolicyFiles, VerifierPlugins};
 
 /// Settings of an image store. [`ImageStoreConfig::new`] has the defaults.
 #[derive(Clone, Debug)]
@@ -88,6 +86,47 @@ impl ImageStoreConfig {
             observer: Arc::new(NoObserver),
         }
     }
+}
+
+/// Where the keys of encrypted layers come from. By default nowhere: encrypted images cannot be pulled.
+#[derive(Clone, Debug)]
+pub struct Decryption {
+    /// The configuration of key providers, in the format of ocicrypt. Read for each pull of an encrypted image.
+    pub key_providers: Option<PathBuf>,
+    /// How long a key provider may take for one key.
+    pub provider_timeout: Duration,
+}
+
+impl Default for Decryption {
+    fn default() -> Self {
+        Self {
+            key_providers: None,
+            provider_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A directory of verifiers. Unlike in containerd, one that does not exist, is empty, or has more files than allowed refuses
+/// all images: the administrator has asked for verification.
+#[derive(Clone, Debug)]
+pub struct VerifierPlugins {
+    /// The directory. Every file in it must be executable.
+    pub bin_dir: PathBuf,
+    /// The most files in it.
+    pub max_verifiers: usize,
+    /// How long one verifier may take for one image.
+    pub per_verifier_timeout: Duration,
+}
+
+/// Where the signature policies are.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyFiles {
+    /// The policy of namespaces without one of their own. Without it they have none.
+    pub default: Option<PathBuf>,
+    /// The directory with policies for single Kubernetes namespaces, `NAMESPACE.json`.
+    pub namespaces: Option<PathBuf>,
+    /// The directory `registries.d`, which says where signatures with GPG keys are. It need not exist.
+    pub registries_d: PathBuf,
 }
 
 /// Limits of an image. Its pull fails if one is exceeded.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use serde::Deserialize;
 
 /// The credentials for a registry.
 #[derive(Clone, Eq, Hash, PartialEq)]
@@ -32,7 +33,8 @@ impl fmt::Debug for Credentials {
 }
 
 /// The fields of Docker's `AuthConfig`, which are also those of the CRI. All may be empty.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Deserialize)]
+#[serde(default)]
 pub struct AuthFields {
     /// The user.
     pub username: String,
@@ -41,10 +43,13 @@ pub struct AuthFields {
     /// `user:password` in base64, used if `username` is empty.
     pub auth: String,
     /// The registry; empty means the registry of the reference.
+    #[serde(skip)]
     pub server_address: String,
     /// See [`Credentials::IdentityToken`].
+    #[serde(rename = "identitytoken")]
     pub identity_token: String,
     /// See [`Credentials::RegistryToken`].
+    #[serde(rename = "registrytoken")]
     pub registry_token: String,
 }
 

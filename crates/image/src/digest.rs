@@ -43,7 +43,7 @@ impl Digest {
     /// The SHA-256 digest of these bytes.
     #[must_use]
     pub fn sha256(bytes: &[u8]) -> Self {
-        let mut hasher = Hasher::Sha256(Sha256::new());
+        let mut hasher = Hasher::sha256();
         hasher.update(bytes);
         hasher.finish()
     }
@@ -70,34 +70,19 @@ impl Digest {
         Self::parse(&name.replacen('-', ":", 1))
     }
 
+    /// The beginning, as tools print it.
+    pub(super) fn short(&self) -> &str {
+        const SHOWN: usize = "sha256:".len() + 12;
+        &self.0[..SHOWN]
+    }
+
     /// A hasher of the same algorithm.
     pub(super) fn hasher(&self) -> Hasher {
         if self.0.starts_with("sha512:") {
             Hasher::Sha512(Sha512::new())
         } else {
-            Hasher::Sha256(Sha256::new())
+            Hasher::sha256()
         }
-    }
-
-    /// Checks that these bytes have this digest.
-    pub(super) fn check(&self, what: &'static str, bytes: &[u8]) -> super::Result<()> {
-        let mut hasher = self.hasher();
-        hasher.update(bytes);
-        self.compare(what, hasher)
-    }
-
-    /// Checks that the hashed bytes have this digest.
-    pub(super) fn compare(&self, what: &'static str, hasher: Hasher) -> super::Result<()> {
-        let found = hasher.finish();
-        if found == *self {
-            return Ok(());
-        }
-        let expected = self.clone();
-        Err(super::Error::WrongDigest {
-            what,
-            expected,
-            found,
-        })
     }
 }
 
@@ -129,6 +114,10 @@ pub(super) enum Hasher {
 }
 
 impl Hasher {
+    pub(super) fn sha256() -> Self {
+        Self::Sha256(Sha256::new())
+    }
+
     pub(super) fn update(&mut self, bytes: &[u8]) {
         match self {
             Self::Sha256(hasher) => hasher.update(bytes),
@@ -184,15 +173,5 @@ mod tests {
         ] {
             assert_eq!(Digest::parse(wrong), Err(InvalidDigest), "{wrong}");
         }
-    }
-
-    #[test]
-    fn sha512_digests_are_checked() {
-        let content = b"content";
-        let mut hasher = Hasher::Sha512(Sha512::new());
-        hasher.update(content);
-        let digest = hasher.finish();
-        digest.check("blob", content).expect("matching digest");
-        assert!(digest.check("blob", b"other").is_err());
     }
 }

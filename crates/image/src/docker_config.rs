@@ -2,38 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
 use serde::Deserialize;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
 use super::credentials::{AuthFields, Credentials, host_of};
 use super::error::{At as _, Error, Result};
-use super::json;
-
-/// Limit of a helper's output.
-const MAX_OUTPUT: u64 = 64 << 10;
-/// Limit of the file's size.
-const MAX_FILE: u64 = 4 << 20;
+use super::{files, json, program};
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct File {
-    auths: BTreeMap<String, Entry>,
+    auths: BTreeMap<String, AuthFields>,
     cred_helpers: BTreeMap<String, String>,
     creds_store: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Entry {
-    username: String,
-    password: String,
-    auth: String,
-    identitytoken: String,
-    registrytoken: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -106,23 +89,14 @@ pub(super) fn check(path: &Path) -> Result<()> {
 }
 
 fn read(path: &Path) -> Result<Option<File>> {
-    let length = match std::fs::metadata(path) {
-        Ok(metadata) => metadata.len(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io(path, error)),
-    };
-    if length > MAX_FILE {
-        let reason = format!("larger than {MAX_FILE} bytes");
-        return Err(settings_error(path, reason));
-    }
-    let text = std::fs::read(path).at(path)?;
-    let parsed = parse(&text).map_err(|reason| settings_error(path, reason))?;
-    Ok(Some(parsed))
+    let text = files::if_present(files::read(path, files::MAX_CONFIG_FILE)).at(path)?;
+    let parsed = text.map(|text| parse(&text)).transpose();
+    parsed.map_err(|reason| settings_error(path, reason))
 }
 
 /// The message of the JSON parser is dropped, because it may quote a secret.
 fn parse(text: &[u8]) -> std::result::Result<File, String> {
-    json::from_slice(text).map_err(|e| format!("not valid, in line {}", e.line()))
+    json::from_slice(text).map_err(|e| format!("not valid, in line {}", e.line))
 }
 
 /// Parses the file, for the fuzzer.
@@ -132,20 +106,6 @@ pub(super) fn fuzz(bytes: &[u8]) {
         for (host, entry) in file.auths {
             let _ = (host_of(&host), entry.credentials());
         }
-    }
-}
-
-impl Entry {
-    fn credentials(self) -> Option<Credentials> {
-        let fields = AuthFields {
-            username: self.username,
-            password: self.password,
-            auth: self.auth,
-            server_address: String::new(),
-            identity_token: self.identitytoken,
-            registry_token: self.registrytoken,
-        };
-        fields.credentials()
     }
 }
 
@@ -170,21 +130,19 @@ async fn ask(
         "docker.io" => "https://index.docker.io/v1/",
         other => other,
     };
-    let run = run(&program, server);
-    let (success, output) = tokio::time::timeout(timeout, run)
-        .await
-        .map_err(|_| failed(&format!("no answer within {} s", timeout.as_secs_f32())))?
-        .map_err(|error| failed(&error.to_string()))?;
-    if !success {
+    let mut command = Command::new(&program);
+    let run = program::run(command.arg("get"), server.as_bytes(), timeout);
+    let ended = run.await.map_err(|reason| failed(&reason))?;
+    if !ended.status.success() {
         // The protocol's message for unknown registries.
-        let text = String::from_utf8_lossy(&output);
+        let text = String::from_utf8_lossy(&ended.stdout);
         if text.contains("credentials not found") {
             return Ok(None);
         }
         return Err(failed("it failed"));
     }
     let answer: HelperOutput =
-        json::from_slice(&output).map_err(|_| failed("its answer is not JSON"))?;
+        json::from_slice(&ended.stdout).map_err(|_| failed("its answer is not JSON"))?;
     Ok(match (answer.username.as_str(), answer.secret) {
         (_, secret) if secret.is_empty() => None,
         ("<token>", secret) => Some(Credentials::IdentityToken(secret)),
@@ -193,26 +151,6 @@ async fn ask(
             password,
         }),
     })
-}
-
-async fn run(program: &str, server: &str) -> std::io::Result<(bool, Vec<u8>)> {
-    let mut child = Command::new(program)
-        .arg("get")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // A helper may exit without reading its input; only its output matters.
-        let _ = stdin.write_all(server.as_bytes()).await;
-    }
-    let mut output = Vec::new();
-    if let Some(stdout) = child.stdout.take() {
-        stdout.take(MAX_OUTPUT).read_to_end(&mut output).await?;
-    }
-    let status = child.wait().await?;
-    Ok((status.success(), output))
 }
 
 #[cfg(test)]

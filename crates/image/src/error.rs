@@ -1,14 +1,15 @@
 //! Errors of the crate.
 
+use std::fmt::Display;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use criscope_linux::free_space::Shortage;
+use criscope_linux::free_space::{MinFree, Shortage};
 use thiserror::Error;
 
-use super::decrypt::KeyFailure;
-use super::digest::Digest;
+use super::digest::{Digest, Hasher};
 
 /// Why a pull, an import, an export or another operation on images failed. Cheap to clone, because all pulls that wait for a layer get
 /// its error.
@@ -166,25 +167,13 @@ pub enum Error {
         /// The limit.
         reason: String,
     },
-    /// Not enough free space.
-    #[error("{}: no space: {} are free, {} are needed", path.display(), mib(*free), mib(*needed))]
+    /// Not enough free space or inodes.
+    #[error("{}: no space: {shortage}", path.display())]
     NoSpace {
         /// The directory or file.
         path: PathBuf,
-        /// Bytes free.
-        free: u64,
-        /// Bytes needed, including the ones that must stay free.
-        needed: u64,
-    },
-    /// Not enough free inodes.
-    #[error("{}: no space: {free} inodes are free, {needed} are needed", path.display())]
-    NoInodes {
-        /// The directory or file.
-        path: PathBuf,
-        /// Inodes free.
-        free: u64,
-        /// Inodes that must stay free.
-        needed: u64,
+        /// What is short.
+        shortage: Shortage,
     },
     /// Another process uses the store.
     #[error("{}: in use by another process", path.display())]
@@ -216,6 +205,17 @@ pub enum Error {
     },
 }
 
+/// Why the key of a layer is not available.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum KeyFailure {
+    /// None of its recipients is a key provider.
+    Unsupported,
+    /// None of the key providers that it is wrapped for is configured.
+    NotConfigured,
+    /// A key provider failed; it may succeed later.
+    Provider,
+}
+
 /// The answer of one of several servers.
 #[derive(Clone, Debug)]
 pub struct ServerAnswer {
@@ -227,8 +227,11 @@ pub struct ServerAnswer {
 
 impl Error {
     pub(super) fn io(path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
-        let path = path.as_ref().to_owned();
-        let source = Arc::new(source.into());
+        let (path, source) = (path.as_ref().to_owned(), source.into());
+        if source.kind() == io::ErrorKind::FileTooLarge {
+            return Self::too_large(path.display().to_string(), source.to_string());
+        }
+        let source = Arc::new(source);
         Self::Io { path, source }
     }
 
@@ -239,10 +242,20 @@ impl Error {
         }
     }
 
-    pub(super) fn no_space(path: PathBuf, shortage: Shortage) -> Self {
-        match shortage {
-            Shortage::Bytes { free, needed } => Self::NoSpace { path, free, needed },
-            Shortage::Inodes { free, needed } => Self::NoInodes { path, free, needed },
+    pub(super) fn too_large(what: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::TooLarge {
+            what: what.into(),
+            reason: reason.into(),
+        }
+    }
+
+    pub(super) fn cancelled(what: impl Into<String>) -> Self {
+        Self::Cancelled { what: what.into() }
+    }
+
+    pub(super) fn missing_image(image: impl Display) -> Self {
+        Self::NotFound {
+            what: format!("image {image}"),
         }
     }
 
@@ -324,11 +337,6 @@ impl ServerAnswer {
     }
 }
 
-/// Bytes for people.
-fn mib(bytes: u64) -> String {
-    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
-}
-
 /// [`std::result::Result`] with [`enum@Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -340,5 +348,76 @@ pub(super) trait At<T> {
 impl<T, E: Into<io::Error>> At<T> for std::result::Result<T, E> {
     fn at(self, path: impl AsRef<Path>) -> Result<T> {
         self.map_err(|error| Error::io(path, error))
+    }
+}
+
+/// Checks that enough space stays free on the disk of a directory after this many further bytes. `path` is for errors.
+pub(super) fn check_space(
+    min_free: MinFree,
+    dir: impl AsFd,
+    path: &Path,
+    planned: u64,
+) -> Result<()> {
+    match min_free.shortage(dir, planned).at(path)? {
+        Some(shortage) => Err(Error::NoSpace {
+            path: path.to_owned(),
+            shortage,
+        }),
+        None => Ok(()),
+    }
+}
+
+impl Digest {
+    /// Checks that these bytes have this digest.
+    pub(super) fn check(&self, what: &'static str, bytes: &[u8]) -> Result<()> {
+        let mut hasher = self.hasher();
+        hasher.update(bytes);
+        self.compare(what, hasher)
+    }
+
+    /// Checks that the hashed bytes have this digest.
+    pub(super) fn compare(&self, what: &'static str, hasher: Hasher) -> Result<()> {
+        let found = hasher.finish();
+        if found == *self {
+            return Ok(());
+        }
+        let expected = self.clone();
+        Err(Error::WrongDigest {
+            what,
+            expected,
+            found,
+        })
+    }
+}
+
+/// Wraps an error of this crate for readers, which return [`io::Error`].
+pub(super) fn carry(error: Error) -> io::Error {
+    io::Error::other(error)
+}
+
+/// The inverse of [`carry`].
+pub(super) fn carried(error: io::Error) -> std::result::Result<Error, io::Error> {
+    error.downcast::<Error>()
+}
+
+/// An error about invalid contents of a layer.
+pub(super) fn bad(reason: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sha512_digests_are_checked() {
+        let content = b"content";
+        let mut hasher = Digest::parse(&format!("sha512:{}", "0".repeat(128)))
+            .expect("a digest")
+            .hasher();
+        hasher.update(content);
+        let digest = hasher.finish();
+        digest.check("blob", content).expect("matching digest");
+        assert!(digest.check("blob", b"other").is_err());
     }
 }

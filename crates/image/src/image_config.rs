@@ -1,7 +1,5 @@
 //! The configuration of an image (image-spec, "Image Configuration").
 
-mod fields;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -9,12 +7,10 @@ use criscope_linux::rootfs::{MAX_LAYERS, MAX_LISTED_LAYERS};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-pub(super) use self::fields::{bounded_list, bounded_map};
-use self::fields::{members, words};
 use super::digest::Digest;
 use super::error::{Error, Result};
-use super::json;
-use super::platform::{DeclaredPlatform, Fit, Platform};
+use super::json::{self, bounded_list, bounded_map, members, words};
+use super::platform::{Fit, Platform};
 
 /// The defaults for containers of an image. `Debug` shows no values, because environments contain secrets.
 #[derive(Clone, Default, Deserialize, Eq, PartialEq)]
@@ -99,21 +95,18 @@ impl ImageConfig {
 
     fn check(&self) -> Result<()> {
         if self.user.len() > MAX_USER {
-            return Err(too_large(format!("a user of more than {MAX_USER} bytes")));
+            let reason = format!("a user of more than {MAX_USER} bytes");
+            return Err(Error::too_large("image configuration", reason));
         }
         let cost = self.cost();
         if cost > MAX_KEPT {
-            return Err(too_large(format!(
+            let reason = format!(
                 "what containers start with takes {cost} bytes, at most {MAX_KEPT} are kept"
-            )));
+            );
+            return Err(Error::too_large("image configuration", reason));
         }
         Ok(())
     }
-}
-
-fn too_large(reason: String) -> Error {
-    let what = "image configuration".to_owned();
-    Error::TooLarge { what, reason }
 }
 
 /// Parses the labels of a configuration.
@@ -173,7 +166,7 @@ pub(super) struct ParsedConfig {
     pub(super) config: ImageConfig,
     /// The diff IDs of the layers, from the base up.
     pub(super) diff_ids: Vec<Digest>,
-    platform: DeclaredPlatform,
+    pub(super) platform: Platform,
 }
 
 impl ParsedConfig {
@@ -192,7 +185,7 @@ impl ParsedConfig {
         Ok(Self {
             config,
             diff_ids,
-            platform: DeclaredPlatform {
+            platform: Platform {
                 os: raw.os,
                 architecture: raw.architecture,
                 variant: raw.variant,
@@ -206,11 +199,6 @@ impl ParsedConfig {
             "wasm" => Fit::Runs,
             _ => platform.fit(&self.platform),
         }
-    }
-
-    /// The platform that it names.
-    pub(super) fn declared_platform(&self) -> &DeclaredPlatform {
-        &self.platform
     }
 
     /// The error for an image of another platform.
@@ -276,12 +264,10 @@ mod tests {
             let text = serde_json::json!({"config": config, "rootfs": {}}).to_string();
             (ParsedConfig::read(text.as_bytes()), labels(text.as_bytes()))
         };
-        let many = vec![""; fields::MAX_ITEMS + 1];
+        let many = vec![""; json::MAX_ITEMS + 1];
         let (error, _) = read(serde_json::json!({"Env": many}));
         assert!(error.expect_err("many").to_string().contains("10000"));
-        let map: BTreeMap<_, _> = (0..=fields::MAX_ITEMS)
-            .map(|n| (n.to_string(), ""))
-            .collect();
+        let map: BTreeMap<_, _> = (0..=json::MAX_ITEMS).map(|n| (n.to_string(), "")).collect();
         for field in ["Volumes", "ExposedPorts"] {
             assert!(read(serde_json::json!({field: map})).0.is_err(), "{field}");
         }

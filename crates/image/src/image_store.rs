@@ -7,11 +7,12 @@ use std::time::SystemTime;
 
 use criscope_linux::free_space::MinFree;
 
+use crate::blocking::blocking;
 use crate::config::ImageStoreConfig;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::image_config::{self, ImageConfig};
-use crate::layer::{LayerFetcher, blocking};
+use crate::layer::LayerFetcher;
 use crate::progress::{EndedPull, PullView, Pulls};
 use crate::registry::{ClientCertificate, RegistryClient, client_certificates};
 use crate::store::{Collected, ContentStore, Held, LayerUsage, Problem, Record, Resolved};
@@ -106,8 +107,8 @@ impl ImageStore {
         let store = Arc::new(store);
         store.settle_later();
         Ok(Self {
-            registries: Arc::new(RegistryClient::new(&config)),
-            layers: Arc::new(LayerFetcher::new(Arc::clone(&store), (*config).clone())),
+            registries: Arc::new(RegistryClient::new(Arc::clone(&config))),
+            layers: Arc::new(LayerFetcher::new(Arc::clone(&store), Arc::clone(&config))),
             pulls: Pulls::default(),
             problems: problems.into(),
             store,
@@ -123,7 +124,7 @@ impl ImageStore {
     #[must_use]
     pub fn with_settings(&self, config: ImageStoreConfig) -> Self {
         let own = &self.config;
-        let config = ImageStoreConfig {
+        let config = Arc::new(ImageStoreConfig {
             root: own.root.clone(),
             boot: own.boot.clone(),
             max_concurrent_downloads: own.max_concurrent_downloads,
@@ -131,11 +132,11 @@ impl ImageStore {
             failpoint: own.failpoint.clone(),
             observer: Arc::clone(&own.observer),
             ..config
-        };
+        });
         Self {
-            registries: Arc::new(RegistryClient::new(&config)),
-            layers: Arc::new(self.layers.with_settings(config.clone())),
-            config: Arc::new(config),
+            registries: Arc::new(RegistryClient::new(Arc::clone(&config))),
+            layers: Arc::new(self.layers.with_settings(Arc::clone(&config))),
+            config,
             ..self.clone()
         }
     }
@@ -220,13 +221,13 @@ impl ImageStore {
     /// The errors of [`Self::status`], [`Error::NotFound`], and [`Error::Io`].
     pub async fn pin(&self, reference: &str, pinned: bool) -> Result<()> {
         let resolved = self.resolve(reference)?;
-        let id = resolved.ok_or_else(|| missing_image(reference))?.id;
+        let id = resolved.ok_or_else(|| Error::missing_image(reference))?.id;
         let store = Arc::clone(&self.store);
         let found = blocking(move || store.pin(&id, pinned)).await?;
         if found {
             Ok(())
         } else {
-            Err(missing_image(reference))
+            Err(Error::missing_image(reference))
         }
     }
 
@@ -247,12 +248,12 @@ impl ImageStore {
     /// The errors of [`Self::status`], and [`Error::NotFound`].
     pub fn layers(&self, reference: &str) -> Result<LayerLease> {
         let resolved = self.resolve(reference)?;
-        let id = resolved.ok_or_else(|| missing_image(reference))?.id;
+        let id = resolved.ok_or_else(|| Error::missing_image(reference))?.id;
         let image = self.store.image(&id);
-        let (record, _) = image.ok_or_else(|| missing_image(reference))?;
+        let (record, _) = image.ok_or_else(|| Error::missing_image(reference))?;
         // Held before the check; otherwise they could be removed in between.
         let layers = self.hold(record.layers);
-        layers.map_err(|_| missing_image(reference))
+        layers.map_err(|_| Error::missing_image(reference))
     }
 
     /// The layers of an image, each once, and their size on the disk. Other images may have them too.
@@ -349,12 +350,6 @@ impl ImageStore {
         let store = Arc::clone(&self.store);
         let unused_for = self.config.keep_unused;
         blocking(move || store.collect(unused_for)).await
-    }
-}
-
-fn missing_image(reference: &str) -> Error {
-    Error::NotFound {
-        what: format!("image {reference}"),
     }
 }
 

@@ -4,7 +4,6 @@
 //! |---|---|
 //! | [`Reference`], [`Digest`] | names of images and of content |
 //! | [`RegistryClient`], [`Repository`] | manifests and blobs of registries: mirrors and TLS from containerd's `hosts.toml`, authentication, retries |
-//! | [`Unpacker`] | unpacks a layer's archive into a directory that overlayfs can stack |
 //! | [`ImageStore`] | pulls, imports and exports images, shares their layers, and removes unused ones |
 //! | [`ImportDirectory`] | imports archives that appear in a directory |
 //! | [`Observer`] | receives the steps of pulls and imports |
@@ -24,14 +23,17 @@
 //! installs that of `ring` if there is none.
 
 mod artifact;
+mod blocking;
 mod choice;
 mod config;
 mod credentials;
 mod decrypt;
+mod descriptor;
 mod digest;
 mod docker_config;
 mod error;
 mod export;
+mod files;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
 mod image_config;
@@ -52,17 +54,22 @@ mod reference;
 mod registry;
 mod resolve;
 #[cfg(test)]
-mod shapes;
+mod shapes_tests;
 mod store;
 mod unpack;
 mod verify;
 
+pub use criscope_linux::free_space::Shortage;
+
 pub use self::artifact::{ArtifactFile, ArtifactManifest};
-pub use self::config::{Failpoint, FailpointHook, ImageStoreConfig, Limits, Timeouts};
+pub use self::config::{
+    Decryption, Failpoint, FailpointHook, ImageStoreConfig, Limits, PolicyFiles, Timeouts,
+    VerifierPlugins,
+};
 pub use self::credentials::{Auth, AuthFields, Credentials};
-pub use self::decrypt::{Decryption, KeyFailure};
+pub use self::descriptor::Descriptor;
 pub use self::digest::{Digest, InvalidDigest};
-pub use self::error::{Error, Result, ServerAnswer};
+pub use self::error::{Error, KeyFailure, Result, ServerAnswer};
 pub use self::export::{ExportOptions, ExportWatch, ExportedImage};
 #[cfg(any(test, fuzzing))]
 pub use self::fuzz::fuzz;
@@ -70,21 +77,17 @@ pub use self::image_config::ImageConfig;
 pub use self::image_store::{FsInfo, Image, ImageId, ImageStore, LayerLease};
 pub use self::import::{DirectoryImport, ImportDirectory, ImportedImage};
 pub use self::lookup::FoundImage;
-pub use self::manifest::{Descriptor, ImageManifest, Manifest, UndeclaredManifest};
+pub use self::manifest::{FetchedManifest, ImageManifest, Manifest, UndeclaredManifest};
 pub use self::node_files::{Affected, UnusableFile};
 pub use self::observer::{
-    ActiveStep, NoObserver, Observer, Outcome, Step, Steps, Verdict, Verifier,
+    ActiveStep, NoObserver, Observer, Outcome, RateLimit, Step, Steps, Verdict, Verifier,
 };
-pub use self::platform::{DeclaredPlatform, Platform};
+pub use self::platform::Platform;
 pub use self::progress::{EndedPull, LayerPhase, LayerView, PullPhase, PullView};
 pub use self::pull::PullOptions;
 pub use self::reference::Reference;
-pub use self::registry::{
-    BlobPart, ClientCertificate, FetchedManifest, RateLimit, RegistryClient, Repository,
-};
+pub use self::registry::{BlobPart, ClientCertificate, RegistryClient, Repository};
 pub use self::store::{Collected, LayerUsage, Problem, RECORD_VERSION};
-pub use self::unpack::{UnpackSummary, Unpacker};
-pub use self::verify::{PolicyFiles, VerifierPlugins};
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

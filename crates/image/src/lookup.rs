@@ -4,9 +4,9 @@
 //! signature policy judges cannot differ.
 
 use super::error::Result;
+use super::image_store::{Image, ImageStore};
 use super::reference::Reference;
 use super::store::{Resolved, is_part_of_id, whole_id};
-use super::{Image, ImageStore};
 
 /// An image of the store, and how it was found.
 #[derive(Clone, Debug)]

@@ -1,14 +1,16 @@
 //! Manifests and indexes of the OCI image-spec and of Docker. Unknown fields are ignored.
 
+use std::collections::BTreeMap;
+
 use criscope_linux::rootfs::MAX_LISTED_LAYERS;
 use serde::Deserialize;
 
 use super::artifact::ArtifactManifest;
+use super::descriptor::Descriptor;
 use super::digest::Digest;
 use super::error::{Error, Result};
-use super::image_config::{bounded_list, bounded_map, is_image_config};
-use super::json;
-use super::platform::DeclaredPlatform;
+use super::image_config::is_image_config;
+use super::json::{self, bounded_map};
 
 /// Maximum size of a manifest or index. Registries must accept 4 MiB (OCI distribution), and rarely accept more.
 pub(super) const MAX_MANIFEST: u64 = 4 << 20;
@@ -23,52 +25,15 @@ pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
      application/vnd.oci.image.manifest.v1+json, \
      application/vnd.docker.distribution.manifest.v2+json";
 
+/// The media type of Docker's manifests.
+pub(super) const DOCKER: &str = "application/vnd.docker.distribution.manifest.v2+json";
+
 /// The media types of configurations of images to run: those in use, and that of drafts of the image-spec.
 const CONFIGS: [&str; 3] = [
     "application/vnd.oci.image.config.v1+json",
     "application/vnd.docker.container.image.v1+json",
     "application/vnd.oci.image.serialization.config.v1+json",
 ];
-
-/// Maximum number of addresses of a layer outside of the registry that are kept.
-const MAX_URLS: usize = 8;
-
-/// A reference to content by its digest (image-spec, "Descriptors").
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Descriptor {
-    /// The media type; empty if the document has none.
-    #[serde(default)]
-    pub media_type: String,
-    /// The digest of the content.
-    pub digest: Digest,
-    /// Bytes of the content.
-    #[serde(default)]
-    pub size: u64,
-    /// The platform of an image in an index.
-    #[serde(default)]
-    pub platform: Option<DeclaredPlatform>,
-    /// Where the content is if the registry does not have it, at most 8 addresses.
-    #[serde(default, deserialize_with = "urls")]
-    pub urls: Vec<String>,
-    /// Annotations, at most 10,000.
-    #[serde(default, deserialize_with = "bounded_map")]
-    pub annotations: std::collections::BTreeMap<String, String>,
-}
-
-impl Descriptor {
-    /// Describes content by its digest alone.
-    pub(super) fn from_digest(digest: Digest) -> Self {
-        Self {
-            media_type: String::new(),
-            digest,
-            size: 0,
-            platform: None,
-            urls: Vec::new(),
-            annotations: std::collections::BTreeMap::new(),
-        }
-    }
-}
 
 /// A document that a reference resolves to.
 #[derive(Clone, Debug)]
@@ -119,6 +84,28 @@ pub struct ImageManifest {
     pub config: Descriptor,
     /// The layers from the base up.
     pub layers: Vec<Descriptor>,
+}
+
+/// A manifest or index as received.
+#[derive(Clone, Debug)]
+pub struct FetchedManifest {
+    /// The document.
+    pub bytes: Vec<u8>,
+    /// The `Content-Type` of the response.
+    pub media_type: String,
+    /// The digest of the document.
+    pub digest: Digest,
+}
+
+impl FetchedManifest {
+    /// The descriptor.
+    pub(crate) fn descriptor(&self) -> Descriptor {
+        Descriptor {
+            media_type: self.media_type.clone(),
+            size: self.bytes.len() as u64,
+            ..Descriptor::from_digest(self.digest.clone())
+        }
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -187,6 +174,22 @@ impl Manifest {
     }
 }
 
+/// The annotations of a manifest. Docker's have none, and neither has what cannot be read.
+pub(super) fn annotations(manifest: &[u8]) -> BTreeMap<String, String> {
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Annotated {
+        media_type: String,
+        #[serde(deserialize_with = "bounded_map")]
+        annotations: BTreeMap<String, String>,
+    }
+    let found: Annotated = json::from_slice(manifest).unwrap_or_default();
+    if found.media_type == DOCKER {
+        return BTreeMap::new();
+    }
+    found.annotations
+}
+
 /// Returns whether a media type is that of an index; `None` if it does not tell, such as `application/json`.
 fn expects_index(kind: &str) -> Option<bool> {
     match essence(kind).to_ascii_lowercase().as_str() {
@@ -223,15 +226,6 @@ fn listed<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
 ) -> std::result::Result<Option<Vec<Descriptor>>, D::Error> {
     Vec::deserialize(deserializer).map(Some)
-}
-
-/// The first addresses of a list.
-fn urls<'de, D: serde::Deserializer<'de>>(
-    deserializer: D,
-) -> std::result::Result<Vec<String>, D::Error> {
-    let mut urls = bounded_list(deserializer)?;
-    urls.truncate(MAX_URLS);
-    Ok(urls)
 }
 
 fn image(config: Descriptor, layers: Vec<Descriptor>) -> Result<ImageManifest> {

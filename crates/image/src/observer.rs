@@ -6,9 +6,9 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::registry::RateLimit;
 
 /// A step of a pull or an import.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -66,6 +66,55 @@ impl Outcome {
             Ok(_) => Self::Ok,
             Err(_) => Self::Error,
         }
+    }
+}
+
+/// A limit of requests, as a registry tells it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct RateLimit {
+    /// Requests that are left.
+    pub remaining: u64,
+    /// Requests in a window, if it tells that.
+    pub limit: Option<u64>,
+    /// The window, or the time until the next one.
+    pub window: Option<Duration>,
+    /// What the requests are counted for, such as the address of the node.
+    pub source: Option<String>,
+}
+
+impl RateLimit {
+    /// Returns whether little is left: a tenth, or ten of a limit that is larger than that.
+    pub(crate) fn is_low(&self) -> bool {
+        /// A limit that is not known has this many requests left, or more, if they are not few.
+        const FEW: u64 = 10;
+        let few = match self.limit {
+            Some(limit) => (limit / 10).max(FEW.min(limit / 2)),
+            None => FEW,
+        };
+        self.remaining <= few
+    }
+}
+
+/// `7 of 100 requests left in 6 h, counted for 192.0.2.1`
+impl fmt::Display for RateLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.remaining)?;
+        if let Some(limit) = self.limit {
+            write!(f, " of {limit}")?;
+        }
+        f.write_str(" requests left")?;
+        if let Some(window) = self.window {
+            let (number, unit) = match window.as_secs() {
+                hours if hours >= 3600 && hours.is_multiple_of(3600) => (hours / 3600, "h"),
+                minutes if minutes >= 60 && minutes.is_multiple_of(60) => (minutes / 60, "min"),
+                seconds => (seconds, "s"),
+            };
+            write!(f, " in {number} {unit}")?;
+        }
+        if let Some(source) = &self.source {
+            write!(f, ", counted for {source}")?;
+        }
+        Ok(())
     }
 }
 

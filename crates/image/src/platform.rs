@@ -6,8 +6,10 @@ use std::fmt;
 
 use serde::Deserialize;
 
-/// Operating system, architecture and variant, named as in Go (`GOOS`, `GOARCH`) and in images.
-#[derive(Clone, Debug, Eq, PartialEq)]
+/// Operating system, architecture and variant, named as in Go (`GOOS`, `GOARCH`) and in images. All may be empty if an index or a
+/// configuration declares them.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(default)]
 pub struct Platform {
     /// `linux`, except in tests.
     pub os: String,
@@ -62,9 +64,15 @@ impl Platform {
         }
     }
 
+    /// Returns whether it names no machine.
+    pub(super) fn is_silent(&self) -> bool {
+        let is_ours = self.os.is_empty() || self.os.eq_ignore_ascii_case("linux");
+        self.architecture.is_empty() && is_ours
+    }
+
     /// Returns how well an image fits; `None` if it does not run here. The order is that of containerd's package `platforms`, with the
     /// levels of x86-64: the best that the CPU can run, down to the first version, then the 32-bit architecture.
-    pub(super) fn rank(&self, offered: &DeclaredPlatform) -> Option<Rank> {
+    pub(super) fn rank(&self, offered: &Self) -> Option<Rank> {
         // Like in containerd, an empty name is that of this system.
         if !offered.os.is_empty() && !offered.os.eq_ignore_ascii_case(&self.os) {
             return None;
@@ -86,7 +94,7 @@ impl Platform {
     }
 
     /// Returns whether an image runs here.
-    pub(super) fn fit(&self, offered: &DeclaredPlatform) -> Fit {
+    pub(super) fn fit(&self, offered: &Self) -> Fit {
         match self.rank(offered) {
             _ if offered.is_silent() => Fit::Silent,
             Some(_) => Fit::Runs,
@@ -118,42 +126,12 @@ fn level(variant: &str) -> Option<Level> {
 
 impl fmt::Display for Platform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_platform(f, &self.os, &self.architecture, &self.variant)
+        write!(f, "{}/{}", cut(&self.os), cut(&self.architecture))?;
+        if self.variant.is_empty() {
+            return Ok(());
+        }
+        write!(f, "/{}", cut(&self.variant))
     }
-}
-
-/// The platform that an index or a configuration declares for an image. Fields may be empty.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct DeclaredPlatform {
-    /// Such as `linux`.
-    pub os: String,
-    /// Such as `amd64`.
-    pub architecture: String,
-    /// Such as `v8`.
-    pub variant: String,
-}
-
-impl DeclaredPlatform {
-    /// Returns whether it names no machine.
-    pub(super) fn is_silent(&self) -> bool {
-        let is_ours = self.os.is_empty() || self.os.eq_ignore_ascii_case("linux");
-        self.architecture.is_empty() && is_ours
-    }
-}
-
-impl fmt::Display for DeclaredPlatform {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_platform(f, &self.os, &self.architecture, &self.variant)
-    }
-}
-
-fn write_platform(f: &mut fmt::Formatter<'_>, os: &str, arch: &str, variant: &str) -> fmt::Result {
-    write!(f, "{}/{}", cut(os), cut(arch))?;
-    if variant.is_empty() {
-        return Ok(());
-    }
-    write!(f, "/{}", cut(variant))
 }
 
 /// Truncates untrusted text.
@@ -166,18 +144,9 @@ mod tests {
     use super::*;
 
     fn platform(text: &str) -> Platform {
-        let declared = offered(text);
-        Platform {
-            os: declared.os,
-            architecture: declared.architecture,
-            variant: declared.variant,
-        }
-    }
-
-    fn offered(text: &str) -> DeclaredPlatform {
         let mut parts = text.split('/').map(str::to_owned);
         let mut next = || parts.next().unwrap_or_default();
-        DeclaredPlatform {
+        Platform {
             os: next(),
             architecture: next(),
             variant: next(),
@@ -228,7 +197,7 @@ mod tests {
             let own = platform(own);
             let mut found: Vec<_> = all
                 .iter()
-                .filter_map(|text| Some((own.rank(&offered(text))?, *text)))
+                .filter_map(|text| Some((own.rank(&platform(text))?, *text)))
                 .collect();
             found.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
             let found: Vec<_> = found.into_iter().map(|(_, text)| text).collect();
@@ -249,19 +218,19 @@ mod tests {
             ("linux/arm/v6", "linux/armel"),
             ("linux/arm/v7", "linux/arm"),
         ] {
-            assert_eq!(platform(own).fit(&offered(other)), Fit::Runs, "{other}");
+            assert_eq!(platform(own).fit(&platform(other)), Fit::Runs, "{other}");
         }
         let own = platform("linux/arm/v6");
-        assert_eq!(own.fit(&offered("linux/armhf")), Fit::Other);
+        assert_eq!(own.fit(&platform("linux/armhf")), Fit::Other);
     }
 
     #[test]
     fn a_platform_without_an_architecture_tells_nothing() {
         let own = platform("linux/amd64");
         for silent in ["", "linux", "linux/"] {
-            assert_eq!(own.fit(&offered(silent)), Fit::Silent, "{silent}");
+            assert_eq!(own.fit(&platform(silent)), Fit::Silent, "{silent}");
         }
-        assert_eq!(own.fit(&offered("windows/")), Fit::Other);
-        assert_eq!(own.fit(&offered("linux/s390x")), Fit::Other);
+        assert_eq!(own.fit(&platform("windows/")), Fit::Other);
+        assert_eq!(own.fit(&platform("linux/s390x")), Fit::Other);
     }
 }

@@ -1,10 +1,10 @@
-//! Progress of pulls, for pages and metrics. Counters are lock-free and can be read at any time.
+//! Progress of pulls, for pages and metrics. Locks are held briefly, so it can be read at any time.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use super::blocking::lock;
 use super::digest::Digest;
 
 /// Maximum number of ended pulls that are kept.
@@ -23,16 +23,6 @@ pub enum LayerPhase {
     Done,
     /// Failed or cancelled.
     Failed,
-}
-
-impl LayerPhase {
-    const ALL: [Self; 5] = [
-        Self::Waiting,
-        Self::Fetching,
-        Self::Unpacking,
-        Self::Done,
-        Self::Failed,
-    ];
 }
 
 /// The state of a pull.
@@ -95,17 +85,20 @@ pub struct EndedPull {
     pub bytes_total: u64,
 }
 
-/// Counters of one layer, shared by the pulls that share the layer.
+/// Progress of one layer, shared by the pulls that share the layer.
 #[derive(Debug)]
 pub(super) struct LayerProgress {
     layer: Digest,
     total: u64,
-    began: Instant,
-    phase: AtomicU8,
-    done: AtomicU64,
-    unpacked: AtomicU64,
-    /// Milliseconds after `began`.
-    moved: AtomicU64,
+    state: Mutex<LayerState>,
+}
+
+#[derive(Debug)]
+struct LayerState {
+    phase: LayerPhase,
+    done: u64,
+    unpacked: u64,
+    moved: Instant,
 }
 
 impl LayerProgress {
@@ -113,63 +106,59 @@ impl LayerProgress {
         Self {
             layer,
             total,
-            began: Instant::now(),
-            phase: AtomicU8::new(0),
-            done: AtomicU64::new(0),
-            unpacked: AtomicU64::new(0),
-            moved: AtomicU64::new(0),
+            state: Mutex::new(LayerState {
+                phase: LayerPhase::Waiting,
+                done: 0,
+                unpacked: 0,
+                moved: Instant::now(),
+            }),
         }
     }
 
+    fn moved(&self, change: impl FnOnce(&mut LayerState)) {
+        let mut state = lock(&self.state);
+        state.moved = Instant::now();
+        change(&mut state);
+    }
+
     pub(super) fn enter(&self, phase: LayerPhase) {
-        self.phase.store(phase as u8, Ordering::Relaxed);
-        self.touch();
+        self.moved(|state| state.phase = phase);
     }
 
     pub(super) fn fetched(&self, bytes: u64) {
-        self.done.fetch_add(bytes, Ordering::Relaxed);
-        self.touch();
+        self.moved(|state| state.done += bytes);
     }
 
     pub(super) fn start_over(&self) {
-        self.done.store(0, Ordering::Relaxed);
-        self.unpacked.store(0, Ordering::Relaxed);
+        self.moved(|state| (state.done, state.unpacked) = (0, 0));
     }
 
     pub(super) fn unpacked(&self, bytes: u64) {
-        self.unpacked.fetch_add(bytes, Ordering::Relaxed);
-        self.touch();
+        self.moved(|state| state.unpacked += bytes);
     }
 
     pub(super) fn finished(&self) {
-        self.done.store(self.total, Ordering::Relaxed);
-        self.enter(LayerPhase::Done);
+        self.moved(|state| (state.done, state.phase) = (self.total, LayerPhase::Done));
     }
 
     /// Bytes fetched, including those left by earlier pulls.
     pub(super) fn bytes_fetched(&self) -> u64 {
-        self.done.load(Ordering::Relaxed)
+        lock(&self.state).done
     }
 
     pub(super) fn phase(&self) -> LayerPhase {
-        let phase = usize::from(self.phase.load(Ordering::Relaxed));
-        LayerPhase::ALL[phase.min(LayerPhase::ALL.len() - 1)]
-    }
-
-    fn touch(&self) {
-        let since = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.moved.store(since, Ordering::Relaxed);
+        lock(&self.state).phase
     }
 
     fn view(&self) -> LayerView {
-        let moved = Duration::from_millis(self.moved.load(Ordering::Relaxed));
+        let state = lock(&self.state);
         LayerView {
             layer: self.layer.clone(),
-            phase: self.phase(),
-            bytes_done: self.bytes_fetched(),
+            phase: state.phase,
+            bytes_done: state.done,
             bytes_total: self.total,
-            bytes_unpacked: self.unpacked.load(Ordering::Relaxed),
-            idle: self.began.elapsed().saturating_sub(moved),
+            bytes_unpacked: state.unpacked,
+            idle: state.moved.elapsed(),
         }
     }
 }
@@ -294,11 +283,6 @@ impl Drop for PullGuard {
             all.ended.pop_front();
         }
     }
-}
-
-/// Locks a mutex. Poisoning is ignored: no code panics while it holds one of these with data half changed.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -6,22 +6,24 @@ use std::time::Instant;
 use futures_util::future::try_join_all;
 
 use super::artifact::ArtifactManifest;
+use super::blocking::blocking;
 use super::config::Failpoint;
 use super::credentials::Auth;
+use super::descriptor::Descriptor;
 use super::digest::Digest;
 use super::error::{Error, Result};
 use super::image_config::ParsedConfig;
-use super::layer::{LayerSource, PendingLayer, blocking};
-use super::manifest::{Descriptor, ImageManifest, MAX_CONFIG, Manifest};
+use super::image_store::{ImageId, ImageStore};
+use super::layer::{LayerSource, PendingLayer};
+use super::manifest::{FetchedManifest, ImageManifest, MAX_CONFIG, Manifest};
 use super::observer::{ObservedPull, Outcome, Step, Steps, observed};
 use super::platform::Fit;
 use super::progress::{PullGuard, PullPhase};
 use super::reference::Reference;
-use super::registry::{Answers, FetchedManifest, Repository};
-use super::resolve::{Content, Resolved};
+use super::registry::{Answers, Repository};
+use super::resolve::Resolved;
 use super::store::{Held, NewImage, Origin, Record};
 use super::verify::Subject;
-use super::{ImageId, ImageStore};
 
 /// An image that may be fetched: what becomes its record, and its layers.
 struct Recipe {
@@ -185,39 +187,35 @@ impl ImageStore {
         let evidence = self.verify(repository, &subject, steps).await?;
         let digest = fetched.digest.clone();
         let mut origin = Origin::new(&top, &fetched, &self.config.platform);
-        let mut recipe = match content {
-            Content::Image(manifest) => {
+        let (content, config, told) = match content {
+            // The content of the configuration tells what it is, unless it is too large for that of an image.
+            Manifest::Undeclared(manifest) if manifest.config.size > MAX_CONFIG => {
+                (manifest.artifact()?, None, None)
+            }
+            Manifest::Undeclared(manifest) => {
                 let config = configuration(repository, &manifest.config, stored).await?;
+                let told = manifest.config.digest.clone();
+                (manifest.decide(&config)?, Some(config), Some(told))
+            }
+            Manifest::Image(manifest) => {
+                let config = configuration(repository, &manifest.config, stored).await?;
+                (Manifest::Image(manifest), Some(config), None)
+            }
+            content => (content, None, None),
+        };
+        let mut recipe = match (content, config) {
+            (Manifest::Image(manifest), Some(config)) => {
                 let document = (manifest, config);
                 self.image_recipe(repository, reference, document, fetched, steps)
                     .await?
             }
-            Content::Undeclared(manifest) => {
-                let config = if manifest.config.size > MAX_CONFIG {
-                    // Too large for that of an image.
-                    Vec::new()
-                } else {
-                    configuration(repository, &manifest.config, stored).await?
-                };
-                let config_digest = manifest.config.digest.clone();
-                match manifest.decide(&config)? {
-                    Manifest::Image(manifest) => {
-                        let document = (manifest, config);
-                        self.image_recipe(repository, reference, document, fetched, steps)
-                            .await?
-                    }
-                    Manifest::Artifact(manifest) => {
-                        let mut recipe = artifact_recipe(repository, manifest, fetched);
-                        if !config.is_empty() {
-                            origin.config = Some(config_digest.clone());
-                            recipe.contents.push((config_digest, config));
-                        }
-                        recipe
-                    }
-                    _ => return Err(Error::internal("a manifest that is neither")),
-                }
+            (Manifest::Artifact(manifest), config) => {
+                let mut recipe = artifact_recipe(repository, manifest, fetched);
+                origin.config.clone_from(&told);
+                recipe.contents.extend(told.zip(config));
+                recipe
             }
-            Content::Artifact(manifest) => artifact_recipe(repository, manifest, fetched),
+            _ => return Err(Error::internal("a manifest that is neither")),
         };
         let record = &mut recipe.record;
         record.add_reference(&reference.at(top.digest));
@@ -248,12 +246,17 @@ impl ImageStore {
         parsed.check_layers(manifest.layers.len())?;
         let platform = &self.config.platform;
         if parsed.fit(platform) == Fit::Other {
-            let declared = parsed.declared_platform();
+            let declared = &parsed.platform;
             let text =
                 format!("the image says that it is for {declared}, and this node is {platform}");
             steps.remark(&reference.to_string(), &text);
         }
-        let keys = self.unwrap_keys(reference, &manifest.layers, &parsed.diff_ids, steps);
+        let keys = self.config.decryption.unwrap_keys(
+            reference,
+            &manifest.layers,
+            &parsed.diff_ids,
+            steps,
+        );
         let keys = keys.await?;
         let record = Record::new(manifest.config.digest, parsed.diff_ids.clone());
         let sources = manifest.layers.into_iter().zip(keys);
@@ -285,8 +288,7 @@ impl ImageStore {
             if matches!(pending, PendingLayer::Ready(_)) {
                 return Ok(());
             }
-            let name = short(id);
-            let active = steps.start(Step::Layer, Some(&name));
+            let active = steps.start(Step::Layer, Some(id.short()));
             let result = self.layers.get(id, source, pending, &active.steps()).await;
             active.end(Outcome::from_result(&result));
             result
@@ -345,17 +347,11 @@ fn artifact_recipe(
     }
 }
 
-/// The abbreviated digest of a layer, as tools print it.
-pub(super) fn short(layer: &Digest) -> String {
-    const SHOWN: usize = "sha256:".len() + 12;
-    layer.as_str().chars().take(SHOWN).collect()
-}
-
 /// Bytes of all layers when unpacked. A layer that occurs twice in an image counts once.
 fn size(store: &super::store::ContentStore, held: &Held) -> u64 {
     let mut layers = held.layers.clone();
     layers.sort();
     layers.dedup();
-    let records = layers.iter().filter_map(|id| store.layer(id));
-    records.map(|record| record.bytes).sum()
+    let layers = layers.iter().filter_map(|id| store.layer(id));
+    layers.map(|layer| layer.file.bytes).sum()
 }

@@ -5,31 +5,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::BoxFuture;
 
-use super::ImageStore;
-use super::artifact::ArtifactManifest;
+use super::blocking::blocking;
 use super::choice::{Choice, MAX_UNDECLARED, choose, no_platform};
+use super::descriptor::Descriptor;
 use super::digest::Digest;
 use super::error::{Error, Result};
 use super::image_config::ParsedConfig;
-use super::layer::blocking;
-use super::manifest::{
-    Descriptor, ImageManifest, MAX_CONFIG, MAX_DEPTH, Manifest, UndeclaredManifest,
-};
+use super::image_store::ImageStore;
+use super::manifest::{FetchedManifest, MAX_CONFIG, MAX_DEPTH, Manifest};
 use super::platform::Fit;
 use super::reference::Reference;
-use super::registry::{FetchedManifest, ManifestAnswer, Repository};
-
-/// A manifest that is not an index.
-pub(super) enum Content {
-    Image(ImageManifest),
-    Artifact(ArtifactManifest),
-    /// The configuration tells which of the two it is.
-    Undeclared(UndeclaredManifest),
-}
+use super::registry::{ManifestAnswer, Repository};
 
 /// The manifest of the image that a reference resolves to.
 pub(super) struct Resolved {
-    pub(super) content: Content,
+    /// Not an index.
+    pub(super) content: Manifest,
     /// The manifest for this platform, as received.
     pub(super) fetched: FetchedManifest,
     /// The target of the reference: the manifest, or an index that leads to it.
@@ -99,13 +90,10 @@ impl ImageStore {
                 return Ok(None);
             }
         };
-        let manifest = Manifest::parse(&stored.manifest.bytes, &stored.manifest.media_type)?;
-        let content = match manifest {
-            Manifest::Image(image) => Content::Image(image),
-            Manifest::Artifact(artifact) => Content::Artifact(artifact),
-            Manifest::Undeclared(manifest) => Content::Undeclared(manifest),
-            Manifest::Index(_) => return Ok(None),
-        };
+        let content = Manifest::parse(&stored.manifest.bytes, &stored.manifest.media_type)?;
+        if matches!(content, Manifest::Index(_)) {
+            return Ok(None);
+        }
         Ok(Some(Resolved {
             content,
             fetched: stored.manifest,
@@ -121,15 +109,11 @@ impl Resolution<'_> {
         &self,
         fetched: FetchedManifest,
         depth: usize,
-    ) -> BoxFuture<'_, Result<(Content, FetchedManifest)>> {
+    ) -> BoxFuture<'_, Result<(Manifest, FetchedManifest)>> {
         Box::pin(async move {
             let manifests = match Manifest::parse(&fetched.bytes, &fetched.media_type)? {
-                Manifest::Image(image) => return Ok((Content::Image(image), fetched)),
-                Manifest::Artifact(artifact) => return Ok((Content::Artifact(artifact), fetched)),
-                Manifest::Undeclared(manifest) => {
-                    return Ok((Content::Undeclared(manifest), fetched));
-                }
                 Manifest::Index(manifests) => manifests,
+                content => return Ok((content, fetched)),
             };
             let Some(depth) = depth.checked_sub(1) else {
                 let reason = "an index of indexes without end";
@@ -145,7 +129,11 @@ impl Resolution<'_> {
         })
     }
 
-    async fn fetch(&self, chosen: &Descriptor, depth: usize) -> Result<(Content, FetchedManifest)> {
+    async fn fetch(
+        &self,
+        chosen: &Descriptor,
+        depth: usize,
+    ) -> Result<(Manifest, FetchedManifest)> {
         let digest = &chosen.digest;
         let fetched = self
             .repository
@@ -160,7 +148,7 @@ impl Resolution<'_> {
         manifests: &[Descriptor],
         tried: &[&Descriptor],
         depth: usize,
-    ) -> Result<(Content, FetchedManifest)> {
+    ) -> Result<(Manifest, FetchedManifest)> {
         let mut silent = None;
         for descriptor in tried {
             let left = self.tries_left.load(Ordering::Relaxed);
@@ -182,11 +170,11 @@ impl Resolution<'_> {
         silent.ok_or_else(|| no_platform(&self.what, manifests, &self.store.config.platform))
     }
 
-    async fn fit(&self, content: &Content) -> Result<Fit> {
+    async fn fit(&self, content: &Manifest) -> Result<Fit> {
         let config = match content {
-            Content::Image(image) => &image.config,
-            Content::Undeclared(manifest) => &manifest.config,
-            Content::Artifact(_) => return Ok(Fit::Silent),
+            Manifest::Image(image) => &image.config,
+            Manifest::Undeclared(manifest) => &manifest.config,
+            Manifest::Artifact(_) | Manifest::Index(_) => return Ok(Fit::Silent),
         };
         let bytes = self.repository.small_blob(config, MAX_CONFIG).await?;
         Ok(match ParsedConfig::read(&bytes) {

@@ -60,7 +60,7 @@ use crate::streaming::listener::{
 use crate::uds::limit::{ConnectionLimit, EvictionPolicy};
 use cri_streaming::SessionInfo;
 use cri_streaming::{SessionObserver, SessionObservers};
-use cri_streaming::{SessionTokens, TokenError};
+use cri_streaming::{SessionTokens, UrlError};
 
 /// Lifetime of a token: shorter than the upstream's minute, which began earlier.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(55);
@@ -176,8 +176,8 @@ impl SessionProxy {
         }
         match shared.tokens.issue(waiting) {
             Ok(path) => Ok(format!("http://{}{path}", shared.address)),
-            Err(TokenError::Full) => Err(UrlRewriteOutcome::LimitReached),
-            Err(TokenError::Random) => Err(UrlRewriteOutcome::Unavailable),
+            Err(UrlError::Full) => Err(UrlRewriteOutcome::LimitReached),
+            Err(_) => Err(UrlRewriteOutcome::Unavailable),
         }
     }
 }

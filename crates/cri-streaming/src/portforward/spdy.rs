@@ -9,7 +9,7 @@ use tokio::time::{interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::copy::copy;
-use super::dial;
+use super::dial::dial;
 use super::pairs::{PairResult, PortStreamType, StreamPairKey, StreamPairs};
 use crate::context::{LINGER_TIMEOUT, SessionContext};
 use crate::observe::SessionOutcome;

@@ -11,13 +11,10 @@ use tokio_util::sync::PollSender;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::pipe::{StreamPipe, pipe};
-use crate::websocket::{self, WebSocketEvent, WebSocketReader, binary};
+use crate::websocket::{self, PROTOCOL_ERROR, WebSocketReader, binary};
 
 /// Maximum size of a message, in bytes. Clients have buffers of 32 KiB.
 const MAX_MESSAGE_LEN: usize = 32 << 10;
-
-/// The close code for a protocol violation by the client.
-const PROTOCOL_ERROR: u16 = 1002;
 
 /// The byte stream.
 pub(crate) struct WebSocketTunnel {
@@ -37,29 +34,17 @@ impl WebSocketTunnel {
         let (frames, control, writing) = websocket::start(write);
         let (sender, input) = pipe();
         let reading = async move {
-            let mut reader = WebSocketReader::new(read);
-            loop {
+            let mut reader = WebSocketReader::new(read, control.clone());
+            // Clients report their own errors in text messages, which end the stream.
+            let ended = loop {
                 match reader.next().await {
-                    Ok(Some(WebSocketEvent::Ping(content))) => control.pong(content),
-                    Ok(Some(WebSocketEvent::Pong)) => {}
-                    Ok(Some(WebSocketEvent::Data {
-                        text: false, bytes, ..
-                    })) => {
-                        // SPDY no longer reads, but the client's close frame is still to come.
-                        let _ = sender.send(bytes).await;
-                    }
-                    // Clients report their own errors in text messages.
-                    Ok(
-                        Some(WebSocketEvent::Data { text: true, .. } | WebSocketEvent::Close)
-                        | None,
-                    ) => break,
-                    Err(error) => {
-                        if error.kind() == io::ErrorKind::InvalidData {
-                            control.fail(PROTOCOL_ERROR);
-                        }
-                        break;
-                    }
+                    // SPDY no longer reads if this fails, but the client's close frame is still to come.
+                    Ok(Some(piece)) if !piece.text => drop(sender.send(piece.bytes).await),
+                    ended => break ended,
                 }
+            };
+            if ended.is_err_and(|error| error.kind() == io::ErrorKind::InvalidData) {
+                control.fail(PROTOCOL_ERROR);
             }
         };
         Self {

@@ -13,22 +13,19 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::copy::copy;
-use super::{dial, failed};
+use super::dial::{dial, failed};
 use crate::channels::{ChannelDecoder, ChannelEncoding, ChannelEvent, ChannelWriter};
 use crate::context::{LINGER_TIMEOUT, SessionContext};
 use crate::heartbeat::HeartbeatSender;
 use crate::observe::SessionOutcome;
 use crate::pipe::{StreamPipe, pipe};
 use crate::session::SessionResult;
-use crate::websocket::{self, ControlQueue, FrameSender, WebSocketEvent, WebSocketReader};
+use crate::websocket::{
+    self, ControlQueue, FrameSender, GOING_AWAY, PROTOCOL_ERROR, WebSocketReader,
+};
 
 /// Maximum number of ports per session: each has two channels, and channel numbers are one byte.
 pub(crate) const MAX_PORTS: usize = 127;
-
-/// The close code for a protocol violation by the client.
-const PROTOCOL_ERROR: u16 = 1002;
-/// The close code of a server that shuts down.
-const GOING_AWAY: u16 = 1001;
 
 /// Serves one session.
 pub(crate) async fn serve<T>(
@@ -72,7 +69,8 @@ where
         lost: Arc::clone(&lost),
         heartbeat,
     };
-    let reading = AbortOnDropHandle::new(tokio::spawn(input.run(WebSocketReader::new(read))));
+    let reader = WebSocketReader::new(read, control.clone());
+    let reading = AbortOnDropHandle::new(tokio::spawn(input.run(reader)));
     let session = ForwardTasks {
         context,
         control,
@@ -197,17 +195,10 @@ impl ClientInput {
         &mut self,
         reader: &mut WebSocketReader<R>,
     ) -> SessionOutcome {
-        let control = &self.heartbeat.control;
         loop {
             let incoming = match reader.next().await {
-                Ok(Some(WebSocketEvent::Ping(content))) => {
-                    control.pong(content);
-                    continue;
-                }
-                Ok(Some(WebSocketEvent::Pong)) => continue,
-                Ok(Some(WebSocketEvent::Data { bytes, last, .. })) => self.demux.feed(bytes, last),
-                Ok(Some(WebSocketEvent::Close)) => return SessionOutcome::Done,
-                Ok(None) => return SessionOutcome::ClientGone,
+                Ok(Some(piece)) => self.demux.feed(piece.bytes, piece.last),
+                Ok(None) => return SessionOutcome::Done,
                 Err(error) => Err(error),
             };
             match incoming {
@@ -224,7 +215,7 @@ impl ClientInput {
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    control.fail(PROTOCOL_ERROR);
+                    self.heartbeat.control.fail(PROTOCOL_ERROR);
                     return SessionOutcome::Protocol;
                 }
                 Err(_) => return SessionOutcome::ClientGone,

@@ -7,10 +7,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::resize::SizeDecoder;
-use super::{ClientStreams, run};
+use super::run::{ClientStreams, run};
 use crate::context::SessionContext;
 use crate::observe::SessionOutcome;
-use crate::pipe::sizes;
+use crate::pipe;
 use crate::request::{SessionTarget, StreamOptions};
 use crate::runtime::{InputStream, OutputStream, TerminalSize};
 use crate::session::SessionResult;
@@ -40,17 +40,15 @@ where
             return SessionOutcome::from(ending).into();
         }
     };
-    let opened = match opened {
-        Ok(Some(opened)) => opened,
-        Ok(None) => return outcome(&carrier.reason().await).into(),
-        Err(_) => {
-            carrier.close(context).await;
-            return SessionOutcome::NoStreams.into();
-        }
+    let Ok(opened) = opened else {
+        carrier.close(context).await;
+        return SessionOutcome::NoStreams.into();
     };
     let gone = CancellationToken::new();
     let _gone_in_the_end = gone.clone().drop_guard();
-    let (wire, held) = opened.wire(gone.clone());
+    let Some((wire, held)) = opened.and_then(|opened| connect(opened, gone.clone())) else {
+        return outcome(&carrier.reason().await).into();
+    };
     let _watching = AbortOnDropHandle::new(tokio::spawn(async move {
         // The session has all its streams: an additional one is dropped, which resets it.
         while streams.next().await.is_some() {}
@@ -77,19 +75,13 @@ fn outcome(reason: &CloseReason) -> SessionOutcome {
     }
 }
 
-/// The streams that the client opened.
-struct OpenedStreams {
-    error: SpdyStream,
-    stdin: Option<SpdyStream>,
-    stdout: Option<SpdyStream>,
-    stderr: Option<SpdyStream>,
-    resize: Option<SpdyStream>,
-}
+/// The streams that the client opened: for the status, standard input, both outputs, and terminal sizes.
+type OpenedStreams = [Option<SpdyStream>; 5];
 
 /// The streams that the client must open, and the streams that it has opened.
 struct PendingStreams {
     wanted: [(&'static str, bool); 5],
-    there: [Option<SpdyStream>; 5],
+    there: OpenedStreams,
 }
 
 impl PendingStreams {
@@ -132,14 +124,7 @@ impl PendingStreams {
         while !self.is_complete() {
             self.take(streams.next().await?);
         }
-        let [error, stdin, stdout, stderr, resize] = self.there;
-        Some(OpenedStreams {
-            error: error?,
-            stdin,
-            stdout,
-            stderr,
-            resize,
-        })
+        Some(self.there)
     }
 }
 
@@ -158,31 +143,33 @@ impl IdleWriters {
     }
 }
 
-impl OpenedStreams {
-    fn wire(self, gone: CancellationToken) -> (ClientStreams, IdleWriters) {
-        let (newest, resize) = sizes();
-        let (stdin, stdin_writer) = self.stdin.map(SpdyStream::split).unzip();
-        let (sizes, sizes_writer) = self.resize.map(SpdyStream::split).unzip();
-        let writers = stdin_writer.into_iter().chain(sizes_writer).collect();
-        let resizing =
-            sizes.map(|reader| AbortOnDropHandle::new(tokio::spawn(resizes(reader, newest))));
-        let mut error = self.error;
-        // Some clients take the result for the end of the session, and it must not overtake output.
-        error.writer().defer();
-        let wire = ClientStreams {
-            stdin: stdin.map(|reader| Box::new(reader) as InputStream),
-            stdout: self.stdout.map(output),
-            stderr: self.stderr.map(output),
-            error: output(error),
-            resize,
-            gone,
-        };
-        let held = IdleWriters {
-            writers,
-            _resizing: resizing,
-        };
-        (wire, held)
-    }
+/// Connects the streams with the command; `None` without a stream for the status.
+fn connect(
+    [error, stdin, stdout, stderr, sizes]: OpenedStreams,
+    gone: CancellationToken,
+) -> Option<(ClientStreams, IdleWriters)> {
+    let mut error = error?;
+    let (newest, resize) = pipe::sizes();
+    let (stdin, stdin_writer) = stdin.map(SpdyStream::split).unzip();
+    let (sizes, sizes_writer) = sizes.map(SpdyStream::split).unzip();
+    let writers = stdin_writer.into_iter().chain(sizes_writer).collect();
+    let resizing =
+        sizes.map(|reader| AbortOnDropHandle::new(tokio::spawn(resizes(reader, newest))));
+    // Some clients take the result for the end of the session, and it must not overtake output.
+    error.writer().defer();
+    let wire = ClientStreams {
+        stdin: stdin.map(|reader| Box::new(reader) as InputStream),
+        stdout: stdout.map(output),
+        stderr: stderr.map(output),
+        error: output(error),
+        resize,
+        gone,
+    };
+    let held = IdleWriters {
+        writers,
+        _resizing: resizing,
+    };
+    Some((wire, held))
 }
 
 /// The server's half of a stream that the client only reads.

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::resize::SizeDecoder;
-use super::{ClientStreams, run};
+use super::run::{ClientStreams, run};
 use crate::channels::{ChannelDecoder, ChannelEncoding, ChannelEvent, ChannelWriter};
 use crate::context::{LINGER_TIMEOUT, SessionContext};
 use crate::heartbeat::HeartbeatSender;
@@ -19,18 +19,13 @@ use crate::pipe::{pipe, sizes};
 use crate::request::{SessionTarget, StreamOptions};
 use crate::runtime::{InputStream, OutputStream, TerminalSize};
 use crate::session::SessionResult;
-use crate::websocket::{self, ControlQueue, WebSocketEvent, WebSocketReader};
+use crate::websocket::{self, ControlQueue, GOING_AWAY, PROTOCOL_ERROR, WebSocketReader};
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
-
-/// The close code for a protocol violation by the client.
-const PROTOCOL_ERROR: u16 = 1002;
-/// The close code of a server that shuts down.
-const GOING_AWAY: u16 = 1001;
 
 /// Serves one session.
 pub(crate) async fn serve<T>(
@@ -76,7 +71,12 @@ where
             activity: context.activity.clone(),
         },
     };
-    let reading = read_to_end(reading, WebSocketReader::new(read), control.clone(), gone);
+    let reading = read_to_end(
+        reading,
+        WebSocketReader::new(read, control.clone()),
+        control.clone(),
+        gone,
+    );
     let mut reading = AbortOnDropHandle::new(tokio::spawn(reading));
     let mut writing = AbortOnDropHandle::new(tokio::spawn(writing));
     let mut is_written = false;
@@ -151,16 +151,9 @@ struct MessageReader {
 
 impl MessageReader {
     async fn run<R: AsyncRead + Unpin>(mut self, mut reader: WebSocketReader<R>) -> io::Result<()> {
-        while let Some(event) = reader.next().await? {
-            match event {
-                WebSocketEvent::Ping(content) => self.heartbeat.control.pong(content),
-                WebSocketEvent::Pong => {}
-                WebSocketEvent::Close => break,
-                WebSocketEvent::Data { bytes, last, .. } => {
-                    if let Some(incoming) = self.demux.feed(bytes, last)? {
-                        self.take(incoming).await;
-                    }
-                }
+        while let Some(piece) = reader.next().await? {
+            if let Some(incoming) = self.demux.feed(piece.bytes, piece.last)? {
+                self.take(incoming).await;
             }
         }
         Ok(())

@@ -6,10 +6,10 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::BytesMut;
 
-use super::SpdyLimits;
 use super::error::{CloseReason, MalformedFrame, SpdyCounters};
 use super::frame::{self, ResetStatus};
 use super::headers::{HeaderDeflater, HeaderInflater, StreamHeaders};
+use super::limits::SpdyLimits;
 use super::stream_state::{IncomingEnd, OutgoingEnd, StreamState};
 
 /// Maximum bytes of replies to the peer's frames that wait to be sent. Beyond that, the connection is not read, because

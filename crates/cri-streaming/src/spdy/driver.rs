@@ -10,11 +10,11 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::SpdyLimits;
 use super::core::SharedConnection;
 use super::error::{CloseReason, ConnectionEnd};
 use super::frame;
 use super::input::FrameInput;
+use super::limits::SpdyLimits;
 use super::output::FrameOutput;
 use super::stream::SpdyHandle;
 

@@ -10,17 +10,7 @@ use std::io;
 use std::task::{Context, Poll};
 
 use super::core::ConnectionState;
-
-/// Position of a stream in the queue for capacity.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum QueueState {
-    /// Not queued.
-    #[default]
-    None,
-    Waiting,
-    /// Woken: it may take capacity before the queued streams.
-    Admitted,
-}
+use super::stream_state::QueueState;
 
 impl ConnectionState {
     /// Returns how many bytes of a stream may be queued, once at least `least` fit, at most half of its limit.

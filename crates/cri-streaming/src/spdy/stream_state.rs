@@ -5,7 +5,6 @@ use std::task::Waker;
 
 use bytes::BytesMut;
 
-use super::flow_control::QueueState;
 use super::frame::{FRAME_HEAD_LEN, MAX_DATA_LEN, ResetStatus};
 
 /// Pieces smaller than this, in bytes, are copied together: a piece keeps the memory of the whole read alive.
@@ -30,6 +29,17 @@ pub(super) enum IncomingEnd {
 pub(super) enum OutgoingEnd {
     Fin,
     Reset(ResetStatus),
+}
+
+/// Position of a stream in the queue for capacity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum QueueState {
+    /// Not queued.
+    #[default]
+    None,
+    Waiting,
+    /// Woken: it may take capacity before the queued streams.
+    Admitted,
 }
 
 #[derive(Debug, Default)]

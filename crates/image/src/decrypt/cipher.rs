@@ -9,8 +9,7 @@ use ring::hmac;
 
 use super::options::LayerKey;
 use crate::digest::{Digest, Hasher};
-use crate::error::Error;
-use crate::unpack::carry;
+use crate::error::{Error, carry};
 
 /// Decrypts a layer. The end is returned only if HMAC and digest are right; bytes that were read before must not be used.
 pub(crate) struct DecryptReader<'a, R> {

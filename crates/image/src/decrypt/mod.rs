@@ -2,7 +2,7 @@
 //!
 //! Each layer is encrypted with a key of its own. Annotations of its descriptor have that key, wrapped for one or several recipients.
 //! Only key providers are supported, services or programs of the node; private keys (`jwe`, `pgp`, `pkcs7`) are not.
-//! [`unwrap`](ImageStore::unwrap_keys) gets the keys before anything of the image is fetched, for every pull; `cipher` decrypts the
+//! [`unwrap_keys`](Decryption::unwrap_keys) gets the keys before anything of the image is fetched, for every pull; `cipher` decrypts the
 //! content as it arrives.
 //!
 //! Off unless configured. No key is logged, written to disk or part of an error.
@@ -11,7 +11,6 @@ mod cipher;
 mod options;
 mod providers;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,14 +21,13 @@ use zeroize::Zeroizing;
 
 pub(crate) use self::cipher::DecryptReader;
 pub(crate) use self::options::LayerKey;
-use self::providers::{KeyProviders, ProviderError};
-use crate::ImageStore;
+use self::providers::KeyProviders;
+use crate::blocking::blocking;
+use crate::config::Decryption;
+use crate::descriptor::Descriptor;
 use crate::digest::Digest;
-use crate::error::{Error, Result};
-use crate::layer::blocking;
-use crate::manifest::Descriptor;
+use crate::error::{Error, KeyFailure, Result};
 use crate::observer::{Step, Steps, observed};
-use crate::pull::short;
 use crate::reference::Reference;
 
 /// Layers whose keys are unwrapped at the same time: providers are programs and services of the node.
@@ -43,24 +41,6 @@ const SUFFIX: &str = "+encrypted";
 const KEYS: &str = "org.opencontainers.image.enc.keys.";
 const PROVIDER: &str = "provider.";
 
-/// Where the keys of encrypted layers come from. By default nowhere: encrypted images cannot be pulled.
-#[derive(Clone, Debug)]
-pub struct Decryption {
-    /// The configuration of key providers, in the format of ocicrypt. Read for each pull of an encrypted image.
-    pub key_providers: Option<PathBuf>,
-    /// How long a key provider may take for one key.
-    pub provider_timeout: Duration,
-}
-
-impl Default for Decryption {
-    fn default() -> Self {
-        Self {
-            key_providers: None,
-            provider_timeout: Duration::from_secs(30),
-        }
-    }
-}
-
 impl Decryption {
     /// Reads the configuration of providers. Blocks. Returns the reasons why they cannot be used.
     pub(crate) fn check(&self) -> Vec<String> {
@@ -70,31 +50,7 @@ impl Decryption {
             None => Vec::new(),
         }
     }
-}
 
-/// Why the key of a layer is not available.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum KeyFailure {
-    /// None of its recipients is a key provider.
-    Unsupported,
-    /// None of the key providers that it is wrapped for is configured.
-    NotConfigured,
-    /// A key provider failed; it may succeed later.
-    Provider,
-}
-
-/// Where keys come from, as read for one pull.
-struct KeySources {
-    providers: Option<KeyProviders>,
-    timeout: Duration,
-}
-
-/// Returns whether the content of a descriptor is encrypted.
-pub(crate) fn is_encrypted(descriptor: &Descriptor) -> bool {
-    descriptor.media_type.ends_with(SUFFIX)
-}
-
-impl ImageStore {
     /// Unwraps the keys of all layers that are encrypted; `None` for the others. Also for layers that are in the store: a node
     /// that has lost the key may not use the image.
     ///
@@ -111,7 +67,7 @@ impl ImageStore {
         if !layers.iter().any(is_encrypted) {
             return Ok(vec![None; layers.len()]);
         }
-        let config = self.config.decryption.clone();
+        let config = self.clone();
         let sources = blocking(move || KeySources::read(&config)).await?;
         let image = reference.to_string();
         let mut keys = Vec::with_capacity(layers.len());
@@ -121,15 +77,25 @@ impl ImageStore {
                 if !is_encrypted(layer) {
                     return Ok(None);
                 }
-                let name = short(diff_id);
                 let work = sources.unwrap(&image, layer, diff_id);
-                let key = observed(&**steps, Step::UnwrapKey, Some(&name), work).await?;
+                let key = observed(&**steps, Step::UnwrapKey, Some(diff_id.short()), work).await?;
                 Ok(Some(Arc::new(key)))
             });
             keys.extend(try_join_all(unwrapping).await?);
         }
         Ok(keys)
     }
+}
+
+/// Where keys come from, as read for one pull.
+struct KeySources {
+    providers: Option<KeyProviders>,
+    timeout: Duration,
+}
+
+/// Returns whether the content of a descriptor is encrypted.
+pub(crate) fn is_encrypted(descriptor: &Descriptor) -> bool {
+    descriptor.media_type.ends_with(SUFFIX)
 }
 
 /// Attempts to unwrap the key of one layer that have failed.
@@ -216,7 +182,7 @@ impl KeySources {
         };
         match provider.unwrap(wrapped, self.timeout).await {
             Ok(options) => Some(options),
-            Err(ProviderError(reason)) => {
+            Err(reason) => {
                 attempts.has_failed = true;
                 let reason = format!("key provider {}: {reason}", shown(name));
                 attempts.reasons.push(reason);

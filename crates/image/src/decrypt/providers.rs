@@ -52,9 +52,6 @@ struct Cmd {
     args: Option<Vec<String>>,
 }
 
-/// Why a provider gave no key. Never has the program's standard output, which may be a key.
-pub(super) struct ProviderError(pub(super) String);
-
 #[derive(Deserialize)]
 struct Output {
     keyunwrapresults: Results,
@@ -72,10 +69,11 @@ struct Document {
     json: Vec<u8>,
 }
 
-type Answer<T> = std::result::Result<T, ProviderError>;
+/// The error is the reason. It never has the program's standard output, which may be a key.
+type Answer<T> = std::result::Result<T, String>;
 
 fn failed<T>(reason: impl Into<String>) -> Answer<T> {
-    Err(ProviderError(reason.into()))
+    Err(reason.into())
 }
 
 impl KeyProviders {
@@ -150,7 +148,7 @@ impl Cmd {
         command.args(self.args.iter().flatten());
         let path = self.path.display();
         let ended = program::run(&mut command, question, timeout).await;
-        let ended = ended.map_err(|reason| ProviderError(format!("{path}: {reason}")))?;
+        let ended = ended.map_err(|reason| format!("{path}: {reason}"))?;
         if !ended.status.success() {
             return failed(format!("{path}: {}: {}", ended.status, ended.messages));
         }
@@ -161,14 +159,14 @@ impl Cmd {
     }
 }
 
-fn connection_error(address: &str, error: &dyn std::error::Error) -> ProviderError {
+fn connection_error(address: &str, error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
         text = format!("{text}: {inner}");
         cause = inner.source();
     }
-    ProviderError(format!("{address}: {}", program::line(text.as_bytes())))
+    format!("{address}: {}", program::line(text.as_bytes()))
 }
 
 async fn unary(address: &str, question: Vec<u8>) -> Answer<Zeroizing<Vec<u8>>> {
@@ -237,7 +235,7 @@ mod tests {
         ] {
             let provider = all.get(name).expect(name);
             let answer = provider.unwrap(b"x", Duration::from_secs(30)).await;
-            let ProviderError(reason) = answer.expect_err(name);
+            let reason = answer.expect_err(name);
             assert!(reason.contains(part), "{reason}");
         }
     }

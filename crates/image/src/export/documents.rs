@@ -7,15 +7,12 @@ use serde_json::value::RawValue;
 
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::image_config::bounded_map;
-use crate::json;
+use crate::{json, manifest};
 
 pub(super) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
-/// Docker's manifests have no annotations.
-const DOCKER: &str = "application/vnd.docker.distribution.manifest.v2+json";
 /// The name of an image, for containerd, and for skopeo and podman.
 const NAMES: [&str; 2] = [
     "io.containerd.image.name",
@@ -128,21 +125,7 @@ pub(super) fn annotations(
     digest: Option<&Digest>,
     id: Option<&Digest>,
 ) -> Annotations {
-    #[derive(Default, Deserialize)]
-    #[serde(rename_all = "camelCase", default)]
-    struct Annotated {
-        media_type: String,
-        #[serde(deserialize_with = "bounded_map")]
-        annotations: Annotations,
-    }
-    let found: Annotated = manifest
-        .and_then(|bytes| json::from_slice(bytes).ok())
-        .unwrap_or_default();
-    let mut all = if found.media_type == DOCKER {
-        Annotations::new()
-    } else {
-        found.annotations
-    };
+    let mut all = manifest.map(manifest::annotations).unwrap_or_default();
     // An image that was exported before keeps the digests that it had in the registry.
     if !all.contains_key(ORIGINAL) && !all.contains_key(ORIGINAL_ID) {
         for (key, digest) in [(ORIGINAL, digest), (ORIGINAL_ID, id)] {
@@ -276,7 +259,8 @@ mod tests {
         let exported = json!({"annotations": all}).to_string();
         let again = annotations(Some(exported.as_bytes()), Some(&second), Some(&first));
         assert_eq!(again, all);
-        let docker = json!({"mediaType": DOCKER, "annotations": {"a": "b"}}).to_string();
+        let docker =
+            json!({"mediaType": crate::manifest::DOCKER, "annotations": {"a": "b"}}).to_string();
         let all = annotations(Some(docker.as_bytes()), None, Some(&first));
         assert_eq!(all.len(), 1);
         assert_eq!(annotations(Some(b"{"), None, None).len(), 0);

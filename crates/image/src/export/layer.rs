@@ -18,18 +18,10 @@ use tar::EntryType;
 use super::links::{HardLinks, MAX_NAMES, NAME_COST, too_many};
 use super::tar::{TarEntry, end, pad};
 use crate::rebase::{is_opaque, xattrs};
-use crate::unpack::{OPAQUE_MARK, WHITEOUT, is_allowed, is_whiteout};
+use crate::unpack::{DIR, MAX_DEPTH, OPAQUE_MARK, WHITEOUT, is_allowed, is_whiteout};
 
-const BUFFER: usize = 256 << 10;
 /// Metadata of aufs: it means nothing in the folder it is in, and implies the folder.
 const AUFS_MARK: &[u8] = b".wh..wh.aufs";
-/// The order of unpacking: `unpack::tree`.
-const MAX_DEPTH: usize = 512;
-const DIR: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
-
 /// Writes a layer.
 pub(super) struct LayerWriter<'a, W> {
     to: &'a mut W,
@@ -41,7 +33,6 @@ pub(super) struct LayerWriter<'a, W> {
     levels: Vec<Level>,
     /// Bytes left for the names in `levels`.
     room: usize,
-    buffer: Vec<u8>,
 }
 
 /// A directory of the current path.
@@ -63,7 +54,6 @@ impl<'a, W: Write> LayerWriter<'a, W> {
             path: Vec::new(),
             levels: Vec::new(),
             room: MAX_NAMES,
-            buffer: vec![0; BUFFER],
         };
         writer.enter(open(root, DIR, Mode::empty())?, 0)?;
         Ok(writer)
@@ -200,19 +190,10 @@ impl<'a, W: Write> LayerWriter<'a, W> {
         let mut entry = entry_of_kind(EntryType::Regular, path, stat, &attributes);
         entry.size = u64::try_from(stat.st_size).unwrap_or(0);
         entry.write(self.to)?;
-        let mut file = File::from(file).take(entry.size);
-        let mut left = entry.size;
-        while left > 0 {
-            let length = match file.read(&mut self.buffer) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                length => length?,
-            };
-            if length == 0 {
-                let reason = format!("{}: has become shorter", path.escape_ascii());
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
-            }
-            self.to.write_all(&self.buffer[..length])?;
-            left -= length as u64;
+        let copied = io::copy(&mut File::from(file).take(entry.size), self.to)?;
+        if copied < entry.size {
+            let reason = format!("{}: has become shorter", path.escape_ascii());
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
         }
         pad(self.to, entry.size)
     }

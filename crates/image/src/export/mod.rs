@@ -13,7 +13,7 @@ mod tar;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::PathBuf;
 
 use ::tar::EntryType;
@@ -23,26 +23,16 @@ use self::layer::LayerWriter;
 use self::output::Output;
 use self::selection::Selected;
 use self::tar::{TarEntry, end, pad};
-use super::ImageStore;
-use super::digest::Digest;
-use super::error::{At as _, Error, Result};
+use super::digest::{Digest, Hasher};
+use super::error::{At as _, Error, Result, carried};
+use super::image_store::ImageStore;
 use super::store::ContentStore;
-use super::unpack::carried;
 
 pub use self::output::ExportWatch;
+pub use self::selection::ExportOptions;
 
 const LAYOUT: &[u8] = br#"{"imageLayoutVersion":"1.0.0"}"#;
 const BUFFER: usize = 256 << 10;
-
-/// The contents of an archive.
-#[derive(Clone, Debug, Default)]
-pub struct ExportOptions {
-    /// Images by a reference, an ID, or a prefix of an ID. One that is named by a reference with a tag gets this name in the
-    /// archive, another one all its tags.
-    pub images: Vec<String>,
-    /// Writes images whose layers came encrypted, which the archive contains in plain text.
-    pub allow_decrypted: bool,
-}
 
 /// An image in the archive.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -104,7 +94,7 @@ impl ImageStore {
         let sizes = layers.values().map(|layer| layer.size).chain(files);
         watch.begin(true, sizes.sum());
         let mut archive = ArchiveWriter {
-            to: BufWriter::with_capacity(BUFFER, Output::new(to, watch)),
+            to: BufWriter::with_capacity(BUFFER, Output::new(to, watch, Hasher::sha256())),
             written: BTreeSet::new(),
         };
         archive.documents(&prepared, &layers)?;
@@ -152,11 +142,13 @@ fn pack(
 ) -> Result<BTreeMap<Digest, PackedLayer>> {
     let images = selected.iter().filter(|image| !image.is_artifact());
     let ids: BTreeSet<_> = images.flat_map(|image| &image.record.diff_ids).collect();
-    let sizes = ids.iter().filter_map(|id| Some(store.layer(id)?.bytes));
+    let sizes = ids
+        .iter()
+        .filter_map(|id| Some(store.layer(id)?.file.bytes));
     watch.begin(false, sizes.sum());
     let mut layers = BTreeMap::new();
     for id in ids {
-        let mut output = Output::new(io::sink(), watch);
+        let mut output = Output::new(io::sink(), watch, Hasher::sha256());
         write_layer(store, id, &mut output)?;
         let (digest, size) = output.finish();
         layers.insert(id.clone(), PackedLayer { digest, size });
@@ -311,20 +303,12 @@ impl<W: Write> ArchiveWriter<W> {
             return Ok(());
         }
         self.begin(&blob_path(digest), size)?;
-        let mut file = File::open(path).at(path)?.take(size);
-        let (mut hasher, mut buffer) = (digest.hasher(), vec![0; BUFFER]);
-        loop {
-            match file.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(length) => {
-                    hasher.update(&buffer[..length]);
-                    self.to.write_all(&buffer[..length]).map_err(failed)?;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::io(path, error)),
-            }
-        }
-        digest.compare("file of an artifact", hasher)?;
+        let uncounted = ExportWatch::default();
+        let mut output = Output::new(&mut self.to, &uncounted, digest.hasher());
+        let file = File::open(path).at(path)?.take(size);
+        let copied = io::copy(&mut BufReader::with_capacity(BUFFER, file), &mut output);
+        copied.map_err(|error| carried(error).unwrap_or_else(|error| Error::io(path, error)))?;
+        digest.compare("file of an artifact", output.hasher)?;
         pad(&mut self.to, size).map_err(failed)
     }
 
@@ -335,7 +319,7 @@ impl<W: Write> ArchiveWriter<W> {
         }
         self.begin(&blob_path(&layer.digest), layer.size)?;
         let uncounted = ExportWatch::default();
-        let mut output = Output::new(&mut self.to, &uncounted);
+        let mut output = Output::new(&mut self.to, &uncounted, Hasher::sha256());
         write_layer(store, id, &mut output)?;
         if output.finish() != (layer.digest.clone(), layer.size) {
             let reason = "was changed on the disk while it was read";

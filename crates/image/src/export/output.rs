@@ -3,11 +3,8 @@
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use sha2::{Digest as _, Sha256};
-
 use crate::digest::{Digest, Hasher};
-use crate::error::Error;
-use crate::unpack::carry;
+use crate::error::{Error, carry};
 
 /// The progress of an export, and a way to end it. For threads other than the one that exports.
 #[derive(Debug, Default)]
@@ -51,31 +48,30 @@ impl ExportWatch {
 pub(super) struct Output<'a, W> {
     to: W,
     watch: &'a ExportWatch,
-    hasher: Sha256,
+    pub(super) hasher: Hasher,
     length: u64,
 }
 
 impl<'a, W: Write> Output<'a, W> {
-    pub(super) fn new(to: W, watch: &'a ExportWatch) -> Self {
+    pub(super) fn new(to: W, watch: &'a ExportWatch, hasher: Hasher) -> Self {
         Self {
             to,
             watch,
-            hasher: Sha256::new(),
+            hasher,
             length: 0,
         }
     }
 
     /// The digest and number of the bytes written.
     pub(super) fn finish(self) -> (Digest, u64) {
-        (Hasher::Sha256(self.hasher).finish(), self.length)
+        (self.hasher.finish(), self.length)
     }
 }
 
 impl<W: Write> Write for Output<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.watch.is_cancelled() {
-            let what = "the archive".to_owned();
-            return Err(carry(Error::Cancelled { what }));
+            return Err(carry(Error::cancelled("the archive")));
         }
         // Otherwise the error would look like one of the layer that is read.
         let written = self.to.write(bytes);

@@ -2,12 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ExportOptions;
-use crate::ImageStore;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
+use crate::image_store::ImageStore;
 use crate::reference::Reference;
 use crate::store::{Held, Record};
+
+/// The contents of an archive.
+#[derive(Clone, Debug, Default)]
+pub struct ExportOptions {
+    /// Images by a reference, an ID, or a prefix of an ID. One that is named by a reference with a tag gets this name in the
+    /// archive, another one all its tags.
+    pub images: Vec<String>,
+    /// Writes images whose layers came encrypted, which the archive contains in plain text.
+    pub allow_decrypted: bool,
+}
 
 /// An image to export. Its documents are read at once and its layers held, so it may be removed meanwhile.
 pub(super) struct Selected {
@@ -31,8 +40,14 @@ impl ImageStore {
     pub(super) fn select(&self, options: &ExportOptions) -> Result<Vec<Selected>> {
         let mut wanted: BTreeMap<Digest, BTreeSet<String>> = BTreeMap::new();
         for text in &options.images {
-            let id = self.resolve(text)?.ok_or_else(|| not_found(text))?.id;
-            let (record, _) = self.store.image(&id).ok_or_else(|| not_found(text))?;
+            let id = self
+                .resolve(text)?
+                .ok_or_else(|| Error::missing_image(text))?
+                .id;
+            let (record, _) = self
+                .store
+                .image(&id)
+                .ok_or_else(|| Error::missing_image(text))?;
             wanted
                 .entry(id)
                 .or_default()
@@ -61,13 +76,13 @@ impl ImageStore {
         options: &ExportOptions,
     ) -> Result<Selected> {
         let image = self.store.image(id);
-        let (record, _) = image.ok_or_else(|| not_found(id.as_str()))?;
+        let (record, _) = image.ok_or_else(|| Error::missing_image(id.as_str()))?;
         // Held before the check; otherwise they could be removed in between.
         let held = self.store.hold(record.diff_ids.clone());
         for layer in &record.diff_ids {
             let layer = self.store.layer(layer);
-            let layer = layer.ok_or_else(|| not_found(id.as_str()))?;
-            if layer.came_encrypted && !options.allow_decrypted {
+            let layer = layer.ok_or_else(|| Error::missing_image(id.as_str()))?;
+            if layer.came_encrypted() && !options.allow_decrypted {
                 let image = names.first().cloned().unwrap_or_else(|| id.to_string());
                 return Err(Error::Decrypted { image });
             }
@@ -76,7 +91,9 @@ impl ImageStore {
         let manifest = manifest.and_then(|digest| self.store.content(digest).ok());
         // The layer is gone if the image was removed since.
         let config = match self.store.content(id) {
-            Err(_) if self.store.image(id).is_none() => return Err(not_found(id.as_str())),
+            Err(_) if self.store.image(id).is_none() => {
+                return Err(Error::missing_image(id.as_str()));
+            }
             config => config?,
         };
         Ok(Selected {
@@ -86,11 +103,5 @@ impl ImageStore {
             manifest,
             _held: held,
         })
-    }
-}
-
-fn not_found(image: &str) -> Error {
-    Error::NotFound {
-        what: format!("image {image}"),
     }
 }

@@ -105,7 +105,7 @@ impl Archive {
         if size > most {
             let what = format!("{}: {}", self.what(), normal(name));
             let reason = format!("{size} bytes, at most {most}");
-            return Err(Error::TooLarge { what, reason });
+            return Err(Error::too_large(what, reason));
         }
         let size = usize::try_from(size).map_err(|_| Error::internal("a size"))?;
         let mut bytes = vec![0; size];
@@ -215,8 +215,7 @@ fn spool(disk: &Disk, path: &Path, file: File, limits: &Limits) -> Result<File> 
                 "more than {} bytes when decompressed",
                 limits.max_unpacked_bytes
             );
-            let what = path.display().to_string();
-            return Err(Error::TooLarge { what, reason });
+            return Err(Error::too_large(path.display().to_string(), reason));
         }
         if unchecked >= SPACE_EVERY {
             unchecked = 0;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,10 +9,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::{ImageId, ImportedImage};
-use crate::ImageStore;
+use crate::blocking::blocking;
 use crate::error::{At as _, Error, Result};
-use crate::layer::blocking;
+use crate::files::{if_present, listed};
+use crate::image_store::{ImageId, ImageStore};
+
+/// An image that was imported from an archive.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ImportedImage {
+    /// The ID.
+    pub id: ImageId,
+    /// The references in the archive. If there are none, the image is known by its ID only.
+    pub names: Vec<String>,
+}
 
 /// The result of importing a directory of archives.
 #[derive(Debug, Default)]
@@ -177,22 +185,16 @@ impl ImageStore {
 }
 
 fn archives(dir: &Path) -> Result<BTreeMap<PathBuf, ArchiveState>> {
-    let entries = match fs::read_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        entries => entries.at(dir)?,
-    };
     let mut archives = BTreeMap::new();
-    for entry in entries {
-        let path = entry.at(dir)?.path();
+    for path in if_present(listed(dir)).at(dir)?.unwrap_or_default() {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let endings = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"];
         if name.starts_with('.') || !endings.iter().any(|ending| name.ends_with(ending)) {
             continue;
         }
-        let metadata = match fs::metadata(&path) {
-            // Removed since, or a dangling link.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            metadata => metadata.at(&path)?,
+        // Removed since, or a dangling link.
+        let Some(metadata) = if_present(fs::metadata(&path)).at(&path)? else {
+            continue;
         };
         if metadata.is_file() {
             let archive = ArchiveState {

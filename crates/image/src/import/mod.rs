@@ -12,30 +12,22 @@ use std::sync::Arc;
 use tracing::Instrument;
 
 use self::archive::Archive;
+use super::blocking::blocking;
 use super::digest::Digest;
 use super::error::{At as _, Error, Result};
 use super::image_config::ParsedConfig;
-use super::layer::{LayerSource, blocking};
+use super::image_store::ImageStore;
+use super::layer::LayerSource;
 use super::observer::Steps;
 use super::platform::Fit;
 use super::progress::PullPhase;
 use super::reference::Reference;
 use super::store::{NewImage, Record};
-use super::{ImageId, ImageStore};
 
-pub use self::directory::{DirectoryImport, ImportDirectory};
+pub use self::directory::{DirectoryImport, ImportDirectory, ImportedImage};
 
 /// Maximum size of manifests, indexes and configurations in an archive, the same as from a registry.
 const MAX_JSON: u64 = super::manifest::MAX_CONFIG;
-
-/// An image that was imported from an archive.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct ImportedImage {
-    /// The ID.
-    pub id: ImageId,
-    /// The references in the archive. If there are none, the image is known by its ID only.
-    pub names: Vec<String>,
-}
 
 /// An image in an archive.
 #[derive(Debug)]

@@ -8,10 +8,11 @@ use super::{ArchivedImage, MAX_JSON};
 use crate::artifact::ArtifactManifest;
 use crate::choice::{Choice, MAX_UNDECLARED, choose, no_platform};
 use crate::decrypt::is_encrypted;
+use crate::descriptor::Descriptor;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::image_config::ParsedConfig;
-use crate::manifest::{Descriptor, ImageManifest, MAX_DEPTH, MAX_MANIFEST, Manifest};
+use crate::manifest::{ImageManifest, MAX_DEPTH, MAX_MANIFEST, Manifest};
 use crate::platform::{Fit, Platform};
 use crate::reference::Reference;
 
@@ -89,7 +90,7 @@ impl LayoutReader<'_> {
         let own = (digest.clone(), bytes);
         let manifests = match Manifest::parse(&own.1, "")? {
             Manifest::Index(manifests) => manifests,
-            Manifest::Image(manifest) => return self.whole(&manifest, own),
+            Manifest::Image(manifest) => return whole(self.archive, &manifest, own),
             Manifest::Artifact(artifact) => return Err(self.not_to_run(&artifact)),
             Manifest::Undeclared(manifest) => {
                 let config = blob(
@@ -99,7 +100,7 @@ impl LayoutReader<'_> {
                     MAX_JSON,
                 )?;
                 return match manifest.decide(&config)? {
-                    Manifest::Image(manifest) => self.whole(&manifest, own),
+                    Manifest::Image(manifest) => whole(self.archive, &manifest, own),
                     Manifest::Artifact(artifact) => Err(self.not_to_run(&artifact)),
                     _ => Err(Error::internal("a manifest that is neither")),
                 };
@@ -141,15 +142,6 @@ impl LayoutReader<'_> {
         silent.ok_or_else(|| no_platform(&self.archive.what(), manifests, self.platform))
     }
 
-    fn whole(
-        &self,
-        manifest: &ImageManifest,
-        own: (Digest, Vec<u8>),
-    ) -> Result<(Digest, ArchivedImage)> {
-        let digest = own.0.clone();
-        Ok((digest, whole(self.archive, manifest, own)?))
-    }
-
     fn not_to_run(&self, artifact: &ArtifactManifest) -> Error {
         let kind: String = artifact.artifact_type.chars().take(100).collect();
         let reason = format!("not an image to run: an artifact of type {kind}");
@@ -161,7 +153,7 @@ fn whole(
     archive: &Archive,
     manifest: &ImageManifest,
     own: (Digest, Vec<u8>),
-) -> Result<ArchivedImage> {
+) -> Result<(Digest, ArchivedImage)> {
     let id = &manifest.config.digest;
     let config = blob(archive, id, "image configuration", MAX_JSON)?;
     if let Some(layer) = manifest.layers.iter().find(|layer| is_encrypted(layer)) {
@@ -174,12 +166,13 @@ fn whole(
     let layers = manifest.layers.iter();
     let layers =
         layers.map(|layer| archive.layer(&path(&layer.digest), Some(layer.digest.clone())));
-    Ok(ArchivedImage {
+    let image = ArchivedImage {
         names: Vec::new(),
-        manifest: Some(own),
         config: (id.clone(), config),
         layers: layers.collect::<Result<_>>()?,
-    })
+        manifest: Some(own.clone()),
+    };
+    Ok((own.0, image))
 }
 
 fn blob(archive: &Archive, digest: &Digest, what: &'static str, most: u64) -> Result<Vec<u8>> {

@@ -13,48 +13,32 @@
 //!
 //! A document is read value by value from its text, so that a type that bounds its items bounds the memory as well.
 
-mod parts;
+mod fields;
 mod read;
 mod repair;
 
+use std::cell::Cell;
 use std::fmt;
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use self::read::JsonText;
+#[cfg(test)]
+pub(crate) use self::fields::MAX_ITEMS;
+pub(crate) use self::fields::{bounded_list, bounded_map, members, words};
+use self::read::{JsonText, reason};
 
 /// Why a document cannot be read. The text may quote it.
 #[derive(Debug)]
 pub(crate) struct JsonError {
     reason: String,
-    /// Bytes from the beginning of the document, if they are known yet.
-    offset: Option<usize>,
-    line: usize,
-}
-
-impl JsonError {
     /// The line of the error, from 1.
-    pub(crate) fn line(&self) -> usize {
-        self.line
-    }
+    pub(crate) line: usize,
 }
 
 impl fmt::Display for JsonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} in line {}", self.reason, self.line)
-    }
-}
-
-impl std::error::Error for JsonError {}
-
-impl serde::de::Error for JsonError {
-    fn custom<T: fmt::Display>(reason: T) -> Self {
-        Self {
-            reason: reason.to_string(),
-            offset: None,
-            line: 1,
-        }
     }
 }
 
@@ -64,17 +48,18 @@ pub(crate) fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonErr
     let text = repair::surrogates(&text);
     let whole: &RawValue = serde_json::from_str(&text).map_err(|error| JsonError {
         line: error.line(),
-        reason: read::reason(&error),
-        offset: None,
+        reason: reason(&error),
     })?;
-    let document = whole.get();
-    // The text of a value begins after the white space before it.
-    let before = text.len() - text.trim_start().len();
-    T::deserialize(JsonText::new(document, before)).map_err(|mut error| {
-        let end = error.offset.unwrap_or_default().min(text.len());
-        let lines = text.as_bytes()[..end].iter();
-        error.line = 1 + lines.filter(|byte| **byte == b'\n').count();
-        error
+    let failed = Cell::new(None);
+    T::deserialize(JsonText::new(whole.get(), &failed)).map_err(|error| {
+        // The value is a part of the text.
+        let value = failed.get().unwrap_or(whole.get());
+        let offset = value.as_ptr().addr() - text.as_ptr().addr();
+        let lines = text.as_bytes()[..offset].iter();
+        JsonError {
+            line: 1 + lines.filter(|byte| **byte == b'\n').count(),
+            reason: reason(&error),
+        }
     })
 }
 

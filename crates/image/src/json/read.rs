@@ -1,26 +1,32 @@
-//! The text of one value as a `Deserializer`.
+//! The text of one value as a `Deserializer`: `serde_json` finds the values in it, which mean here what they mean in Go.
 
-use serde::de::{
-    DeserializeSeed, Deserializer, Error as _, IntoDeserializer as _, MapAccess, SeqAccess, Visitor,
-};
+use std::cell::Cell;
+use std::fmt;
+use std::iter::from_fn;
 
-use super::JsonError;
-use super::parts::Parts;
+use serde::Deserializer;
+use serde::de::value::{MapDeserializer, SeqDeserializer};
+use serde::de::{Error as _, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Error, Result};
 
 /// Maximum nesting of the values that a type reads. What is ignored may be nested deeper.
 const MAX_DEPTH: u8 = 64;
 
-/// The text of a value, which is valid JSON, without white space around it.
+/// The names of the fields of a structure.
+type Names = &'static [&'static str];
+
+/// The text of a value in a document that is valid JSON, without white space around it.
 #[derive(Clone, Copy)]
-pub(super) struct JsonText<'de> {
-    pub(super) text: &'de str,
-    /// Where the document has it.
-    pub(super) offset: usize,
+pub(super) struct JsonText<'de, 'a> {
+    text: &'de str,
+    /// Receives the innermost value that cannot be read.
+    failed: &'a Cell<Option<&'de str>>,
     depth: u8,
 }
 
 /// The message of an error of `serde_json` without its place, which is that in the text of one value.
-pub(super) fn reason(error: &serde_json::Error) -> String {
+pub(super) fn reason(error: &Error) -> String {
     let text = error.to_string();
     match text.rsplit_once(" at line ") {
         Some((reason, _)) if error.line() > 0 => reason.to_owned(),
@@ -28,12 +34,12 @@ pub(super) fn reason(error: &serde_json::Error) -> String {
     }
 }
 
-impl<'de> JsonText<'de> {
+impl<'de, 'a> JsonText<'de, 'a> {
     /// A document.
-    pub(super) fn new(text: &'de str, offset: usize) -> Self {
+    pub(super) fn new(text: &'de str, failed: &'a Cell<Option<&'de str>>) -> Self {
         Self {
             text,
-            offset,
+            failed,
             depth: 0,
         }
     }
@@ -42,159 +48,125 @@ impl<'de> JsonText<'de> {
         self.text == "null"
     }
 
+    /// Notes where an error is, unless a value in this one has it.
+    fn placed<T>(self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|_| self.failed.set(self.failed.get().or(Some(self.text))))
+    }
+
     /// The reader of `serde_json`, for scalars and for errors about them.
     fn plainly<T>(
         self,
-        read: impl FnOnce(
-            &mut serde_json::Deserializer<serde_json::de::StrRead<'de>>,
-        ) -> serde_json::Result<T>,
-    ) -> Result<T, JsonError> {
-        read(&mut serde_json::Deserializer::from_str(self.text))
-            .map_err(|error| self.placed(JsonError::custom(reason(&error))))
+        read: impl FnOnce(&mut serde_json::Deserializer<serde_json::de::StrRead<'de>>) -> Result<T>,
+    ) -> Result<T> {
+        self.placed(read(&mut serde_json::Deserializer::from_str(self.text)))
     }
 
-    /// Adds the place to an error that has none.
-    fn placed(self, mut error: JsonError) -> JsonError {
-        error.offset.get_or_insert(self.offset);
-        error
-    }
-
-    /// The parts; none for `null`, and `None` for another kind of value.
-    fn parts(self, open: char) -> Result<Option<Parts<'de>>, JsonError> {
+    /// Reads a list, a map, or the fields of a structure. `null` is an empty one.
+    fn nested<V: Visitor<'de>>(
+        self,
+        empty: &'static str,
+        fields: Option<Names>,
+        visitor: V,
+    ) -> Result<V::Value> {
         if self.depth == MAX_DEPTH {
-            return Err(self.placed(JsonError::custom("nested too deep")));
+            return self.placed(Err(Error::custom("nested too deep")));
         }
-        if self.is_null() {
-            return Ok(Some(Parts::default()));
-        }
-        let inside = self.text.strip_prefix(open);
-        Ok(inside.map(|inside| Parts::new(inside, self.offset + 1)))
+        let text = if self.is_null() { empty } else { self.text };
+        let mut inner = serde_json::Deserializer::from_str(text);
+        let nested = NestedVisitor {
+            whole: self,
+            fields,
+            visitor,
+        };
+        self.placed(match empty {
+            "[]" => inner.deserialize_seq(nested),
+            _ => inner.deserialize_map(nested),
+        })
     }
 
-    fn inner(self, (text, offset): (&'de str, usize)) -> Self {
+    fn inner(self, value: &'de RawValue) -> Self {
         Self {
-            text,
-            offset,
+            text: value.get(),
             depth: self.depth + 1,
+            ..self
         }
     }
 }
 
-/// The items of a list.
-struct Items<'de> {
-    whole: JsonText<'de>,
-    parts: Parts<'de>,
+/// Passes the values in a value on, each with its text.
+struct NestedVisitor<'de, 'a, V> {
+    whole: JsonText<'de, 'a>,
+    fields: Option<Names>,
+    visitor: V,
 }
 
-impl<'de> SeqAccess<'de> for Items<'de> {
-    type Error = JsonError;
+impl<'de, V: Visitor<'de>> Visitor<'de> for NestedVisitor<'de, '_, V> {
+    type Value = V::Value;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(
-        &mut self,
-        seed: T,
-    ) -> Result<Option<T::Value>, JsonError> {
-        let next = self.parts.next();
-        next.map(|part| seed.deserialize(self.whole.inner(part)))
-            .transpose()
-    }
-}
-
-/// The entries of a map.
-struct Entries<'de> {
-    whole: JsonText<'de>,
-    parts: Parts<'de>,
-}
-
-impl<'de> MapAccess<'de> for Entries<'de> {
-    type Error = JsonError;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, JsonError> {
-        let next = self.parts.next();
-        next.map(|part| seed.deserialize(self.whole.inner(part)))
-            .transpose()
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.visitor.expecting(f)
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, JsonError> {
-        match self.parts.next() {
-            Some(part) => seed.deserialize(self.whole.inner(part)),
-            None => Err(JsonError::custom("a name without a value")),
-        }
+    fn visit_seq<A: SeqAccess<'de>>(
+        self,
+        mut list: A,
+    ) -> std::result::Result<Self::Value, A::Error> {
+        // The text is valid JSON, so that no item is an error.
+        let items = from_fn(|| list.next_element::<&RawValue>().ok().flatten());
+        let items = SeqDeserializer::new(items.map(|item| self.whole.inner(item)));
+        self.visitor.visit_seq(items).map_err(A::Error::custom)
     }
-}
 
-/// The fields of a structure, each once and with the name that the structure has for it.
-struct Fields<'de> {
-    found: std::vec::IntoIter<(&'static str, JsonText<'de>)>,
-    value: Option<JsonText<'de>>,
-}
-
-impl<'de> Fields<'de> {
-    fn new(
-        whole: JsonText<'de>,
-        mut parts: Parts<'de>,
-        names: &'static [&'static str],
-    ) -> Result<Self, JsonError> {
-        let mut found: Vec<(&'static str, JsonText<'de>)> = Vec::new();
-        while let (Some(name), Some(value)) = (parts.next(), parts.next()) {
-            let name: String = serde::Deserialize::deserialize(whole.inner(name))?;
+    fn visit_map<A: MapAccess<'de>>(
+        self,
+        mut map: A,
+    ) -> std::result::Result<Self::Value, A::Error> {
+        let entries = from_fn(|| map.next_entry::<String, &RawValue>().ok().flatten());
+        let entries = entries.map(|(name, value)| (name, self.whole.inner(value)));
+        let Some(names) = self.fields else {
+            let entries = MapDeserializer::new(entries);
+            return self.visitor.visit_map(entries).map_err(A::Error::custom);
+        };
+        // Each once, and with the name that the structure has for it.
+        let mut found: Vec<(&'static str, JsonText<'de, '_>)> = Vec::new();
+        for (name, value) in entries {
             let same = names.iter().find(|known| **known == name);
-            let known = same.or_else(|| {
-                let mut all = names.iter();
-                all.find(|known| known.eq_ignore_ascii_case(&name))
-            });
-            let Some(known) = known else { continue };
-            let value = whole.inner(value);
+            let similar = names.iter().find(|known| known.eq_ignore_ascii_case(&name));
+            let Some(known) = same.or(similar) else {
+                continue;
+            };
             match found.iter_mut().find(|(name, _)| name == known) {
                 Some((_, earlier)) => *earlier = value,
                 None => found.push((known, value)),
             }
         }
-        Ok(Self {
-            found: found.into_iter(),
-            value: None,
-        })
+        let fields = MapDeserializer::new(found.into_iter());
+        self.visitor.visit_map(fields).map_err(A::Error::custom)
     }
 }
 
-impl<'de> MapAccess<'de> for Fields<'de> {
-    type Error = JsonError;
+impl<'de> IntoDeserializer<'de, Error> for JsonText<'de, '_> {
+    type Deserializer = Self;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, JsonError> {
-        let Some((name, value)) = self.found.next() else {
-            return Ok(None);
-        };
-        self.value = Some(value);
-        seed.deserialize(name.into_deserializer()).map(Some)
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, JsonError> {
-        match self.value.take() {
-            Some(value) => seed.deserialize(value),
-            None => Err(JsonError::custom("a name without a value")),
-        }
+    fn into_deserializer(self) -> Self {
+        self
     }
 }
 
 /// Reads scalars with `serde_json`, and `null` as their zero value.
 macro_rules! scalars {
     ($($deserialize:ident: $visit:ident($zero:expr)),* $(,)?) => {$(
-        fn $deserialize<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, JsonError> {
+        fn $deserialize<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
             if self.is_null() {
-                return visitor.$visit($zero).map_err(|error| self.placed(error));
+                return self.placed(visitor.$visit($zero));
             }
             self.plainly(|inner| inner.$deserialize(visitor))
         }
     )*};
 }
 
-impl<'de> Deserializer<'de> for JsonText<'de> {
-    type Error = JsonError;
+impl<'de> Deserializer<'de> for JsonText<'de, '_> {
+    type Error = Error;
 
     scalars! {
         deserialize_bool: visit_bool(false),
@@ -216,100 +188,52 @@ impl<'de> Deserializer<'de> for JsonText<'de> {
         deserialize_identifier: visit_str(""),
     }
 
+    serde::forward_to_deserialize_any! { unit unit_struct tuple tuple_struct enum }
+
     /// For types that take several kinds of values.
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, JsonError> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
         match self.text.as_bytes().first() {
-            Some(b'n') => visitor.visit_unit().map_err(|error| self.placed(error)),
+            Some(b'n') => self.placed(visitor.visit_unit()),
             Some(b'[') => self.deserialize_seq(visitor),
             Some(b'{') => self.deserialize_map(visitor),
             _ => self.plainly(|inner| inner.deserialize_any(visitor)),
         }
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, JsonError> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
         if self.is_null() {
             return visitor.visit_none();
         }
         visitor.visit_some(self)
     }
 
-    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, JsonError> {
-        self.plainly(|inner| inner.deserialize_unit(visitor))
-    }
-
-    fn deserialize_unit_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, JsonError> {
-        self.deserialize_unit(visitor)
-    }
-
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, JsonError> {
+    ) -> Result<V::Value> {
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, JsonError> {
-        match self.parts('[')? {
-            Some(parts) => visitor.visit_seq(Items { whole: self, parts }),
-            None => return self.plainly(|inner| inner.deserialize_seq(visitor)),
-        }
-        .map_err(|error| self.placed(error))
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
+        self.nested("[]", None, visitor)
     }
 
-    fn deserialize_tuple<V: Visitor<'de>>(
-        self,
-        _length: usize,
-        visitor: V,
-    ) -> Result<V::Value, JsonError> {
-        self.deserialize_seq(visitor)
-    }
-
-    fn deserialize_tuple_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        _length: usize,
-        visitor: V,
-    ) -> Result<V::Value, JsonError> {
-        self.deserialize_seq(visitor)
-    }
-
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, JsonError> {
-        match self.parts('{')? {
-            Some(parts) => visitor.visit_map(Entries { whole: self, parts }),
-            None => return self.plainly(|inner| inner.deserialize_map(visitor)),
-        }
-        .map_err(|error| self.placed(error))
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
+        self.nested("{}", None, visitor)
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,
-        names: &'static [&'static str],
+        names: Names,
         visitor: V,
-    ) -> Result<V::Value, JsonError> {
-        match self.parts('{')? {
-            Some(parts) => visitor.visit_map(Fields::new(self, parts, names)?),
-            None => return self.plainly(|inner| inner.deserialize_map(visitor)),
-        }
-        .map_err(|error| self.placed(error))
-    }
-
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        variants: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, JsonError> {
-        self.plainly(|inner| inner.deserialize_enum(name, variants, visitor))
+    ) -> Result<V::Value> {
+        self.nested("{}", Some(names), visitor)
     }
 
     /// It is valid JSON, which was checked first.
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, JsonError> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
         visitor.visit_unit()
     }
 }

@@ -9,12 +9,11 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 
-use super::blocking;
-use super::get::Flight;
+use super::task::LayerTask;
 use crate::artifact::ArtifactFile;
+use crate::blocking::{blocking, lock};
 use crate::digest::Hasher;
 use crate::error::{At as _, Error, Result};
-use crate::progress::lock;
 use crate::registry::{BlobPart, Repository};
 use crate::store::NewLayer;
 
@@ -28,7 +27,7 @@ struct Output {
     failure: Option<Error>,
 }
 
-impl Flight {
+impl LayerTask {
     /// Fetches the files in order, and renames their directory into the store.
     pub(super) async fn fetch_files(
         &self,

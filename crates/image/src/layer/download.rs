@@ -11,32 +11,29 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::permits::{Monitor, Permit, Permits, Requester};
+use super::permits::Permit;
 use super::pieces::Pieces;
+use super::task::LayerTask;
+use crate::blocking::lock;
+use crate::config::Failpoint;
+use crate::descriptor::Descriptor;
 use crate::error::Result;
-use crate::manifest::Descriptor;
-use crate::observer::Observer;
-use crate::progress::lock;
 use crate::registry::{BlobPart, Repository};
 
 /// How often a download looks for spare permits.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// A download. `sink` receives bytes and their offset, and returns `false` to stop.
-pub(super) struct Download<'a, S> {
+/// The download of a layer's blob, which it sends to the spool with the offset of each chunk.
+pub(super) struct Download<'a> {
+    pub(super) task: &'a LayerTask,
     pub(super) repository: &'a Repository,
     pub(super) descriptor: &'a Descriptor,
-    /// Where further connections get their permits, and what for.
-    pub(super) permits: &'a Permits,
-    pub(super) requester: Requester,
-    pub(super) monitor: Monitor,
     pub(super) pieces: Pieces,
     pub(super) parts: Parts,
-    pub(super) observer: &'a dyn Observer,
-    pub(super) sink: S,
+    pub(super) sender: &'a mpsc::Sender<(u64, Bytes)>,
 }
 
 /// The state of further connections.
@@ -86,11 +83,7 @@ impl Parts {
     }
 }
 
-impl<S, F> Download<'_, S>
-where
-    S: Fn(u64, Bytes) -> F + Sync,
-    F: Future<Output = bool> + Send,
-{
+impl Download<'_> {
     /// Fetches everything. Bytes arrive in order, except over further connections.
     ///
     /// # Errors
@@ -120,7 +113,8 @@ where
                 _ = look.tick(), if wants_more.is_none() => {
                     let wants = self.parts.may_be_tried() && self.pieces.are_many();
                     let permit = if wants {
-                        self.permits.spare(self.requester.clone(), self.monitor.clone())
+                        let task = self.task;
+                        task.tools.permits.spare(task.requester.clone(), task.monitor())
                     } else {
                         None
                     };
@@ -151,6 +145,17 @@ where
         Ok(true)
     }
 
+    /// Passes bytes on. Returns `false` if the receiver is gone.
+    async fn send(&self, at: u64, chunk: Bytes) -> bool {
+        self.task.fetched(chunk.len() as u64);
+        self.task
+            .tools
+            .config
+            .failpoint
+            .reached(Failpoint::LayerFetching);
+        self.sender.send((at, chunk)).await.is_ok()
+    }
+
     /// Passes claimed bytes of the first connection on, and updates the rest of the claim. Returns whether more
     /// are wanted.
     async fn stream(&self, claimed: &Mutex<Range<u64>>, at: u64, mut chunk: Bytes) -> bool {
@@ -158,7 +163,7 @@ where
         while lock(claimed).end < last && self.extend(claimed).await {}
         let end = lock(claimed).end.min(last);
         chunk.truncate(usize::try_from(end - at).unwrap_or_default());
-        if !(self.sink)(at, chunk).await {
+        if !self.send(at, chunk).await {
             return false;
         }
         let is_done = {
@@ -196,7 +201,7 @@ where
                 Err(error) => {
                     // The first connection fetches the rest, and fails if it cannot.
                     self.parts.set(&self.parts.has_failed);
-                    let error = self.observer.error_text(&error);
+                    let error = self.task.tools.config.observer.error_text(&error);
                     tracing::debug!(error.message = %error, "a part of a layer could not be fetched on its own");
                     return;
                 }
@@ -210,7 +215,7 @@ where
         let fetched = self.fetch(claimed.clone(), is_further, |at, chunk| {
             position = at + chunk.len() as u64;
             self.parts.set(&self.parts.are_sent);
-            (self.sink)(at, chunk)
+            self.send(at, chunk)
         });
         let fetched = fetched.await;
         let is_complete = position == claimed.end;

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::blocking::lock;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::progress::{LayerProgress, lock};
+use crate::progress::LayerProgress;
 use crate::store::LayerClaim;
 
 /// A layer, the registry it is fetched from, and the proof that was shown for it: a pull with another proof fetches its own blob.
@@ -131,11 +132,7 @@ impl Waiter {
     pub(super) async fn wait(mut self) -> Result<()> {
         let outcome = ended(&mut self.outcome).await;
         self.finished = true;
-        outcome.unwrap_or_else(|| {
-            Err(Error::Cancelled {
-                what: format!("layer {}", self.key.0),
-            })
-        })
+        outcome.unwrap_or_else(|| Err(Error::cancelled(format!("layer {}", self.key.0))))
     }
 }
 

@@ -7,49 +7,28 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use bytes::Bytes;
-use criscope_linux::free_space::MinFree;
 use rustix::io::Errno;
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use super::download::{Download, Parts};
-use super::permits::{LEAST_RATE, Monitor, Requester};
 use super::pieces::Pieces;
-use super::slice::{ArchiveSlice, SliceReader};
+use super::slice::SliceReader;
+use super::source::{ArchiveSlice, LayerSource};
 use super::spool::{Spool, SpoolReader};
-use super::{LayerFetcher, LayerSource, blocking};
-use crate::config::{Failpoint, ImageStoreConfig};
+use super::task::LayerTask;
+use crate::blocking::blocking;
 use crate::decrypt::{DecryptReader, LayerKey};
-use crate::digest::Digest;
-use crate::error::{At as _, Error, Result};
-use crate::manifest::Descriptor;
-use crate::observer::{Step, Steps, observed};
-use crate::progress::{LayerPhase, LayerProgress};
-use crate::pull::short;
+use crate::descriptor::Descriptor;
+use crate::error::{At as _, Error, Result, carried, carry};
+use crate::observer::Step;
+use crate::progress::LayerPhase;
 use crate::registry::Repository;
-use crate::store::{ContentStore, Disk, LayerClaim, NewLayer};
-use crate::unpack::{UnpackJob, carried, carry, unpack_ahead};
+use crate::store::NewLayer;
+use crate::unpack::{UnpackJob, unpack};
 
 /// Chunks buffered between the network and the writing thread. A chunk is one read of a connection, up to 400 KiB; they are most of a
 /// pull's memory.
 const CHUNKS: usize = 4;
-
-/// A layer being fetched into the store.
-#[derive(Debug)]
-pub(super) struct Flight {
-    pub(super) layers: Arc<LayerFetcher>,
-    pub(super) layer: Digest,
-    /// The proof that its source shows, recorded once the content is here.
-    pub(super) claim: LayerClaim,
-    pub(super) progress: Arc<LayerProgress>,
-    /// Receives its steps.
-    pub(super) steps: Arc<dyn Steps>,
-    pub(super) requester: Requester,
-    pub(super) cancel: CancellationToken,
-    /// Cancelled if the layer is too slow while others wait for a permit: see `permits`.
-    pub(super) give_up: CancellationToken,
-}
 
 /// Facts about the input that unpacking needs besides the bytes.
 struct Input<'a> {
@@ -61,9 +40,9 @@ struct Input<'a> {
     abandon: &'a dyn Fn(),
 }
 
-impl Flight {
+impl LayerTask {
     pub(super) async fn run(self, source: LayerSource) -> Result<()> {
-        let permits = self.layers.permits.clone();
+        let permits = self.tools.permits.clone();
         let flight = Arc::new(self);
         let _permit = tokio::select! {
             permit = permits.acquire(flight.requester.clone(), flight.monitor()) => permit,
@@ -75,15 +54,13 @@ impl Flight {
                 flight.fetch(&repository, &descriptor, key.as_ref()).await
             }
             LayerSource::Artifact(repository, files) => {
-                let name = short(&flight.layer);
                 let fetching = flight.fetch_files(&repository, &files);
-                observed(&*flight.steps, Step::Fetch, Some(&name), fetching).await
+                flight.step(Step::Fetch, fetching).await
             }
             LayerSource::Archive(slice) => {
                 let own = Arc::clone(&flight);
-                let name = short(&own.layer);
                 let unpacking = blocking(move || own.unpack_slice(&slice));
-                observed(&*flight.steps, Step::Unpack, Some(&name), unpacking).await
+                flight.step(Step::Unpack, unpacking).await
             }
         };
         match &result {
@@ -91,46 +68,6 @@ impl Flight {
             Err(_) => flight.progress.enter(LayerPhase::Failed),
         }
         result
-    }
-
-    fn monitor(&self) -> Monitor {
-        Monitor {
-            progress: Arc::clone(&self.progress),
-            give_up: self.give_up.clone(),
-        }
-    }
-
-    pub(super) fn cancelled(&self) -> Error {
-        Error::Cancelled {
-            what: format!("layer {}", self.layer),
-        }
-    }
-
-    pub(super) fn too_slow(&self, repository: &Repository) -> Error {
-        let reason = format!(
-            "less than {LEAST_RATE} bytes per second of layer {} while others waited",
-            self.layer
-        );
-        let host = repository.registry().to_owned();
-        Error::RegistryUnavailable { host, reason }
-    }
-
-    pub(super) fn disk(&self) -> &Disk {
-        &self.layers.store.disk
-    }
-
-    pub(super) fn min_free(&self) -> MinFree {
-        self.layers.config.limits.min_free()
-    }
-
-    pub(super) fn store(&self) -> Arc<ContentStore> {
-        Arc::clone(&self.layers.store)
-    }
-
-    /// Bytes have arrived.
-    pub(super) fn fetched(&self, bytes: u64) {
-        self.progress.fetched(bytes);
-        self.layers.config.observer.bytes_fetched(bytes);
     }
 
     /// Fetches the layer; starts over if the part kept from an earlier pull turns out to be wrong.
@@ -145,7 +82,7 @@ impl Flight {
         let (kept, result) = self.fetch_once(repository, descriptor, &path, key).await;
         match result {
             Err(error) if kept > 0 && is_about_content(&error) => {
-                let error = self.layers.config.observer.error_text(&error);
+                let error = self.tools.config.observer.error_text(&error);
                 tracing::warn!(layer = %self.layer, error.message = %error, "the partial blob may be wrong: starting over");
                 self.progress.start_over();
                 self.fetch_once(repository, descriptor, &path, key).await.1
@@ -185,8 +122,16 @@ impl Flight {
         let mut unpacker = Box::pin(tokio::spawn(unpacker));
         let writer = tokio::spawn(writer);
         let mut unpacked = None;
+        let download = Download {
+            task: self,
+            repository,
+            descriptor,
+            pieces: Pieces::new(kept, descriptor.size, self.tools.config.piece_bytes),
+            parts: Parts::default(),
+            sender: &sender,
+        };
         let fetched = tokio::select! {
-            fetched = self.download(repository, descriptor, kept, &sender) => fetched,
+            fetched = self.step(Step::Fetch, download.run()) => fetched,
             () = self.cancel.cancelled() => Err(self.cancelled()),
             () = self.give_up.cancelled() => Err(self.too_slow(repository)),
             // Unpacking ends before the blob is complete only if it fails.
@@ -207,9 +152,8 @@ impl Flight {
         let unpacked = match unpacked {
             Some(ended) => joined(ended),
             None => {
-                let name = short(&self.layer);
                 let unpacking = async { joined(unpacker.await) };
-                observed(&*self.steps, Step::Unpack, Some(&name), unpacking).await
+                self.step(Step::Unpack, unpacking).await
             }
         };
         drop(guard);
@@ -223,7 +167,7 @@ impl Flight {
 
     /// Opens the spool of a blob with the bytes that an earlier pull has kept, or a new one if another pull has that open.
     fn open_spool(&self, kept_at: &Path, size: u64) -> Result<(Arc<Spool>, PathBuf)> {
-        let min_free = self.layers.config.limits.min_free_bytes;
+        let min_free = self.tools.config.limits.min_free_bytes;
         let (spool, path) = match Spool::open(kept_at, size)? {
             Some(spool) => (Some(spool), kept_at.to_owned()),
             None => {
@@ -235,55 +179,6 @@ impl Flight {
             Some(spool) => Ok((Arc::new(spool.keep_free(min_free)), path)),
             None => Err(Error::io(path, Errno::WOULDBLOCK)),
         }
-    }
-
-    /// Downloads the missing parts of a blob, after the first `kept` bytes.
-    async fn download(
-        &self,
-        repository: &Repository,
-        descriptor: &Descriptor,
-        kept: u64,
-        sender: &mpsc::Sender<(u64, Bytes)>,
-    ) -> Result<()> {
-        let ImageStoreConfig {
-            failpoint,
-            observer,
-            piece_bytes,
-            ..
-        } = &self.layers.config;
-        let download = Download {
-            repository,
-            descriptor,
-            permits: &self.layers.permits,
-            requester: self.requester.clone(),
-            monitor: self.monitor(),
-            pieces: Pieces::new(kept, descriptor.size, *piece_bytes),
-            parts: Parts::default(),
-            observer: &**observer,
-            sink: |at, chunk: Bytes| {
-                self.progress.fetched(chunk.len() as u64);
-                observer.bytes_fetched(chunk.len() as u64);
-                failpoint.reached(Failpoint::LayerFetching);
-                let sender = sender.clone();
-                async move { sender.send((at, chunk)).await.is_ok() }
-            },
-        };
-        let name = short(&self.layer);
-        observed(&*self.steps, Step::Fetch, Some(&name), download.run()).await
-    }
-
-    /// Checks the size and the free space. The unpacked size is checked during unpacking.
-    pub(super) fn check_size(&self, size: u64) -> Result<()> {
-        let limits = &self.layers.config.limits;
-        if size > limits.max_layer_bytes {
-            let what = format!("layer {}", self.layer);
-            let reason = format!(
-                "{size} bytes, at most {} are allowed",
-                limits.max_layer_bytes
-            );
-            return Err(Error::TooLarge { what, reason });
-        }
-        self.disk().check_space(limits.min_free(), size)
     }
 
     fn unpack_spool(&self, spool: &Spool, key: Option<&LayerKey>) -> Result<()> {
@@ -346,7 +241,7 @@ impl Flight {
     fn unpack_in(&self, staging: &Path, reader: impl Read + Send, input: &Input<'_>) -> Result<()> {
         let large_window = || -> io::Result<Box<dyn Any + Send>> {
             (input.all)()?;
-            let permit = self.layers.windows.acquire(&self.cancel);
+            let permit = self.tools.windows.acquire(&self.cancel);
             permit.map_or_else(
                 || Err(carry(self.cancelled())),
                 |permit| Ok(Box::new(permit) as Box<dyn Any + Send>),
@@ -355,12 +250,12 @@ impl Flight {
         let job = UnpackJob {
             diff_id: &self.layer,
             staging,
-            limits: &self.layers.config.limits,
+            limits: &self.tools.config.limits,
             consumed: input.consumed,
             unpacked: &|bytes| self.progress.unpacked(bytes),
             large_window: &large_window,
         };
-        let unpacked = unpack_ahead(reader, &job, input.abandon)?;
+        let unpacked = unpack(reader, &job, input.abandon)?;
         let named = self.disk().staging()?;
         let placed = fs::rename(staging.join("fs"), named.join("fs"))
             .at(staging)
@@ -369,10 +264,10 @@ impl Flight {
                     unpacked.bytes,
                     unpacked.inodes,
                     unpacked.implied,
-                    self.layers.store.disk.boot(),
+                    self.tools.store.disk.boot(),
                 )
                 .shown_by(self.claim);
-                self.layers.store.add_layer(&self.layer, &named, new)
+                self.tools.store.add_layer(&self.layer, &named, new)
             });
         self.disk().remove(&named)?;
         placed
@@ -405,7 +300,6 @@ struct EndGuard(Arc<Spool>);
 
 impl Drop for EndGuard {
     fn drop(&mut self) {
-        let what = "a layer".to_owned();
-        self.0.end(Err(Error::Cancelled { what }));
+        self.0.end(Err(Error::cancelled("a layer")));
     }
 }

@@ -8,7 +8,9 @@ mod get;
 mod permits;
 mod pieces;
 mod slice;
+mod source;
 mod spool;
+mod task;
 mod windows;
 
 use std::sync::Arc;
@@ -16,40 +18,22 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use self::flight::{Ending, Flights, Joined, Waiter, ended};
-use self::get::Flight;
-use self::permits::{Permits, Requester};
-pub(super) use self::slice::ArchiveSlice;
+use self::permits::Permits;
+pub(super) use self::source::{ArchiveSlice, LayerSource};
+use self::task::{FetchTools, LayerTask};
 use self::windows::WindowSemaphore;
-use super::artifact::ArtifactFile;
 use super::config::ImageStoreConfig;
-use super::decrypt::LayerKey;
 use super::digest::Digest;
-use super::error::{Error, Result};
-use super::manifest::Descriptor;
+use super::error::Result;
 use super::observer::Steps;
 use super::progress::LayerProgress;
-use super::registry::Repository;
-use super::store::{ContentStore, LayerClaim};
-
-/// Where the bytes of a layer come from.
-#[derive(Clone, Debug)]
-pub(super) enum LayerSource {
-    /// With the key, if the blob is encrypted.
-    Registry(Arc<Repository>, Descriptor, Option<Arc<LayerKey>>),
-    /// The files of an artifact.
-    Artifact(Arc<Repository>, Arc<[ArtifactFile]>),
-    /// Part of an archive on disk. It has its own digest unless the archive is one of `docker save`.
-    Archive(Arc<ArchiveSlice>),
-}
+use super::store::ContentStore;
 
 /// Fetches and unpacks layers.
 #[derive(Debug)]
 pub(super) struct LayerFetcher {
-    store: Arc<ContentStore>,
-    config: ImageStoreConfig,
+    tools: FetchTools,
     flights: Flights,
-    permits: Permits,
-    windows: WindowSemaphore,
 }
 
 /// A layer that is in the store or being fetched. Pulls of the same blob from the same registry share one flight; another
@@ -63,38 +47,41 @@ pub(super) enum PendingLayer {
 }
 
 impl LayerFetcher {
-    pub(super) fn new(store: Arc<ContentStore>, config: ImageStoreConfig) -> Self {
-        let permits = Permits::new(config.max_concurrent_downloads, config.timeouts.slow_layer);
-        Self {
+    pub(super) fn new(store: Arc<ContentStore>, config: Arc<ImageStoreConfig>) -> Self {
+        let tools = FetchTools {
+            permits: Permits::new(config.max_concurrent_downloads, config.timeouts.slow_layer),
+            windows: WindowSemaphore::default(),
             store,
             config,
+        };
+        Self {
+            tools,
             flights: Flights::default(),
-            permits,
-            windows: WindowSemaphore::default(),
         }
     }
 
     /// A fetcher with other settings, which shares the layers that are being fetched.
-    pub(super) fn with_settings(&self, config: ImageStoreConfig) -> Self {
-        Self {
-            store: Arc::clone(&self.store),
+    pub(super) fn with_settings(&self, config: Arc<ImageStoreConfig>) -> Self {
+        let tools = FetchTools {
             config,
+            ..self.tools.clone()
+        };
+        Self {
+            tools,
             flights: self.flights.clone(),
-            permits: self.permits.clone(),
-            windows: self.windows.clone(),
         }
     }
 
     /// Starts fetching a layer, or joins the flight that fetches it. The caller holds the layer in the store.
     pub(super) fn request(
-        self: &Arc<Self>,
+        &self,
         layer: &Digest,
         source: &LayerSource,
         steps: &Arc<dyn Steps>,
     ) -> PendingLayer {
         let size = source.size();
         let claim = source.claim(layer);
-        if self.store.has_layer(layer, claim) {
+        if self.tools.store.has_layer(layer, claim) {
             let progress = Arc::new(LayerProgress::new(layer.clone(), size));
             progress.finished();
             return PendingLayer::Ready(progress);
@@ -102,8 +89,8 @@ impl LayerFetcher {
         let key = (layer.clone(), source.requester().registry, claim);
         let joined = self.flights.join(&key, |cancel| {
             let progress = Arc::new(LayerProgress::new(layer.clone(), size));
-            let flight = Flight {
-                layers: Arc::clone(self),
+            let task = LayerTask {
+                tools: self.tools.clone(),
                 layer: layer.clone(),
                 claim,
                 progress: Arc::clone(&progress),
@@ -114,15 +101,15 @@ impl LayerFetcher {
             };
             let source = source.clone();
             // Another flight may have ended since the check above.
-            let is_ready = self.store.has_layer(layer, claim);
-            let task = async move {
+            let is_ready = self.tools.store.has_layer(layer, claim);
+            let work = async move {
                 if is_ready {
                     Ok(())
                 } else {
-                    flight.run(source).await
+                    task.run(source).await
                 }
             };
-            (progress, task)
+            (progress, work)
         });
         match joined {
             Joined::Waiter(waiter) => PendingLayer::Flying(waiter),
@@ -136,7 +123,7 @@ impl LayerFetcher {
     /// Waits until a layer is in the store. If a flight started by another pull fails, this one tries as well: the other
     /// may have had different credentials. After silence of the registry it does not: each of many pulls would wait in turn.
     pub(super) async fn get(
-        self: &Arc<Self>,
+        &self,
         layer: &Digest,
         source: &LayerSource,
         mut pending: PendingLayer,
@@ -166,53 +153,4 @@ impl PendingLayer {
             Self::Flying(waiter) => Arc::clone(&waiter.progress),
         }
     }
-}
-
-impl LayerSource {
-    /// Identifies the requester of a permit. The address of an object that each pull owns identifies the pull.
-    fn requester(&self) -> Requester {
-        match self {
-            Self::Registry(repository, ..) | Self::Artifact(repository, _) => Requester {
-                registry: repository.registry().into(),
-                pull: Arc::as_ptr(repository).addr(),
-            },
-            Self::Archive(slice) => Requester {
-                registry: "".into(),
-                pull: Arc::as_ptr(&slice.file).addr(),
-            },
-        }
-    }
-
-    /// The proof of a layer that a pull with this source shows.
-    fn claim(&self, layer: &Digest) -> LayerClaim {
-        /// All archives are imported by root.
-        const ARCHIVES: &str = "";
-        match self {
-            Self::Registry(_, _, Some(key)) => LayerClaim::Key(key.proof()),
-            Self::Registry(repository, blob, None) => {
-                LayerClaim::blob(layer, Some(&blob.digest), &repository.full_name())
-            }
-            Self::Artifact(..) => LayerClaim::artifact(layer),
-            Self::Archive(slice) => LayerClaim::blob(layer, slice.digest.as_ref(), ARCHIVES),
-        }
-    }
-
-    fn size(&self) -> u64 {
-        match self {
-            Self::Registry(_, descriptor, _) => descriptor.size,
-            Self::Artifact(_, files) => {
-                let sizes = files.iter().map(|file| file.blob.size);
-                sizes.fold(0, u64::saturating_add)
-            }
-            Self::Archive(slice) => slice.size,
-        }
-    }
-}
-
-/// Runs blocking work on a separate thread. The work completes even if the future is dropped.
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    let result = tokio::task::spawn_blocking(work).await;
-    result.unwrap_or_else(|_| Err(Error::internal("a blocking task has ended early")))
 }

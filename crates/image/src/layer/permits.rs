@@ -12,7 +12,8 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::progress::{LayerPhase, LayerProgress, lock};
+use crate::blocking::lock;
+use crate::progress::{LayerPhase, LayerProgress};
 
 /// Number of extra permits per regular permit.
 const EXTRA: usize = 2;
@@ -34,9 +35,9 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     next: u64,
-    running: Vec<Running>,
+    running: Vec<QueuedLayer>,
     /// In order of arrival.
-    waiting: Vec<Waiting>,
+    waiting: Vec<QueuedLayer>,
 }
 
 /// The pull that requests a permit, and the registry of its layer.
@@ -48,21 +49,16 @@ pub(super) struct Requester {
     pub(super) pull: usize,
 }
 
+/// A layer in the queue, or one with a permit.
 #[derive(Debug)]
-struct Waiting {
+struct QueuedLayer {
     id: u64,
     requester: Requester,
     monitor: Monitor,
-    ready: oneshot::Sender<()>,
-}
-
-#[derive(Debug)]
-struct Running {
-    id: u64,
-    requester: Requester,
-    monitor: Monitor,
-    /// When it was last measured, and the number of bytes fetched until then.
+    /// When it was last measured with a permit, and the number of bytes fetched until then.
     mark: (Instant, u64),
+    /// Receives the permit, unless it was there at once.
+    ready: Option<oneshot::Sender<()>>,
 }
 
 /// The progress of a layer, and the token that revokes its permit.
@@ -105,24 +101,18 @@ impl Permits {
         if state.running.len() >= self.0.regular || !state.waiting.is_empty() {
             return None;
         }
-        let id = state.next;
-        state.next += 1;
-        state.run(id, requester, monitor);
-        let permits = self.clone();
+        let layer = state.layer(requester, monitor, None);
+        let (permits, id) = (self.clone(), layer.id);
+        state.run(layer);
         Some(Permit { permits, id })
     }
 
     fn queue(&self, requester: Requester, monitor: Monitor) -> (Permit, oneshot::Receiver<()>) {
         let (sender, ready) = oneshot::channel();
         let mut state = lock(&self.0.state);
-        let id = state.next;
-        state.next += 1;
-        state.waiting.push(Waiting {
-            id,
-            requester,
-            monitor,
-            ready: sender,
-        });
+        let layer = state.layer(requester, monitor, Some(sender));
+        let id = layer.id;
+        state.waiting.push(layer);
         state.grant(self.0.regular);
         drop(state);
         let permits = self.clone();
@@ -173,42 +163,47 @@ impl Permits {
 }
 
 impl State {
+    /// Permits held for the registry of a requester.
     fn held_by_registry(&self, requester: &Requester) -> usize {
-        self.running
-            .iter()
-            .filter(|one| one.requester.registry == requester.registry)
-            .count()
+        let running = self.running.iter().map(|one| &one.requester.registry);
+        running.filter(|one| **one == requester.registry).count()
     }
 
+    /// Permits held by the pull of a requester.
     fn held_by_pull(&self, requester: &Requester) -> usize {
-        self.running
-            .iter()
-            .filter(|one| one.requester.pull == requester.pull)
-            .count()
+        let running = self.running.iter().map(|one| one.requester.pull);
+        running.filter(|one| *one == requester.pull).count()
     }
 
-    fn run(&mut self, id: u64, requester: Requester, monitor: Monitor) {
-        let mark = (Instant::now(), monitor.progress.bytes_fetched());
-        self.running.push(Running {
-            id,
+    fn layer(
+        &mut self,
+        requester: Requester,
+        monitor: Monitor,
+        ready: Option<oneshot::Sender<()>>,
+    ) -> QueuedLayer {
+        self.next += 1;
+        QueuedLayer {
+            id: self.next,
             requester,
             monitor,
-            mark,
-        });
+            mark: (Instant::now(), 0),
+            ready,
+        }
+    }
+
+    fn run(&mut self, mut layer: QueuedLayer) {
+        layer.mark = (Instant::now(), layer.monitor.progress.bytes_fetched());
+        let ready = layer.ready.take();
+        self.running.push(layer);
+        // If the receiver is gone, its permit is being dropped, and that waits for this lock.
+        let _ = ready.map(|ready| ready.send(()));
     }
 
     /// Grants all available permits.
     fn grant(&mut self, regular: usize) {
         while let Some(index) = self.next_index(regular) {
-            let Waiting {
-                id,
-                requester,
-                monitor,
-                ready,
-            } = self.waiting.remove(index);
-            self.run(id, requester, monitor);
-            // If the receiver is gone, its permit is being dropped, and that waits for this lock.
-            let _ = ready.send(());
+            let layer = self.waiting.remove(index);
+            self.run(layer);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Mutex;
 
-use crate::progress::lock;
+use crate::blocking::lock;
 
 /// The parts that no connection fetches yet.
 #[derive(Debug)]

@@ -1,31 +1,19 @@
 //! Part of an archive on disk that is a layer.
 
-use std::fs;
 use std::io::{self, Read};
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::get::Flight;
+use super::source::ArchiveSlice;
+use super::task::LayerTask;
 use crate::digest::{Digest, Hasher};
-use crate::unpack;
-
-/// A range of bytes of an archive.
-#[derive(Debug)]
-pub(crate) struct ArchiveSlice {
-    pub(crate) file: Arc<fs::File>,
-    pub(crate) path: PathBuf,
-    pub(crate) offset: u64,
-    pub(crate) size: u64,
-    pub(crate) digest: Option<Digest>,
-}
+use crate::error::carry;
 
 /// Reads a slice of an archive, and checks its digest at the end if it has one.
 pub(super) struct SliceReader<'a> {
     slice: &'a ArchiveSlice,
     position: u64,
     consumed: &'a AtomicU64,
-    flight: &'a Flight,
+    task: &'a LayerTask,
     hasher: Option<Hasher>,
 }
 
@@ -33,13 +21,13 @@ impl<'a> SliceReader<'a> {
     pub(super) fn new(
         slice: &'a ArchiveSlice,
         consumed: &'a AtomicU64,
-        flight: &'a Flight,
+        task: &'a LayerTask,
     ) -> Self {
         Self {
             slice,
             position: 0,
             consumed,
-            flight,
+            task,
             hasher: slice.digest.as_ref().map(Digest::hasher),
         }
     }
@@ -49,14 +37,14 @@ impl Read for SliceReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         use std::os::unix::fs::FileExt as _;
 
-        if self.flight.cancel.is_cancelled() {
-            return Err(unpack::carry(self.flight.cancelled()));
+        if self.task.cancel.is_cancelled() {
+            return Err(carry(self.task.cancelled()));
         }
         let left = self.slice.size - self.position;
         let most = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
         if most == 0 {
             if let (Some(hasher), Some(digest)) = (self.hasher.take(), &self.slice.digest) {
-                digest.compare("layer", hasher).map_err(unpack::carry)?;
+                digest.compare("layer", hasher).map_err(carry)?;
             }
             return Ok(0);
         }
@@ -71,7 +59,7 @@ impl Read for SliceReader<'_> {
         }
         self.position += length as u64;
         self.consumed.store(self.position, Ordering::Relaxed);
-        self.flight.progress.fetched(length as u64);
+        self.task.progress.fetched(length as u64);
         Ok(length)
     }
 }

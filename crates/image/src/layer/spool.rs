@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use bytes::Bytes;
-use rustix::fs::{FlockOperation, SeekFrom, flock, fstatvfs, seek};
+use criscope_linux::free_space::MinFree;
+use rustix::fs::{FlockOperation, SeekFrom, flock, seek};
 use rustix::io::Errno;
 use tokio::sync::mpsc::Receiver;
 
+use crate::blocking::lock;
 use crate::digest::{Digest, Hasher};
-use crate::error::{At as _, Error, Result};
-use crate::progress::lock;
-use crate::unpack::carry;
+use crate::error::{At as _, Error, Result, carry, check_space};
 
 /// Free space is checked after this many bytes, because other downloads consume it as well.
 const SPACE_EVERY: u64 = 16 << 20;
@@ -32,7 +32,7 @@ const SPACE_EVERY: u64 = 16 << 20;
 pub(super) struct Spool {
     file: File,
     size: u64,
-    min_free: u64,
+    min_free: MinFree,
     state: Mutex<State>,
     changed: Condvar,
     /// Bytes read by the reader.
@@ -71,7 +71,7 @@ impl Spool {
         Ok(Some(Self {
             file,
             size,
-            min_free: 0,
+            min_free: MinFree::default(),
             state: Mutex::new(State {
                 available,
                 abandoned: false,
@@ -84,20 +84,8 @@ impl Spool {
 
     /// Sets the bytes that stay free on the disk.
     pub(super) fn keep_free(mut self, bytes: u64) -> Self {
-        self.min_free = bytes;
+        self.min_free.bytes = bytes;
         self
-    }
-
-    /// Checks the free space.
-    fn check_space(&self, path: &Path) -> Result<()> {
-        let status = fstatvfs(&self.file).at(path)?;
-        let free = status.f_bavail.saturating_mul(status.f_frsize);
-        let needed = self.min_free.saturating_add(SPACE_EVERY);
-        if free >= needed {
-            return Ok(());
-        }
-        let path = path.to_owned();
-        Err(Error::NoSpace { path, free, needed })
     }
 
     /// Bytes in the file.
@@ -145,9 +133,9 @@ impl Spool {
         let mut unchecked = 0;
         while let Some((position, chunk)) = chunks.blocking_recv() {
             unchecked += chunk.len() as u64;
-            if self.min_free > 0 && unchecked >= SPACE_EVERY {
+            if self.min_free.bytes > 0 && unchecked >= SPACE_EVERY {
                 unchecked = 0;
-                self.check_space(path)?;
+                check_space(self.min_free, &self.file, path, SPACE_EVERY)?;
             }
             self.file.write_all_at(&chunk, position).at(path)?;
             let end = position + chunk.len() as u64;
@@ -168,8 +156,7 @@ impl Spool {
             return Err(failure);
         }
         if length < self.size {
-            let what = format!("layer {digest}");
-            return Err(Error::Cancelled { what });
+            return Err(Error::cancelled(format!("layer {digest}")));
         }
         digest.compare("layer", hasher)
     }
@@ -190,18 +177,10 @@ impl Spool {
 
     /// Waits until the blob is complete and its digest has been checked.
     pub(super) fn wait_for_all(&self) -> io::Result<()> {
-        let mut state = lock(&self.state);
-        loop {
-            match &state.end {
-                Some(Ok(())) => return Ok(()),
-                Some(Err(error)) => return Err(carry(error.clone())),
-                None => {}
-            }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
+        let state = lock(&self.state);
+        let ended = self.changed.wait_while(state, |state| state.end.is_none());
+        let state = ended.unwrap_or_else(PoisonError::into_inner);
+        state.end.clone().unwrap_or(Ok(())).map_err(carry)
     }
 
     /// Makes the reader fail from now on, also one that waits. The file is not affected.
@@ -212,26 +191,15 @@ impl Spool {
 
     /// Waits for bytes after `position`, and returns how many there are; 0 at the end.
     fn wait(&self, position: u64) -> io::Result<u64> {
-        let mut state = lock(&self.state);
-        loop {
-            if let Some(Err(error)) = &state.end {
-                return Err(carry(error.clone()));
-            }
-            if state.abandoned {
-                let what = "a layer that cannot be unpacked".to_owned();
-                return Err(carry(Error::Cancelled { what }));
-            }
-            if state.available > position {
-                return Ok(state.available - position);
-            }
-            if state.end.is_some() {
-                return Ok(0);
-            }
-            // The spool is always ended: by the writer, the fetching task, or the guard of that task.
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+        // The spool is always ended: by the writer, the fetching task, or the guard of that task.
+        let waited = self.changed.wait_while(lock(&self.state), |state| {
+            state.end.is_none() && !state.abandoned && state.available <= position
+        });
+        let state = waited.unwrap_or_else(PoisonError::into_inner);
+        match &state.end {
+            Some(Err(error)) => Err(carry(error.clone())),
+            _ if state.abandoned => Err(carry(Error::cancelled("a layer that cannot be unpacked"))),
+            _ => Ok(state.available.saturating_sub(position)),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::progress::lock;
+use crate::blocking::lock;
 
 /// Allows only one layer at a time to be decompressed with a window of up to 128 MiB.
 #[derive(Clone, Debug, Default)]

@@ -14,9 +14,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::lower::{DIR, LowerLayers, OPAQUE, Parts, is_opaque, xattrs};
-use crate::error::Error;
-use crate::unpack::carry;
+use super::lower::{LowerLayers, Parts, is_opaque, xattrs};
+use crate::error::{carry, check_space};
+use crate::unpack::{DIR, OPAQUE};
 
 /// Directories that may be created between two checks of the free space.
 const CHECK_EVERY_DIRECTORIES: u64 = CHECK_EVERY_BYTES / ENTRY_BYTES;
@@ -116,13 +116,8 @@ impl<'a> LinkCopy<'a> {
 
     /// Checks the free space: a layer may consist of directories, and each copy of it has its own.
     fn check_space(&self) -> io::Result<()> {
-        match self.min_free.shortage(&self.to, CHECK_EVERY_BYTES)? {
-            Some(shortage) => {
-                let path = self.place.clone();
-                Err(carry(Error::no_space(path, shortage)))
-            }
-            None => Ok(()),
-        }
+        let checked = check_space(self.min_free, &self.to, &self.place, CHECK_EVERY_BYTES);
+        checked.map_err(carry)
     }
 
     /// Enters a directory of the source. Its copy exists, and gets its metadata unless it is implied.

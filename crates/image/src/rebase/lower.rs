@@ -4,22 +4,14 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, Stat, fgetxattr, flistxattr, open, openat, readlinkat, statat,
-};
+use rustix::fs::{FileType, Mode, Stat, fgetxattr, flistxattr, open, openat, readlinkat};
 use rustix::io::Errno;
 
 use crate::digest::Digest;
 use crate::error::{At as _, Result};
 use crate::store::ContentStore;
+use crate::unpack::{DIR, MAX_LINKS, OPAQUE, is, is_whiteout, status};
 
-pub(super) const OPAQUE: &str = "trusted.overlay.opaque";
-pub(super) const DIR: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
-/// The kernel's limit on symbolic links in a path.
-const MAX_LINKS: usize = 40;
 /// Limit on the value of an extended attribute (`XATTR_SIZE_MAX`), and on the list of names.
 const MAX_XATTR: usize = 64 << 10;
 
@@ -113,8 +105,7 @@ impl LowerLayers {
         if found.is_none() {
             // The last component may have been `..`, or a link to an existing directory.
             found = self.look_up(&real)?;
-            found =
-                found.filter(|f| FileType::from_raw_mode(f.stat.st_mode) == FileType::Directory);
+            found = found.filter(|found| is(&found.stat, FileType::Directory));
         }
         Ok((real, found))
     }
@@ -128,29 +119,22 @@ impl LowerLayers {
             let mut dir = openat(root, ".", DIR, Mode::empty())?;
             let mut hides = is_opaque(&dir)?;
             for part in parents {
-                match statat(&dir, &part[..], AtFlags::SYMLINK_NOFOLLOW) {
-                    Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+                match status(&dir, part)? {
+                    Some(stat) if is(&stat, FileType::Directory) => {
                         dir = openat(&dir, &part[..], DIR, Mode::empty())?;
                         hides |= is_opaque(&dir)?;
                     }
                     // A whiteout or a file hides lower layers.
-                    Ok(_) => return Ok(None),
-                    Err(Errno::NOENT) if hides => return Ok(None),
-                    Err(Errno::NOENT) => continue 'layers,
-                    Err(error) => return Err(error.into()),
+                    Some(_) => return Ok(None),
+                    None if hides => return Ok(None),
+                    None => continue 'layers,
                 }
             }
-            match statat(&dir, &last[..], AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat)
-                    if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
-                        && stat.st_rdev == 0 =>
-                {
-                    return Ok(None);
-                }
-                Ok(stat) => return Ok(Some(LowerEntry { stat, parent: dir })),
-                Err(Errno::NOENT) if hides => return Ok(None),
-                Err(Errno::NOENT) => {}
-                Err(error) => return Err(error.into()),
+            match status(&dir, last)? {
+                Some(stat) if is_whiteout(&stat) => return Ok(None),
+                Some(stat) => return Ok(Some(LowerEntry { stat, parent: dir })),
+                None if hides => return Ok(None),
+                None => {}
             }
         }
         Ok(None)

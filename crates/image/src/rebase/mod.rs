@@ -15,9 +15,8 @@ use criscope_linux::free_space::MinFree;
 use self::copy::LinkCopy;
 use self::lower::LowerLayers;
 use super::digest::Digest;
-use super::error::{At as _, Error, Result};
+use super::error::{At as _, Error, Result, carried};
 use super::store::{ContentStore, Held, NewLayer};
-use super::unpack::carried;
 
 pub(super) use self::lower::{is_opaque, xattrs};
 
@@ -32,7 +31,7 @@ pub(super) fn rebase(store: &Arc<ContentStore>, held: &Held, min_free: MinFree) 
             .layer(id)
             .ok_or_else(|| Error::internal(format!("layer {id} has gone")))?;
         chain.push_str(id.as_str());
-        if !record.implies {
+        if !record.implies() {
             stack.push(id.clone());
             continue;
         }

@@ -1,6 +1,5 @@
 //! Authentication to one host. Credentials are sent only after a challenge.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -14,16 +13,14 @@ use tokio::time::Instant;
 
 use super::body::read_body;
 use super::challenge::Challenge;
-use super::node_address::may_lead_to;
+use super::node_address::{host_and_port, may_lead_to};
 use super::refusal::Refusal;
-use super::request::{Failure, Server, host_and_port};
+use super::request::{Failure, Server};
 use super::secrets::without;
-use crate::config::Timeouts;
+use crate::config::ImageStoreConfig;
 use crate::credentials::Credentials;
-use crate::docker_config;
 use crate::error::{Error, Result};
-use crate::json;
-use crate::observer::Observer;
+use crate::{docker_config, json};
 
 const MAX_TOKEN: u64 = 1 << 20;
 const UNUSABLE: &str = "the credentials cannot be sent";
@@ -31,15 +28,11 @@ const UNUSABLE: &str = "the credentials cannot be sent";
 /// The `Authorization` of one host, shared by all requests of a pull.
 #[derive(Debug)]
 pub(super) struct Authorizer {
+    config: Arc<ImageStoreConfig>,
     given: Option<Credentials>,
-    docker_config: Option<PathBuf>,
-    client_id: Arc<str>,
-    /// The name under which credentials for this host are stored.
-    registry: String,
+    /// The name under which credentials for this host are stored, if it may get them.
+    registry: Option<String>,
     repository: String,
-    scope: String,
-    timeouts: Timeouts,
-    observer: Arc<dyn Observer>,
     state: Mutex<State>,
     /// Held while a token is requested. A token service that took too long, and when: requests that waited for it meanwhile need not
     /// wait for it again.
@@ -60,18 +53,6 @@ impl std::fmt::Debug for State {
     }
 }
 
-/// The parameters of an [`Authorizer`].
-#[derive(Debug)]
-pub(super) struct Identity {
-    pub(super) given: Option<Credentials>,
-    pub(super) docker_config: Option<PathBuf>,
-    pub(super) client_id: Arc<str>,
-    pub(super) registry: String,
-    pub(super) repository: String,
-    pub(super) timeouts: Timeouts,
-    pub(super) observer: Arc<dyn Observer>,
-}
-
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Token {
@@ -80,16 +61,17 @@ struct Token {
 }
 
 impl Authorizer {
-    pub(super) fn new(identity: Identity) -> Self {
+    pub(super) fn new(
+        config: Arc<ImageStoreConfig>,
+        given: Option<Credentials>,
+        registry: Option<String>,
+        repository: String,
+    ) -> Self {
         Self {
-            given: identity.given,
-            docker_config: identity.docker_config,
-            client_id: identity.client_id,
-            registry: identity.registry,
-            scope: format!("repository:{}:pull", identity.repository),
-            repository: identity.repository,
-            timeouts: identity.timeouts,
-            observer: identity.observer,
+            config,
+            given,
+            registry,
+            repository,
             state: Mutex::default(),
             silence: Mutex::default(),
         }
@@ -97,18 +79,12 @@ impl Authorizer {
 
     /// Returns an authorizer without credentials for the same repository.
     pub(super) fn anonymous(&self) -> Self {
-        Self {
-            given: None,
-            docker_config: None,
-            client_id: Arc::clone(&self.client_id),
-            registry: String::new(),
-            repository: self.repository.clone(),
-            scope: self.scope.clone(),
-            timeouts: self.timeouts,
-            observer: Arc::clone(&self.observer),
-            state: Mutex::default(),
-            silence: Mutex::default(),
-        }
+        Self::new(
+            Arc::clone(&self.config),
+            None,
+            None,
+            self.repository.clone(),
+        )
     }
 
     /// The current header and its generation.
@@ -157,17 +133,13 @@ impl Authorizer {
             (Challenge::Basic, Some(Credentials::Basic { username, password })) => {
                 basic(username, password)
             }
-            (Challenge::Basic, None) => {
-                return Err(unauthenticated(
-                    host,
-                    "it needs a user and a password, and none are given",
-                ));
-            }
-            (Challenge::Basic, Some(_)) => {
-                return Err(unauthenticated(
-                    host,
-                    "it needs a user and a password, and a token is given",
-                ));
+            (Challenge::Basic, given) => {
+                let given = match given {
+                    Some(_) => "a token is given",
+                    None => "none are given",
+                };
+                let reason = format!("it needs a user and a password, and {given}");
+                return Err(unauthenticated(host, &reason));
             }
             (Challenge::Bearer { .. }, Some(Credentials::RegistryToken(token))) => bearer(token),
             (
@@ -178,14 +150,10 @@ impl Authorizer {
                 },
                 credentials,
             ) => {
-                let scope = if scope.is_empty() { &self.scope } else { scope };
-                let request = TokenRequest {
-                    client_id: &self.client_id,
-                    realm,
-                    service,
-                    scope,
-                };
-                let token = self.token(challenger, &request, credentials.as_ref());
+                let own = format!("repository:{}:pull", self.repository);
+                let scope = if scope.is_empty() { &own } else { scope };
+                let wanted = (service.as_str(), scope.as_str());
+                let token = self.token(challenger, realm, wanted, credentials.as_ref());
                 let token = token.await.inspect_err(|failure| {
                     if failure.is_silence() {
                         *silence = Some((Instant::now(), failure.clone()));
@@ -211,13 +179,12 @@ impl Authorizer {
         if let Some(found) = &self.state.lock().await.credentials {
             return Ok(found.clone());
         }
-        let found = match &self.docker_config {
-            Some(path) => {
-                let repository = &self.repository;
-                docker_config::look_up(path, &self.registry, repository, self.timeouts.helper)
-                    .await?
+        let found = match (&self.config.docker_config, &self.registry) {
+            (Some(path), Some(registry)) => {
+                let timeout = self.config.timeouts.helper;
+                docker_config::look_up(path, registry, &self.repository, timeout).await?
             }
-            None => None,
+            _ => None,
         };
         self.state.lock().await.credentials = Some(found.clone());
         Ok(found)
@@ -227,10 +194,11 @@ impl Authorizer {
     async fn token(
         &self,
         challenger: &Server<'_>,
-        request: &TokenRequest<'_>,
+        realm: &str,
+        (service, scope): (&str, &str),
         credentials: Option<&Credentials>,
     ) -> std::result::Result<String, Failure> {
-        let url = Url::parse(request.realm)
+        let url = Url::parse(realm)
             .map_err(|_| bad_response(challenger, "the address of its token service is none"))?;
         let is_plain = challenger.url.scheme() == "http";
         let is_safe = url.scheme() == "https" || (url.scheme() == "http" && is_plain);
@@ -245,21 +213,50 @@ impl Authorizer {
             );
         }
         let host = format!("token service {}", host_and_port(&url));
-        let service = challenger.named(&url, host.clone());
-        let http = request.http(challenger, url, credentials)?;
-        let response = service.send(http, &self.timeouts).await?;
+        let server = challenger.named(&url, host.clone());
+        let request = match credentials {
+            Some(Credentials::IdentityToken(token)) => {
+                let mut user_agent = self.config.user_agent.split('/');
+                let body = form(&[
+                    ("grant_type", "refresh_token"),
+                    ("service", service),
+                    ("scope", scope),
+                    ("client_id", user_agent.next().unwrap_or_default()),
+                    ("refresh_token", token),
+                ]);
+                let post = server.post(url);
+                post.header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+                    .body(body)
+            }
+            other => {
+                let get = server.get(with_query(url, service, scope));
+                match other {
+                    Some(Credentials::Basic { username, password }) => {
+                        let header = basic(username, password);
+                        get.header(
+                            AUTHORIZATION,
+                            header.ok_or_else(|| unauthenticated(&challenger.host, UNUSABLE))?,
+                        )
+                    }
+                    _ => get,
+                }
+            }
+        };
+        let request = request.build();
+        let request = request.map_err(|_| unauthenticated(&challenger.host, UNUSABLE))?;
+        let response = server.send(request, &self.config.timeouts).await?;
         if response.status() != StatusCode::OK {
             let secrets = credentials.map(Credentials::secrets).unwrap_or_default();
-            let refusal = Refusal::read(response, &self.timeouts).await;
-            let refusal =
-                refusal.map_words(|words| self.observer.server_words(without(words, &secrets)));
+            let refusal = Refusal::read(response, &self.config.timeouts).await;
+            let refusal = refusal
+                .map_words(|words| self.config.observer.server_words(without(words, &secrets)));
             if refusal.status().is_client_error() && !refusal.is_temporary() {
                 let reason = format!("no token: {}", refusal.reason());
                 return Err(unauthenticated(&host, &reason));
             }
             return Err(refusal.failure(&host));
         }
-        let body = read_body(response, MAX_TOKEN, &host, &self.timeouts).await?;
+        let body = read_body(response, MAX_TOKEN, &host, &self.config.timeouts).await?;
         let token: Token = json::from_slice(&body)
             .map_err(|_| bad_response(challenger, "its token service sends no JSON"))?;
         let token = [token.token, token.access_token]
@@ -269,57 +266,15 @@ impl Authorizer {
     }
 }
 
-struct TokenRequest<'a> {
-    client_id: &'a str,
-    realm: &'a str,
-    service: &'a str,
-    scope: &'a str,
-}
-
-impl TokenRequest<'_> {
-    fn http(
-        &self,
-        challenger: &Server<'_>,
-        mut url: Url,
-        credentials: Option<&Credentials>,
-    ) -> std::result::Result<reqwest::Request, Failure> {
-        let built = match credentials {
-            Some(Credentials::IdentityToken(token)) => {
-                let body = form(&[
-                    ("grant_type", "refresh_token"),
-                    ("service", self.service),
-                    ("scope", self.scope),
-                    ("client_id", self.client_id),
-                    ("refresh_token", token),
-                ]);
-                let post = challenger.post(url);
-                post.header(CONTENT_TYPE, "application/x-www-form-urlencoded")
-                    .body(body)
-            }
-            other => {
-                let mut query = url.query_pairs_mut();
-                if !self.service.is_empty() {
-                    query.append_pair("service", self.service);
-                }
-                for scope in self.scope.split(' ') {
-                    query.append_pair("scope", scope);
-                }
-                drop(query);
-                let get = challenger.get(url);
-                match other {
-                    Some(Credentials::Basic { username, password }) => {
-                        let header = basic(username, password)
-                            .ok_or_else(|| unauthenticated(&challenger.host, UNUSABLE))?;
-                        get.header(AUTHORIZATION, header)
-                    }
-                    _ => get,
-                }
-            }
-        };
-        built
-            .build()
-            .map_err(|_| unauthenticated(&challenger.host, UNUSABLE))
+/// The address of a token.
+fn with_query(mut url: Url, service: &str, scope: &str) -> Url {
+    let mut query = url.query_pairs_mut();
+    if !service.is_empty() {
+        query.append_pair("service", service);
     }
+    query.extend_pairs(scope.split(' ').map(|scope| ("scope", scope)));
+    drop(query);
+    url
 }
 
 fn bad_response(challenger: &Server<'_>, reason: &str) -> Error {

@@ -9,15 +9,15 @@ use reqwest::header::{ACCEPT_RANGES, CONTENT_RANGE};
 use reqwest::{Response, StatusCode, Url};
 use tokio::time::Instant;
 
-use super::Repository;
 use super::answers::Answers;
 use super::body::Chunks;
 use super::get::GetRequest;
 use super::host::Host;
+use super::repository::Repository;
 use super::request::{Attempt, Failure, pause};
 use super::retries::Retries;
+use crate::descriptor::Descriptor;
 use crate::error::Result;
-use crate::manifest::Descriptor;
 
 /// Progress that resets the count of retries: a connection that breaks occasionally does not mean a dead registry.
 const WORTH_IT: u64 = 1 << 20;
@@ -120,9 +120,9 @@ impl Host {
             let Some(retry) = retry else {
                 return Err(failure);
             };
-            let error = self.observer.error_text(&failure.error);
+            let error = self.config.observer.error_text(&failure.error);
             tracing::debug!(error.message = %error, position = target.position, "resuming the download of a layer");
-            pause(&self.timeouts, tries, retry).await;
+            pause(&self.config.timeouts, tries, retry).await;
             tries += 1;
         }
         Ok(())
@@ -143,7 +143,7 @@ impl Host {
         let response = self.get(url, get).await?;
         let mut skip = self.offset(&response, target)?;
         let host = &self.endpoint.host;
-        let mut chunks = Chunks::new(response, host.clone(), &self.timeouts);
+        let mut chunks = Chunks::new(response, host.clone(), &self.config.timeouts);
         while let Some(mut chunk) = chunks.next().await? {
             let skipped = usize::try_from(skip).map_or(chunk.len(), |skip| skip.min(chunk.len()));
             skip -= skipped as u64;

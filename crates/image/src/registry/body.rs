@@ -50,10 +50,8 @@ pub(super) async fn read_body(
 }
 
 fn too_large(host: &str, most: u64) -> Failure {
-    Failure::from(Error::TooLarge {
-        what: format!("answer of {host}"),
-        reason: format!("more than {most} bytes"),
-    })
+    let reason = format!("more than {most} bytes");
+    Error::too_large(format!("answer of {host}"), reason).into()
 }
 
 /// Reads the beginning of the body of an error: at most `most` bytes, and only bytes that arrive in time.

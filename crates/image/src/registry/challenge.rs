@@ -2,6 +2,8 @@
 
 use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
 
+use super::words::quoted;
+
 /// An authentication scheme offered by a registry.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Challenge {
@@ -76,20 +78,11 @@ fn parameter(text: &str) -> Option<(&str, String, &str)> {
         return None;
     }
     let rest = rest.trim_start();
-    let Some(quoted) = rest.strip_prefix('"') else {
-        let end = rest.find([',', ' ']).unwrap_or(rest.len());
-        return Some((name, rest[..end].to_owned(), &rest[end..]));
-    };
-    let mut value = String::new();
-    let mut characters = quoted.char_indices();
-    while let Some((at, character)) = characters.next() {
-        match character {
-            '"' => return Some((name, value, &quoted[at + 1..])),
-            '\\' => value.extend(characters.next().map(|(_, escaped)| escaped)),
-            other => value.push(other),
-        }
+    if rest.starts_with('"') {
+        return quoted(rest).map(|(value, rest)| (name, value, rest));
     }
-    None
+    let end = rest.find([',', ' ']).unwrap_or(rest.len());
+    Some((name, rest[..end].to_owned(), &rest[end..]))
 }
 
 #[cfg(test)]

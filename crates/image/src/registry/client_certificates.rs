@@ -1,9 +1,9 @@
 //! The certificates that a node presents to registries, so that their expiry can be monitored.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::hosts_file::read;
+use crate::files::listed;
 
 /// Upper bound; the directory may contain any number.
 const MAX: usize = 256;
@@ -22,7 +22,8 @@ pub struct ClientCertificate {
 pub(crate) fn client_certificates(dirs: &[PathBuf]) -> Vec<ClientCertificate> {
     let mut found: Vec<_> = dirs
         .iter()
-        .flat_map(|dir| registries(dir))
+        .flat_map(|dir| listed(dir).unwrap_or_default())
+        .filter(|path| path.is_dir())
         .filter_map(|registry| read(&registry).ok())
         .flatten()
         .flat_map(|host| host.tls.client)
@@ -37,14 +38,11 @@ pub(crate) fn client_certificates(dirs: &[PathBuf]) -> Vec<ClientCertificate> {
     found
 }
 
-fn registries(dir: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir).into_iter().flatten();
-    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    paths.filter(|path| path.is_dir()).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
 
     #[test]

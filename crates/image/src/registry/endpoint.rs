@@ -14,9 +14,10 @@ use reqwest::{Client, ClientBuilder, Url};
 
 use super::hosts_file::{Capabilities, HostEntry, TlsEntry, look_up};
 use super::redirect::InsecureHosts;
+use crate::blocking::lock;
 use crate::config::ImageStoreConfig;
 use crate::error::{At as _, Error, Result};
-use crate::progress::lock;
+use crate::reference::Reference;
 
 /// Maximum number of cached clients. Each has a copy of the system's certificates.
 const MAX_CLIENTS: usize = 32;
@@ -45,12 +46,21 @@ pub(super) struct Endpoint {
     pub(super) is_mirror: bool,
 }
 
+impl Endpoint {
+    /// The name under which credentials for it are stored: that of the registry, unless it is a mirror.
+    pub(super) fn registry<'a>(&'a self, name: &'a Reference) -> &'a str {
+        if self.is_mirror {
+            &self.host
+        } else {
+            name.registry()
+        }
+    }
+}
+
 /// Creates endpoints, and caches clients with their connections.
 #[derive(Debug)]
 pub(super) struct Endpoints {
-    dirs: Vec<PathBuf>,
-    connect: Duration,
-    user_agent: String,
+    config: Arc<ImageStoreConfig>,
     pub(super) insecure_hosts: Arc<InsecureHosts>,
     clients: Mutex<HashMap<ClientKey, Client>>,
 }
@@ -64,14 +74,12 @@ struct ClientKey {
 }
 
 impl Endpoints {
-    pub(super) fn new(config: &ImageStoreConfig) -> Self {
+    pub(super) fn new(config: Arc<ImageStoreConfig>) -> Self {
         // An error means that the process has already installed a provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self {
-            dirs: config.certs_dirs.clone(),
-            connect: config.timeouts.connect,
-            user_agent: config.user_agent.clone(),
             insecure_hosts: Arc::new(InsecureHosts::new(&config.insecure_redirect_hosts)),
+            config,
             clients: Mutex::default(),
         }
     }
@@ -79,7 +87,7 @@ impl Endpoints {
     /// All hosts of a registry in the order in which they are tried. Files are read each time: changes need no restart.
     /// `insecure` allows plain HTTP and certificates of unknown authorities, unless a `hosts.toml` has its own address.
     pub(super) fn for_registry(&self, registry: &str, insecure: bool) -> Result<Vec<Endpoint>> {
-        let mut entries = look_up(&self.dirs, registry)?;
+        let mut entries = look_up(&self.config.certs_dirs, registry)?;
         let mut insecure_from = usize::MAX;
         if insecure && let Some(own) = entries.pop_if(|entry| entry.address.is_empty()) {
             let host = upstream_host(registry);
@@ -138,7 +146,7 @@ impl Endpoints {
     }
 
     fn connect_timeout(&self, tls: &TlsEntry) -> Duration {
-        tls.dial_timeout.unwrap_or(self.connect)
+        tls.dial_timeout.unwrap_or(self.config.timeouts.connect)
     }
 
     fn client(&self, tls: TlsEntry, is_local: bool) -> Result<Client> {
@@ -205,7 +213,7 @@ impl Endpoints {
             .redirect(Policy::none())
             .connect_timeout(self.connect_timeout(tls))
             .pool_idle_timeout(IDLE)
-            .user_agent(&self.user_agent)
+            .user_agent(&self.config.user_agent)
             .tls_danger_accept_invalid_certs(tls.skip_verify);
         // As in Go programs, a proxy (HTTPS_PROXY and so on) is not used for the local host.
         if is_local {

@@ -9,20 +9,14 @@ use bytes::Bytes;
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 
-use super::Repository;
 use super::blob::Target;
-use super::endpoint::{Endpoint, Endpoints};
-use super::get::RedirectTokens;
-use super::host::Host;
-use super::node_address::may_lead_to;
+use super::endpoint::Endpoint;
+use super::host::{Host, RedirectTokens};
+use super::node_address::{host_and_port, may_lead_to};
 use super::redirect::InsecureHosts;
-use super::request::host_and_port;
+use super::repository::Repository;
+use crate::descriptor::Descriptor;
 use crate::error::{Error, Result};
-use crate::manifest::Descriptor;
-
-/// The clients for other hosts than those of the registry.
-#[derive(Debug)]
-pub(super) struct ForeignHosts(pub(super) Arc<Endpoints>);
 
 /// Returns the address of a layer, if it may be used: as for redirects, what a registry with TLS offers is not fetched without. User and
 /// password in it are left out.
@@ -54,7 +48,7 @@ impl Repository {
         let is_plain = schemes.all(|scheme| scheme == "http");
         let mut last = "no address that may be used".to_owned();
         for url in &descriptor.urls {
-            let Some(url) = address(url, is_plain, &self.foreign.0.insecure_hosts) else {
+            let Some(url) = address(url, is_plain, &self.endpoints.insecure_hosts) else {
                 continue;
             };
             let mut hosts = self.hosts.iter();
@@ -84,7 +78,7 @@ impl Repository {
             return Ok(None);
         };
         let name = host_and_port(url);
-        let Some(own) = self.foreign.0.for_registry(&name, false)?.pop() else {
+        let Some(own) = self.endpoints.for_registry(&name, false)?.pop() else {
             return Ok(None);
         };
         let mut base = url.clone();
@@ -101,11 +95,10 @@ impl Repository {
             },
             authorizer: like.authorizer.anonymous(),
             redirect_tokens: RedirectTokens::default(),
-            timeouts: like.timeouts,
+            config: Arc::clone(&like.config),
             retries: like.retries,
             is_down: AtomicBool::new(false),
             notes: Arc::default(),
-            observer: Arc::clone(&like.observer),
         }))
     }
 }

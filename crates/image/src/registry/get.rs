@@ -1,22 +1,18 @@
 //! A GET or HEAD request to one host: redirects, and which credentials each target gets.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, RANGE};
 use reqwest::{Method, Request, Response, StatusCode, Url};
 
-use super::auth::Authorizer;
 use super::challenge::Challenge;
 use super::host::Host;
-use super::rate_limit::RateLimit;
+use super::node_address::host_and_port;
+use super::rate_limit;
 use super::redirect::{MAX_REDIRECTS, RedirectRule};
 use super::refusal::Refusal;
-use super::request::{Attempt, Failure, Server, host_and_port};
+use super::request::{Attempt, Failure, Server};
 use super::secrets::without;
 use super::warning::warnings;
 use crate::error::Error;
-use crate::progress::lock;
 
 /// Maximum number of authentications per request to the host: for a first token, and for one that replaces a token that
 /// has just expired. The same number applies to the target of a redirect.
@@ -36,25 +32,6 @@ pub(super) struct GetRequest<'a> {
     pub(super) is_head: bool,
 }
 
-/// Anonymous tokens for the targets of redirects, by origin.
-#[derive(Debug, Default)]
-pub(super) struct RedirectTokens(Mutex<HashMap<String, Arc<Authorizer>>>);
-
-impl RedirectTokens {
-    /// The authorizer of this URL's origin, if that has sent a challenge before.
-    fn get(&self, url: &Url) -> Option<Arc<Authorizer>> {
-        let all = lock(&self.0);
-        all.get(&url.origin().ascii_serialization()).cloned()
-    }
-
-    /// Like [`Self::get`], created if missing.
-    fn get_or_insert(&self, url: &Url, make: impl FnOnce() -> Authorizer) -> Arc<Authorizer> {
-        let mut all = lock(&self.0);
-        let one = all.entry(url.origin().ascii_serialization());
-        Arc::clone(one.or_insert_with(|| Arc::new(make())))
-    }
-}
-
 impl Host {
     /// Sends the request, and again after a challenge. The target of a redirect gets an anonymous token only, because the
     /// credentials are for the host (containerd's resolver does the same).
@@ -68,7 +45,7 @@ impl Host {
             }
             let answered = response.url().clone();
             let challenge = Challenge::preferred(response.headers());
-            let refusal = Refusal::read(response, &self.timeouts).await;
+            let refusal = Refusal::read(response, &self.config.timeouts).await;
             let refusal = self.hide_secrets(refusal).await;
             if status != StatusCode::UNAUTHORIZED {
                 return Err(refusal.failure(&self.server_of(&answered, url)));
@@ -99,7 +76,7 @@ impl Host {
     /// Hides the secrets of the request that a server repeats.
     async fn hide_secrets(&self, refusal: Refusal) -> Refusal {
         let secrets = self.secrets().await;
-        refusal.map_words(|words| self.observer.server_words(without(words, &secrets)))
+        refusal.map_words(|words| self.config.observer.server_words(without(words, &secrets)))
     }
 
     async fn secrets(&self) -> Vec<String> {
@@ -111,8 +88,8 @@ impl Host {
 
     /// Notes what a server warns of in a response, and its limit of requests.
     async fn note_headers(&self, response: &Response, server: &str) {
-        if let Some(limit) = RateLimit::parse(response.headers()) {
-            self.observer.rate_limit(self.registry(), &limit);
+        if let Some(limit) = rate_limit::parse(response.headers()) {
+            self.config.observer.rate_limit(self.registry(), &limit);
             self.notes.set_limit(server, limit);
         }
         let warnings = warnings(response.headers());
@@ -121,7 +98,10 @@ impl Host {
         }
         let secrets = self.secrets().await;
         for warning in warnings {
-            let warning = self.observer.server_words(without(warning, &secrets));
+            let warning = self
+                .config
+                .observer
+                .server_words(without(warning, &secrets));
             self.notes.add(format!("{server} warns: \"{warning}\""));
         }
     }
@@ -173,7 +153,7 @@ impl Host {
             *request.headers_mut() = headers;
             let server = self.server_of(&target, url);
             let server = Server::new(&self.endpoint).named(&target, server);
-            let response = server.send(request, &self.timeouts).await?;
+            let response = server.send(request, &self.config.timeouts).await?;
             self.note_headers(&response, &server.host).await;
             if !response.status().is_redirection() {
                 return Ok((used, response));

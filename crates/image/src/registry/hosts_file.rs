@@ -1,13 +1,13 @@
 //! Parses `hosts.toml` as documented by containerd (`docs/hosts.md`), and finds certificates in Docker's older layout.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use toml::{Table, Value};
 
-use crate::error::{Error, Result};
+use crate::error::{At as _, Error, Result};
+use crate::files::{if_present, listed};
 
 /// The capabilities of a host.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -81,28 +81,19 @@ fn directory(dir: &Path, registry: &str) -> Option<PathBuf> {
 
 pub(super) fn read(dir: &Path) -> Result<Vec<HostEntry>> {
     let path = dir.join("hosts.toml");
-    match fs::read_to_string(&path) {
-        Ok(text) => parse(&text, dir).map_err(|reason| Error::Settings { path, reason }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let tls = certificates(dir)?;
-            Ok(vec![HostEntry {
-                tls,
-                ..HostEntry::default()
-            }])
-        }
-        Err(error) => Err(Error::io(path, error)),
+    match if_present(fs::read_to_string(&path)).at(&path)? {
+        Some(text) => parse(&text, dir).map_err(|reason| Error::Settings { path, reason }),
+        None => Ok(vec![HostEntry {
+            tls: certificates(dir)?,
+            ..HostEntry::default()
+        }]),
     }
 }
 
 /// Docker's older layout: `*.crt` are authorities, `*.cert` is a client certificate and `*.key` of the same name its key.
 fn certificates(dir: &Path) -> Result<TlsEntry> {
     let mut tls = TlsEntry::default();
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(dir).map_err(|e| Error::io(dir, e))? {
-        paths.push(entry.map_err(|e| Error::io(dir, e))?.path());
-    }
-    paths.sort();
-    for path in paths {
+    for path in listed(dir).at(dir)? {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("crt") => tls.ca.push(path),
             Some("cert") => tls

@@ -5,6 +5,15 @@ use std::net::IpAddr;
 
 use reqwest::Url;
 
+/// Host and port of a URL, without the rest.
+pub(super) fn host_and_port(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    }
+}
+
 /// Returns whether a registry may name this URL as its token service or as the target of a redirect: it must not lead to the node
 /// itself, unless the registry has the same host.
 pub(super) fn may_lead_to(registry: &Url, target: &Url) -> bool {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use super::rate_limit::RateLimit;
-use crate::progress::lock;
+use crate::blocking::lock;
+use crate::observer::RateLimit;
 
 /// Most notes of one pull, and most servers with a limit.
 const MAX_NOTES: usize = 8;

@@ -2,11 +2,12 @@
 
 use reqwest::{Method, Request, Url};
 
-use super::RegistryClient;
 use super::body::read_body;
+use super::client::RegistryClient;
+use super::node_address::host_and_port;
 use super::redirect::{MAX_REDIRECTS, RedirectRule};
 use super::refusal::Refusal;
-use super::request::{Attempt, Failure, Server, host_and_port, pause};
+use super::request::{Attempt, Failure, Server, retry};
 use super::retries::Retries;
 use crate::error::{Error, Result};
 
@@ -22,23 +23,14 @@ impl RegistryClient {
             let what = format!("signature store \"{url}\"");
             return Err(Error::invalid(what, "not a URL of the web"));
         };
-        let mut retries = Retries::new(self.timeouts.retries, false);
-        let mut tries = 0;
-        loop {
-            match self.get_once(url.clone(), most).await {
-                Ok(found) => return Ok(Some(found)),
-                Err(Failure {
-                    error: Error::NotFound { .. },
-                    ..
-                }) => return Ok(None),
-                Err(Failure {
-                    retry: Some(retry), ..
-                }) if retries.take(retry) => {
-                    pause(&self.timeouts, tries, retry).await;
-                    tries += 1;
-                }
-                Err(failure) => return Err(failure.error),
-            }
+        let retries = Retries::new(self.config.timeouts.retries, false);
+        let got = retry(&self.config, retries, || self.get_once(url.clone(), most));
+        match got.await {
+            Err(Failure {
+                error: Error::NotFound { .. },
+                ..
+            }) => Ok(None),
+            got => got.map(Some).map_err(|failure| failure.error),
         }
     }
 
@@ -50,13 +42,13 @@ impl RegistryClient {
             let endpoint = endpoint.ok_or_else(|| Error::internal("a registry without hosts"))?;
             let request = Request::new(Method::GET, url.clone());
             let server = Server::at(&url, &endpoint);
-            let response = server.send(request, &self.timeouts).await?;
+            let response = server.send(request, &self.config.timeouts).await?;
             if response.status().is_success() {
-                return read_body(response, most, &host, &self.timeouts).await;
+                return read_body(response, most, &host, &self.config.timeouts).await;
             }
             if !response.status().is_redirection() {
-                let refusal = Refusal::read(response, &self.timeouts).await;
-                let refusal = refusal.map_words(|words| self.observer.server_words(words));
+                let refusal = Refusal::read(response, &self.config.timeouts).await;
+                let refusal = refusal.map_words(|words| self.config.observer.server_words(words));
                 return Err(refusal.failure(&host));
             }
             let rule = RedirectRule {

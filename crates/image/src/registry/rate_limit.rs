@@ -2,12 +2,12 @@
 //! them (`100;w=21600`), `RateLimit` of the IETF's draft (`"default";r=50;t=30`, and `limit=100, remaining=50, reset=30` of its earlier
 //! versions), and `X-RateLimit-Remaining`.
 
-use std::fmt;
 use std::time::Duration;
 
 use reqwest::header::HeaderMap;
 
-use super::words::clean;
+use super::words::{clean, header_text};
+use crate::observer::RateLimit;
 
 /// Larger numbers are no limits of requests.
 const MAX_COUNT: u64 = 1_000_000_000_000;
@@ -16,75 +16,20 @@ const MAX_SECONDS: u64 = 366 * 86_400;
 /// Most items of a list, and most characters of a source.
 const MAX_ITEMS: usize = 16;
 const MAX_SOURCE: usize = 64;
-/// So many requests are few, if the limit is not known.
-const FEW: u64 = 10;
 
-/// A limit of requests, as a registry tells it.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct RateLimit {
-    /// Requests that are left.
-    pub remaining: u64,
-    /// Requests in a window, if it tells that.
-    pub limit: Option<u64>,
-    /// The window, or the time until the next one.
-    pub window: Option<Duration>,
-    /// What the requests are counted for, such as the address of the node.
-    pub source: Option<String>,
-}
-
-impl RateLimit {
-    /// The limit that an answer tells; of several the one with the fewest requests left.
-    pub(super) fn parse(headers: &HeaderMap) -> Option<Self> {
-        let found = read_draft(headers)
-            .or_else(|| read_pair(headers, "ratelimit"))
-            .or_else(|| read_pair(headers, "x-ratelimit"))
-            .or_else(|| read_pair(headers, "x-rate-limit"))?;
-        let sources = ["docker-ratelimit-source", "ratelimit-source"];
-        let source = sources.iter().find_map(|name| first(headers, name));
-        let source = source.map(|source| clean(&source, MAX_SOURCE));
-        Some(Self {
-            source: source.filter(|source| !source.is_empty()),
-            ..found
-        })
-    }
-
-    /// Returns whether little is left: a tenth, or ten of a limit that is larger than that.
-    pub(super) fn is_low(&self) -> bool {
-        let few = match self.limit {
-            Some(limit) => (limit / 10).max(FEW.min(limit / 2)),
-            None => FEW,
-        };
-        self.remaining <= few
-    }
-}
-
-/// `7 of 100 requests left in 6 h, counted for 192.0.2.1`
-impl fmt::Display for RateLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.remaining)?;
-        if let Some(limit) = self.limit {
-            write!(f, " of {limit}")?;
-        }
-        f.write_str(" requests left")?;
-        if let Some(window) = self.window {
-            let (number, unit) = match window.as_secs() {
-                hours if hours >= 3600 && hours.is_multiple_of(3600) => (hours / 3600, "h"),
-                minutes if minutes >= 60 && minutes.is_multiple_of(60) => (minutes / 60, "min"),
-                seconds => (seconds, "s"),
-            };
-            write!(f, " in {number} {unit}")?;
-        }
-        if let Some(source) = &self.source {
-            write!(f, ", counted for {source}")?;
-        }
-        Ok(())
-    }
-}
-
-/// The first value of a header.
-fn first(headers: &HeaderMap, name: &str) -> Option<String> {
-    let value = headers.get(name)?;
-    Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
+/// The limit that an answer tells; of several the one with the fewest requests left.
+pub(super) fn parse(headers: &HeaderMap) -> Option<RateLimit> {
+    let found = read_draft(headers)
+        .or_else(|| read_pair(headers, "ratelimit"))
+        .or_else(|| read_pair(headers, "x-ratelimit"))
+        .or_else(|| read_pair(headers, "x-rate-limit"))?;
+    let sources = ["docker-ratelimit-source", "ratelimit-source"];
+    let sources = sources.iter().map(|name| header_text(headers, *name));
+    let mut sources = sources.map(|source| clean(&source, MAX_SOURCE));
+    Some(RateLimit {
+        source: sources.find(|source| !source.is_empty()),
+        ..found
+    })
 }
 
 /// All values of a header, as one list.
@@ -112,7 +57,11 @@ fn seconds(text: &str) -> Option<Duration> {
 
 /// The value of a parameter, as in `100;w=21600`.
 fn parameter<'a>(item: &'a str, name: &str) -> Option<&'a str> {
-    let mut parts = item.split(';').skip(1);
+    value(item.split(';').skip(1), name)
+}
+
+/// The value of the first `NAME=VALUE` with this name.
+fn value<'a>(mut parts: impl Iterator<Item = &'a str>, name: &str) -> Option<&'a str> {
     parts.find_map(|part| {
         let (key, value) = part.split_once('=')?;
         key.trim().eq_ignore_ascii_case(name).then(|| value.trim())
@@ -180,11 +129,7 @@ fn read_fields(text: &str) -> Option<RateLimit> {
 }
 
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let mut fields = text.split(',').take(MAX_ITEMS);
-    fields.find_map(|field| {
-        let (key, value) = field.split_once('=')?;
-        key.trim().eq_ignore_ascii_case(name).then(|| value.trim())
-    })
+    value(text.split(',').take(MAX_ITEMS), name)
 }
 
 #[cfg(test)]
@@ -196,7 +141,7 @@ mod tests {
         for (name, value) in headers {
             all.append(*name, value.parse().expect("a header"));
         }
-        RateLimit::parse(&all)
+        parse(&all)
     }
 
     fn limit(remaining: u64, limit: Option<u64>, window: Option<u64>) -> Option<RateLimit> {

@@ -4,8 +4,7 @@
 use reqwest::header::LOCATION;
 use reqwest::{Response, Url};
 
-use super::node_address::may_lead_to;
-use super::request::host_and_port;
+use super::node_address::{host_and_port, may_lead_to};
 
 /// Most redirects that are followed for one request.
 pub(super) const MAX_REDIRECTS: usize = 5;

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 
 use super::body::read_beginning;
-use super::request::{Failure, Retry};
+use super::request::Failure;
+use super::retries::Retry;
 use super::warning::warnings;
-use super::words::{clean, words};
+use super::words::{clean, header_text, words};
 use crate::config::Timeouts;
 use crate::error::Error;
 
@@ -31,8 +32,8 @@ impl Refusal {
     /// Reads the answer, as much as it sends in time.
     pub(super) async fn read(response: Response, timeouts: &Timeouts) -> Self {
         let (status, headers) = (response.status(), response.headers());
-        let content_type = text_of(headers, &CONTENT_TYPE);
-        let retry_after = text_of(headers, &RETRY_AFTER);
+        let content_type = header_text(headers, &CONTENT_TYPE);
+        let retry_after = header_text(headers, &RETRY_AFTER);
         let warnings = warnings(headers);
         let body = read_beginning(response, MAX_BODY, timeouts).await;
         Self {
@@ -112,11 +113,4 @@ impl Refusal {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
         )
     }
-}
-
-/// A header as text; empty if there is none.
-fn text_of(headers: &HeaderMap, name: &HeaderName) -> String {
-    let value = headers.get(name);
-    let text = value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    text.unwrap_or_default()
 }

@@ -1,17 +1,32 @@
 //! Requests for the content of a repository: one host after the other is asked.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::answers::Answers;
 use super::body::read_body;
+use super::endpoint::Endpoints;
 use super::get::GetRequest;
 use super::host::Host;
-use super::request::Attempt;
-use super::{FetchedManifest, ManifestAnswer, Repository};
+use super::manifests::ManifestAnswer;
+use super::notes::Notes;
+use super::request::{Attempt, retry};
+use crate::descriptor::Descriptor;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::manifest::Descriptor;
+use crate::manifest::FetchedManifest;
+use crate::reference::Reference;
+
+/// A repository of a registry: its hosts and their credentials, for the duration of a pull.
+#[derive(Debug)]
+pub struct Repository {
+    pub(super) name: Reference,
+    pub(super) hosts: Vec<Host>,
+    /// For layers at other addresses.
+    pub(super) endpoints: Arc<Endpoints>,
+    pub(crate) notes: Arc<Notes>,
+}
 
 impl Repository {
     /// The registry in the reference of the image.
@@ -77,17 +92,18 @@ impl Repository {
         if *size > most {
             let what = format!("{kind} {digest}");
             let reason = format!("{size} bytes, at most {most}");
-            return Err(Error::TooLarge { what, reason });
+            return Err(Error::too_large(what, reason));
         }
         let fetched = self.first_of(false, |host| async move {
             let url = host.url(&format!("blobs/{digest}"));
-            host.retry(host.retries, || async {
+            retry(&host.config, host.retries, || async {
                 let get = GetRequest {
                     is_checked: true,
                     ..GetRequest::default()
                 };
                 let response = host.get(&url, get).await?;
-                let body = read_body(response, *size, &host.endpoint.host, &host.timeouts).await?;
+                let body =
+                    read_body(response, *size, &host.endpoint.host, &host.config.timeouts).await?;
                 digest.check(kind, &body)?;
                 Ok(body)
             })
@@ -101,9 +117,9 @@ impl Repository {
     pub(crate) async fn referrers(&self, manifest: &Digest, most: u64) -> Result<Vec<u8>> {
         let fetched = self.first_of(true, |host| async move {
             let url = host.url(&format!("referrers/{manifest}"));
-            host.retry(host.retries, || async {
+            retry(&host.config, host.retries, || async {
                 let response = host.get(&url, GetRequest::default()).await?;
-                read_body(response, most, &host.endpoint.host, &host.timeouts).await
+                read_body(response, most, &host.endpoint.host, &host.config.timeouts).await
             })
             .await
         });

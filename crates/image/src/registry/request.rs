@@ -1,14 +1,13 @@
 //! HTTP requests: sending, and deciding on retries.
 
-use std::future::Future;
 use std::time::{Duration, Instant, SystemTime};
 
 use reqwest::{Client, Request, RequestBuilder, Response, Url};
 
 use super::endpoint::Endpoint;
-use super::host::Host;
-use super::retries::Retries;
-use crate::config::Timeouts;
+use super::node_address::host_and_port;
+use super::retries::{Retries, Retry};
+use crate::config::{ImageStoreConfig, Timeouts};
 use crate::error::{Error, TIMED_OUT};
 
 /// An error, and whether a retry may help.
@@ -16,15 +15,6 @@ use crate::error::{Error, TIMED_OUT};
 pub(super) struct Failure {
     pub(super) error: Error,
     pub(super) retry: Option<Retry>,
-}
-
-/// A retry may help, after this pause.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Retry {
-    /// The host's `Retry-After`.
-    pub(super) after: Option<Duration>,
-    /// Whether the server took too long: a retry may take as long.
-    pub(super) is_after_silence: bool,
 }
 
 pub(super) type Attempt<T> = std::result::Result<T, Failure>;
@@ -150,15 +140,6 @@ impl<'a> Server<'a> {
     }
 }
 
-/// Host and port of a URL, without the rest.
-pub(super) fn host_and_port(url: &Url) -> String {
-    let host = url.host_str().unwrap_or_default();
-    match url.port() {
-        Some(port) => format!("{host}:{port}"),
-        None => host.to_owned(),
-    }
-}
-
 /// Returns the chain of causes without the URL, which may contain a signature.
 pub(super) fn error_chain(error: reqwest::Error) -> String {
     let error = error.without_url();
@@ -175,27 +156,29 @@ pub(super) fn error_chain(error: reqwest::Error) -> String {
     text
 }
 
-impl Host {
-    /// Retries a request until it succeeds, fails permanently, or has used up its retries.
-    pub(super) async fn retry<T, F, Fut>(&self, mut retries: Retries, mut attempt: F) -> Attempt<T>
-    where
-        F: FnMut() -> Fut,
-        Fut: Future<Output = Attempt<T>>,
-    {
-        let mut tries = 0;
-        loop {
-            let failure = match attempt().await {
-                Ok(value) => return Ok(value),
-                Err(failure) => failure,
-            };
-            let Some(retry) = failure.retry.filter(|retry| retries.take(*retry)) else {
-                return Err(failure);
-            };
-            let error = self.observer.error_text(&failure.error);
-            tracing::debug!(error.message = %error, tries, "retrying a registry request");
-            pause(&self.timeouts, tries, retry).await;
-            tries += 1;
-        }
+/// Retries a request until it succeeds, fails permanently, or has used up its retries.
+pub(super) async fn retry<T, F, Fut>(
+    config: &ImageStoreConfig,
+    mut retries: Retries,
+    mut attempt: F,
+) -> Attempt<T>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Attempt<T>>,
+{
+    let mut tries = 0;
+    loop {
+        let failure = match attempt().await {
+            Ok(value) => return Ok(value),
+            Err(failure) => failure,
+        };
+        let Some(retry) = failure.retry.filter(|retry| retries.take(*retry)) else {
+            return Err(failure);
+        };
+        let error = config.observer.error_text(&failure.error);
+        tracing::debug!(error.message = %error, tries, "retrying a registry request");
+        pause(&config.timeouts, tries, retry).await;
+        tries += 1;
     }
 }
 

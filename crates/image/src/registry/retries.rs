@@ -1,11 +1,20 @@
 //! How often a request is sent again.
 
-use super::request::Retry;
+use std::time::Duration;
 
 /// Retries of a silent server: each costs the whole time limit, and a server that did not answer twice hardly answers a third time.
 const RETRIES_OF_SILENCE: u32 = 1;
 /// Retries while there are other servers to try.
 const RETRIES_BEFORE_OTHERS: u32 = 1;
+
+/// A retry may help, after this pause.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Retry {
+    /// The host's `Retry-After`.
+    pub(super) after: Option<Duration>,
+    /// Whether the server took too long: a retry may take as long.
+    pub(super) is_after_silence: bool,
+}
 
 /// The retries that are left of a request to one server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -2,7 +2,7 @@
 
 use reqwest::header::{HeaderMap, WARNING};
 
-use super::words::clean;
+use super::words::{clean, quoted};
 
 /// The code of warnings for people.
 const FOR_PEOPLE: &str = "299";
@@ -48,21 +48,6 @@ fn parse(header: &str) -> Vec<String> {
         let after = after.trim_start();
         rest = quoted(after).map_or(after, |(_date, after)| after);
     }
-}
-
-/// A quoted text (RFC 9110, 5.6.4) and what follows it.
-fn quoted(text: &str) -> Option<(String, &str)> {
-    let inner = text.strip_prefix('"')?;
-    let mut value = String::new();
-    let mut characters = inner.char_indices();
-    while let Some((at, character)) = characters.next() {
-        match character {
-            '"' => return Some((value, &inner[at + 1..])),
-            '\\' => value.extend(characters.next().map(|(_, escaped)| escaped)),
-            other => value.push(other),
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What a server says in the body of an error, as one short line: the errors of a registry (OCI distribution-spec, "Error Codes"), of a
 //! token service (RFC 6749, 5.2), of a store of blobs (XML), or plain text. Who sends them may not be trusted.
 
+use reqwest::header::{AsHeaderName, HeaderMap};
 use serde_json::Value;
 
 /// Maximum length of one server's words, in characters.
@@ -43,6 +44,28 @@ pub(super) fn clean(text: &str, most: usize) -> String {
         Some((at, _)) => format!("{}...", &line[..at]),
         None => line,
     }
+}
+
+/// A header as text; empty if there is none.
+pub(super) fn header_text(headers: &HeaderMap, name: impl AsHeaderName) -> String {
+    let value = headers.get(name);
+    let text = value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    text.unwrap_or_default()
+}
+
+/// A quoted text (RFC 9110, 5.6.4) and what follows it.
+pub(super) fn quoted(text: &str) -> Option<(String, &str)> {
+    let inner = text.strip_prefix('"')?;
+    let mut value = String::new();
+    let mut characters = inner.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return Some((value, &inner[at + 1..])),
+            '\\' => value.extend(characters.next().map(|(_, escaped)| escaped)),
+            other => value.push(other),
+        }
+    }
+    None
 }
 
 /// A text without the sequences that control a terminal (ECMA-48, 5.4): `ESC [ ... letter`.

@@ -3,29 +3,15 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use serde::Deserialize;
-
 use super::disk::Disk;
 use super::record::Record;
-use crate::image_config::bounded_map;
-use crate::json;
+use crate::manifest::annotations;
 
 /// Maximum bytes of annotations of an image that are kept in memory, with [`ITEM_COST`] for each. Larger ones are left out: no
 /// part of them is right, and the image works without.
 const MAX_KEPT: usize = 64 << 10;
 /// Approximate memory of an annotation besides its bytes.
 const ITEM_COST: usize = 96;
-/// Docker's manifests have no annotations.
-const DOCKER: &str = "application/vnd.docker.distribution.manifest.v2+json";
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Annotated {
-    media_type: String,
-    #[serde(deserialize_with = "bounded_map")]
-    annotations: BTreeMap<String, String>,
-}
-
 /// Reads the annotations of an image to run. They only inform: without its manifest an image is still complete.
 pub(super) fn read(disk: &Disk, record: &Record) -> BTreeMap<String, String> {
     let manifest = match record.artifact {
@@ -37,13 +23,13 @@ pub(super) fn read(disk: &Disk, record: &Record) -> BTreeMap<String, String> {
 }
 
 fn parse(manifest: &[u8]) -> BTreeMap<String, String> {
-    let found: Annotated = json::from_slice(manifest).unwrap_or_default();
-    let items = found.annotations.iter();
+    let found = annotations(manifest);
+    let items = found.iter();
     let cost: usize = items
         .map(|(key, value)| key.len() + value.len() + ITEM_COST)
         .sum();
-    if cost <= MAX_KEPT && found.media_type != DOCKER {
-        found.annotations
+    if cost <= MAX_KEPT {
+        found
     } else {
         BTreeMap::new()
     }
@@ -67,7 +53,7 @@ mod tests {
             assert_eq!(found["org.example.a"], "1", "{kind:?}");
             assert_eq!(found.len(), 2, "{kind:?}");
         }
-        assert_eq!(parsed(DOCKER, &some), BTreeMap::new());
+        assert_eq!(parsed(crate::manifest::DOCKER, &some), BTreeMap::new());
         let long = serde_json::json!({"a": "x".repeat(MAX_KEPT)});
         assert_eq!(parsed(oci, &long), BTreeMap::new());
         for odd in [serde_json::json!({"a": 1}), serde_json::json!([])] {

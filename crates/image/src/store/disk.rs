@@ -22,7 +22,8 @@ use rustix::fs::{FlockOperation, flock, syncfs};
 use rustix::io::Errno;
 
 use crate::digest::Digest;
-use crate::error::{At as _, Error, Result};
+use crate::error::{At as _, Error, Result, check_space};
+use crate::files::if_present;
 
 /// The directories of a store, locked for this process.
 #[derive(Debug)]
@@ -140,18 +141,27 @@ impl Disk {
 
     /// Replaces a file atomically, even across power failures.
     pub(crate) fn write(&self, path: &Path, bytes: &[u8]) -> Result<()> {
-        let temporary = self.temporary();
-        let written = self.write_and_rename(&temporary, path, bytes);
-        if written.is_err() {
-            let _ = fs::remove_file(&temporary);
-        }
-        written
+        self.replace(path, bytes, File::sync_all)?;
+        sync_parent(path)
     }
 
     /// Replaces a file atomically, except across power failures.
     pub(super) fn write_unsynced(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        self.replace(path, bytes, |_| Ok(()))
+    }
+
+    fn replace(
+        &self,
+        path: &Path,
+        bytes: &[u8],
+        sync: impl Fn(&File) -> io::Result<()>,
+    ) -> Result<()> {
         let temporary = self.temporary();
-        let written = fs::write(&temporary, bytes).at(&temporary);
+        let mut options = OpenOptions::new();
+        options.create_new(true).write(true).mode(0o600);
+        let file = options.open(&temporary).at(&temporary)?;
+        let written = (&file).write_all(bytes).and_then(|()| sync(&file));
+        let written = written.at(&temporary);
         let written = written.and_then(|()| fs::rename(&temporary, path).at(path));
         if written.is_err() {
             let _ = fs::remove_file(&temporary);
@@ -159,27 +169,10 @@ impl Disk {
         written
     }
 
-    fn write_and_rename(&self, temporary: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
-        let mut file = OpenOptions::new()
-            .create_new(true)
-            .write(true)
-            .mode(0o600)
-            .open(temporary)
-            .at(temporary)?;
-        file.write_all(bytes).at(temporary)?;
-        file.sync_all().at(temporary)?;
-        fs::rename(temporary, path).at(path)?;
-        sync_parent(path)
-    }
-
     /// Checks that enough space stays free after this many further bytes.
     pub(crate) fn check_space(&self, min_free: MinFree, planned: u64) -> Result<()> {
         let root = File::open(&self.root).at(&self.root)?;
-        let shortage = min_free.shortage(root, planned).at(&self.root)?;
-        match shortage {
-            Some(shortage) => Err(Error::no_space(self.root.clone(), shortage)),
-            None => Ok(()),
-        }
+        check_space(min_free, root, &self.root, planned)
     }
 
     /// The root, to be synced while the store may be closed.
@@ -192,11 +185,8 @@ impl Disk {
     /// Moves a file or directory to `tmp`, to be removed later. `None` if it does not exist.
     pub(crate) fn discard(&self, path: &Path) -> Result<Option<PathBuf>> {
         let aside = self.temporary();
-        match fs::rename(path, &aside) {
-            Ok(()) => Ok(Some(aside)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io(path, error)),
-        }
+        let renamed = if_present(fs::rename(path, &aside)).at(path)?;
+        Ok(renamed.map(|()| aside))
     }
 
     /// Removes a file or directory in `tmp`. A layer may be nested deeper than the longest path, and have more directories
@@ -212,10 +202,7 @@ impl Disk {
             Ok(_) => fs::remove_file(victim),
             Err(error) => Err(error),
         };
-        match removed {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other.at(victim),
-        }
+        if_present(removed).at(victim).map(drop)
     }
 
     /// Removes what an earlier process left in `tmp`, and pending records of an earlier boot.

@@ -1,15 +1,16 @@
 //! Removal of images, and garbage collection.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use super::content::ContentStore;
 use super::disk::{names, sync_parent};
-use super::{ContentStore, lock};
+use crate::blocking::lock;
 use crate::config::Failpoint;
 use crate::digest::Digest;
-use crate::error::{Error, Result};
+use crate::error::{At as _, Error, Result};
+use crate::files::if_present;
 
 /// The result of a garbage collection.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -30,10 +31,10 @@ impl ContentStore {
             return Ok(false);
         };
         let path = self.disk.record(id);
-        match fs::remove_file(&path) {
-            Ok(()) => sync_parent(&path)?,
+        match if_present(fs::remove_file(&path)) {
+            Ok(Some(())) => sync_parent(&path)?,
             // The removal is pending.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Ok(None) => {}
             Err(error) => {
                 // The directory still exists, so it stays listed.
                 lock(&self.index).images.insert(id.clone(), known);
@@ -41,12 +42,8 @@ impl ContentStore {
             }
         }
         let pending = self.disk.pending(id);
-        match fs::remove_file(&pending) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(Error::io(pending, error));
-            }
-            _ => self.pending.forget(id),
-        }
+        if_present(fs::remove_file(&pending)).at(&pending)?;
+        self.pending.forget(id);
         self.failpoint.reached(Failpoint::RecordRemoved);
         let mut victims = Vec::new();
         for layer in known.record.all_layers() {

@@ -14,21 +14,6 @@ use super::disk::{Disk, names};
 use crate::digest::Digest;
 use crate::error::{At as _, Error, Result};
 
-/// The record of a layer in memory. It has a fixed size.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LayerRecord {
-    /// Approximate bytes on disk.
-    pub(crate) bytes: u64,
-    /// Approximate inodes on disk.
-    pub(crate) inodes: u64,
-    /// True if [`NewLayer::implied`] has any.
-    pub(crate) implies: bool,
-    /// The key that it was decrypted with most recently.
-    pub(crate) proof: Option<KeyProof>,
-    /// True if its content came encrypted only.
-    pub(crate) came_encrypted: bool,
-}
-
 /// The size of a layer on the disk, approximately.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerUsage {
@@ -40,78 +25,82 @@ pub struct LayerUsage {
     pub inodes: u64,
 }
 
-/// `layer.json`, which is written before the layer gets its final name.
-#[derive(Debug, Serialize)]
-pub(crate) struct NewLayer {
-    bytes: u64,
-    inodes: u64,
-    /// See [`crate::UnpackSummary::implied`].
-    implied: Vec<String>,
+/// `layer.json`, which is written before the layer gets its final name. `I` are the paths of the implied directories, or in memory whether
+/// there are any.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct LayerFile<I> {
+    /// Approximate bytes on disk.
+    pub(crate) bytes: u64,
+    /// Approximate inodes on disk.
+    pub(super) inodes: u64,
+    /// See `UnpackSummary::implied` of `unpack`. The first version had none.
+    #[serde(default)]
+    implied: I,
     /// The boot ID when it was unpacked. A layer of an earlier boot that was not synced cannot be trusted: its name may
     /// have reached the disk before its content.
     boot: String,
-    /// The key that it was decrypted with; see [`Self::shown_by`].
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The key that it was decrypted with most recently; see [`NewLayer::shown_by`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) proof: Option<KeyProof>,
-    /// The blobs that it was unpacked from, the most recent last; see [`Self::shown_by`]. None in records of older versions, whose
+    /// The blobs that it was unpacked from, the most recent last; see [`NewLayer::shown_by`]. None in records of older versions, whose
     /// layers are fetched once more when they are pulled.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) blobs: Vec<BlobProof>,
 }
 
+/// A layer that was unpacked.
+pub(crate) type NewLayer = LayerFile<Vec<String>>;
+
 /// A layer in the index.
-#[derive(Debug)]
-pub(super) struct Layer {
-    pub(super) record: LayerRecord,
+#[derive(Clone, Debug)]
+pub(crate) struct Layer {
+    pub(crate) file: LayerFile<HasItems>,
     pub(super) synced: bool,
-    /// See [`NewLayer`].
-    pub(super) blobs: Vec<BlobProof>,
+}
+
+impl Layer {
+    /// Returns whether it has implied directories.
+    pub(crate) fn implies(&self) -> bool {
+        self.file.implied.0
+    }
+
+    /// Returns whether its content came encrypted only.
+    pub(crate) fn came_encrypted(&self) -> bool {
+        self.file.proof.is_some() && self.file.blobs.is_empty()
+    }
 }
 
 /// The file that marks a layer as synced to disk.
 const SYNCED: &str = "synced";
 const RECORD: &str = "layer.json";
 
-/// [`NewLayer`] as loaded at start, without the paths.
-#[derive(Deserialize)]
-struct Head {
-    bytes: u64,
-    inodes: u64,
-    #[serde(default, deserialize_with = "is_not_empty")]
-    implied: bool,
-    boot: String,
-    #[serde(default)]
-    proof: Option<KeyProof>,
-    #[serde(default)]
-    blobs: Vec<BlobProof>,
-}
+/// Whether a list has items, which are not kept.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct HasItems(bool);
 
-/// The paths of [`NewLayer`].
-#[derive(Deserialize)]
-struct Paths {
-    #[serde(default)]
-    implied: Vec<String>,
-}
+impl<'de> Deserialize<'de> for HasItems {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = HasItems;
 
-/// Deserialises a list as whether it has elements.
-fn is_not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<bool, D::Error> {
-    struct Any;
-    impl<'de> Visitor<'de> for Any {
-        type Value = bool;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a list")
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<bool, A::Error> {
-            let mut any = false;
-            while list.next_element::<IgnoredAny>()?.is_some() {
-                any = true;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
             }
-            Ok(any)
+
+            fn visit_seq<A: SeqAccess<'de>>(
+                self,
+                mut list: A,
+            ) -> std::result::Result<HasItems, A::Error> {
+                let mut any = false;
+                while list.next_element::<IgnoredAny>()?.is_some() {
+                    any = true;
+                }
+                Ok(HasItems(any))
+            }
         }
+        deserializer.deserialize_seq(Any)
     }
-    deserializer.deserialize_seq(Any)
 }
 
 impl NewLayer {
@@ -138,16 +127,17 @@ impl NewLayer {
 
     /// The entry in the index, before it is synced to disk.
     pub(super) fn unsynced(&self) -> Layer {
-        Layer {
-            record: LayerRecord {
-                bytes: self.bytes,
-                inodes: self.inodes,
-                implies: !self.implied.is_empty(),
-                proof: self.proof,
-                came_encrypted: self.proof.is_some() && self.blobs.is_empty(),
-            },
-            synced: false,
+        let file = LayerFile {
+            bytes: self.bytes,
+            inodes: self.inodes,
+            implied: HasItems(!self.implied.is_empty()),
+            boot: self.boot.clone(),
+            proof: self.proof,
             blobs: self.blobs.clone(),
+        };
+        Layer {
+            file,
+            synced: false,
         }
     }
 
@@ -203,8 +193,8 @@ fn file_fault(error: &io::Error) -> Fault {
 
 fn read(dir: &Path, boot: &str) -> std::result::Result<Layer, Fault> {
     let file = File::open(dir.join(RECORD)).map_err(|e| file_fault(&e))?;
-    let head: serde_json::Result<Head> = serde_json::from_reader(BufReader::new(file));
-    let head = head.map_err(|error| {
+    let file: serde_json::Result<LayerFile<_>> = serde_json::from_reader(BufReader::new(file));
+    let file = file.map_err(|error| {
         if error.is_io() {
             Fault::Unreadable(error.to_string())
         } else {
@@ -213,7 +203,7 @@ fn read(dir: &Path, boot: &str) -> std::result::Result<Layer, Fault> {
     })?;
     let synced = dir.join(SYNCED).try_exists();
     let synced = synced.map_err(|e| file_fault(&e))?;
-    if !synced && head.boot != boot {
+    if !synced && file.boot != boot {
         let why = "the machine stopped before it was safely on disk";
         return Err(Fault::Distrusted(why.to_owned()));
     }
@@ -221,31 +211,20 @@ fn read(dir: &Path, boot: &str) -> std::result::Result<Layer, Fault> {
     if !root.is_dir() {
         return Err(Fault::Distrusted("its folder is missing".to_owned()));
     }
-    let record = LayerRecord {
-        bytes: head.bytes,
-        inodes: head.inodes,
-        implies: head.implied,
-        proof: head.proof,
-        came_encrypted: head.proof.is_some() && head.blobs.is_empty(),
-    };
-    Ok(Layer {
-        record,
-        synced,
-        blobs: head.blobs,
-    })
+    Ok(Layer { file, synced })
 }
 
 /// Parses `layer.json`, for the fuzzer.
 ///
 /// # Panics
 ///
-/// If [`Head`] and [`Paths`] disagree.
+/// If the two forms of [`LayerFile`] disagree.
 #[cfg(any(test, fuzzing))]
 pub(super) fn fuzz(bytes: &[u8]) {
-    let head = serde_json::from_slice::<Head>(bytes);
-    let paths = serde_json::from_slice::<Paths>(bytes);
-    if let (Ok(head), Ok(paths)) = (head, paths) {
-        assert_eq!(head.implied, !paths.implied.is_empty());
+    let short = serde_json::from_slice::<LayerFile<HasItems>>(bytes);
+    let whole = serde_json::from_slice::<NewLayer>(bytes);
+    if let (Ok(short), Ok(whole)) = (short, whole) {
+        assert_eq!(short.implied.0, !whole.implied.is_empty());
     }
 }
 
@@ -258,9 +237,9 @@ pub(super) fn rewrite(disk: &Disk, dir: &Path, new: &NewLayer) -> Result<()> {
 pub(super) fn implied(dir: &Path) -> Result<Vec<String>> {
     let path = dir.join(RECORD);
     let file = File::open(&path).at(&path)?;
-    let paths: Paths = serde_json::from_reader(BufReader::new(file))
+    let whole: NewLayer = serde_json::from_reader(BufReader::new(file))
         .map_err(|e| Error::invalid(path.display().to_string(), e.to_string()))?;
-    Ok(paths.implied)
+    Ok(whole.implied)
 }
 
 /// Marks a layer as synced, after a sync. The mark itself needs another one.
@@ -290,9 +269,9 @@ pub(super) fn boot() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ContentStore;
     use super::*;
     use crate::ImageStoreConfig;
+    use crate::store::ContentStore;
 
     #[test]
     fn implied_paths_are_kept_on_disk_only() {
@@ -302,15 +281,16 @@ mod tests {
             let new = NewLayer::new(7, 3, paths.clone(), &boot());
             new.write(dir.path()).expect("write");
             let layer = read(dir.path(), &boot()).expect("read");
-            // `LayerRecord` is `Copy`, so it cannot contain the paths.
-            let kept: [LayerRecord; 2] = [layer.record; 2];
-            assert_eq!((kept[0].bytes, kept[1].implies), (7, !paths.is_empty()));
+            // `HasItems` is `Copy`, so it cannot contain the paths.
+            let kept = [layer.file.implied; 2];
+            assert_eq!(kept, [HasItems(!paths.is_empty()); 2]);
+            assert_eq!(layer.file.bytes, 7);
             assert_eq!(implied(dir.path()).expect("read"), paths);
         }
         // The first version had no `implied`.
         let old = format!(r#"{{"bytes": 1, "inodes": 2, "boot": "{}"}}"#, boot());
         fs::write(dir.path().join(RECORD), old).expect("write");
-        assert!(!read(dir.path(), &boot()).expect("read").record.implies);
+        assert!(!read(dir.path(), &boot()).expect("read").implies());
     }
 
     /// Containers may use it.

@@ -2,15 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ContentStore;
-use super::record::Record;
+use crate::descriptor::Descriptor;
 use crate::digest::Digest;
-use crate::error::Result;
-use crate::manifest::Descriptor;
+use crate::manifest::FetchedManifest;
 use crate::platform::Platform;
-use crate::progress::lock;
-use crate::reference::Reference;
-use crate::registry::FetchedManifest;
 
 /// Most origins of one image; the most recent ones are kept.
 const MAX_ORIGINS: usize = 16;
@@ -19,26 +14,17 @@ const MAX_ORIGINS: usize = 16;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Origin {
     /// The digest of the manifest or index that the reference resolved to.
-    digest: Digest,
-    media_type: String,
-    size: u64,
+    pub(super) digest: Digest,
+    pub(super) media_type: String,
+    pub(super) size: u64,
     /// The digest of the manifest, which is kept with the image.
-    manifest: Digest,
-    manifest_type: String,
+    pub(super) manifest: Digest,
+    pub(super) manifest_type: String,
     /// The document that told an artifact from an image; none if it is the image's own configuration, or was not needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) config: Option<Digest>,
     /// The platform that the manifest was chosen for.
-    platform: String,
-}
-
-/// An image as it was fetched, from the store.
-#[derive(Debug)]
-pub(crate) struct StoredImage {
-    pub(crate) top: Descriptor,
-    pub(crate) manifest: FetchedManifest,
-    /// The configuration of the image, or what told that it is an artifact.
-    pub(crate) config: Vec<u8>,
+    pub(super) platform: String,
 }
 
 impl Origin {
@@ -65,97 +51,14 @@ impl Origin {
     }
 }
 
-impl Record {
-    /// Adds the origins of an older record, as many as are kept.
-    pub(super) fn absorb_origins(&mut self, older: Vec<Origin>) {
-        for origin in older {
-            if !self.origins.iter().any(|one| one.is_same(&origin)) {
-                self.origins.push(origin);
-            }
+/// Adds the origins of an older record, as many as are kept.
+pub(super) fn absorb(origins: &mut Vec<Origin>, older: Vec<Origin>) {
+    for origin in older {
+        if !origins.iter().any(|one| one.is_same(&origin)) {
+            origins.push(origin);
         }
-        self.origins.truncate(MAX_ORIGINS);
     }
-
-    /// Returns whether it is the image of a tag or of a digest in a repository.
-    fn is_named(&self, name: &str) -> bool {
-        self.tags.contains_key(name) || self.digests.iter().any(|digest| digest == name)
-    }
-
-    /// The origins that a pull of this repository has found on this platform.
-    fn origins_of(&self, reference: &Reference, platform: &str) -> impl Iterator<Item = &Origin> {
-        let of_platform = self
-            .origins
-            .iter()
-            .filter(move |origin| origin.platform == platform);
-        of_platform.filter(|origin| {
-            let name = reference.at(origin.digest.clone()).to_string();
-            self.is_named(&name)
-        })
-    }
-}
-
-impl ContentStore {
-    /// The digests that a reference may resolve to without anything to fetch: none unless the reference itself is known, and only those
-    /// that pulls from the same repository have found.
-    pub(crate) fn known_digests(&self, reference: &Reference, platform: &Platform) -> Vec<Digest> {
-        let (name, platform) = (reference.to_string(), platform.to_string());
-        let index = lock(&self.index);
-        let mut images = index.images.values();
-        if !images.any(|image| image.record.is_named(&name)) {
-            return Vec::new();
-        }
-        let images = index.images.values();
-        let found = images.flat_map(|image| image.record.origins_of(reference, &platform));
-        let found = found.map(|origin| origin.digest.clone());
-        found
-            .filter(|digest| reference.digest().is_none_or(|wanted| wanted == digest))
-            .collect()
-    }
-
-    /// Reads the image that this digest resolves to in the repository of a reference, and checks the digests of its documents. `None` if
-    /// it has been removed. Blocks.
-    pub(crate) fn stored_image(
-        &self,
-        reference: &Reference,
-        digest: &Digest,
-        platform: &Platform,
-    ) -> Result<Option<StoredImage>> {
-        let platform = platform.to_string();
-        let found = {
-            let index = lock(&self.index);
-            let mut records = index.images.values().map(|image| &image.record);
-            records.find_map(|record| {
-                let mut origins = record.origins_of(reference, &platform);
-                let origin = origins.find(|origin| origin.digest == *digest)?;
-                Some((record.id.clone(), origin.clone()))
-            })
-        };
-        let Some((id, origin)) = found else {
-            return Ok(None);
-        };
-        let config_digest = origin.config.clone().unwrap_or(id);
-        let manifest = self.checked_content("manifest", &origin.manifest)?;
-        let config = self.checked_content("image configuration", &config_digest)?;
-        Ok(Some(StoredImage {
-            top: Descriptor {
-                media_type: origin.media_type,
-                size: origin.size,
-                ..Descriptor::from_digest(origin.digest)
-            },
-            manifest: FetchedManifest {
-                bytes: manifest,
-                media_type: origin.manifest_type,
-                digest: origin.manifest,
-            },
-            config,
-        }))
-    }
-
-    fn checked_content(&self, what: &'static str, digest: &Digest) -> Result<Vec<u8>> {
-        let bytes = self.content(digest)?;
-        digest.check(what, &bytes)?;
-        Ok(bytes)
-    }
+    origins.truncate(MAX_ORIGINS);
 }
 
 #[cfg(test)]
@@ -173,33 +76,15 @@ mod tests {
 
     #[test]
     fn the_most_recent_origins_are_kept() {
-        let mut record = Record::new(Digest::sha256(b"x"), Vec::new());
+        let mut origins = Vec::new();
         for number in 0..2 * MAX_ORIGINS {
-            let mut next = Record::new(Digest::sha256(b"x"), Vec::new());
-            next.origins = vec![origin(number)];
-            next.absorb_origins(record.origins);
-            assert_eq!(next.origins[0], origin(number));
-            record = next;
+            let mut next = vec![origin(number)];
+            absorb(&mut next, origins);
+            assert_eq!(next[0], origin(number));
+            origins = next;
         }
-        assert_eq!(record.origins.len(), MAX_ORIGINS);
-        record.absorb_origins(vec![origin(2 * MAX_ORIGINS - 1)]);
-        assert_eq!(record.origins.len(), MAX_ORIGINS);
-    }
-
-    #[test]
-    fn an_origin_counts_in_its_repository_and_on_its_platform() {
-        let name = Reference::parse("quay.io/a/b:1").expect("a name");
-        let other = Reference::parse("quay.io/a/c:1").expect("a name");
-        let mut record = Record::new(Digest::sha256(b"x"), Vec::new());
-        record.origins = vec![origin(1), origin(2)];
-        record.add_reference(&name.at(origin(1).digest));
-        let platform = Platform::host().to_string();
-        let found = |name: &Reference, platform: &str| -> Vec<_> {
-            let origins = record.origins_of(name, platform);
-            origins.map(|origin| origin.digest.clone()).collect()
-        };
-        assert_eq!(found(&name, &platform), [origin(1).digest]);
-        assert!(found(&other, &platform).is_empty());
-        assert!(found(&name, "linux/s390x").is_empty());
+        assert_eq!(origins.len(), MAX_ORIGINS);
+        absorb(&mut origins, vec![origin(2 * MAX_ORIGINS - 1)]);
+        assert_eq!(origins.len(), MAX_ORIGINS);
     }
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::origin::Origin;
+use super::origin::{self, Origin};
 use crate::digest::Digest;
 use crate::image_config::{ImageConfig, ParsedConfig};
 use crate::reference::Reference;
@@ -126,8 +126,8 @@ impl Record {
         if reference.tag().is_some() {
             let nanos = u64::try_from(now().as_nanos()).unwrap_or(u64::MAX);
             self.tags.insert(text, nanos);
-        } else if !self.digests.contains(&text) {
-            self.digests.push(text);
+        } else {
+            add_missing(&mut self.digests, [text]);
         }
     }
 
@@ -136,19 +136,11 @@ impl Record {
         for (tag, since) in older.tags {
             self.tags.entry(tag).or_insert(since);
         }
-        for digest in older.digests {
-            if !self.digests.contains(&digest) {
-                self.digests.push(digest);
-            }
-        }
+        add_missing(&mut self.digests, older.digests);
         self.manifest = self.manifest.take().or(older.manifest);
         self.pinned |= older.pinned;
-        self.absorb_origins(older.origins);
-        for digest in older.evidence {
-            if !self.evidence.contains(&digest) {
-                self.evidence.push(digest);
-            }
-        }
+        origin::absorb(&mut self.origins, older.origins);
+        add_missing(&mut self.evidence, older.evidence);
         self.evidence.truncate(MAX_EVIDENCE);
         // The oldest are dropped: recent ones are more likely to be used.
         while self.tags.len() > MAX_NAMES {
@@ -159,6 +151,14 @@ impl Record {
             self.tags.remove(&oldest);
         }
         self.digests.truncate(MAX_NAMES);
+    }
+}
+
+fn add_missing<T: PartialEq>(all: &mut Vec<T>, more: impl IntoIterator<Item = T>) {
+    for one in more {
+        if !all.contains(&one) {
+            all.push(one);
+        }
     }
 }
 

@@ -5,8 +5,7 @@ use std::io::{self, BufRead, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
-use super::carry;
-use crate::error::Error;
+use crate::error::{Error, carry};
 
 /// Bytes of one buffer.
 pub(super) const BUFFER: usize = 256 << 10;
@@ -195,7 +194,7 @@ mod tests {
     use std::thread::{self, ThreadId};
 
     use super::*;
-    use crate::unpack::carried;
+    use crate::error::carried;
 
     /// More than all buffers hold.
     const LARGE: usize = 3 * (BUFFER_BYTES as usize) + 5;

@@ -3,6 +3,7 @@
 use std::io;
 
 use super::sparse::Region;
+use crate::error::bad;
 
 /// The type of an entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -92,11 +93,6 @@ pub(crate) fn parts(path: &[u8]) -> io::Result<Vec<&[u8]>> {
         }
     }
     Ok(parts)
-}
-
-/// An error about invalid contents of a layer.
-pub(super) fn bad(reason: impl Into<String>) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, reason.into())
 }
 
 #[cfg(test)]

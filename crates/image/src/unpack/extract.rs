@@ -13,10 +13,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::entry::{Entry, Kind, bad, parts};
+use super::entry::{Entry, Kind, parts};
+use super::job::{UnpackJob, UnpackSummary};
 use super::tree::{OPAQUE, Tree, is, is_whiteout, status, text};
-use super::{UnpackJob, UnpackSummary, carry};
-use crate::error::{At as _, Error, Result};
+use crate::error::{At as _, Error, Result, bad, carry, check_space};
 
 /// Prefix of the name of a whiteout.
 pub(crate) const WHITEOUT: &[u8] = b".wh.";
@@ -83,7 +83,7 @@ impl<'a> Extractor<'a> {
         if self.usage.inodes > limits.max_entries {
             let what = format!("layer {}", self.job.diff_id);
             let reason = format!("more than {} entries", limits.max_entries);
-            return Err(carry(Error::TooLarge { what, reason }));
+            return Err(carry(Error::too_large(what, reason)));
         }
         self.count_holes(entry.holes())?;
         if entry.kind != Kind::HardLink {
@@ -105,7 +105,7 @@ impl<'a> Extractor<'a> {
         if is_bomb || self.holes > limits.max_unpacked_bytes {
             let what = format!("layer {}", self.job.diff_id);
             let reason = format!("sparse files with {} bytes of holes", self.holes);
-            return Err(carry(Error::TooLarge { what, reason }));
+            return Err(carry(Error::too_large(what, reason)));
         }
         Ok(())
     }
@@ -117,14 +117,9 @@ impl<'a> Extractor<'a> {
             return Ok(());
         }
         self.unchecked = 0;
-        let min_free = self.job.limits.min_free();
-        match min_free.shortage(&*self.tree.root(), CHECK_EVERY_BYTES)? {
-            Some(shortage) => {
-                let path = self.tree.place().to_owned();
-                Err(carry(Error::no_space(path, shortage)))
-            }
-            None => Ok(()),
-        }
+        let (min_free, root) = (self.job.limits.min_free(), self.tree.root());
+        let checked = check_space(min_free, &*root, self.job.staging, CHECK_EVERY_BYTES);
+        checked.map_err(carry)
     }
 
     fn root(&mut self, entry: &Entry) -> io::Result<()> {

@@ -3,9 +3,9 @@
 use std::io::{self, Read};
 use std::sync::atomic::Ordering;
 
-use super::{UnpackJob, carry};
+use super::job::UnpackJob;
 use crate::digest::Hasher;
-use crate::error::Error;
+use crate::error::{Error, carry};
 
 /// A reader that fails beyond the limits.
 pub(super) struct Meter<'a, R> {
@@ -45,7 +45,7 @@ impl<'a, R: Read> Meter<'a, R> {
 
     fn too_large(&self, reason: String) -> io::Error {
         let what = format!("layer {}", self.job.diff_id);
-        carry(Error::TooLarge { what, reason })
+        carry(Error::too_large(what, reason))
     }
 }
 

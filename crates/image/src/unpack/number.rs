@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::entry::bad;
+use crate::error::bad;
 
 /// Reads octal digits, or the binary form of GNU and star for larger and negative numbers. As in Go, an empty field is 0, and what
 /// follows the digits after a zero byte or a space does not count.

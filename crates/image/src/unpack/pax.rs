@@ -2,8 +2,8 @@
 
 use std::io;
 
-use super::entry::bad;
-use super::sparse::{KEYS, SparseRecords};
+use super::sparse::{KEYS, SparseRecords, non_empty};
+use crate::error::bad;
 
 /// The extended header of an entry.
 #[derive(Debug, Default)]
@@ -63,11 +63,6 @@ impl Pax {
 
 fn damaged(key: &[u8]) -> io::Error {
     bad(format!("damaged pax header \"{}\"", key.escape_ascii()))
-}
-
-/// An empty value deletes an earlier one: the header's counts then.
-pub(super) fn non_empty(value: &[u8]) -> Option<Vec<u8>> {
-    (!value.is_empty()).then(|| value.to_vec())
 }
 
 fn number(key: &[u8], value: &[u8]) -> io::Result<Option<i64>> {

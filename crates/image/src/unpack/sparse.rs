@@ -9,9 +9,8 @@
 
 use std::io;
 
-use super::entry::bad;
 use super::number::unsigned;
-use super::pax::non_empty;
+use crate::error::bad;
 
 /// A part of a sparse file that is not a hole.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -124,6 +123,11 @@ impl SparseRecords {
             None => Ok(()),
         }
     }
+}
+
+/// An empty value deletes an earlier one: the header's counts then.
+pub(super) fn non_empty(value: &[u8]) -> Option<Vec<u8>> {
+    (!value.is_empty()).then(|| value.to_vec())
 }
 
 /// Reads a decimal number, which Go may find with a sign.

@@ -4,10 +4,13 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::AtomicU64;
 
 use ::tar::{EntryType, Header};
 
 use super::*;
+use crate::config::Limits;
+use crate::digest::Digest;
 
 /// Bytes of the sparse file of these tests.
 const SIZE: u64 = 4 << 20;
@@ -25,8 +28,15 @@ fn sparse_file(path: &Path, parts: u64) {
 
 fn unpack_all(layer: &[u8], limits: Limits) -> Result<tempfile::TempDir> {
     let dir = tempfile::tempdir().expect("directory");
-    let unpacker = Unpacker::new(limits);
-    unpacker.unpack(layer, &Digest::sha256(layer), dir.path())?;
+    let job = UnpackJob {
+        diff_id: &Digest::sha256(layer),
+        staging: dir.path(),
+        limits: &limits,
+        consumed: &AtomicU64::new(layer.len() as u64),
+        unpacked: &|_| {},
+        large_window: &|| Ok(Box::new(())),
+    };
+    unpack(layer, &job, &|| {})?;
     Ok(dir)
 }
 

@@ -6,10 +6,11 @@ use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use tar::Header;
 
 use super::decompress::fill;
-use super::entry::{Entry, Kind, bad};
+use super::entry::{Entry, Kind};
 use super::number::{id, numeric, seconds, unsigned};
 use super::pax::Pax;
 use super::sparse::{MapBuilder, MapPlace, NEXT_MAP, OLD_MAP, OLD_SIZE, Region, read_map};
+use crate::error::bad;
 
 const BLOCK: usize = 512;
 /// Where a header has the name of its format, and the version of that.

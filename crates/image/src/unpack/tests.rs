@@ -1,7 +1,8 @@
 //! A large layer, which is decompressed in another thread, is treated like a small one.
 
-use std::io::Write as _;
+use std::io::{BufReader, Write as _};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 
 use ::tar::{Builder, Header};
@@ -9,6 +10,19 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::*;
+use crate::config::Limits;
+use crate::digest::Digest;
+
+/// Counts the bytes read.
+struct Counted<'a, R>(R, &'a AtomicU64);
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.0.read(buffer)?;
+        self.1.fetch_add(length as u64, Ordering::Relaxed);
+        Ok(length)
+    }
+}
 
 /// An archive of this many files of 100 KB, which do not compress well, and of one file with another path after half of them.
 fn archive(files: usize, other: &str) -> Vec<u8> {
@@ -63,10 +77,12 @@ fn both(layer: &[u8], diff_id: &Digest, limits: &Limits) -> [Result<UnpackSummar
         };
         let input = Counted(layer, &consumed);
         if is_ahead {
-            unpack_ahead(input, &job, &|| {})
-        } else {
-            unpack(input, &job)
+            return unpack(input, &job, &|| {});
         }
+        let mut meter = meter(input, &job)?;
+        let unpacked = extract(BufReader::new(&mut meter), &job)?;
+        diff_id.compare("unpacked layer", meter.into_hasher())?;
+        Ok(unpacked)
     })
 }
 
@@ -152,6 +168,6 @@ fn an_error_is_reported_while_the_input_stalls() {
         large_window: &|| Ok(Box::new(())),
     };
     let abandon = || drop(sender.lock().expect("lock").take());
-    let error = unpack_ahead(Stalls(&tar, receiver), &job, &abandon).expect_err("an error");
+    let error = unpack(Stalls(&tar, receiver), &job, &abandon).expect_err("an error");
     assert!(error.to_string().contains("../out"), "{error}");
 }

@@ -17,20 +17,21 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::entry::bad;
+use crate::error::bad;
 
 /// The attribute of an opaque directory in overlayfs, which hides those of lower layers.
-pub(super) const OPAQUE: &str = "trusted.overlay.opaque";
+pub(crate) const OPAQUE: &str = "trusted.overlay.opaque";
 /// The kernel's limit on symbolic links in a path.
-const MAX_LINKS: usize = 40;
+pub(crate) const MAX_LINKS: usize = 40;
 /// Maximum nesting of directories. Real images stay below, and deeper trees are hard to remove.
-const MAX_DEPTH: usize = 512;
+pub(crate) const MAX_DEPTH: usize = 512;
 /// Maximum bytes of the paths of implied directories, which stay in memory until the layer is unpacked.
 const MAX_IMPLIED: usize = 8 << 20;
 /// Approximate memory of a path in a set besides its bytes.
 const PATH_COST: usize = 64;
 
-const DIR: OFlags = OFlags::RDONLY
+/// Opens a directory, and no link to one.
+pub(crate) const DIR: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
@@ -278,11 +279,6 @@ impl Tree {
         let to = format!("replaced-{}", self.replaced);
         Ok(renameat(parent, name, aside, to)?)
     }
-
-    /// The staging directory, for errors.
-    pub(super) fn place(&self) -> &Path {
-        &self.aside
-    }
 }
 
 /// The number of parts in the real path of a directory.
@@ -307,7 +303,7 @@ fn times_of(dir: &OwnedFd) -> io::Result<Timestamps> {
 }
 
 /// The status of a file, without following links; `None` if it does not exist.
-pub(super) fn status(parent: impl AsFd, name: &[u8]) -> Result<Option<Stat>, Errno> {
+pub(crate) fn status(parent: impl AsFd, name: &[u8]) -> Result<Option<Stat>, Errno> {
     match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
         Err(Errno::NOENT) => Ok(None),
@@ -315,7 +311,7 @@ pub(super) fn status(parent: impl AsFd, name: &[u8]) -> Result<Option<Stat>, Err
     }
 }
 
-pub(super) fn is(stat: &Stat, kind: FileType) -> bool {
+pub(crate) fn is(stat: &Stat, kind: FileType) -> bool {
     FileType::from_raw_mode(stat.st_mode) == kind
 }
 

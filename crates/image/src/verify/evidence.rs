@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 
+/// The result of a verification, with the reason of a refusal.
+pub(crate) type VerifyResult<T> = std::result::Result<T, String>;
+
 /// The signatures of one manifest or index.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Evidence {

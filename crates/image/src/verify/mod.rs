@@ -14,16 +14,15 @@ mod simple_signing;
 use std::sync::Arc;
 
 pub(crate) use self::evidence::Evidence;
-pub use self::plugins::VerifierPlugins;
-pub use self::policy::PolicyFiles;
-use self::policy::{JudgedName, Refusal};
+use self::policy::JudgedName;
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::simple_signing::fuzz;
-use crate::ImageStore;
+use crate::blocking::blocking;
+use crate::config::PolicyFiles;
+use crate::descriptor::Descriptor;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::layer::blocking;
-use crate::manifest::Descriptor;
+use crate::image_store::ImageStore;
 use crate::observer::{Step, Steps, Verdict, Verifier, observed};
 use crate::reference::Reference;
 use crate::registry::Repository;
@@ -99,9 +98,8 @@ impl ImageStore {
         if self.config.policy.is_none() {
             return Ok(());
         }
-        let known = self.store.image(id).ok_or_else(|| Error::NotFound {
-            what: format!("image {id}"),
-        })?;
+        let known = self.store.image(id);
+        let known = known.ok_or_else(|| Error::missing_image(id))?;
         let digests = known.0.evidence.clone();
         let judged = self.names_to_judge(&known.into(), text)?;
         let store = Arc::clone(&self.store);
@@ -134,16 +132,7 @@ impl ImageStore {
             return Ok(());
         };
         let namespace = namespace.map(str::to_owned);
-        blocking(move || {
-            let judged = files.judge(&names, namespace.as_deref(), &evidence);
-            judged.map_err(
-                |Refusal { name, reason }| Error::SignatureValidationFailed {
-                    reference: name,
-                    reason,
-                },
-            )
-        })
-        .await
+        blocking(move || files.judge(&names, namespace.as_deref(), &evidence)).await
     }
 
     fn verified<T>(&self, by: Verifier, judged: Result<T>) -> Result<T> {

@@ -12,8 +12,8 @@
 
 use super::policy::JudgedName;
 use crate::error::Result;
+use crate::image_store::{Image, ImageStore};
 use crate::store::whole_id;
-use crate::{Image, ImageStore};
 
 /// The names of an image that a policy must all allow.
 #[derive(Debug)]

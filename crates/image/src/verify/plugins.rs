@@ -5,36 +5,24 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::time::Duration;
 
 use serde_json::json;
 use tokio::process::Command;
 
-use crate::layer::blocking;
-use crate::manifest::Descriptor;
+use crate::blocking::blocking;
+use crate::config::VerifierPlugins;
+use crate::descriptor::Descriptor;
+use crate::files::listed;
 use crate::program::{self, line};
 use crate::reference::Reference;
+use crate::verify::evidence::VerifyResult;
 
 /// The media type of a verifier's standard input.
 const MEDIA_TYPE: &str = "application/vnd.oci.descriptor.v1+json";
 
-/// A directory of verifiers. Unlike in containerd, one that does not exist, is empty, or has more files than allowed refuses
-/// all images: the administrator has asked for verification.
-#[derive(Clone, Debug)]
-pub struct VerifierPlugins {
-    /// The directory. Every file in it must be executable.
-    pub bin_dir: PathBuf,
-    /// The most files in it.
-    pub max_verifiers: usize,
-    /// How long one verifier may take for one image.
-    pub per_verifier_timeout: Duration,
-}
-
-type Judged<T> = std::result::Result<T, String>;
-
 impl VerifierPlugins {
     /// Asks all verifiers, in the order of their names. The error is the reason of the refusal.
-    pub(super) async fn judge(&self, reference: &Reference, top: &Descriptor) -> Judged<()> {
+    pub(super) async fn judge(&self, reference: &Reference, top: &Descriptor) -> VerifyResult<()> {
         for program in self.programs().await? {
             let name = program.file_name().unwrap_or_default().to_string_lossy();
             let run = self.run(&program, reference, top);
@@ -51,14 +39,14 @@ impl VerifierPlugins {
         Ok(())
     }
 
-    async fn programs(&self) -> Judged<Vec<PathBuf>> {
+    async fn programs(&self) -> VerifyResult<Vec<PathBuf>> {
         let this = self.clone();
         let listing = blocking(move || Ok(this.listed()));
         listing.await.map_err(|e| e.to_string())?
     }
 
     /// Checks that the directory has verifiers that can be executed. Blocks. The error is the reason why not.
-    pub(crate) fn check(&self) -> Judged<()> {
+    pub(crate) fn check(&self) -> VerifyResult<()> {
         for program in self.listed()? {
             let shown = program.display();
             let found = fs::metadata(&program).map_err(|e| format!("verifier {shown}: {e}"))?;
@@ -69,9 +57,9 @@ impl VerifierPlugins {
         Ok(())
     }
 
-    fn listed(&self) -> Judged<Vec<PathBuf>> {
+    fn listed(&self) -> VerifyResult<Vec<PathBuf>> {
         let dir = self.bin_dir.display();
-        let programs = files(&self.bin_dir).map_err(|e| format!("verifiers in {dir}: {e}"))?;
+        let programs = listed(&self.bin_dir).map_err(|e| format!("verifiers in {dir}: {e}"))?;
         match programs.len() {
             0 => Err(format!("verifiers in {dir}: there are none")),
             count if count > self.max_verifiers => Err(format!(
@@ -87,7 +75,7 @@ impl VerifierPlugins {
         program: &Path,
         reference: &Reference,
         top: &Descriptor,
-    ) -> Judged<(ExitStatus, String)> {
+    ) -> VerifyResult<(ExitStatus, String)> {
         let descriptor =
             json!({"mediaType": top.media_type, "digest": top.digest, "size": top.size});
         let mut command = Command::new(program);
@@ -102,11 +90,4 @@ impl VerifierPlugins {
         }
         Ok((ended.status, line(&ended.stdout)))
     }
-}
-
-fn files(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path()));
-    let mut programs = entries.collect::<std::io::Result<Vec<_>>>()?;
-    programs.sort();
-    Ok(programs)
 }

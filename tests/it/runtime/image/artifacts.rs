@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use criscope_image::{Digest, Error, ImageStore};
+use criscope_image::{Digest, Error, ImageStore, Shortage};
 use serde_json::{Value, json};
 
 use super::Store;
@@ -135,6 +135,10 @@ async fn artifacts_that_are_refused_leave_nothing() {
         .pull(&name, None, None)
         .await
         .expect_err("no room");
-    assert!(matches!(error, Error::NoInodes { .. }), "{error}");
+    let shortage = match error {
+        Error::NoSpace { shortage, .. } => shortage,
+        other => panic!("{other}"),
+    };
+    assert!(matches!(shortage, Shortage::Inodes { .. }), "{shortage}");
     store.assert_empty().await;
 }

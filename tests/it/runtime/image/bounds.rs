@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use criscope::runtime::code::GrpcCode as _;
-use criscope_image::{Digest, Error};
+use criscope_image::{Digest, Error, Shortage};
 
 use super::make::{Layer, docker_archive, gzip, gzipped, image, layer, noise};
 use super::registry::{Registry, trickle};
@@ -264,7 +264,11 @@ async fn a_disk_keeps_inodes_for_others() {
         .pull(&name, None, None)
         .await
         .expect_err("no room");
-    assert!(matches!(error, Error::NoInodes { .. }), "{error}");
+    let shortage = match error {
+        Error::NoSpace { shortage, .. } => shortage,
+        other => panic!("{other}"),
+    };
+    assert!(matches!(shortage, Shortage::Inodes { .. }), "{shortage}");
     assert_eq!(error.code(), tonic::Code::ResourceExhausted);
     store.assert_empty().await;
 }
@@ -287,7 +291,11 @@ async fn copies_of_layers_keep_inodes_for_others() {
     let images = store.images.with_settings(tight);
     let second = registry.push("second", "1", &gzipped(&[bases[1].clone(), top]));
     let error = images.pull(&second, None, None).await.expect_err("no room");
-    assert!(matches!(error, Error::NoInodes { .. }), "{error}");
+    let shortage = match error {
+        Error::NoSpace { shortage, .. } => shortage,
+        other => panic!("{other}"),
+    };
+    assert!(matches!(shortage, Shortage::Inodes { .. }), "{shortage}");
     for name in [&first, &alone] {
         store.images.remove(name).await.expect("remove");
     }

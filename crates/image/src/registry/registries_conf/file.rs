@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-
-type Parsed<T> = std::result::Result<T, String>;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 /// Which pulls a mirror is used for.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
@@ -27,96 +26,90 @@ pub(super) enum ShortNameMode {
 }
 
 /// A `[[registry]]`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
 pub(super) struct Table {
-    /// `None` for the names as they are, which only a prefix with a wildcard may have.
-    pub(super) location: Option<String>,
+    prefix: Location,
+    /// Empty for the names as they are, which only a prefix with a wildcard may have.
+    pub(super) location: Location,
     pub(super) insecure: bool,
     pub(super) blocked: bool,
+    mirror_by_digest_only: bool,
+    /// Only mirrors may have it.
+    pull_from_mirror: Option<Use>,
+    #[serde(rename = "mirror")]
     pub(super) mirrors: Vec<Mirror>,
 }
 
 /// A `[[registry.mirror]]`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
 pub(super) struct Mirror {
-    pub(super) location: String,
+    pub(super) location: Location,
     pub(super) insecure: bool,
-    pub(super) used: Use,
+    #[serde(rename = "pull-from-mirror")]
+    used: Option<Use>,
 }
 
-/// A parsed file.
-#[derive(Debug, Default)]
+impl Mirror {
+    pub(super) fn used(&self) -> Use {
+        self.used.unwrap_or_default()
+    }
+}
+
+/// `host[:port][/path]`, without slashes at its end.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Location(pub(super) String);
+
+impl<'de> Deserialize<'de> for Location {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let text = text.trim_end_matches('/');
+        if text.contains("://") {
+            return Err(D::Error::custom(format!(
+                "{text:?}: a location has no scheme; insecure = true allows plain HTTP"
+            )));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// A parsed file. Like in containers/image, unknown keys are ignored.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
 pub(super) struct File {
+    #[serde(rename = "registry")]
+    list: Vec<Table>,
     /// By prefix; of several with the same one, the first.
+    #[serde(skip)]
     pub(super) tables: BTreeMap<String, Table>,
-    pub(super) search: Option<Vec<String>>,
+    #[serde(rename = "unqualified-search-registries")]
+    pub(super) search: Option<Vec<Location>>,
     pub(super) aliases: BTreeMap<String, String>,
+    #[serde(rename = "short-name-mode")]
     pub(super) mode: Option<ShortNameMode>,
-}
-
-/// Like in containers/image, unknown keys are ignored.
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-struct Raw {
-    unqualified_search_registries: Option<Vec<String>>,
-    short_name_mode: Option<ShortNameMode>,
-    #[serde(default)]
-    registry: Vec<RawTable>,
-    #[serde(default)]
-    aliases: BTreeMap<String, String>,
     /// The tables of version 1.
     registries: Option<toml::Value>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-struct RawTable {
-    #[serde(default)]
-    prefix: String,
-    #[serde(default)]
-    location: String,
-    #[serde(default)]
-    insecure: bool,
-    #[serde(default)]
-    blocked: bool,
-    #[serde(default)]
-    mirror_by_digest_only: bool,
-    pull_from_mirror: Option<Use>,
-    #[serde(default)]
-    mirror: Vec<RawMirror>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-struct RawMirror {
-    #[serde(default)]
-    location: String,
-    #[serde(default)]
-    insecure: bool,
-    pull_from_mirror: Option<Use>,
-}
-
 impl File {
-    pub(super) fn parse(text: &str) -> Parsed<Self> {
-        let raw: Raw = toml::from_str(text).map_err(|e| e.message().to_owned())?;
-        if raw.registries.is_some() {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut file: Self = toml::from_str(text).map_err(|e| e.message().to_owned())?;
+        if file.registries.is_some() {
             return Err("of version 1; [[registry]] of version 2 is needed".to_owned());
         }
-        let mut file = Self {
-            aliases: raw.aliases,
-            mode: raw.short_name_mode,
-            ..Self::default()
-        };
-        for table in raw.registry {
-            let (prefix, table) = table.checked()?;
+        for mut table in std::mem::take(&mut file.list) {
+            if table.prefix.0.is_empty() {
+                table.prefix = table.location.clone();
+            }
+            let prefix = table.prefix.0.clone();
+            let checked = table.check();
+            checked.map_err(|reason| format!("registry {prefix:?}: {reason}"))?;
             file.tables.entry(prefix).or_insert(table);
         }
-        let search = raw.unqualified_search_registries;
-        let search = search.map(|all| all.iter().map(|one| location(one)).collect());
-        file.search = search.transpose()?;
         for (name, full) in &file.aliases {
-            let is_wrong = !super::is_short(name) || name.contains([':', '@']);
-            let is_full = full.is_empty() || !super::is_short(full);
+            let is_wrong = !is_short(name) || name.contains([':', '@']);
+            let is_full = full.is_empty() || !is_short(full);
             if is_wrong || !is_full {
                 return Err(format!(
                     "alias {name:?} = {full:?}: a short name and a full one are needed, without tags"
@@ -127,66 +120,40 @@ impl File {
     }
 }
 
-impl RawTable {
-    fn checked(self) -> Parsed<(String, Table)> {
-        let own = location(&self.location)?;
-        let prefix = match self.prefix.as_str() {
-            "" => own.clone(),
-            prefix => location(prefix)?,
-        };
-        let named = |reason: &str| format!("registry {prefix:?}: {reason}");
+impl Table {
+    /// Checks the table, and applies `mirror-by-digest-only` to its mirrors.
+    fn check(&mut self) -> Result<(), &'static str> {
+        let prefix = &self.prefix.0;
         let wild = prefix.strip_prefix("*.");
         if prefix.is_empty() {
-            return Err(named("neither a prefix nor a location"));
+            return Err("neither a prefix nor a location");
         }
         if prefix.contains('*') && wild.is_none_or(|name| name.contains(['/', ':', '@', '*'])) {
-            return Err(named(
-                "a wildcard must be the first label of a host name without a path",
-            ));
+            return Err("a wildcard must be the first label of a host name without a path");
         }
-        if own.is_empty() && wild.is_none() {
-            return Err(named("no location"));
+        if self.location.0.is_empty() && wild.is_none() {
+            return Err("no location");
         }
         if self.pull_from_mirror.is_some() {
-            return Err(named("pull-from-mirror is for mirrors"));
+            return Err("pull-from-mirror is for mirrors");
         }
-        let mut mirrors = Vec::new();
-        for mirror in self.mirror {
-            if mirror.location.is_empty() {
-                return Err(named("a mirror without a location"));
+        for mirror in &mut self.mirrors {
+            if mirror.location.0.is_empty() {
+                return Err("a mirror without a location");
             }
-            if self.mirror_by_digest_only && mirror.pull_from_mirror.is_some() {
-                return Err(named("mirror-by-digest-only beside pull-from-mirror"));
+            if self.mirror_by_digest_only && mirror.used.replace(Use::DigestOnly).is_some() {
+                return Err("mirror-by-digest-only beside pull-from-mirror");
             }
-            let used = if self.mirror_by_digest_only {
-                Use::DigestOnly
-            } else {
-                mirror.pull_from_mirror.unwrap_or_default()
-            };
-            mirrors.push(Mirror {
-                location: location(&mirror.location)?,
-                insecure: mirror.insecure,
-                used,
-            });
         }
-        let table = Table {
-            location: Some(own).filter(|own| !own.is_empty()),
-            insecure: self.insecure,
-            blocked: self.blocked,
-            mirrors,
-        };
-        Ok((prefix, table))
+        Ok(())
     }
 }
 
-/// Checks `host[:port][/path]`, and removes slashes at its end.
-fn location(text: &str) -> Parsed<String> {
-    let text = text.trim_end_matches('/');
-    if text.contains("://") {
-        Err(format!(
-            "{text:?}: a location has no scheme; insecure = true allows plain HTTP"
-        ))
-    } else {
-        Ok(text.to_owned())
+/// Returns whether a name lacks a registry.
+pub(super) fn is_short(text: &str) -> bool {
+    let name = text.split('@').next().unwrap_or_default();
+    match name.split_once('/') {
+        Some((first, _)) => !first.contains(['.', ':']) && first != "localhost",
+        None => true,
     }
 }

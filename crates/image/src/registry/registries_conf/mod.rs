@@ -7,11 +7,11 @@ mod file;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use self::file::{File, ShortNameMode, Table, Use};
+use self::file::{File, Location, ShortNameMode, Table, Use, is_short};
 use crate::error::{At as _, Error, Result};
+use crate::files::with_extension;
 use crate::reference::Reference;
 
 /// The merged contents of the files.
@@ -20,7 +20,7 @@ pub(super) struct RegistriesConf {
     /// True if there is a file at all: otherwise short names are those of Docker Hub.
     is_there: bool,
     tables: BTreeMap<String, Table>,
-    search: Vec<String>,
+    search: Vec<Location>,
     aliases: BTreeMap<String, String>,
     mode: ShortNameMode,
 }
@@ -46,10 +46,8 @@ pub(super) fn read(path: Option<&Path>) -> Result<RegistriesConf> {
     all.is_there = true;
     let mut dir = path.as_os_str().to_owned();
     dir.push(".d");
-    for path in [path.to_owned()]
-        .into_iter()
-        .chain(drop_ins(Path::new(&dir))?)
-    {
+    let drop_ins = with_extension(Path::new(&dir), "conf").at(&dir)?;
+    for path in [path.to_owned()].into_iter().chain(drop_ins) {
         let text = fs::read_to_string(&path).at(&path)?;
         let file = File::parse(&text).map_err(|reason| Error::Settings {
             path: path.clone(),
@@ -60,31 +58,10 @@ pub(super) fn read(path: Option<&Path>) -> Result<RegistriesConf> {
     Ok(all)
 }
 
-fn drop_ins(dir: &Path) -> Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(Error::io(dir, error)),
-    };
-    let mut paths = Vec::new();
-    for entry in entries {
-        let path = entry.at(dir)?.path();
-        if path.extension().is_some_and(|end| end == "conf") {
-            paths.push(path);
-        }
-    }
-    paths.sort();
-    Ok(paths)
-}
-
 impl RegistriesConf {
     fn merge(&mut self, file: File) {
-        for (prefix, table) in file.tables {
-            self.tables.insert(prefix, table);
-        }
-        if let Some(search) = file.search {
-            self.search = search;
-        }
+        self.tables.extend(file.tables);
+        self.search = file.search.unwrap_or(std::mem::take(&mut self.search));
         for (name, full) in file.aliases {
             if full.is_empty() {
                 self.aliases.remove(&name)
@@ -92,9 +69,7 @@ impl RegistriesConf {
                 self.aliases.insert(name, full)
             };
         }
-        if let Some(mode) = file.mode {
-            self.mode = mode;
-        }
+        self.mode = file.mode.unwrap_or(self.mode);
     }
 
     /// The names that a name of an image can stand for, in the order in which they are tried. A full name stands for itself.
@@ -119,7 +94,7 @@ impl RegistriesConf {
         } else {
             let found = self.search.iter();
             return found
-                .map(|registry| Reference::parse(&format!("{registry}/{text}")))
+                .map(|registry| Reference::parse(&format!("{}/{text}", registry.0)))
                 .collect();
         };
         Err(Error::InvalidReference {
@@ -150,7 +125,7 @@ impl RegistriesConf {
             });
         }
         let by_digest = name.digest().is_some();
-        let mirrors = table.mirrors.iter().filter(|mirror| match mirror.used {
+        let mirrors = table.mirrors.iter().filter(|mirror| match mirror.used() {
             Use::All => true,
             Use::DigestOnly => by_digest,
             Use::TagOnly => !by_digest,
@@ -158,29 +133,20 @@ impl RegistriesConf {
         let mut sources = Vec::new();
         for mirror in mirrors {
             sources.push(Source {
-                name: moved(name, &mirror.location, length)?,
+                name: moved(name, &mirror.location.0, length)?,
                 insecure: mirror.insecure,
                 is_primary: false,
             });
         }
         sources.push(Source {
-            name: match &table.location {
-                Some(location) => moved(name, location, length)?,
-                None => name.clone(),
+            name: match table.location.0.as_str() {
+                "" => name.clone(),
+                location => moved(name, location, length)?,
             },
             insecure: table.insecure,
             ..own
         });
         Ok(sources)
-    }
-}
-
-/// Returns whether a name lacks a registry.
-fn is_short(text: &str) -> bool {
-    let name = text.split('@').next().unwrap_or_default();
-    match name.split_once('/') {
-        Some((first, _)) => !first.contains(['.', ':']) && first != "localhost",
-        None => true,
     }
 }
 

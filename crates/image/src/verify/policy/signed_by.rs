@@ -5,12 +5,11 @@ use std::path::PathBuf;
 use pgp::types::Timestamp;
 use serde::Deserialize;
 
-use super::Judged;
 use super::identity::Identity;
 use super::json::Base64;
-use super::requirement::{Source, any_accepted, sources};
+use super::keys::{Source, any_accepted, sources};
 use crate::reference::Reference;
-use crate::verify::Evidence;
+use crate::verify::evidence::{Evidence, VerifyResult};
 use crate::verify::simple_signing::{self, Keyring};
 
 /// Keys of GnuPG, and one of them must have signed.
@@ -47,7 +46,7 @@ struct Raw {
 impl TryFrom<Raw> for SignedBy {
     type Error = String;
 
-    fn try_from(raw: Raw) -> Judged<Self> {
+    fn try_from(raw: Raw) -> VerifyResult<Self> {
         let keys = sources(raw.key_path, raw.key_paths, raw.key_data, None)?;
         Ok(Self {
             key_type: raw.key_type,
@@ -59,7 +58,7 @@ impl TryFrom<Raw> for SignedBy {
 
 impl SignedBy {
     /// Reads all keys. One that is unusable makes the requirement unusable, so that it is noticed before it is needed.
-    fn keyring(&self) -> Judged<Keyring> {
+    fn keyring(&self) -> VerifyResult<Keyring> {
         if !matches!(self.key_type, KeyType::Gpg) {
             let kind = &self.key_type;
             return Err(format!(
@@ -76,7 +75,7 @@ impl SignedBy {
         Ok(keyring)
     }
 
-    pub(super) fn judge(&self, reference: &Reference, evidence: &[Evidence]) -> Judged<()> {
+    pub(super) fn judge(&self, reference: &Reference, evidence: &[Evidence]) -> VerifyResult<()> {
         let (keyring, now) = (self.keyring()?, Timestamp::now());
         any_accepted(evidence, true, |signature, manifest| {
             let name = simple_signing::check(signature, manifest, &keyring, now)?;

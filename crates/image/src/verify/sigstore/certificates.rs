@@ -5,7 +5,8 @@ use rustls_pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
 use super::der::{Extension, extensions, value};
-use super::{Judged, key};
+use super::key;
+use crate::verify::evidence::VerifyResult;
 
 /// Certificates of a chain that are used.
 const MAX_CHAIN: usize = 10;
@@ -21,6 +22,7 @@ const EMAIL: u8 = 0x81;
 const UTF8_STRING: u8 = 0x0c;
 
 /// The claims that a certificate must make about its owner.
+#[derive(Clone, Debug)]
 pub(crate) struct Identities {
     /// The OpenID provider that Fulcio asked.
     pub(crate) issuer: Option<String>,
@@ -35,13 +37,13 @@ pub(crate) struct Authority {
     identities: Identities,
 }
 
-fn certificates(pem: &[u8]) -> Judged<Vec<CertificateDer<'static>>> {
+fn certificates(pem: &[u8]) -> VerifyResult<Vec<CertificateDer<'static>>> {
     let all = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     all.map_err(|_| "certificates that are not PEM".to_owned())
 }
 
 /// Reads the only certificate of a text.
-pub(super) fn single(pem: &str) -> Judged<Vec<u8>> {
+pub(super) fn single(pem: &str) -> VerifyResult<Vec<u8>> {
     match certificates(pem.as_bytes())?.as_slice() {
         [one] => Ok(one.as_ref().to_vec()),
         _ => Err("a signature with none or several certificates".to_owned()),
@@ -54,13 +56,13 @@ impl Authority {
         roots: &[u8],
         intermediates: Option<&[u8]>,
         identities: Identities,
-    ) -> Judged<Self> {
+    ) -> VerifyResult<Self> {
         let roots = certificates(roots)?;
         let anchors = roots.iter().map(|root| {
             let anchor = anchor_from_trusted_cert(root).map(|anchor| anchor.to_owned());
             anchor.map_err(|e| format!("a certificate of the policy's authority: {e}"))
         });
-        let anchors = anchors.collect::<Judged<Vec<_>>>()?;
+        let anchors = anchors.collect::<VerifyResult<Vec<_>>>()?;
         if anchors.is_empty() {
             return Err("the policy's authority has no certificate".to_owned());
         }
@@ -79,7 +81,7 @@ impl Authority {
         at: Option<UnixTime>,
         payload: &[u8],
         signature: &[u8],
-    ) -> Judged<()> {
+    ) -> VerifyResult<()> {
         let der = CertificateDer::from(leaf);
         let parsed = EndEntityCert::try_from(&der).map_err(|e| untrusted(&e))?;
         let mut chain = certificates(chain.as_bytes())?;
@@ -104,7 +106,7 @@ impl Authority {
             .map_err(|_| "a signature that is not by the key of its certificate".to_owned())
     }
 
-    fn check_owner(&self, leaf: &[u8], parsed: &EndEntityCert<'_>) -> Judged<()> {
+    fn check_owner(&self, leaf: &[u8], parsed: &EndEntityCert<'_>) -> VerifyResult<()> {
         let extensions = extensions(leaf).ok_or("a certificate that cannot be read")?;
         let wanted = &self.identities;
         if let Some(issuer) = &wanted.issuer {
@@ -136,7 +138,7 @@ fn untrusted(error: &webpki::Error) -> String {
 }
 
 /// The value of an extension, which must not occur twice.
-fn only<'a>(extensions: &[Extension<'a>], id: &[u8]) -> Judged<Option<&'a [u8]>> {
+fn only<'a>(extensions: &[Extension<'a>], id: &[u8]) -> VerifyResult<Option<&'a [u8]>> {
     let mut found = extensions.iter().filter(|extension| extension.id == id);
     match (found.next(), found.next()) {
         (Some(_), Some(_)) => Err("a certificate with an extension twice".to_owned()),
@@ -146,11 +148,11 @@ fn only<'a>(extensions: &[Extension<'a>], id: &[u8]) -> Judged<Option<&'a [u8]>>
 
 const DAMAGED_ISSUER: &str = "a certificate with a damaged issuer";
 
-fn issuer_text(bytes: &[u8]) -> Judged<String> {
+fn issuer_text(bytes: &[u8]) -> VerifyResult<String> {
     String::from_utf8(bytes.to_vec()).map_err(|_| DAMAGED_ISSUER.to_owned())
 }
 
-fn issuer_in(extensions: &[Extension<'_>]) -> Judged<String> {
+fn issuer_in(extensions: &[Extension<'_>]) -> VerifyResult<String> {
     let first = only(extensions, ISSUER)?.map(issuer_text).transpose()?;
     let second = only(extensions, ISSUER_V2)?.map(|bytes| match value(bytes) {
         Some((UTF8_STRING, content, [])) => issuer_text(content),
@@ -165,7 +167,7 @@ fn issuer_in(extensions: &[Extension<'_>]) -> Judged<String> {
     }
 }
 
-fn emails_in(extensions: &[Extension<'_>]) -> Judged<Vec<String>> {
+fn emails_in(extensions: &[Extension<'_>]) -> VerifyResult<Vec<String>> {
     let Some(names) = only(extensions, SUBJECT_ALT_NAME)? else {
         return Ok(Vec::new());
     };

@@ -5,14 +5,17 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::BUNDLE;
+use crate::descriptor::Descriptor;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::json;
-use crate::manifest::{Descriptor, MAX_MANIFEST};
-use crate::registry::{FetchedManifest, Repository};
+use crate::manifest::{FetchedManifest, MAX_MANIFEST};
+use crate::registry::Repository;
 use crate::verify::evidence::Signature;
 
+/// How the media types of sigstore bundles begin. A bundle says which manifest is signed, and not under which name, which every
+/// `signedIdentity` compares; containers/image does not read them either.
+pub(super) const BUNDLE: &str = "application/vnd.dev.sigstore.bundle";
 /// The most signatures of one image, and the largest signed document.
 const MAX_SIGNATURES: usize = 128;
 const MAX_PAYLOAD: u64 = 64 << 10;
@@ -84,10 +87,11 @@ impl Repository {
     ) -> Result<()> {
         for layer in parse(&manifest.bytes)?.layers {
             if found.len() >= MAX_SIGNATURES {
-                return Err(Error::TooLarge {
-                    what: format!("signatures in {}", manifest.digest),
-                    reason: format!("more than {MAX_SIGNATURES}"),
-                });
+                let what = format!("signatures in {}", manifest.digest);
+                return Err(Error::too_large(
+                    what,
+                    format!("more than {MAX_SIGNATURES}"),
+                ));
             }
             let payload = self.small("signed document", &layer, MAX_PAYLOAD).await?;
             let annotations: BTreeMap<_, _> = layer.annotations.into_iter().collect();

@@ -1,11 +1,10 @@
 //! Public keys: ECDSA on P-256 and P-384, RSA, and Ed25519, each with SHA-256 where a hash is a choice, as cosign signs.
 
+use crate::verify::evidence::VerifyResult;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer};
 use webpki::RawPublicKeyEntity;
 use webpki::ring::{ECDSA_P256_SHA256, ECDSA_P384_SHA256, ED25519, RSA_PKCS1_2048_8192_SHA256};
-
-use super::Judged;
 
 type Algorithm = &'static dyn SignatureVerificationAlgorithm;
 
@@ -24,7 +23,7 @@ pub(crate) struct PublicKey {
 
 impl PublicKey {
     /// Reads a key in PEM (`PUBLIC KEY`).
-    pub(crate) fn from_pem(pem: &[u8]) -> Judged<Self> {
+    pub(crate) fn from_pem(pem: &[u8]) -> VerifyResult<Self> {
         let mut all = SubjectPublicKeyInfoDer::pem_slice_iter(pem);
         let (Some(Ok(key)), None) = (all.next(), all.next()) else {
             return Err("a key is not a public key in PEM".to_owned());

@@ -14,18 +14,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 pub(super) use self::certificates::{Authority, Identities};
+use self::fetch::BUNDLE;
 pub(super) use self::key::PublicKey;
 use super::evidence::Signature;
 use super::payload;
 use crate::digest::Digest;
-
-type Judged<T> = std::result::Result<T, String>;
+use crate::verify::evidence::VerifyResult;
 
 /// The media type of the signed document.
 const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
-/// How the media types of sigstore bundles begin. A bundle says which manifest is signed, and not under which name, which every
-/// `signedIdentity` compares; containers/image does not read them either.
-const BUNDLE: &str = "application/vnd.dev.sigstore.bundle";
 /// The `type` of the signed document.
 const PAYLOAD_TYPE: &str = "cosign container image signature";
 /// Annotations of a signature: itself in base64, its certificate and the chain of that (PEM), and the entry of the log.
@@ -47,7 +44,11 @@ pub(super) enum Trust {
 }
 
 /// Checks that a trusted signer has signed this manifest, and returns the image name that was signed with it.
-pub(super) fn check(signature: &Signature, manifest: &Digest, trust: &Trust) -> Judged<String> {
+pub(super) fn check(
+    signature: &Signature,
+    manifest: &Digest,
+    trust: &Trust,
+) -> VerifyResult<String> {
     if signature.media_type.starts_with(BUNDLE) {
         return Err(
             "its signature is a sigstore bundle, as cosign 3 makes by default, which names no image: \

@@ -10,8 +10,8 @@ use rustls_pki_types::pem::{SectionKind, from_buf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::Judged;
 use super::key::PublicKey;
+use crate::verify::evidence::VerifyResult;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "PascalCase")]
@@ -76,7 +76,7 @@ pub(super) fn check(
     signer: &[u8],
     signature: &[u8],
     payload: &[u8],
-) -> Judged<UnixTime> {
+) -> VerifyResult<UnixTime> {
     let bundle: Bundle = serde_json::from_str(bundle)
         .map_err(|e| bad_entry(&format!("that cannot be read: {e}")))?;
     let entry = bundle.payload;
@@ -111,7 +111,7 @@ pub(super) fn check(
     Ok(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
 }
 
-fn decoded(text: &str) -> Judged<Vec<u8>> {
+fn decoded(text: &str) -> VerifyResult<Vec<u8>> {
     let decoded = STANDARD.decode(text);
     decoded.map_err(|_| "a log entry that is not base64".to_owned())
 }

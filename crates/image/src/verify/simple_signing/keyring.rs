@@ -1,11 +1,10 @@
 //! The keys that may sign, and whether they are valid: as GnuPG judges them, neither the key that has signed nor its primary key may be
 //! expired or revoked now, whenever the signature was made.
 
+use crate::verify::evidence::VerifyResult;
 use pgp::composed::{Deserializable as _, SignedPublicKey, SignedPublicSubKey};
 use pgp::packet::{Signature, SignatureType, SubpacketData};
 use pgp::types::{KeyDetails, Tag, Timestamp, VerifyingKey};
-
-use super::Judged;
 
 const END: &str = "-----END PGP PUBLIC KEY BLOCK-----";
 /// The most keys in one file.
@@ -17,7 +16,7 @@ pub(crate) struct Keyring(Vec<SignedPublicKey>);
 
 impl Keyring {
     /// Adds the keys of a file, as `gpg --export` writes them, with or without `--armor`. All files of a requirement are trusted alike.
-    pub(crate) fn add(&mut self, file: &[u8]) -> Judged<()> {
+    pub(crate) fn add(&mut self, file: &[u8]) -> VerifyResult<()> {
         let before = self.0.len();
         for block in blocks(file) {
             let (keys, _) =
@@ -39,7 +38,7 @@ impl Keyring {
         made: &Signature,
         now: Timestamp,
         verifies: impl Fn(&dyn VerifyingKey) -> bool,
-    ) -> Judged<()> {
+    ) -> VerifyResult<()> {
         let mut reason = "a signature that is not by a trusted key".to_owned();
         for key in &self.0 {
             let primary = &key.primary_key;
@@ -78,7 +77,7 @@ pub(super) fn has_ended(from: Timestamp, seconds: u32, now: Timestamp) -> bool {
     seconds > 0 && end <= u64::from(now.as_secs())
 }
 
-fn check_primary(key: &SignedPublicKey, made: &Signature, now: Timestamp) -> Judged<()> {
+fn check_primary(key: &SignedPublicKey, made: &Signature, now: Timestamp) -> VerifyResult<()> {
     let bound = check_certificate(key, now)?;
     check_use(&key.primary_key, bound, made)
 }
@@ -88,7 +87,7 @@ fn check_subkey(
     subkey: &SignedPublicSubKey,
     made: &Signature,
     now: Timestamp,
-) -> Judged<()> {
+) -> VerifyResult<()> {
     check_certificate(key, now)?;
     let primary = &key.primary_key;
     let all = subkey.signatures.iter();
@@ -114,7 +113,7 @@ fn check_subkey(
 }
 
 /// Checks the primary key, and returns the signature by which it describes itself.
-fn check_certificate(key: &SignedPublicKey, now: Timestamp) -> Judged<&Signature> {
+fn check_certificate(key: &SignedPublicKey, now: Timestamp) -> VerifyResult<&Signature> {
     let (primary, details) = (&key.primary_key, &key.details);
     let mut revocations = details.revocation_signatures.iter();
     if revocations.any(|sig| sig.verify_key(primary).is_ok()) {
@@ -162,7 +161,7 @@ fn is_expired(key: &impl KeyDetails, bound: &Signature, now: Timestamp) -> bool 
 }
 
 /// Checks that a key may sign documents, and did not exist only after the signature.
-fn check_use(key: &impl KeyDetails, bound: &Signature, made: &Signature) -> Judged<()> {
+fn check_use(key: &impl KeyDetails, bound: &Signature, made: &Signature) -> VerifyResult<()> {
     let mut flags = bound.config().into_iter().flat_map(|config| {
         let hashed = config.hashed_subpackets();
         hashed.filter_map(|packet| match &packet.data {

@@ -1,17 +1,17 @@
 //! Fetches signatures from a lookaside store: files `signature-1`, `signature-2` and so on in a directory per manifest.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{ErrorKind, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::MEDIA_TYPE;
+use crate::blocking::blocking;
 use crate::digest::Digest;
 use crate::error::{At as _, Error, Result};
-use crate::layer::blocking;
+use crate::files::{self, if_present};
 use crate::registry::RegistryClient;
 use crate::verify::evidence::Signature;
 
+/// The media type of a signed message in the store. Registries do not have them.
+pub(crate) const MEDIA_TYPE: &str = "application/pgp-signature";
 /// The most signatures of one image, and the largest.
 const MAX_SIGNATURES: usize = 128;
 const MAX_SIGNATURE: u64 = 256 << 10;
@@ -31,7 +31,8 @@ impl RegistryClient {
             let bytes = match name.strip_prefix("file://") {
                 Some(path) => {
                     let path = PathBuf::from(path);
-                    blocking(move || read(&path)).await?
+                    let read = move || if_present(files::read(&path, MAX_SIGNATURE)).at(&path);
+                    blocking(read).await?
                 }
                 None => self.get_plain(&name, MAX_SIGNATURE).await?,
             };
@@ -39,32 +40,11 @@ impl RegistryClient {
                 return Ok(found);
             };
             if found.len() == MAX_SIGNATURES {
-                return Err(Error::TooLarge {
-                    what: dir,
-                    reason: format!("more than {MAX_SIGNATURES} signatures"),
-                });
+                let reason = format!("more than {MAX_SIGNATURES} signatures");
+                return Err(Error::too_large(dir, reason));
             }
             let media_type = MEDIA_TYPE.to_owned();
             found.push(Signature::new(media_type, &bytes, BTreeMap::new()));
         }
     }
-}
-
-/// Reads a file; `None` if there is none.
-fn read(path: &Path) -> Result<Option<Vec<u8>>> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        file => file.at(path)?,
-    };
-    let mut bytes = Vec::new();
-    file.take(MAX_SIGNATURE + 1)
-        .read_to_end(&mut bytes)
-        .at(path)?;
-    if bytes.len() as u64 > MAX_SIGNATURE {
-        return Err(Error::TooLarge {
-            what: path.display().to_string(),
-            reason: format!("more than {MAX_SIGNATURE} bytes"),
-        });
-    }
-    Ok(Some(bytes))
 }

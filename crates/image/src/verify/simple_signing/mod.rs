@@ -14,15 +14,13 @@ use pgp::packet::{Signature as PgpSignature, SignatureType};
 use pgp::types::{Timestamp, VerifyingKey};
 
 pub(super) use self::keyring::Keyring;
-pub(super) use self::registries_d::RegistriesD;
+pub(super) use self::lookaside::MEDIA_TYPE;
+pub(super) use self::registries_d::{RegistriesD, repository_scopes};
 use super::evidence::Signature;
 use super::payload;
 use crate::digest::Digest;
+use crate::verify::evidence::VerifyResult;
 
-type Judged<T> = std::result::Result<T, String>;
-
-/// The media type of a signed message in the store. Registries do not have them.
-pub(crate) const MEDIA_TYPE: &str = "application/pgp-signature";
 /// The `type` of the signed document.
 const PAYLOAD_TYPE: &str = "atomic container signature";
 /// The largest signed document. Compressed messages can be much smaller than their contents.
@@ -37,14 +35,14 @@ pub(super) fn check(
     manifest: &Digest,
     keyring: &Keyring,
     now: Timestamp,
-) -> Judged<String> {
+) -> VerifyResult<String> {
     let message = signature.payload();
     let document = open(&message, keyring, now)?;
     payload::read(&document, PAYLOAD_TYPE, manifest)
 }
 
 /// Returns the document in a signed message.
-fn open(message: &[u8], keyring: &Keyring, now: Timestamp) -> Judged<Vec<u8>> {
+fn open(message: &[u8], keyring: &Keyring, now: Timestamp) -> VerifyResult<Vec<u8>> {
     let (mut message, _) = Message::from_reader(message).map_err(|e| unreadable(&e))?;
     for _ in 0..MAX_COMPRESSIONS {
         if message.is_compressed() {
@@ -84,7 +82,7 @@ fn open(message: &[u8], keyring: &Keyring, now: Timestamp) -> Judged<Vec<u8>> {
 /// # Panics
 /// If a document is larger than allowed.
 #[cfg(any(test, fuzzing))]
-pub(crate) fn fuzz(bytes: &[u8]) -> Judged<()> {
+pub(crate) fn fuzz(bytes: &[u8]) -> VerifyResult<()> {
     /// After the keys of the seeds were made.
     const NOW: u32 = 1_800_000_000;
     let (length, rest) = bytes.split_first_chunk().ok_or("too short")?;
@@ -109,7 +107,7 @@ fn is_strong(hash: HashAlgorithm) -> bool {
 }
 
 /// Checks what a signature says about itself.
-fn check_form(made: &PgpSignature, now: Timestamp) -> Judged<()> {
+fn check_form(made: &PgpSignature, now: Timestamp) -> VerifyResult<()> {
     if !matches!(
         made.typ(),
         Some(SignatureType::Binary | SignatureType::Text)

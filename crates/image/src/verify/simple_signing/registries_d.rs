@@ -3,20 +3,16 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt::Display;
-use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
 
 use serde::Deserialize;
 
-use super::Judged;
+use crate::files::{self, MAX_CONFIG_FILE};
 use crate::reference::Reference;
-use crate::verify::policy::repository_scopes;
+use crate::verify::evidence::VerifyResult;
 
 /// The store of images that no file names, as in containers/image.
 const DEFAULT: &str = "file:///var/lib/containers/sigstore";
-/// Limit of a file's size.
-const MAX_FILE: u64 = 4 << 20;
 
 /// The files, merged.
 #[derive(Debug, Default)]
@@ -55,31 +51,19 @@ fn unusable(path: &Path, reason: &dyn Display) -> String {
 
 impl RegistriesD {
     /// Reads all files `*.yaml` of a directory, which need not exist.
-    pub(crate) fn read(dir: &Path) -> Judged<Self> {
-        let entries = match fs::read_dir(dir) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
-            entries => entries.map_err(|e| unusable(dir, &e))?,
-        };
-        let mut files = entries
-            .map(|entry| entry.map(|entry| entry.path()))
-            .collect::<std::io::Result<Vec<_>>>()
-            .map_err(|e| unusable(dir, &e))?;
-        files.retain(|path| path.extension().is_some_and(|end| end == "yaml"));
-        files.sort();
+    pub(crate) fn read(dir: &Path) -> VerifyResult<Self> {
+        let files = files::with_extension(dir, "yaml").map_err(|e| unusable(dir, &e))?;
         let mut merged = Self::default();
         for path in files {
-            let length = fs::metadata(&path).map_err(|e| unusable(&path, &e))?.len();
-            if length > MAX_FILE {
-                return Err(unusable(&path, &format!("larger than {MAX_FILE} bytes")));
-            }
-            let text = fs::read_to_string(&path).map_err(|e| unusable(&path, &e))?;
+            let text = files::read(&path, MAX_CONFIG_FILE).map_err(|e| unusable(&path, &e))?;
+            let text = String::from_utf8(text).map_err(|e| unusable(&path, &e))?;
             merged.add(&text).map_err(|e| unusable(&path, &e))?;
         }
         Ok(merged)
     }
 
     /// Adds a file. No two may say something about the same.
-    fn add(&mut self, text: &str) -> Judged<()> {
+    fn add(&mut self, text: &str) -> VerifyResult<()> {
         let file: Option<RegistriesFile> =
             serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
         let file = file.unwrap_or_default();
@@ -107,6 +91,24 @@ impl RegistriesD {
         let top = all.find_map(Namespace::store).unwrap_or(DEFAULT);
         format!("{}/{}", top.trim_end_matches('/'), reference.repository())
     }
+}
+
+/// The scopes that contain an image, from the narrowest to the widest: the image, its repository, its namespaces, the host, and the
+/// parent domains of the host (`*.example.com`).
+pub(crate) fn repository_scopes(reference: &Reference) -> Vec<String> {
+    let mut scopes = vec![reference.to_string()];
+    let mut name = format!("{}/{}", reference.registry(), reference.repository());
+    loop {
+        scopes.push(name.clone());
+        match name.rfind('/') {
+            Some(slash) => name.truncate(slash),
+            None => break,
+        }
+    }
+    let host = name.split(':').next().unwrap_or_default();
+    let dots = host.match_indices('.');
+    scopes.extend(dots.map(|(dot, _)| format!("*{}", &host[dot..])));
+    scopes
 }
 
 #[cfg(test)]
