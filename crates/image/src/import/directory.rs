@@ -85,10 +85,6 @@ impl ImportDirectory {
     ///
     /// [`Error::Io`] if the directory cannot be read, or the list of imported archives cannot be written.
     pub async fn scan(&mut self, images: &ImageStore) -> Result<DirectoryImport> {
-        self.import_new(images, false).await
-    }
-
-    async fn import_new(&mut self, images: &ImageStore, growing: bool) -> Result<DirectoryImport> {
         let dir = self.dir.clone();
         let archives = blocking(move || archives(&dir)).await?;
         let mut seen = match self.seen.take() {
@@ -105,7 +101,7 @@ impl ImportDirectory {
             let known = seen.0.get(&key);
             if known.is_some_and(|known| images.is_unchanged(known, archive)) {
                 result.unchanged += 1;
-            } else if (growing || archive.is_complete(self.last.get(path)))
+            } else if archive.is_complete(self.last.get(path))
                 && self.failed.get(path) != Some(archive)
             {
                 match images.import(path).await {
@@ -166,15 +162,6 @@ impl ArchiveState {
 }
 
 impl ImageStore {
-    /// Imports every archive of a directory once, as [`ImportDirectory::scan`] does, including those written just now.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`ImportDirectory::scan`].
-    pub async fn import_directory(&self, dir: &Path) -> Result<DirectoryImport> {
-        ImportDirectory::new(dir).import_new(self, true).await
-    }
-
     fn is_unchanged(&self, known: &ArchiveState, archive: &ArchiveState) -> bool {
         let same = ArchiveState {
             images: known.images.clone(),

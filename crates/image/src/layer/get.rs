@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use criscope_linux::free_space::MinFree;
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 
@@ -167,16 +168,20 @@ impl LayerTask {
 
     /// Opens the spool of a blob with the bytes that an earlier pull has kept, or a new one if another pull has that open.
     fn open_spool(&self, kept_at: &Path, size: u64) -> Result<(Arc<Spool>, PathBuf)> {
-        let min_free = self.tools.config.limits.min_free_bytes;
-        let (spool, path) = match Spool::open(kept_at, size)? {
+        // Unpacking checks the inodes.
+        let min_free = MinFree {
+            bytes: self.tools.config.limits.min_free_bytes,
+            inodes: 0,
+        };
+        let (spool, path) = match Spool::open(kept_at, size, min_free)? {
             Some(spool) => (Some(spool), kept_at.to_owned()),
             None => {
                 let own = self.disk().temporary();
-                (Spool::open(&own, size)?, own)
+                (Spool::open(&own, size, min_free)?, own)
             }
         };
         match spool {
-            Some(spool) => Ok((Arc::new(spool.keep_free(min_free)), path)),
+            Some(spool) => Ok((Arc::new(spool), path)),
             None => Err(Error::io(path, Errno::WOULDBLOCK)),
         }
     }

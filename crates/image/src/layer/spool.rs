@@ -49,8 +49,8 @@ struct State {
 
 impl Spool {
     /// Opens the file, with the part that an earlier pull left. `None` if it is locked by a flight of the same blob from
-    /// another registry.
-    pub(super) fn open(path: &Path, size: u64) -> Result<Option<Self>> {
+    /// another registry. The disk keeps `min_free`.
+    pub(super) fn open(path: &Path, size: u64, min_free: MinFree) -> Result<Option<Self>> {
         let mut options = OpenOptions::new();
         options.create(true).read(true).write(true).mode(0o600);
         let file = options.open(path).at(path)?;
@@ -71,7 +71,7 @@ impl Spool {
         Ok(Some(Self {
             file,
             size,
-            min_free: MinFree::default(),
+            min_free,
             state: Mutex::new(State {
                 available,
                 abandoned: false,
@@ -80,12 +80,6 @@ impl Spool {
             changed: Condvar::new(),
             consumed: AtomicU64::new(0),
         }))
-    }
-
-    /// Sets the bytes that stay free on the disk.
-    pub(super) fn keep_free(mut self, bytes: u64) -> Self {
-        self.min_free.bytes = bytes;
-        self
     }
 
     /// Bytes in the file.
@@ -288,7 +282,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("partial");
         std::fs::write(&path, kept).expect("write");
-        let spool = Spool::open(&path, whole.len() as u64)
+        let spool = Spool::open(&path, whole.len() as u64, MinFree::default())
             .expect("open")
             .expect("not locked by another flight");
         let (sender, receiver) = mpsc::channel(1);
@@ -350,7 +344,9 @@ mod tests {
     fn an_abandoned_spool_fails_its_reader_alone() {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("partial");
-        let spool = Spool::open(&path, 3).expect("open").expect("not locked");
+        let spool = Spool::open(&path, 3, MinFree::default())
+            .expect("open")
+            .expect("not locked");
         let (sender, receiver) = mpsc::channel(4);
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| SpoolReader::new(&spool).read(&mut [0; 9]));
@@ -374,13 +370,13 @@ mod tests {
         file.write_all_at(&vec![1; 2 * block as usize + 5], 0)
             .expect("write");
         file.write_all_at(b"ahead", 9 * block).expect("write");
-        let spool = Spool::open(&path, 20 * block).expect("open");
+        let spool = Spool::open(&path, 20 * block, MinFree::default()).expect("open");
         let spool = spool.expect("not locked");
         // Two whole blocks, and one whose end is missing.
         assert_eq!(spool.available(), 2 * block);
         assert_eq!(file.metadata().expect("metadata").len(), 2 * block);
         drop(spool);
-        let again = Spool::open(&path, 20 * block).expect("open");
+        let again = Spool::open(&path, 20 * block, MinFree::default()).expect("open");
         assert_eq!(again.expect("not locked").available(), 2 * block);
     }
 
@@ -388,7 +384,9 @@ mod tests {
     fn an_interrupted_download_keeps_what_is_in_order() {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("partial");
-        let spool = Spool::open(&path, 9).expect("open").expect("not locked");
+        let spool = Spool::open(&path, 9, MinFree::default())
+            .expect("open")
+            .expect("not locked");
         let (sender, receiver) = mpsc::channel(4);
         for (at, chunk) in [(0, "one"), (6, "ahe")] {
             let chunk = Bytes::from_static(chunk.as_bytes());

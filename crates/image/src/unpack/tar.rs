@@ -245,10 +245,7 @@ impl<R: Read> TarReader<R> {
     }
 
     fn skip(&mut self) -> io::Result<()> {
-        let wanted = self
-            .left
-            .checked_add(self.padding)
-            .ok_or_else(|| bad("an impossible size"))?;
+        let wanted = sum(self.left, self.padding)?;
         let skipped = io::copy(&mut (&mut self.inner).take(wanted), &mut io::sink())?;
         if skipped < wanted {
             return Err(cut());
@@ -262,10 +259,7 @@ impl<R: Read> TarReader<R> {
 impl<R: Read + Seek> TarReader<R> {
     /// Seeks over the contents of the current entry.
     pub(crate) fn seek_over(&mut self) -> io::Result<()> {
-        let wanted = self.left.checked_add(self.padding);
-        let wanted = wanted.ok_or_else(|| bad("an impossible size"))?;
-        let position = self.position.checked_add(wanted);
-        let position = position.ok_or_else(|| bad("an impossible size"))?;
+        let position = sum(self.position, sum(self.left, self.padding)?)?;
         self.inner.seek(SeekFrom::Start(position))?;
         self.position = position;
         (self.left, self.padding) = (0, 0);
@@ -309,6 +303,11 @@ impl<R: BufRead> BufRead for TarReader<R> {
         self.left -= bytes as u64;
         self.position += bytes as u64;
     }
+}
+
+fn sum(position: u64, more: u64) -> io::Result<u64> {
+    let sum = position.checked_add(more);
+    sum.ok_or_else(|| bad("an impossible size"))
 }
 
 fn cut() -> io::Error {

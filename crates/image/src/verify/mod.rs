@@ -144,9 +144,7 @@ impl ImageStore {
         self.config.observer.verified(by, verdict);
         judged
     }
-}
 
-impl ImageStore {
     /// Fetches the signatures of the manifest and of the index that leads to it, if a policy needs them: who signs an index signs
     /// the manifests in it.
     async fn signatures(

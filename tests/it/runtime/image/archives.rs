@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use criscope_image::{Digest, Error, ImportDirectory};
+use criscope_image::{Digest, DirectoryImport, Error, ImportDirectory};
 
 use super::Store;
 use super::make::{INDEX, Image, OCI, descriptor, docker_archive, gzip, gzipped, image_for, layer};
@@ -128,42 +128,42 @@ async fn damaged_archives() {
     assert!(error.to_string().contains("none"));
 }
 
+/// Writes a file whose modification time is `modified`.
+fn put(path: &Path, bytes: &[u8], modified: SystemTime) {
+    fs::write(path, bytes).expect("write");
+    let file = fs::File::options().write(true).open(path).expect("open");
+    file.set_modified(modified).expect("time");
+}
+
+/// Imports a directory as a new process does.
+async fn scanned(store: &Store, dir: &Path) -> (usize, usize, usize) {
+    let done = ImportDirectory::new(dir).scan(&store.images).await;
+    counts(&done.expect("scan"))
+}
+
+fn counts(done: &DirectoryImport) -> (usize, usize, usize) {
+    (done.imported.len(), done.unchanged, done.failed.len())
+}
+
 #[tokio::test]
 async fn a_directory_is_imported_once() {
     let store = Store::with(|config| config.keep_unused = Duration::from_secs(3600)).await;
     let dir = store.dir.path().join("import");
-    let empty = store
-        .images
-        .import_directory(&dir)
-        .await
-        .expect("no folder");
-    assert!(empty.imported.is_empty());
+    assert_eq!(scanned(&store, &dir).await, (0, 0, 0), "no folder");
     fs::create_dir(&dir).expect("a folder");
-    fs::write(dir.join("a.tar"), docker_archive("a:1", &some("a"))).expect("write");
-    fs::write(
-        dir.join("b.tar.gz"),
-        gzip(&docker_archive("b:1", &some("b"))),
-    )
-    .expect("write");
-    fs::write(dir.join("bad.tar"), "bad").expect("write");
-    fs::write(dir.join("README"), "text").expect("write");
-    let first = store.images.import_directory(&dir).await.expect("import");
-    assert_eq!(
-        (first.imported.len(), first.unchanged, first.failed.len()),
-        (2, 0, 1)
-    );
-    let second = store.images.import_directory(&dir).await.expect("import");
-    assert_eq!(
-        (second.imported.len(), second.unchanged, second.failed.len()),
-        (0, 2, 1)
-    );
+    // Old files, which are considered complete immediately.
+    let past = SystemTime::now() - Duration::from_secs(60);
+    let (a, b) = (some("a"), gzip(&docker_archive("b:1", &some("b"))));
+    put(&dir.join("a.tar"), &docker_archive("a:1", &a), past);
+    put(&dir.join("b.tar.gz"), &b, past);
+    put(&dir.join("bad.tar"), b"bad", past);
+    put(&dir.join("README"), b"text", past);
+    assert_eq!(scanned(&store, &dir).await, (2, 0, 1));
+    assert_eq!(scanned(&store, &dir).await, (0, 2, 1));
     store.images.remove("a:1").await.expect("remove");
-    fs::write(dir.join("bad.tar"), docker_archive("c:1", &some("c"))).expect("write");
-    let third = store.images.import_directory(&dir).await.expect("import");
-    assert_eq!(
-        (third.imported.len(), third.unchanged, third.failed.len()),
-        (2, 1, 0)
-    );
+    let c = docker_archive("c:1", &some("c"));
+    put(&dir.join("bad.tar"), &c, past);
+    assert_eq!(scanned(&store, &dir).await, (2, 1, 0));
     assert_eq!(store.images.list(None).expect("list").len(), 3);
 }
 
@@ -172,10 +172,7 @@ async fn an_archive_in_the_directory_is_imported_when_it_no_longer_grows() {
     let store = Store::with(|config| config.keep_unused = Duration::from_secs(3600)).await;
     let dir = store.dir.path().join("import");
     let mut folder = ImportDirectory::new(&dir);
-    let counts = |done: criscope_image::DirectoryImport| {
-        (done.imported.len(), done.unchanged, done.failed.len())
-    };
-    let mut look = async || counts(folder.scan(&store.images).await.expect("look"));
+    let mut look = async || counts(&folder.scan(&store.images).await.expect("look"));
     assert_eq!(look().await, (0, 0, 0), "the directory need not exist");
     fs::create_dir(&dir).expect("a folder");
     let now = SystemTime::now();
@@ -183,11 +180,6 @@ async fn an_archive_in_the_directory_is_imported_when_it_no_longer_grows() {
         now - Duration::from_secs(60),
         now + Duration::from_secs(3600),
     );
-    let put = |path: &Path, bytes: &[u8], modified| {
-        fs::write(path, bytes).expect("write");
-        let file = fs::File::options().write(true).open(path).expect("open");
-        file.set_modified(modified).expect("time");
-    };
     // With an mtime in the future, only two scans can show that a file is complete.
     let (archive, bytes) = (dir.join("a.tar"), docker_archive("a:1", &some("a")));
     put(&archive, &bytes[..bytes.len() / 2], future);
@@ -205,7 +197,5 @@ async fn an_archive_in_the_directory_is_imported_when_it_no_longer_grows() {
     }
     fs::remove_file(&bad).expect("remove");
     // The next process knows what was imported.
-    let mut later = ImportDirectory::new(&dir);
-    let known = later.scan(&store.images).await.expect("look");
-    assert_eq!(counts(known), (0, 1, 0));
+    assert_eq!(scanned(&store, &dir).await, (0, 1, 0));
 }
