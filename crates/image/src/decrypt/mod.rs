@@ -17,7 +17,6 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::future::try_join_all;
-use zeroize::Zeroizing;
 
 pub(crate) use self::cipher::DecryptReader;
 pub(crate) use self::options::LayerKey;
@@ -67,8 +66,9 @@ impl Decryption {
         if !layers.iter().any(is_encrypted) {
             return Ok(vec![None; layers.len()]);
         }
-        let config = self.clone();
-        let sources = blocking(move || KeySources::read(&config)).await?;
+        let path = self.key_providers.clone();
+        let read = blocking(move || path.as_deref().map(KeyProviders::read).transpose());
+        let providers = read.await?.unwrap_or_default();
         let image = reference.to_string();
         let mut keys = Vec::with_capacity(layers.len());
         let all: Vec<_> = layers.iter().zip(diff_ids).collect();
@@ -77,7 +77,7 @@ impl Decryption {
                 if !is_encrypted(layer) {
                     return Ok(None);
                 }
-                let work = sources.unwrap(&image, layer, diff_id);
+                let work = providers.unwrap(self.provider_timeout, &image, layer, diff_id);
                 let key = observed(&**steps, Step::UnwrapKey, Some(diff_id.short()), work).await?;
                 Ok(Some(Arc::new(key)))
             });
@@ -87,38 +87,21 @@ impl Decryption {
     }
 }
 
-/// Where keys come from, as read for one pull.
-struct KeySources {
-    providers: Option<KeyProviders>,
-    timeout: Duration,
-}
-
 /// Returns whether the content of a descriptor is encrypted.
 pub(crate) fn is_encrypted(descriptor: &Descriptor) -> bool {
     descriptor.media_type.ends_with(SUFFIX)
 }
 
-/// Attempts to unwrap the key of one layer that have failed.
-#[derive(Default)]
-struct Attempts {
-    reasons: Vec<String>,
-    has_failed: bool,
-}
-
-impl KeySources {
-    fn read(config: &Decryption) -> Result<Self> {
-        let providers = config.key_providers.as_deref().map(KeyProviders::read);
-        Ok(Self {
-            providers: providers.transpose().map_err(setting)?,
-            timeout: config.provider_timeout,
-        })
-    }
-
+impl KeyProviders {
     /// Unwraps the key of a layer with the first key provider that succeeds.
-    async fn unwrap(&self, image: &str, layer: &Descriptor, diff_id: &Digest) -> Result<LayerKey> {
+    async fn unwrap(
+        &self,
+        timeout: Duration,
+        image: &str,
+        layer: &Descriptor,
+        diff_id: &Digest,
+    ) -> Result<LayerKey> {
         let what = format!("image {image}: encrypted layer {}", layer.digest);
-        let mut attempts = Attempts::default();
-        let mut is_supported = false;
         let recipients: Vec<_> = layer
             .annotations
             .iter()
@@ -128,78 +111,47 @@ impl KeySources {
         if recipients.is_empty() {
             return Err(Error::invalid(what, "it has no wrapped key"));
         }
+        let names: Vec<_> = recipients.iter().map(|(name, _)| shown(name)).collect();
+        let mut reasons = vec![format!("its key is wrapped for {}", names.join(", "))];
+        let mut cause = KeyFailure::Unsupported;
         for (recipient, value) in &recipients {
-            let Some(provider) = recipient.strip_prefix(PROVIDER) else {
+            let Some(name) = recipient.strip_prefix(PROVIDER) else {
                 continue;
             };
-            is_supported = true;
-            for wrapped in wrapped(value).map_err(|reason| {
+            let wrapped = wrapped(value).map_err(|reason| {
                 Error::invalid(&what, format!("key for {}: {reason}", shown(recipient)))
-            })? {
-                if let Some(options) = self.ask(provider, &wrapped, &mut attempts).await {
-                    let key = LayerKey::parse(&options, &layer.annotations, diff_id);
-                    return key.map_err(|reason| Error::invalid(what, reason));
+            })?;
+            let Some(provider) = self.get(name) else {
+                if cause == KeyFailure::Unsupported {
+                    cause = KeyFailure::NotConfigured;
+                }
+                reasons.push(format!("key provider {} is not configured", shown(name)));
+                continue;
+            };
+            for key in wrapped {
+                match provider.unwrap(&key, timeout).await {
+                    Ok(options) => {
+                        let key = LayerKey::parse(&options, &layer.annotations, diff_id);
+                        return key.map_err(|reason| Error::invalid(what, reason));
+                    }
+                    Err(reason) => {
+                        cause = KeyFailure::Provider;
+                        reasons.push(format!("key provider {}: {reason}", shown(name)));
+                    }
                 }
             }
         }
-        let names: Vec<_> = recipients.iter().map(|(name, _)| shown(name)).collect();
-        let cause = if !is_supported {
-            let reason = "only key providers are supported";
-            attempts.reasons.push(reason.to_owned());
-            KeyFailure::Unsupported
-        } else if attempts.has_failed {
-            KeyFailure::Provider
-        } else {
-            KeyFailure::NotConfigured
-        };
-        let mut reason = format!("its key is wrapped for {}", names.join(", "));
-        attempts.reasons.dedup();
-        attempts.reasons.truncate(names.len() + 4);
-        for failed in attempts.reasons {
-            reason.push_str("; ");
-            reason.push_str(&failed);
+        if cause == KeyFailure::Unsupported {
+            reasons.push("only key providers are supported".to_owned());
         }
+        reasons.dedup();
+        reasons.truncate(names.len() + 5);
         Err(Error::NoLayerKey {
             image: image.to_owned(),
             layer: layer.digest.clone(),
             cause,
-            reason,
+            reason: reasons.join("; "),
         })
-    }
-
-    /// Asks a key provider to unwrap one key.
-    async fn ask(
-        &self,
-        name: &str,
-        wrapped: &[u8],
-        attempts: &mut Attempts,
-    ) -> Option<Zeroizing<Vec<u8>>> {
-        let found = self.providers.as_ref().and_then(|all| all.get(name));
-        let Some(provider) = found else {
-            let reason = format!("key provider {} is not configured", shown(name));
-            attempts.reasons.push(reason);
-            return None;
-        };
-        match provider.unwrap(wrapped, self.timeout).await {
-            Ok(options) => Some(options),
-            Err(reason) => {
-                attempts.has_failed = true;
-                let reason = format!("key provider {}: {reason}", shown(name));
-                attempts.reasons.push(reason);
-                None
-            }
-        }
-    }
-}
-
-/// What cannot be read is a setting that is wrong, not a failure of the machine.
-fn setting(error: Error) -> Error {
-    match error {
-        Error::Io { path, source } => Error::Settings {
-            path,
-            reason: source.to_string(),
-        },
-        other => other,
     }
 }
 

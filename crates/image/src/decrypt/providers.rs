@@ -14,12 +14,11 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::process::Command;
 use tonic::client::Grpc;
-
 use tonic::transport::Endpoint;
 use tonic_prost::ProstCodec;
 use zeroize::Zeroizing;
 
-use crate::error::{At as _, Error, Result};
+use crate::error::{Error, Result};
 use crate::json;
 use crate::program::{self, MAX_OUTPUT};
 
@@ -28,7 +27,7 @@ const UNWRAP: &str = "/keyprovider.KeyProviderService/UnWrapKey";
 const MAX_SHOWN: usize = 1000;
 
 /// The file that `OCICRYPT_KEYPROVIDER_CONFIG` names for containerd and CRI-O.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct KeyProviders {
     #[serde(default)]
@@ -78,10 +77,12 @@ fn failed<T>(reason: impl Into<String>) -> Answer<T> {
 
 impl KeyProviders {
     pub(super) fn read(path: &Path) -> Result<Self> {
-        let bytes = fs::read(path).at(path)?;
-        json::from_slice(&bytes).map_err(|error| Error::Settings {
+        let bytes = fs::read(path).map_err(|e| e.to_string());
+        let parsed = bytes.and_then(|bytes| json::from_slice(&bytes).map_err(|e| e.to_string()));
+        // What cannot be read is a setting that is wrong, not a failure of the machine.
+        parsed.map_err(|reason| Error::Settings {
             path: path.to_owned(),
-            reason: error.to_string(),
+            reason,
         })
     }
 
