@@ -131,16 +131,6 @@ impl EpisodeCall {
         Self::new(record, observations, call.steps.get().map(AsRef::as_ref))
     }
 
-    /// Duration so far, for pages.
-    pub(super) fn duration_ms(&self) -> f64 {
-        millis(self.took())
-    }
-
-    /// The time from the begin to the caller's deadline, for pages.
-    pub(super) fn deadline_ms(&self) -> Option<f64> {
-        self.deadline.map(millis)
-    }
-
     /// The CLIENT span of the call, the parent of the runtime's spans.
     pub(super) fn client_span(&self) -> Option<SpanId> {
         self.spans.as_ref().map(|spans| spans.client)

@@ -53,7 +53,7 @@ impl Episode {
                 ms: millis(time),
             })
         });
-        let cause = pods.cause(self);
+        let diagnosis = pods.cause(self);
         view::EpisodeView {
             kind: self.kind.name().to_owned(),
             namespace: self.pod.namespace.to_string(),
@@ -69,8 +69,8 @@ impl Episode {
             began_unix_us: self.began,
             duration_ms: millis(self.shown_duration(pods.now())),
             before_cri_ms: self.before_cri().map(millis),
-            headline: cause.to_string(),
-            cause: cause.name().to_owned(),
+            headline: diagnosis.to_string(),
+            cause: diagnosis.name().to_owned(),
             crash_loop: pods.crash_loop(self),
             deleted_unix_us: self.deleted,
             phases: phases.collect(),

@@ -127,7 +127,7 @@ impl Stories {
             name,
             uid,
         };
-        let (mut episodes, cause, probes) = self.read(
+        let (mut episodes, cause, next, probes) = self.read(
             in_flight,
             |pod| wanted.is(pod),
             |episodes, store, pulls| {
@@ -135,9 +135,12 @@ impl Stories {
                 let node = store.node().with_pulls(pulls);
                 let pods = Diagnoser::new(episodes, node, now).with_probes(probes.clone());
                 let shown = episodes.iter().map(|episode| episode.view(&pods));
-                let cause = pods.newest_cause();
-                let cause = cause.map(|cause| (cause.to_string(), cause.name()));
-                (shown.collect::<Vec<_>>(), cause, probes)
+                let newest = pods.newest_cause();
+                let cause = newest.as_ref();
+                let cause = cause.map(|diagnosis| (diagnosis.to_string(), diagnosis.name()));
+                let next = newest.and_then(|diagnosis| diagnosis.next);
+                let next = next.map(|step| step.to_string());
+                (shown.collect::<Vec<_>>(), cause, next, probes)
             },
         );
         let sessions = self.sessions().select(|pod| wanted.is(pod));
@@ -159,6 +162,7 @@ impl Stories {
             name: name.to_owned(),
             headline,
             cause: cause.to_owned(),
+            next,
             episodes,
             sessions,
             probes,

@@ -44,6 +44,9 @@ pub struct PodStory {
     /// The kind of cause that the headline is about, as [`EpisodeView::cause`].
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cause: String,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
     /// The episodes, with their calls. A pod that was recreated under the same name has another uid.
     pub episodes: Vec<EpisodeView>,
     /// Sessions of exec, attach and port-forward: the ended ones, the oldest first, then the open ones likewise.

@@ -1,6 +1,7 @@
-//! Causes of delays and failures, as data. The rules of the diagnosis find them; `words` makes the sentences.
+//! Causes of delays and failures, as data. The rules of the diagnosis find them, [`table`] has their names and weights, and `words`
+//! makes the sentences.
 
-mod names;
+mod table;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +19,16 @@ use crate::episode_call::EpisodeCall;
 use crate::episode_store::{AwaitedContainers, ContainerOomKills, ExitRecord};
 use crate::kubelet::images::MissingImage;
 use crate::kubelet::pulls::PullInFlight;
-use crate::node::{NodeFact, PressureShare};
+use crate::node::NodeFact;
 use crate::timeline::EpisodePhase;
-use crate::usual::{ComparedDuration, MANY_STARTS};
+use crate::usual::ComparedDuration;
 use crate::view::ProbeView;
 use criscope_cri::call::episode::Kind;
 use criscope_cri::units::times::UnixMicros;
 
-/// Why an episode took long, is incomplete, or failed; its `Display` is the headline.
+pub(super) use self::table::{Relevance, Severity};
+
+/// Why an episode took long, is incomplete, or failed. No cause contains another: a diagnosis adds others as remarks.
 #[derive(Debug)]
 pub(crate) enum Cause<'a> {
     /// A call has been in flight for long.
@@ -41,17 +44,23 @@ pub(crate) enum Cause<'a> {
     Recovered {
         failure: CallFailure<'a>,
         kind: Kind,
-        took: f64,
+        took: Duration,
     },
     /// The kubelet makes no further call in an incomplete start.
-    NoFurtherCall { after: &'a EpisodeCall, since: f64 },
+    NoFurtherCall {
+        after: &'a EpisodeCall,
+        since: Duration,
+    },
     /// The kubelet makes no further call since it looked for an image that is missing.
-    ImageMissing { image: MissingImage, since: f64 },
+    ImageMissing {
+        image: MissingImage,
+        since: Duration,
+    },
     /// The kubelet makes no further call while it pulls an image for another pod. `image`: the missing image of this pod, if it
     /// is known.
     WaitsForPull {
         image: Option<Arc<str>>,
-        since: f64,
+        since: Duration,
         pull: PullInFlight,
     },
     /// A fact about the node that an unfinished episode waits for.
@@ -64,59 +73,40 @@ pub(crate) enum Cause<'a> {
     BackendWasAway {
         fact: &'a NodeFact,
         kind: Kind,
-        took: f64,
+        took: Duration,
         now: UnixMicros,
     },
     /// Most of the time passed between calls, while this fact held.
     NodeInGap {
         fact: &'a NodeFact,
-        took: f64,
-        total: f64,
+        took: Duration,
+        total: Duration,
         now: UnixMicros,
     },
     /// Most of the time passed in one call, while this fact held.
     NodeInCall {
         fact: &'a NodeFact,
         call: &'a EpisodeCall,
-        total: f64,
+        total: Duration,
         now: UnixMicros,
-    },
-    /// A cause, with the conditions of the node at that time.
-    WithNodeConditions {
-        cause: Box<Cause<'a>>,
-        conditions: NodeConditions<'a>,
     },
     /// A start waits until a container that was started has ended, or is ready: an init container.
     AwaitsContainer {
         awaited: AwaitedContainers<'a>,
-        since: f64,
-    },
-    /// A cause whose sentence leaves out injected faults: `call` was held longest by one, `more` other calls had one.
-    WithInjectedFault {
-        cause: Box<Cause<'a>>,
-        call: &'a EpisodeCall,
-        more: usize,
+        since: Duration,
     },
     /// A start ended without a started container.
-    NoContainerStarted { after: f64 },
+    NoContainerStarted { after: Duration },
     /// A container ends again and again.
     CrashLoop(CrashLoop<'a>),
-    /// A container ended soon after its start. `then`: the cause of the episode's duration.
-    ContainerExited {
-        exit: &'a ExitRecord,
-        then: Box<Cause<'a>>,
-    },
+    /// A container ended soon after its start.
+    ContainerExited(&'a ExitRecord),
     /// An exec probe keeps failing in a container that is up.
-    ProbeFails {
-        probe: ProbeView,
-        then: Box<Cause<'a>>,
-    },
+    ProbeFails(ProbeView),
     /// The kernel killed processes of a container for lack of memory, the last one this long `ago`, and the container runs on.
-    /// `then`: the cause that would be shown without these kills.
     OomKills {
         kills: &'a ContainerOomKills,
         ago: Duration,
-        then: Box<Cause<'a>>,
     },
     /// The sandbox of the pod ended without a request to stop it, this long `ago`. `is_stopped`: it was cleaned up since, but not
     /// replaced.
@@ -133,12 +123,8 @@ pub(crate) enum Cause<'a> {
         containers: Vec<&'a str>,
         booted: UnixMicros,
     },
-    /// A container or a sandbox was started again. `before`: how its predecessor ended. `then`: the cause of the episode's
-    /// duration.
-    StartedAgain {
-        before: Predecessor<'a>,
-        then: Box<Cause<'a>>,
-    },
+    /// A container or a sandbox was started again after its predecessor had ended.
+    StartedAgain(Predecessor<'a>),
     /// Work or a wait of the kubelet.
     Kubelet(KubeletCause<'a>),
     /// Most of the time passed in one phase.
@@ -147,34 +133,9 @@ pub(crate) enum Cause<'a> {
     UnusualCall {
         call: &'a EpisodeCall,
         usual: ComparedDuration,
-        end: NotSlow<'a>,
     },
     /// Nothing took long.
     NotSlow(NotSlow<'a>),
-}
-
-/// Conditions of the node during an episode that a cause is told with.
-#[derive(Debug)]
-pub(crate) struct NodeConditions<'a> {
-    /// criscope was down just before the first call of a container of an unknown pod.
-    pub(super) unseen_downtime: Option<&'a NodeFact>,
-    /// Number of concurrent pod starts, if above the threshold.
-    pub(super) concurrent_starts: Option<usize>,
-    /// The resource for which tasks of the node waited.
-    pub(super) short_of: Option<PressureShare>,
-    /// The disk of the images was nearly full.
-    pub(super) full_disk: Option<&'a NodeFact>,
-    pub(super) now: UnixMicros,
-}
-
-impl NodeConditions<'_> {
-    /// Returns whether there is nothing to add.
-    pub(super) fn is_nothing(&self) -> bool {
-        self.unseen_downtime.is_none()
-            && self.concurrent_starts.is_none()
-            && self.short_of.is_none()
-            && self.full_disk.is_none()
-    }
 }
 
 /// A call in flight.
@@ -222,13 +183,16 @@ pub(crate) struct CallFailure<'a> {
 #[derive(Debug)]
 pub(crate) enum FailureKind {
     /// The caller's deadline passed, `times` times.
-    DeadlinePassed { deadline: f64, times: usize },
+    DeadlinePassed { deadline: Duration, times: usize },
     /// The runtime itself gave up, before the caller's deadline or without one.
-    RuntimeGaveUp { after: f64, deadline: Option<f64> },
+    RuntimeGaveUp {
+        after: Duration,
+        deadline: Option<Duration>,
+    },
     /// The runtime refused it because an earlier try holds the name, and why that try failed is not known.
     NameReserved { times: usize },
     /// The caller cancelled, `times` times.
-    CallerCancelled { longest: f64, times: usize },
+    CallerCancelled { longest: Duration, times: usize },
     /// A fault was injected on purpose.
     Injected,
     /// A CNI plugin, if it is known which, or the network in general.
@@ -257,8 +221,8 @@ impl FailureKind {
 /// The largest part of an episode's duration.
 #[derive(Debug)]
 pub(crate) struct SlowPhase<'a> {
-    pub(super) took: f64,
-    pub(super) total: f64,
+    pub(super) took: Duration,
+    pub(super) total: Duration,
     pub(super) phase: EpisodePhase,
     pub(super) detail: SlowDetail<'a>,
     /// The longest call of the phase, compared with the usual duration.
@@ -281,14 +245,14 @@ pub(crate) enum SlowDetail<'a> {
     },
     /// The longest time without a call, and the call after it.
     Outside {
-        longest: Option<(f64, &'a EpisodeCall)>,
+        longest: Option<(Duration, &'a EpisodeCall)>,
         /// The kubelet's work in this time, if its spans show it.
         work: Option<WorkInGap<'a>>,
     },
     /// The number of init containers, and the name and time of the longest.
     Init {
         waits: usize,
-        longest: Option<(&'a str, f64)>,
+        longest: Option<(&'a str, Duration)>,
     },
     /// A stopped container, its exit, and whether it was started again.
     Stop {
@@ -311,7 +275,7 @@ pub(crate) enum SlowDetail<'a> {
 /// An episode that was not slow.
 #[derive(Debug)]
 pub(crate) struct NotSlow<'a> {
-    pub(super) took: f64,
+    pub(super) took: Duration,
     pub(super) end: EpisodeOutcome<'a>,
 }
 
@@ -321,7 +285,7 @@ pub(crate) enum EpisodeOutcome<'a> {
     /// Containers of the pod were started and have not ended. The CRI does not say whether more will follow.
     ContainersUp(Vec<&'a str>),
     /// One container runs, and no call followed: it is an init container, or the only container.
-    OneContainerUp { container: &'a str, since: f64 },
+    OneContainerUp { container: &'a str, since: Duration },
     /// The last container of the pod has done its work.
     ContainerDone(&'a ExitRecord),
     /// A container was started again.
@@ -334,85 +298,4 @@ pub(crate) enum EpisodeOutcome<'a> {
     PodStopped,
     /// The episode is incomplete.
     Incomplete,
-}
-
-impl Cause<'_> {
-    /// Returns whether its sentence says how many pods start at the same time.
-    pub(super) fn counts_starts(&self) -> bool {
-        let usual = match self {
-            Self::CallInFlight(call) => call.usual.as_ref(),
-            Self::SlowPhase(slow) => slow.usual.as_ref().map(|(_, usual)| usual),
-            Self::UnusualCall { usual, .. } => Some(usual),
-            _ => None,
-        };
-        usual.is_some_and(|usual| usual.is_unusual && usual.starts >= MANY_STARTS)
-    }
-
-    /// The containers that are up, if this cause shows no problem with them.
-    pub(super) fn up(&self) -> Vec<&str> {
-        match self {
-            Self::WithNodeConditions { cause, .. }
-            | Self::StartedAgain { then: cause, .. }
-            | Self::OomKills { then: cause, .. } => cause.up(),
-            Self::NotSlow(quick) | Self::UnusualCall { end: quick, .. } => match &quick.end {
-                EpisodeOutcome::ContainersUp(names) => names.clone(),
-                EpisodeOutcome::OneContainerUp { container, .. } => vec![container],
-                EpisodeOutcome::ContainerUp(name) => name.iter().copied().collect(),
-                _ => Vec::new(),
-            },
-            _ => Vec::new(),
-        }
-    }
-
-    /// Returns whether its sentence says how a run of a container or a sandbox ended.
-    pub(super) fn says_how_a_run_ended(&self) -> bool {
-        match self {
-            Self::WithNodeConditions { cause, .. } => cause.says_how_a_run_ended(),
-            Self::StartedAgain { .. }
-            | Self::ContainerExited { .. }
-            | Self::EndedWithNode { .. } => true,
-            Self::Kubelet(cause) => matches!(cause, KubeletCause::ContainerKilled { .. }),
-            Self::NotSlow(quick) => matches!(quick.end, EpisodeOutcome::ContainerDone(_)),
-            _ => false,
-        }
-    }
-
-    /// Returns whether the pod has a problem now. Slow or ended is no problem.
-    pub(super) fn is_problem(&self) -> bool {
-        match self {
-            Self::WithNodeConditions { cause, .. } | Self::WithInjectedFault { cause, .. } => {
-                cause.is_problem()
-            }
-            Self::Kubelet(cause) => matches!(
-                cause,
-                KubeletCause::KillLoop(_)
-                    | KubeletCause::FailingSync(_)
-                    | KubeletCause::HookInFlight { .. }
-            ),
-            Self::CallInFlight(_)
-            | Self::CallFails(_)
-            | Self::NoFurtherCall { .. }
-            | Self::ImageMissing { .. }
-            | Self::WaitsForPull { .. }
-            | Self::WaitsForNode { .. }
-            | Self::AwaitsContainer { .. }
-            | Self::NoContainerStarted { .. }
-            | Self::EndedWithNode { .. }
-            | Self::CrashLoop(_)
-            | Self::ContainerExited { .. }
-            | Self::ProbeFails { .. }
-            | Self::OomKills { .. }
-            | Self::SandboxDied { .. } => true,
-            Self::DeletedWithoutSandbox { .. }
-            | Self::PodStopped(_)
-            | Self::Recovered { .. }
-            | Self::BackendWasAway { .. }
-            | Self::NodeInGap { .. }
-            | Self::NodeInCall { .. }
-            | Self::StartedAgain { .. }
-            | Self::SlowPhase(_)
-            | Self::UnusualCall { .. }
-            | Self::NotSlow(_) => false,
-        }
-    }
 }

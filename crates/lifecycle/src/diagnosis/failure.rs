@@ -11,7 +11,7 @@ use crate::node::NodeFactKind;
 use crate::process_scanner::WorkKind;
 use criscope_cri::Method;
 use criscope_cri::call::{Ending, FaultKind};
-use criscope_cri::units::times::{UnixMicros, millis};
+use criscope_cri::units::times::UnixMicros;
 
 fn is_same(one: &EpisodeCall, other: &EpisodeCall) -> bool {
     one.method == other.method
@@ -128,17 +128,17 @@ fn failure_kind(last: &EpisodeCall, failed: &[&EpisodeCall]) -> FailureKind {
     let has_error = last.error().is_some();
     match ending {
         Some(Ending::Deadline) if is_late(last) => FailureKind::DeadlinePassed {
-            deadline: last.deadline_ms().unwrap_or(last.duration_ms()),
+            deadline: last.deadline.unwrap_or(last.took()),
             times: alike.count(),
         },
         Some(Ending::Deadline) => FailureKind::RuntimeGaveUp {
-            after: last.duration_ms(),
-            deadline: last.deadline_ms(),
+            after: last.took(),
+            deadline: last.deadline,
         },
         // A status with this code is the runtime's; a caller that cancels gets none.
         Some(Ending::Cancelled) if !has_error => FailureKind::CallerCancelled {
             times: alike.clone().count(),
-            longest: millis(alike.map(|c| c.took()).max().unwrap_or_default()),
+            longest: alike.map(|c| c.took()).max().unwrap_or_default(),
         },
         _ => error_kind(last),
     }

@@ -1,20 +1,22 @@
 //! Faults that were injected on purpose: no headline leaves them out.
 
 use super::cause::{CallFailure, CallInFlight, Cause, FailureKind, SlowDetail, WorkProgress};
+use super::remarks::{Diagnosis, Remark};
 use crate::episode_store::Episode;
 use crate::process_scanner::WorkKind;
 
-/// Adds to a cause that calls were held or failed on purpose, unless its sentence says so already.
-pub(super) fn with_injected_fault<'a>(cause: Cause<'a>, episode: &'a Episode) -> Cause<'a> {
-    let calls = episode.calls.iter().filter(|call| call.fault.is_some());
-    let count = calls.clone().count();
-    match calls.max_by_key(|call| call.fault.map(|fault| fault.held_ms())) {
-        Some(call) if !names_fault(&cause) => Cause::WithInjectedFault {
-            cause: Box::new(cause),
+/// Adds that calls were held or failed on purpose, unless a sentence says so already.
+pub(super) fn add_fault<'a>(diagnosis: &mut Diagnosis<'a>, episode: &'a Episode) {
+    let faults = episode.calls.iter();
+    let faults = faults.filter_map(|call| Some((call.fault?, call)));
+    let count = faults.clone().count();
+    let longest = faults.max_by_key(|(fault, _)| fault.held_ms());
+    if let Some((fault, call)) = longest.filter(|_| !diagnosis.causes().any(names_fault)) {
+        diagnosis.remarks.push(Remark::InjectedFault {
+            fault,
             call,
             more: count - 1,
-        },
-        _ => cause,
+        });
     }
 }
 
@@ -45,8 +47,6 @@ fn names_fault(cause: &Cause<'_>) -> bool {
                 .is_some_and(|worker| worker.kind == WorkKind::Injected),
             _ => false,
         },
-        Cause::ContainerExited { then, .. } => names_fault(then),
-        Cause::WithNodeConditions { cause, .. } => names_fault(cause),
         _ => false,
     }
 }

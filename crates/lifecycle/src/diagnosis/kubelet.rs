@@ -112,23 +112,6 @@ pub(crate) struct ContainerStop<'a> {
     pub(super) killed_after: Option<u32>,
 }
 
-impl KubeletCause<'_> {
-    /// The stable name of this kind of cause.
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::BeforeFirstCall { .. } => "before_first_call",
-            Self::BeforeStop { .. } => "before_stop",
-            Self::FailingSync(_) => "kubelet_sync_failed",
-            Self::PullQueue { .. } => "pull_queue",
-            Self::HookInFlight { .. } => "hook_in_flight",
-            Self::PostStart { .. } => "slow_post_start_hook",
-            Self::ContainerStopped { .. } => "slow_container_stop",
-            Self::ContainerKilled { .. } => "container_killed",
-            Self::KillLoop(_) => "kill_loop",
-        }
-    }
-}
-
 /// The kubelet's part in an episode, if it is the largest.
 pub(super) fn kubelet_cause<'a>(
     episode: &'a Episode,

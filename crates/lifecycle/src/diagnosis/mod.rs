@@ -1,5 +1,5 @@
-//! Diagnosis of pods that are slow or not ready. The rules choose the most important fact, a [`Cause`], from episodes and the
-//! time; its `Display`, in `words`, is the sentence that people read.
+//! Diagnosis of pods that are slow or not ready. The rules choose the most important fact, a [`Cause`], and remarks on it from
+//! episodes and the time; the `Display` of this [`Diagnosis`], in `words`, is the sentence that people read.
 
 mod before;
 mod cause;
@@ -14,6 +14,7 @@ mod node;
 mod oom;
 mod pods;
 mod reboot;
+mod remarks;
 mod sandbox;
 mod slow;
 mod stopped;
@@ -31,6 +32,7 @@ pub(super) use self::before::REPLACED_AFTER_DOWNTIME_WITHIN;
 use self::cause::{CallInFlight, Cause, EpisodeOutcome, NotSlow, WorkProgress};
 use self::kubelet::KubeletCause;
 pub(super) use self::pods::Diagnoser;
+use self::remarks::Diagnosis;
 pub(super) use self::sandbox::death;
 pub(super) use self::syncs::FailingSync;
 use super::episode_call::EpisodeCall;
@@ -41,112 +43,110 @@ use super::view::EpisodeState;
 use criscope_cri::Method;
 use criscope_cri::call::Ending;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::units::times::{UnixMicros, millis};
+use criscope_cri::units::times::UnixMicros;
 
 /// A call in flight is the headline after this time.
 const LONG_CALL: Duration = Duration::from_secs(1);
 /// A pause between calls of an incomplete start is the headline after this time.
 const LONG_SILENCE: Duration = Duration::from_secs(5);
 
-/// The cause of an episode. `pod`: all episodes of its pod.
+/// The diagnosis of an episode. `pod`: all episodes of its pod.
 fn episode_cause<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
     node: &NodeContext<'_>,
     now: UnixMicros,
-) -> Cause<'a> {
-    let is_slow = node.usual.is_slow(episode.duration_ms()) && episode.kind != Kind::Stop;
-    let cause = node::blocking_fact(episode, now)
-        .unwrap_or_else(|| cause_from_calls(episode, pod, node, now));
-    injected::with_injected_fault(
-        node::with_node_conditions(cause, episode, node, is_slow, now),
-        episode,
-    )
+) -> Diagnosis<'a> {
+    let mut diagnosis = node::blocking_fact(episode, now)
+        .or_else(|| trouble(episode, pod, node, now))
+        .map_or_else(
+            || duration_diagnosis(episode, pod, node, now),
+            Diagnosis::from,
+        );
+    node::add_conditions(&mut diagnosis, episode, node, now);
+    injected::add_fault(&mut diagnosis, episode);
+    diagnosis
 }
 
-/// The cause that the calls of an episode show.
-fn cause_from_calls<'a>(
+/// The cause of an episode that is not complete, failed, or had failed calls.
+fn trouble<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
     node: &NodeContext<'_>,
     now: UnixMicros,
-) -> Cause<'a> {
+) -> Option<Cause<'a>> {
     if let Some(call) = hanging(episode) {
-        return match kubelet::hook_in_flight(episode, call) {
-            Some(hook) => Cause::Kubelet(hook),
-            None => Cause::CallInFlight(call_in_flight(episode, pod, call, node)),
-        };
+        let hook = kubelet::hook_in_flight(episode, call).map(Cause::Kubelet);
+        return hook.or_else(|| Some(call_in_flight(episode, pod, call, node)));
     }
     let is_unresolved = !episode.is_resolved();
     if let Some(call) = failure::newest_unresolved(episode).filter(|_| is_unresolved) {
         let failure = failure::call_failure(episode, call, now, false);
-        return match episode.deleted {
+        return Some(match episode.deleted {
             Some(at) => {
                 let ago = now.since(at);
                 Cause::DeletedWithoutSandbox { ago, failure }
             }
             None => Cause::CallFails(failure),
-        };
+        });
     }
     if let Some(fails) = syncs::failing_sync(episode, now) {
-        return Cause::Kubelet(KubeletCause::FailingSync(fails));
+        return Some(Cause::Kubelet(KubeletCause::FailingSync(fails)));
     }
     if let Some(silent) = silence(episode, node, now) {
-        return silent;
+        return Some(silent);
     }
     if let Some(awaited) = episode.awaited(now).filter(|_| episode.is_open()) {
-        let since = millis(now.since(awaited.since));
-        return Cause::AwaitsContainer { awaited, since };
+        let since = now.since(awaited.since);
+        return Some(Cause::AwaitsContainer { awaited, since });
     }
-    if episode.state == EpisodeState::Failed && episode.kind == Kind::Start {
-        let after = episode.duration_ms();
-        return Cause::NoContainerStarted { after };
+    let (kind, took) = (episode.kind, episode.duration());
+    if episode.state == EpisodeState::Failed && kind == Kind::Start {
+        return Some(Cause::NoContainerStarted { after: took });
     }
-    if let Some(call) = failure::most_tried(episode) {
-        if let Some(fact) = node::backend_downtime(episode, call) {
-            let took = episode.duration_ms();
-            return Cause::BackendWasAway {
-                fact,
-                kind: episode.kind,
-                took,
-                now,
-            };
-        }
-        return Cause::Recovered {
+    let call = failure::most_tried(episode)?;
+    Some(match node::backend_downtime(episode, call) {
+        Some(fact) => Cause::BackendWasAway {
+            fact,
+            kind,
+            took,
+            now,
+        },
+        None => Cause::Recovered {
             failure: failure::call_failure(episode, call, now, true),
-            kind: episode.kind,
-            took: episode.duration_ms(),
-        };
-    }
-    let time = match (node::in_call(episode), kubelet::kubelet_cause(episode, pod)) {
-        (Some((call, fact)), _) => {
-            let total = episode.duration_ms();
-            Cause::NodeInCall {
-                fact,
-                call,
-                total,
-                now,
-            }
-        }
-        (None, Some(cause)) => Cause::Kubelet(cause),
-        (None, None) => slow::duration_cause(episode, pod, node, now),
-    };
+            kind,
+            took,
+        },
+    })
+}
+
+/// What took the time of an episode without failures, after the end of a run that it shows, or that it follows.
+fn duration_diagnosis<'a>(
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+    node: &NodeContext<'_>,
+    now: UnixMicros,
+) -> Diagnosis<'a> {
+    let of_node = node::in_call(episode).map(|(call, fact)| Cause::NodeInCall {
+        fact,
+        call,
+        total: episode.duration(),
+        now,
+    });
+    let time = of_node
+        .or_else(|| kubelet::kubelet_cause(episode, pod).map(Cause::Kubelet))
+        .map_or_else(
+            || slow::largest_part(episode, pod, node, now),
+            Diagnosis::from,
+        );
     if let Some(exit) = crash::faulty_exit(episode, pod) {
-        let then = Box::new(time);
-        return match before::run_before_restart(exit, pod, now) {
-            Some(run) => Cause::StartedAgain {
-                before: Predecessor::ContainerRun(run),
-                then,
-            },
-            None => Cause::ContainerExited { exit, then },
-        };
+        let run = before::run_before_restart(exit, pod, now).map(Predecessor::ContainerRun);
+        let exited = run.map_or(Cause::ContainerExited(exit), Cause::StartedAgain);
+        return time.led_by(exited);
     }
     match before::predecessor(episode, pod, now) {
-        Some(before) if leaves_room_for_predecessor(&time) || before.is_death() => {
-            Cause::StartedAgain {
-                before,
-                then: Box::new(time),
-            }
+        Some(before) if leaves_room_for_predecessor(&time.cause) || before.is_death() => {
+            time.led_by(Cause::StartedAgain(before))
         }
         _ => time,
     }
@@ -200,8 +200,8 @@ fn call_in_flight<'a>(
     pod: &[&Episode],
     call: &'a EpisodeCall,
     node: &NodeContext<'_>,
-) -> CallInFlight<'a> {
-    CallInFlight {
+) -> Cause<'a> {
+    Cause::CallInFlight(CallInFlight {
         call,
         kill_reason: kills::known_kill_reason(pod, call),
         work: match work::at_work(call) {
@@ -215,7 +215,7 @@ fn call_in_flight<'a>(
         },
         failures: episode.failures,
         usual: node.compare(episode, call),
-    }
+    })
 }
 
 /// The cause of a start in which the kubelet has not made the next call for long.
@@ -234,7 +234,6 @@ fn silence<'a>(episode: &'a Episode, node: &NodeContext<'_>, now: UnixMicros) ->
     if !is_silent || longest_in_flight(episode).is_some() {
         return None;
     }
-    let since = millis(since);
     // An image that the kubelet looked for twice is not going to be pulled.
     let awaits_pull = match image {
         Some(image) => image.error.is_none() && image.times == 1,

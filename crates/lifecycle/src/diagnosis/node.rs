@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use super::cause::{Cause, NodeConditions};
+use super::cause::Cause;
 use super::kubelet::KubeletCause;
+use super::remarks::{Diagnosis, Remark};
 use super::{LONG_CALL, LONG_SILENCE, failure, fault, longest_in_flight, work};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::Episode;
@@ -167,43 +168,44 @@ fn is_error(cause: &Cause<'_>) -> bool {
     }
 }
 
+/// Returns whether the sentence says how many pods start at the same time.
+fn counts_starts(cause: &Cause<'_>) -> bool {
+    let usual = match cause {
+        Cause::CallInFlight(call) => call.usual.as_ref(),
+        Cause::SlowPhase(slow) => slow.usual.as_ref().map(|(_, usual)| usual),
+        Cause::UnusualCall { usual, .. } => Some(usual),
+        _ => None,
+    };
+    usual.is_some_and(|usual| usual.is_unusual && usual.starts >= MANY_STARTS)
+}
+
 /// Adds the conditions of the node: a downtime in which a start may have begun, and scarcity if the episode was slow.
-pub(super) fn with_node_conditions<'a>(
-    cause: Cause<'a>,
+pub(super) fn add_conditions<'a>(
+    diagnosis: &mut Diagnosis<'a>,
     episode: &'a Episode,
     node: &NodeContext<'_>,
-    is_slow: bool,
     now: UnixMicros,
-) -> Cause<'a> {
+) {
+    let Diagnosis { cause, remarks, .. } = diagnosis;
     let mut facts = episode.node.iter();
     // Nothing precedes a RunPodSandbox.
     let first = episode.calls.front();
     let is_cut = first.is_none_or(|call| call.method != Method::RunPodSandbox);
-    let unseen_downtime = facts
+    let downtime = facts
         .clone()
         .find(|fact| is_cut && fact.is_downtime() && fact.to.is_some_and(|to| to <= episode.began));
+    remarks.extend(downtime.map(|downtime| Remark::BeganUnseen { downtime, now }));
     // An error has its own cause. Only a call that ran out of time may have waited for a scarce resource.
-    let is_slow = is_slow && !is_error(&cause);
-    let full_disk = facts
-        .find(|fact| matches!(fact.kind, NodeFactKind::ImageFsFull { .. }))
-        .filter(|_| is_slow);
-    let pressure = episode.pressure.as_ref().filter(|_| is_slow);
-    let counts = is_slow && episode.kind == Kind::Start && !cause.counts_starts();
-    let concurrent_starts = counts
-        .then(|| node.most_starts(episode.began, episode.ended))
-        .filter(|starts| *starts >= MANY_STARTS);
-    let conditions = NodeConditions {
-        unseen_downtime,
-        concurrent_starts,
-        short_of: pressure.and_then(|pressure| pressure.short_of()),
-        full_disk,
-        now,
-    };
-    if conditions.is_nothing() {
-        return cause;
+    let is_slow = node.usual.is_slow(episode.duration()) && episode.kind != Kind::Stop;
+    if !is_slow || is_error(cause) {
+        return;
     }
-    Cause::WithNodeConditions {
-        cause: Box::new(cause),
-        conditions,
+    let starts = node.most_starts(episode.began, episode.ended);
+    if episode.kind == Kind::Start && !counts_starts(cause) && starts >= MANY_STARTS {
+        remarks.push(Remark::ConcurrentStarts(starts));
     }
+    let pressure = episode.pressure.as_ref();
+    remarks.extend(pressure.and_then(|pressure| Some(Remark::ShortOf(pressure.short_of()?))));
+    let full = facts.find(|fact| matches!(fact.kind, NodeFactKind::ImageFsFull { .. }));
+    remarks.extend(full.map(|fact| Remark::FullDisk { fact, now }));
 }

@@ -7,6 +7,7 @@ use super::cause::Cause;
 use super::crash::{self, CrashLoop};
 use super::kills::{self, KillLoop};
 use super::kubelet::KubeletCause;
+use super::remarks::Diagnosis;
 use super::{ephemeral, episode_cause, failure, hanging, oom, reboot, sandbox, stopped, syncs};
 use crate::episode_store::Episode;
 use crate::usual::NodeContext;
@@ -172,8 +173,8 @@ impl<'a> Diagnoser<'a> {
         })
     }
 
-    /// The cause of one of the episodes.
-    pub(crate) fn cause(&self, episode: &'a Episode) -> Cause<'a> {
+    /// The diagnosis of one of the episodes.
+    pub(crate) fn cause(&self, episode: &'a Episode) -> Diagnosis<'a> {
         let pod = self.pod(episode).map_or(&[][..], |pod| &pod.episodes);
         episode_cause(episode, pod, &self.node, self.now)
     }
@@ -219,77 +220,69 @@ impl<'a> Diagnoser<'a> {
         self.now
     }
 
-    /// The cause that matters most now for the pod with the newest episode. Of several pods of one name the newest counts.
+    /// The diagnosis that matters most now for the pod with the newest episode. Of several pods of one name the newest counts.
     /// `None` without episodes.
-    pub(crate) fn newest_cause(&self) -> Option<Cause<'a>> {
+    pub(crate) fn newest_cause(&self) -> Option<Diagnosis<'a>> {
         let pod = self.pod(self.newest?)?;
         // A problem of the pod's own containers matters more than one of an ephemeral container.
         let own = pod.episodes.iter().copied();
         let own = own.filter(|episode| !ephemeral::is_ephemeral(episode, &pod.episodes));
         let own: Vec<_> = own.collect();
         if own.len() < pod.episodes.len() {
-            let cause = self.cause_that_matters(&PodLifetime::new(own, self.now));
-            if let Some(problem) = cause.filter(Cause::is_problem) {
+            let own = self.cause_that_matters(&PodLifetime::new(own, self.now));
+            if let Some(problem) = own.filter(Diagnosis::is_problem) {
                 return Some(problem);
             }
         }
         self.cause_that_matters(pod)
     }
 
-    fn cause_that_matters(&self, pod: &PodLifetime<'a>) -> Option<Cause<'a>> {
-        if let Some(cause) = self.cause_of_hanging_call(pod) {
-            return Some(cause);
+    fn cause_that_matters(&self, pod: &PodLifetime<'a>) -> Option<Diagnosis<'a>> {
+        if let Some(hanging) = self.cause_of_hanging_call(pod) {
+            return Some(hanging);
         }
         if let Some((death, is_stopped)) = sandbox::newest_death(&pod.episodes) {
             let ago = self.now.since(death.end.at);
-            return Some(Cause::SandboxDied {
+            let died = Cause::SandboxDied {
                 death,
                 ago,
                 is_stopped,
-            });
+            };
+            return Some(died.into());
         }
         let failing = pod
             .newest(|e| e.state == EpisodeState::Open && failure::newest_unresolved(e).is_some());
         let failing = failing.map(|e| pod.failed_start_before(e).unwrap_or(e));
         let with_node = reboot::ended_with_node(&pod.episodes).filter(|_| failing.is_none());
-        if with_node.is_some() {
-            return with_node;
-        }
-        if let Some(cause) = pod.loop_cause(failing) {
-            return Some(cause);
+        if let Some(cause) = with_node.or_else(|| pod.loop_cause(failing)) {
+            return Some(cause.into());
         }
         let episode = failing.or_else(|| self.episode_that_matters(pod))?;
-        let cause = self.cause(episode);
-        let cause = match oom::newest_oom_kills(&pod.episodes).filter(|_| failing.is_none()) {
-            Some(kills) => Cause::OomKills {
-                kills,
-                ago: self.now.since(kills.last),
-                then: Box::new(cause),
-            },
-            None => cause,
-        };
-        let cause = match self.failing_probe(pod, &cause) {
-            Some(probe) => Cause::ProbeFails {
-                probe: probe.clone(),
-                then: Box::new(cause),
-            },
-            None => cause,
-        };
-        let Some(stop) = pod.last_stop() else {
-            return Some(cause);
-        };
-        let is_past = stop.number == episode.number || cause.is_past_when_stopped();
-        let then = self.cause(stop);
-        match stopped::pod_stop(stop, &pod.episodes, self.now).filter(|_| is_past) {
-            Some(pod_stop) if then.is_fine_stop() => Some(Cause::PodStopped(pod_stop.with(then))),
-            Some(_) => Some(then),
-            None if cause.is_past_when_gone() => Some(then),
-            None => Some(cause),
+        let mut diagnosis = self.cause(episode);
+        if let Some(kills) = oom::newest_oom_kills(&pod.episodes).filter(|_| failing.is_none()) {
+            let ago = self.now.since(kills.last);
+            diagnosis = diagnosis.led_by(Cause::OomKills { kills, ago });
         }
+        if let Some(probe) = self.failing_probe(pod, &diagnosis) {
+            diagnosis = diagnosis.led_by(Cause::ProbeFails(probe.clone()));
+        }
+        let Some(stop) = pod.last_stop() else {
+            return Some(diagnosis);
+        };
+        let is_past = stop.number == episode.number || diagnosis.is_past_when_stopped();
+        let then = self.cause(stop);
+        Some(
+            match stopped::pod_stop(stop, &pod.episodes, self.now).filter(|_| is_past) {
+                Some(stop) if then.is_fine_stop() => then.led_by(Cause::PodStopped(stop)),
+                Some(_) => then,
+                None if diagnosis.is_past_when_gone() => then,
+                None => diagnosis,
+            },
+        )
     }
 
-    /// The cause of the newest episode with a call that hangs, or the kill loop that this call is part of.
-    fn cause_of_hanging_call(&self, pod: &PodLifetime<'a>) -> Option<Cause<'a>> {
+    /// The diagnosis of the newest episode with a call that hangs, or the kill loop that this call is part of.
+    fn cause_of_hanging_call(&self, pod: &PodLifetime<'a>) -> Option<Diagnosis<'a>> {
         let episode = pod.newest(|e| hanging(e).is_some())?;
         let call = hanging(episode)?;
         let kills = pod.kills.as_ref().filter(|kills| {
@@ -300,7 +293,7 @@ impl<'a> Diagnoser<'a> {
                 && self.now.since(kills.at) < NEXT_KILL_WITHIN
         });
         Some(match kills {
-            Some(kills) => Cause::Kubelet(KubeletCause::KillLoop(kills.clone())),
+            Some(kills) => Cause::Kubelet(KubeletCause::KillLoop(kills.clone())).into(),
             None => self.cause(episode),
         })
     }
@@ -324,7 +317,7 @@ impl<'a> Diagnoser<'a> {
     /// Returns whether an episode goes on, or is a slow stop that has just ended. A quick stop is told only if nothing else was
     /// the matter with the pod.
     fn is_current(&self, episode: &Episode) -> bool {
-        let is_slow = self.node.usual.is_slow(episode.duration_ms());
+        let is_slow = self.node.usual.is_slow(episode.duration());
         match episode.kind {
             Kind::Stop if episode.state == EpisodeState::Ok => {
                 let has_just_ended = self.now.since(episode.ended) < SLOW_STOP_SHOWN_FOR;
@@ -348,8 +341,12 @@ impl<'a> Diagnoser<'a> {
     }
 
     /// An exec probe that keeps failing in a container that is up.
-    fn failing_probe(&self, pod: &PodLifetime<'_>, cause: &Cause<'_>) -> Option<&ProbeView> {
-        let up = cause.up();
+    fn failing_probe(
+        &self,
+        pod: &PodLifetime<'_>,
+        diagnosis: &Diagnosis<'_>,
+    ) -> Option<&ProbeView> {
+        let up = diagnosis.up();
         let calls = pod.episodes.iter().flat_map(|episode| &episode.calls);
         let stops = calls
             .filter(|call| matches!(call.method, Method::StopContainer | Method::StopPodSandbox));

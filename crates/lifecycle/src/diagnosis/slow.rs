@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use super::cause::{Cause, EpisodeOutcome, NotSlow, SlowDetail, SlowPhase};
-use super::syncs;
-use super::work;
-use super::{before, node};
+use super::remarks::Diagnosis;
+use super::{before, node, syncs, work};
 use crate::episode_call::{EpisodeCall, ObservedWork};
 use crate::episode_store::{Episode, ExitRecord};
 use crate::process_scanner::WorkKind;
@@ -14,7 +13,7 @@ use crate::usual::{ComparedDuration, NodeContext};
 use criscope_cri::Method;
 use criscope_cri::call::Ending;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::units::times::{UnixMicros, millis};
+use criscope_cri::units::times::UnixMicros;
 
 /// A single container that runs for longer than this without a further call may be an init container: an init container that ends
 /// at once, and the next call after a container that nothing waits for, take less.
@@ -24,43 +23,44 @@ const NEXT_CONTAINER_WITHIN: Duration = Duration::from_secs(2);
 const EXIT_CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 
 /// The largest part of an episode's duration.
-pub(super) fn duration_cause<'a>(
+pub(super) fn largest_part<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
     node: &NodeContext<'_>,
     now: UnixMicros,
-) -> Cause<'a> {
+) -> Diagnosis<'a> {
     let shares = episode.shares();
     let phases = EpisodePhase::ALL.into_iter();
     let longest = phases.max_by_key(|phase| shares[*phase as usize]);
-    let is_slow = node.usual.is_slow(episode.duration_ms());
+    let is_slow = node.usual.is_slow(episode.duration());
     let Some(phase) = longest.filter(|_| is_slow) else {
-        let end = not_slow(episode, pod, now);
+        let quick = Diagnosis::from(Cause::NotSlow(not_slow(episode, pod, now)));
         return match unusual(episode, node) {
-            Some((call, usual)) => Cause::UnusualCall { call, usual, end },
-            None => Cause::NotSlow(end),
+            Some((call, usual)) => quick.led_by(Cause::UnusualCall { call, usual }),
+            None => quick,
         };
     };
-    let took = millis(shares[phase as usize]);
+    let took = shares[phase as usize];
     if phase == EpisodePhase::OutsideCri
         && let Some((gap, call)) = widest_gap(episode)
         && let Some(fact) = node::in_gap(episode, call.began_at() - gap, call.began_at())
     {
-        let total = episode.duration_ms();
-        return Cause::NodeInGap {
+        let cause = Cause::NodeInGap {
             fact,
             took,
-            total,
+            total: episode.duration(),
             now,
         };
+        return cause.into();
     }
-    Cause::SlowPhase(SlowPhase {
+    let slow = Cause::SlowPhase(SlowPhase {
         took,
-        total: episode.duration_ms(),
+        total: episode.duration(),
         phase,
         detail: slow_detail(episode, pod, phase, took),
         usual: compared(episode, phase, node),
-    })
+    });
+    slow.into()
 }
 
 /// The longest of the calls that took unusually long.
@@ -94,17 +94,18 @@ fn slow_detail<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
     phase: EpisodePhase,
-    ms: f64,
+    took: Duration,
 ) -> SlowDetail<'a> {
     let method = match phase {
-        EpisodePhase::Network => return network(episode, ms),
+        EpisodePhase::Network => return network(episode, took),
         EpisodePhase::ImagePull => {
-            return held_up(episode, Method::PullImage, ms).unwrap_or_else(|| pull(episode, ms));
+            return held_up(episode, Method::PullImage, took)
+                .unwrap_or_else(|| pull(episode, took));
         }
         EpisodePhase::OutsideCri => return outside(episode),
         EpisodePhase::InitContainer => return init(episode),
         EpisodePhase::ContainerStop => {
-            return held_up(episode, Method::StopContainer, ms)
+            return held_up(episode, Method::StopContainer, took)
                 .unwrap_or_else(|| stop(episode, pod));
         }
         EpisodePhase::Sandbox => Method::RunPodSandbox,
@@ -115,7 +116,7 @@ fn slow_detail<'a>(
         EpisodePhase::ContainerRemove => Method::RemoveContainer,
         EpisodePhase::SandboxRemove => Method::RemovePodSandbox,
     };
-    calls_of_method(episode, method, ms)
+    calls_of_method(episode, method, took)
 }
 
 /// An episode that was not slow.
@@ -132,7 +133,7 @@ fn not_slow<'a>(episode: &'a Episode, pod: &[&'a Episode], now: UnixMicros) -> N
         },
         _ => EpisodeOutcome::Incomplete,
     };
-    let took = episode.duration_ms();
+    let took = episode.duration();
     NotSlow { took, end }
 }
 
@@ -199,20 +200,22 @@ fn outcome_of_start<'a>(
         [name] if episode.is_open() && since >= NEXT_CONTAINER_WITHIN => {
             EpisodeOutcome::OneContainerUp {
                 container: name,
-                since: millis(since),
+                since,
             }
         }
         _ => EpisodeOutcome::ContainersUp(up),
     }
 }
 
-fn network(episode: &Episode, ms: f64) -> SlowDetail<'_> {
+fn network(episode: &Episode, took: Duration) -> SlowDetail<'_> {
     let worker = work::longest(WorkKind::Cni, &episode.calls.iter());
-    let whole = worker.as_ref().is_some_and(|worker| worker.ms >= 0.8 * ms);
+    let whole = worker
+        .as_ref()
+        .is_some_and(|worker| 5 * worker.took >= 4 * took);
     SlowDetail::Network { worker, whole }
 }
 
-fn pull(episode: &Episode, ms: f64) -> SlowDetail<'_> {
+fn pull(episode: &Episode, took: Duration) -> SlowDetail<'_> {
     let pulls = work::calls_of(episode, Method::PullImage);
     let mut images: Vec<_> = pulls.clone().filter_map(|c| c.image.as_deref()).collect();
     images.sort_unstable();
@@ -222,7 +225,7 @@ fn pull(episode: &Episode, ms: f64) -> SlowDetail<'_> {
     SlowDetail::Pull {
         images: images.len(),
         longest: longest_call(pulls),
-        layer: layer.filter(|worker| worker.ms >= 0.5 * ms),
+        layer: layer.filter(|worker| 2 * worker.took >= took),
     }
 }
 
@@ -231,7 +234,7 @@ fn longest_call<'a>(calls: impl Iterator<Item = &'a EpisodeCall>) -> Option<&'a 
 }
 
 /// Time in calls of one method, with the worker that accounts for most of it.
-fn calls_of_method(episode: &Episode, method: Method, ms: f64) -> SlowDetail<'_> {
+fn calls_of_method(episode: &Episode, method: Method, took: Duration) -> SlowDetail<'_> {
     let calls = work::calls_of(episode, method);
     let kinds = [
         WorkKind::Injected,
@@ -242,7 +245,7 @@ fn calls_of_method(episode: &Episode, method: Method, ms: f64) -> SlowDetail<'_>
     ];
     let kinds = kinds.into_iter();
     let workers = kinds.filter_map(|kind| work::longest(kind, &calls));
-    let mut workers = workers.filter(|worker| worker.ms >= 0.5 * ms);
+    let mut workers = workers.filter(|worker| 2 * worker.took >= took);
     SlowDetail::Calls {
         name: method.name(),
         longest: longest_call(calls.clone()),
@@ -253,12 +256,12 @@ fn calls_of_method(episode: &Episode, method: Method, ms: f64) -> SlowDetail<'_>
 }
 
 /// Calls of one method that were held up for most of the time by an injected fault or a process that could not go on.
-fn held_up(episode: &Episode, method: Method, ms: f64) -> Option<SlowDetail<'_>> {
+fn held_up(episode: &Episode, method: Method, took: Duration) -> Option<SlowDetail<'_>> {
     let calls = work::calls_of(episode, method);
     let kinds = [WorkKind::Injected, WorkKind::Blocked].into_iter();
     let mut held = kinds.filter_map(|kind| work::longest(kind, &calls));
-    held.any(|held| held.ms >= 0.5 * ms)
-        .then(|| calls_of_method(episode, method, ms))
+    held.any(|held| 2 * held.took >= took)
+        .then(|| calls_of_method(episode, method, took))
 }
 
 fn stop<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> SlowDetail<'a> {
@@ -288,7 +291,7 @@ fn init(episode: &Episode) -> SlowDetail<'_> {
     let longest = waits.iter().max_by_key(|wait| wait.took);
     SlowDetail::Init {
         waits: waits.len(),
-        longest: longest.map(|wait| (wait.container, millis(wait.took))),
+        longest: longest.map(|wait| (wait.container, wait.took)),
     }
 }
 
@@ -299,8 +302,10 @@ fn outside(episode: &Episode) -> SlowDetail<'_> {
         let to = call.began_at();
         syncs::work_in_gap(episode, to - gap, to)
     });
-    let longest = widest.map(|(gap, call)| (millis(gap), call));
-    SlowDetail::Outside { longest, work }
+    SlowDetail::Outside {
+        longest: widest,
+        work,
+    }
 }
 
 /// The longest time without a call, and the call after it.

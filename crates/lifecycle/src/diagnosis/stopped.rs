@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
-use super::cause::{Cause, EpisodeOutcome, SlowDetail};
 use super::kills::{self, KillReason};
-use super::kubelet::{self, ContainerStop, KubeletCause};
+use super::kubelet::{self, ContainerStop};
 use super::syncs;
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::{Episode, ExitRecord};
@@ -35,8 +34,6 @@ pub(crate) struct PodStop<'a> {
     pub(super) ends: Vec<ContainerEnd<'a>>,
     /// The exit of the last container that ended by itself while the stopped ones ran.
     pub(super) before: Option<&'a ExitRecord>,
-    /// The cause of the stop's duration.
-    pub(super) then: Option<Box<Cause<'a>>>,
 }
 
 /// The end of a container in the stop of its pod.
@@ -72,14 +69,6 @@ impl<'a> StoppedContainer<'a> {
     /// The StopContainer that ended it; `None` if it ended with the sandbox.
     fn stop_container(&self) -> Option<&'a EpisodeCall> {
         Some(self.by).filter(|call| call.method == Method::StopContainer)
-    }
-}
-
-impl<'a> PodStop<'a> {
-    /// Adds the cause of the stop's duration.
-    pub(super) fn with(self, then: Cause<'a>) -> Self {
-        let then = Some(Box::new(then));
-        Self { then, ..self }
     }
 }
 
@@ -126,7 +115,6 @@ pub(super) fn pod_stop<'a>(
         shortened,
         ends,
         before,
-        then: None,
     })
 }
 
@@ -286,63 +274,4 @@ fn own_grace_period(pod: &[&Episode]) -> Option<u32> {
         CallFacts::Create { pod_grace } => Some(pod_grace),
         _ => None,
     })
-}
-
-impl Cause<'_> {
-    /// Returns whether the cause is about containers that run, or ran well. Such a cause does not matter once the pod is gone.
-    pub(super) fn is_past_when_gone(&self) -> bool {
-        match self {
-            Self::WithNodeConditions { cause, .. } => cause.is_past_when_gone(),
-            Self::StartedAgain { .. }
-            | Self::ProbeFails { .. }
-            | Self::OomKills { .. }
-            | Self::Kubelet(KubeletCause::ContainerKilled { .. }) => true,
-            Self::NotSlow(quick) => !matches!(quick.end, EpisodeOutcome::ContainerDone(_)),
-            _ => false,
-        }
-    }
-
-    /// Returns whether the cause no longer matters once the pod was stopped while its containers ran. An example is a slow start.
-    pub(super) fn is_past_when_stopped(&self) -> bool {
-        match self {
-            Self::WithNodeConditions { cause, .. } | Self::WithInjectedFault { cause, .. } => {
-                cause.is_past_when_stopped()
-            }
-            Self::Kubelet(KubeletCause::PostStart { hook, .. }) => {
-                hook.result.is_none_or(|result| result.is_good())
-            }
-            Self::Kubelet(
-                KubeletCause::BeforeFirstCall { .. } | KubeletCause::PullQueue { .. },
-            )
-            | Self::NodeInGap { .. }
-            | Self::NodeInCall { .. }
-            | Self::SlowPhase(_)
-            | Self::UnusualCall { .. }
-            | Self::NotSlow(_) => true,
-            _ => self.is_past_when_gone(),
-        }
-    }
-
-    /// Returns whether the cause explains the time of a stop that had neither a failure nor a runtime that did not answer.
-    pub(super) fn is_fine_stop(&self) -> bool {
-        match self {
-            Self::WithNodeConditions { cause, .. } => cause.is_fine_stop(),
-            Self::Kubelet(cause) => matches!(
-                cause,
-                KubeletCause::ContainerStopped { .. } | KubeletCause::BeforeStop { .. }
-            ),
-            Self::SlowPhase(_) | Self::UnusualCall { .. } | Self::NotSlow(_) => true,
-            _ => false,
-        }
-    }
-
-    /// Returns whether the sentence on a stop only says how the containers ended.
-    pub(super) fn only_says_how_containers_ended(&self) -> bool {
-        match self {
-            Self::Kubelet(cause) => matches!(cause, KubeletCause::ContainerStopped { .. }),
-            Self::SlowPhase(slow) => matches!(slow.detail, SlowDetail::Stop { .. }),
-            Self::NotSlow(_) => true,
-            _ => false,
-        }
-    }
 }

@@ -6,7 +6,7 @@ use crate::episode_call::{EpisodeCall, ObservedWork};
 use crate::episode_store::Episode;
 use crate::process_scanner::WorkKind;
 use criscope_cri::Method;
-use criscope_cri::units::times::{UnixMicros, millis};
+use criscope_cri::units::times::UnixMicros;
 
 /// The longest worker of a kind over several calls.
 #[derive(Debug)]
@@ -16,10 +16,10 @@ pub(crate) struct LongestWorker<'a> {
     /// True if the work is a step of the built-in runtime.
     pub(super) own: bool,
     pub(super) activity: Option<&'a str>,
-    /// Milliseconds; concurrent work counts once.
-    pub(super) ms: f64,
+    /// Concurrent work counts once.
+    pub(super) took: Duration,
     /// The part of the time that no span within explains, so that of nested spans the innermost counts as the longest.
-    alone: f64,
+    alone: Duration,
     /// The call during which it worked longest.
     pub(super) call: &'a EpisodeCall,
 }
@@ -39,8 +39,8 @@ pub(super) fn longest<'a>(
     names.dedup();
     let workers = names.into_iter().filter_map(|name| {
         let own = of_kind.iter().filter(|(_, work)| *work.name == *name);
-        let ms = millis(covered(own.clone().map(|(_, work)| *work)));
-        let alone = millis(own.clone().map(|(call, work)| alone(call, work)).sum());
+        let took = covered(own.clone().map(|(_, work)| *work));
+        let alone = own.clone().map(|(call, work)| alone(call, work)).sum();
         let (call, _) = own.clone().max_by_key(|(_, work)| work.took())?;
         let active = own.clone().filter(|(_, work)| work.activity.is_some());
         let active = active.max_by_key(|(_, work)| work.took());
@@ -49,12 +49,12 @@ pub(super) fn longest<'a>(
             name,
             own: own.clone().any(|(_, work)| work.own),
             activity: active.and_then(|(_, work)| work.activity.as_deref()),
-            ms,
-            alone: ms.min(alone),
+            took,
+            alone: took.min(alone),
             call,
         })
     });
-    workers.max_by(|a, b| a.alone.total_cmp(&b.alone))
+    workers.max_by_key(|worker| worker.alone)
 }
 
 /// The part of a span without the spans within it. Other work has no spans within it.
@@ -87,8 +87,8 @@ pub(super) fn longest_of_all_kinds<'a>(
     // If two workers have the same time, the first is more specific. A worker that holds a call up explains the work of others.
     workers.reduce(|a, b| {
         let holds = matches!(a.kind, WorkKind::Injected | WorkKind::Blocked);
-        let explains = holds && a.ms >= 0.5 * b.ms;
-        if b.ms > a.ms && !explains { b } else { a }
+        let explains = holds && 2 * a.took >= b.took;
+        if b.took > a.took && !explains { b } else { a }
     })
 }
 

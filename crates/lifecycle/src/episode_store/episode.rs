@@ -21,7 +21,7 @@ use criscope_cri::Method;
 use criscope_cri::call::CallState;
 use criscope_cri::call::episode::{Ids, Kind};
 use criscope_cri::subject::{ContainerIdentity, PodIdentity};
-use criscope_cri::units::times::{UnixMicros, millis};
+use criscope_cri::units::times::UnixMicros;
 
 /// Most calls kept of an episode: the first ones, and the newest.
 pub(super) const MAX_CALLS: usize = 128;
@@ -144,11 +144,6 @@ impl Episode {
     /// From the begin of the first call to the end of the last.
     pub(crate) fn duration(&self) -> Duration {
         self.ended.since(self.began)
-    }
-
-    /// From the begin of the first call to the end of the last, in milliseconds.
-    pub(crate) fn duration_ms(&self) -> f64 {
-        millis(self.duration())
     }
 
     /// Returns whether calls may still follow.

@@ -81,6 +81,7 @@ pub fn story(episode: EpisodeView) -> PodStory {
             .crash_loop
             .clone()
             .unwrap_or_else(|| episode.headline.clone()),
+        next: None,
         episodes: vec![episode],
         sessions: Vec::new(),
         probes: Vec::new(),

@@ -39,8 +39,8 @@ pub(crate) struct PullQueue {
 pub(crate) struct PullInFlight {
     pub(crate) image: Arc<str>,
     pub(crate) pod: Arc<PodIdentity>,
-    /// Duration so far, in milliseconds.
-    pub(crate) took: f64,
+    /// Duration so far.
+    pub(crate) took: Duration,
 }
 
 impl PullInFlight {
@@ -51,7 +51,7 @@ impl PullInFlight {
         Some(Self {
             image: call.image.clone().filter(|_| is_pull)?,
             pod: call.pod.clone()?,
-            took: call.duration_ms(),
+            took: call.took(),
         })
     }
 }

@@ -4,14 +4,17 @@
 //! balances at the quantile. A step does not depend on how far off the sample is, so that a single value, or a short storm,
 //! moves them by a few percent at most; after some samples a step is 3 %.
 
+use std::time::Duration;
+
+use criscope_cri::units::times::millis;
 use serde::{Deserialize, Serialize};
 
 /// Number of first samples that are kept.
 const FIRST_SAMPLES: usize = 5;
 /// The smallest step, in powers of two.
 const MIN_STEP: f64 = 0.04;
-/// Shorter durations count as this one, in milliseconds.
-const MIN_MS: f64 = 0.01;
+/// Shorter durations count as this one.
+const MIN_SAMPLE: Duration = Duration::from_micros(10);
 
 /// A running estimate of the median and the 90th percentile. Values are binary logarithms of milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -24,9 +27,9 @@ pub(super) struct QuantileEstimate {
 }
 
 impl QuantileEstimate {
-    /// Adds a sample, in milliseconds.
-    pub(super) fn add(&mut self, ms: f64) {
-        let x = ms.max(MIN_MS).log2();
+    /// Adds a sample.
+    pub(super) fn add(&mut self, took: Duration) {
+        let x = millis(took.max(MIN_SAMPLE)).log2();
         self.n = self.n.saturating_add(1);
         if self.first.len() < FIRST_SAMPLES
             && usize::try_from(self.n).is_ok_and(|n| n <= FIRST_SAMPLES)
@@ -50,15 +53,20 @@ impl QuantileEstimate {
         self.n
     }
 
-    /// The median, in milliseconds.
-    pub(super) fn median(&self) -> f64 {
-        self.median.exp2()
+    /// The median.
+    pub(super) fn median(&self) -> Duration {
+        from_log2(self.median)
     }
 
-    /// The 90th percentile, in milliseconds.
-    pub(super) fn high(&self) -> f64 {
-        self.high.exp2()
+    /// The 90th percentile.
+    pub(super) fn high(&self) -> Duration {
+        from_log2(self.high)
     }
+}
+
+/// The duration with this binary logarithm of milliseconds. The file may have any number.
+fn from_log2(log2: f64) -> Duration {
+    Duration::try_from_secs_f64(log2.exp2() / 1e3).unwrap_or(Duration::MAX)
 }
 
 /// A step towards the sample, weighted so that it balances where the share `quantile` of samples is below; never beyond it.

@@ -38,9 +38,9 @@ pub(super) struct UsualDurations {
     /// True if it has changed since it was written.
     #[serde(skip)]
     changed: bool,
-    /// Durations from here on are slow even if they are usual, in milliseconds.
+    /// Durations from here on are slow even if they are usual.
     #[serde(skip)]
-    slow: f64,
+    slow: Duration,
 }
 
 impl Default for UsualDurations {
@@ -58,25 +58,25 @@ struct UsualEntry {
     at: UnixMicros,
 }
 
-/// The usual duration of a kind of work, in milliseconds.
+/// The usual duration of a kind of work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct TypicalDuration {
     /// Half take less.
-    pub(super) median: f64,
+    pub(super) median: Duration,
     /// Nine of ten take less.
-    pub(super) high: f64,
+    pub(super) high: Duration,
 }
 
 impl TypicalDuration {
     /// A duration is unusual if it is more than twice the median, above what nine of ten take, and the difference is worth
     /// mentioning.
-    pub(super) fn is_exceeded_by(&self, ms: f64) -> bool {
-        ms > 2.0 * self.median && ms > self.high && ms - self.median >= MIN_DIFFERENCE_MS
+    pub(super) fn is_exceeded_by(&self, took: Duration) -> bool {
+        took > 2 * self.median && took > self.high && took >= self.median + MIN_DIFFERENCE
     }
 }
 
-/// A difference that is worth mentioning, in milliseconds.
-const MIN_DIFFERENCE_MS: f64 = 500.0;
+/// A difference that is worth mentioning.
+const MIN_DIFFERENCE: Duration = Duration::from_millis(500);
 
 impl UsualDurations {
     /// An empty memory. Durations from `slow` on are slow even if they are usual.
@@ -84,7 +84,7 @@ impl UsualDurations {
         Self {
             keys: HashMap::new(),
             changed: false,
-            slow: slow.as_secs_f64() * 1e3,
+            slow,
         }
     }
 
@@ -93,14 +93,14 @@ impl UsualDurations {
         self.keys = earlier.keys;
     }
 
-    /// Returns whether a duration is slow even if it is usual, in milliseconds.
-    pub(super) fn is_slow(&self, ms: f64) -> bool {
-        ms >= self.slow
+    /// Returns whether a duration is slow even if it is usual.
+    pub(super) fn is_slow(&self, took: Duration) -> bool {
+        took >= self.slow
     }
 
     /// The duration from which work is slow even if that is usual.
     pub(super) fn slow(&self) -> Duration {
-        Duration::from_secs_f64(self.slow / 1e3)
+        self.slow
     }
 
     /// The usual duration for this key; `None` while there are too few samples.
@@ -112,11 +112,8 @@ impl UsualDurations {
         })
     }
 
-    /// Adds a sample, in milliseconds.
-    pub(super) fn learn(&mut self, key: WorkKey, ms: f64, at: UnixMicros) {
-        if !ms.is_finite() || ms < 0.0 {
-            return;
-        }
+    /// Adds a sample.
+    pub(super) fn learn(&mut self, key: WorkKey, took: Duration, at: UnixMicros) {
         if self.keys.len() >= MAX_KEYS && !self.keys.contains_key(&key) {
             let oldest = self.keys.iter().min_by_key(|(_, entry)| entry.at);
             let oldest = oldest.map(|(key, _)| key.clone());
@@ -126,7 +123,7 @@ impl UsualDurations {
             estimate: QuantileEstimate::default(),
             at,
         });
-        entry.estimate.add(ms);
+        entry.estimate.add(took);
         entry.at = entry.at.max(at);
         self.changed = true;
     }

@@ -1,5 +1,7 @@
 //! The node around an episode: its usual durations, and how many pods start at the same time.
 
+use std::time::Duration;
+
 use super::{MAX_STARTS_IN_SAMPLE, TypicalDuration, UsualDurations, WorkKey};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::{Episode, EpisodeStore};
@@ -10,7 +12,7 @@ use crate::view::EpisodeState;
 use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
 use criscope_cri::subject::PodIdentity;
-use criscope_cri::units::times::{UnixMicros, millis};
+use criscope_cri::units::times::UnixMicros;
 
 /// Number of concurrent pod starts from which they explain that a call takes longer than usual.
 pub(crate) const MANY_STARTS: usize = 5;
@@ -58,35 +60,35 @@ impl EpisodeStore {
         if episode.state != EpisodeState::Ok || episode.failures > 0 {
             return;
         }
-        let mut samples = Vec::<(WorkKey, f64)>::new();
+        let mut samples = Vec::<(WorkKey, Duration)>::new();
         let calls = episode.calls.iter();
         let calls = calls.filter(|call| call.is_good() && call.fault.is_none());
         for call in calls.filter(|call| node.starts_during(call) <= MAX_STARTS_IN_SAMPLE) {
-            for (key, ms) in samples_of(episode, call) {
+            for (key, took) in samples_of(episode, call) {
                 // Once per key and episode.
                 if key.is_short() && !samples.iter().any(|(known, _)| *known == key) {
-                    samples.push((key, ms));
+                    samples.push((key, took));
                 }
             }
         }
         let at = episode.ended;
-        for (key, ms) in samples {
-            self.usual.learn(key, ms, at);
+        for (key, took) in samples {
+            self.usual.learn(key, took, at);
         }
     }
 }
 
 /// The samples of a call. The time of plugins is exact only if the built-in runtime ran them: the process scanner sees only slow ones.
-fn samples_of(episode: &Episode, call: &EpisodeCall) -> Vec<(WorkKey, f64)> {
+fn samples_of(episode: &Episode, call: &EpisodeCall) -> Vec<(WorkKey, Duration)> {
     let mut samples: Vec<_> = keys(episode, call)
         .into_iter()
-        .map(|key| (key, call.duration_ms()))
+        .map(|key| (key, call.took()))
         .collect();
     let plugins = call
         .work
         .iter()
         .filter(|work| work.own && work.kind == WorkKind::Cni);
-    samples.extend(plugins.map(|work| (WorkKey::Plugin((*work.name).into()), millis(work.took()))));
+    samples.extend(plugins.map(|work| (WorkKey::Plugin((*work.name).into()), work.took())));
     samples
 }
 
@@ -169,7 +171,7 @@ impl NodeContext<'_> {
         let typical = keys.find_map(|key| self.usual.typical(&key))?;
         Some(ComparedDuration {
             typical,
-            is_unusual: typical.is_exceeded_by(call.duration_ms()),
+            is_unusual: typical.is_exceeded_by(call.took()),
             starts: self.starts_during(call),
         })
     }

@@ -11,20 +11,25 @@ fn key(name: &str) -> WorkKey {
 fn fed(samples: impl IntoIterator<Item = f64>) -> UsualDurations {
     let mut usual = UsualDurations::default();
     for (at, ms) in (0..).zip(samples) {
-        usual.learn(key("bridge"), ms, UnixMicros::new(at));
+        let took = Duration::from_secs_f64(ms / 1e3);
+        usual.learn(key("bridge"), took, UnixMicros::new(at));
     }
     usual
 }
 
-fn near(value: f64, wanted: f64) -> bool {
-    (value / wanted).log2().abs() < 0.5
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn near(value: Duration, wanted: Duration) -> bool {
+    value.div_duration_f64(wanted).log2().abs() < 0.5
 }
 
 #[test]
 fn few_samples_are_not_compared() {
     assert_eq!(fed([100.0; 4]).typical(&key("bridge")), None);
     let typical = fed([100.0; 5]).typical(&key("bridge")).expect("typical");
-    assert!(near(typical.median, 100.0) && near(typical.high, 100.0));
+    assert!(near(typical.median, ms(100)) && near(typical.high, ms(100)));
     assert_eq!(fed([100.0; 5]).typical(&key("other")), None);
 }
 
@@ -33,8 +38,8 @@ fn median_and_spread_are_found() {
     // 1 to 1000 ms, in no order.
     let samples = (0..5000_u32).map(|n| f64::from(n * 7919 % 1000 + 1));
     let typical = fed(samples).typical(&key("bridge")).expect("typical");
-    assert!(near(typical.median, 500.0), "{typical:?}");
-    assert!(near(typical.high, 900.0), "{typical:?}");
+    assert!(near(typical.median, ms(500)), "{typical:?}");
+    assert!(near(typical.high, ms(900)), "{typical:?}");
 }
 
 #[test]
@@ -43,38 +48,34 @@ fn a_storm_moves_it_little_and_a_change_moves_it_in_the_end() {
     let storm = |n| std::iter::repeat_n(100_000.0, n);
     let typical = fed(calm.clone().chain(storm(10))).typical(&key("bridge"));
     let typical = typical.expect("typical");
-    assert!(typical.median < 150.0, "{typical:?}");
-    assert!(typical.is_exceeded_by(20_000.0));
+    assert!(typical.median < ms(150), "{typical:?}");
+    assert!(typical.is_exceeded_by(ms(20_000)));
     let typical = fed(calm.chain(storm(1000))).typical(&key("bridge"));
-    assert!(near(typical.expect("typical").median, 100_000.0));
+    assert!(near(typical.expect("typical").median, ms(100_000)));
 }
 
 #[test]
 fn what_is_unusual() {
     let typical = TypicalDuration {
-        median: 300.0,
-        high: 900.0,
+        median: ms(300),
+        high: ms(900),
     };
-    for (ms, wanted) in [
-        (300.0, false),
-        (800.0, false),
-        (901.0, true),
-        (5000.0, true),
-    ] {
-        assert_eq!(typical.is_exceeded_by(ms), wanted, "{ms}");
+    for (took, wanted) in [(300, false), (800, false), (901, true), (5000, true)] {
+        assert_eq!(typical.is_exceeded_by(ms(took)), wanted, "{took}");
     }
     let short = TypicalDuration {
-        median: 1.0,
-        high: 2.0,
+        median: ms(1),
+        high: ms(2),
     };
-    assert!(!short.is_exceeded_by(100.0), "too short to matter");
+    assert!(!short.is_exceeded_by(ms(100)), "too short to matter");
 }
 
 #[test]
 fn it_is_bounded_and_survives_a_restart() {
     let mut usual = fed([100.0; 9]);
     for n in 0..400_u64 {
-        usual.learn(key(&format!("plugin-{n}")), 5.0, UnixMicros::new(100 + n));
+        let at = UnixMicros::new(100 + n);
+        usual.learn(key(&format!("plugin-{n}")), ms(5), at);
     }
     assert_eq!(usual.keys.len(), MAX_KEYS);
     assert_eq!(
@@ -84,12 +85,12 @@ fn it_is_bounded_and_survives_a_restart() {
     );
     usual.learn(
         WorkKey::call(Method::RunPodSandbox, Some("kata")),
-        7.0,
+        ms(7),
         UnixMicros::new(900),
     );
     usual.learn(
         WorkKey::repository("r.io:5000/a/b:1"),
-        7.0,
+        ms(7),
         UnixMicros::new(901),
     );
     let dir = tempfile::tempdir().expect("dir");

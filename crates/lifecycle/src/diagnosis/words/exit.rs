@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use super::duration;
 use crate::diagnosis::sandbox::SandboxDeath;
 use crate::episode_store::{ContainerOomKills, ExitRecord, ReachedLimit};
 use crate::node::restarted;
 use criscope_cri::subject::ExitReason;
-use criscope_cri::units::times::millis;
-use criscope_cri::units::{duration, since};
+use criscope_cri::units::since;
 
 /// A program that ended before this time has most likely not begun its work.
 const EARLY_EXIT: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ fn evicted(exit: &ExitRecord) -> &str {
 /// How long a container had run, if its runtime reports when it was started, as a suffix.
 pub(super) fn after(exit: &ExitRecord) -> String {
     if exit.ran > Duration::from_micros(1) {
-        format!(" after {}", duration(millis(exit.ran)))
+        format!(" after {}", duration(exit.ran))
     } else {
         String::new()
     }
@@ -118,9 +118,7 @@ pub(super) fn ended_by(exit: &ExitRecord) -> String {
 fn after_oom(exit: &ExitRecord) -> Option<String> {
     let killed = "after the kernel killed a process of it for lack of memory";
     match exit.oom_at.map(|oom_at| exit.at.since(oom_at)) {
-        Some(later) if later.as_secs() > 0 => {
-            Some(format!(", {} {killed}", duration(millis(later))))
-        }
+        Some(later) if later.as_secs() > 0 => Some(format!(", {} {killed}", duration(later))),
         Some(_) => Some(format!(", {killed}")),
         None => (exit.reason == ExitReason::OomKilled).then(|| format!(", {killed}")),
     }
@@ -140,7 +138,7 @@ pub(super) fn oom_kills(kills: &ContainerOomKills, ago: &str) -> String {
         }
         (n, window) => format!(
             "the kernel killed a process of container {name} for lack of memory {n} times in {}, the last {ago}",
-            duration(millis(window))
+            duration(window)
         ),
     }
 }

@@ -1,14 +1,14 @@
 //! Sentences on failed calls.
 
 use std::fmt::{self, Display, Formatter};
+use std::time::Duration;
 
-use super::{NO_PROCESS_SEEN, caller, subject, times};
+use super::{NO_PROCESS_SEEN, caller, duration, subject, times};
 use crate::diagnosis::cause::{CallFailure, FailureKind, WorkProgress};
 use crate::diagnosis::failure::error_message;
 use crate::episode_call::EpisodeCall;
 use criscope_cri::status::code_name;
-use criscope_cri::units::times::millis;
-use criscope_cri::units::{self, duration};
+use criscope_cri::units;
 use criscope_cri::{Method, error_chain};
 
 const NAME_HELD: &str = "the runtime still holds its name (name is reserved)";
@@ -20,7 +20,7 @@ impl Display for CallFailure<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.write_kind(f)?;
         if self.is_not_tried_again {
-            let ago = duration(millis(self.now.since(self.last.ended_at())));
+            let ago = duration(self.now.since(self.last.ended_at()));
             write!(f, "; not tried again for {ago}, as when the pod is deleted")?;
         }
         Ok(())
@@ -72,7 +72,7 @@ impl CallFailure<'_> {
     fn write_work(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match &self.work {
             WorkProgress::Current(worker) | WorkProgress::SoFar(worker) => {
-                write!(f, "; {} in {worker}", duration(worker.ms))
+                write!(f, "; {} in {worker}", duration(worker.took))
             }
             WorkProgress::Unseen { looked: true } => write!(f, "; {NO_PROCESS_SEEN}"),
             WorkProgress::Unseen { looked: false } => Ok(()),
@@ -89,7 +89,7 @@ impl CallFailure<'_> {
         write!(f, ", and {tries} refused since: {NAME_HELD}")
     }
 
-    fn write_deadline(&self, f: &mut Formatter<'_>, deadline: f64, n: usize) -> fmt::Result {
+    fn write_deadline(&self, f: &mut Formatter<'_>, deadline: Duration, n: usize) -> fmt::Result {
         let (subject, caller) = (subject(self.last), caller(self.last));
         let deadline = duration(deadline);
         write!(f, "{subject} passed {caller}'s deadline of {deadline}")?;
@@ -110,8 +110,8 @@ impl CallFailure<'_> {
     fn write_gave_up(
         &self,
         f: &mut Formatter<'_>,
-        after: f64,
-        deadline: Option<f64>,
+        after: Duration,
+        deadline: Option<Duration>,
     ) -> fmt::Result {
         let (operation, caller) = (self.operation(), caller(self.last));
         write!(

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use super::failure::MAX_MESSAGE_BYTES;
-use super::times;
+use super::{duration, times};
 use crate::diagnosis::kills::{KillLoop, KillReason};
 use crate::diagnosis::kubelet::{ContainerHook, ContainerStop, HookKind, KubeletCause};
 use crate::diagnosis::syncs::WorkBeforeCalls;
@@ -12,21 +12,15 @@ use crate::kubelet::images::MissingImage;
 use crate::kubelet::probes::{FailedProbe, KillEvidence};
 use crate::kubelet::pulls::PullInFlight;
 use criscope_cri::error_chain;
-use criscope_cri::units;
-use criscope_cri::units::times::millis;
 
 /// A container that ends this long after its grace period was not ended by SIGKILL alone.
 const LATE_KILL: Duration = Duration::from_secs(2);
 
-pub(super) fn duration(time: Duration) -> String {
-    units::duration(millis(time))
-}
-
-/// Writes that an image is missing and not pulled. `since`: milliseconds since the last call.
+/// Writes that an image is missing and not pulled. `since`: the time since the last call.
 pub(super) fn write_missing_image(
     f: &mut Formatter<'_>,
     image: &MissingImage,
-    since: f64,
+    since: Duration,
 ) -> fmt::Result {
     let name = &image.image;
     let over = duration(image.last.since(image.first));
@@ -43,26 +37,26 @@ pub(super) fn write_missing_image(
         1 => write!(
             f,
             "image {name} is absent, and its pull has not begun for {}: imagePullPolicy Never, the kubelet's queue of pulls or its credential provider",
-            units::duration(since)
+            duration(since)
         ),
         n => write!(
             f,
             "image {name} is absent and is not pulled (imagePullPolicy: Never?): the kubelet looked for it {} in {}, no other call for {}",
             times(n as usize),
             over,
-            units::duration(since)
+            duration(since)
         ),
     }
 }
 
-/// Writes that a pod waits while an image is pulled for another pod. `since`: milliseconds since the last call.
+/// Writes that a pod waits while an image is pulled for another pod. `since`: the time since the last call.
 pub(super) fn write_wait_for_pull(
     f: &mut Formatter<'_>,
     image: Option<&str>,
-    since: f64,
+    since: Duration,
     pull: &PullInFlight,
 ) -> fmt::Result {
-    let since = units::duration(since);
+    let since = duration(since);
     match image {
         Some(image) => write!(f, "kubelet: the pull of {image} has not begun for {since}")?,
         None => write!(f, "kubelet: no call for {since} since the sandbox was made")?,
@@ -70,7 +64,7 @@ pub(super) fn write_wait_for_pull(
     write!(
         f,
         ": by default it pulls one image at a time, for {} now {} (pod {}/{})",
-        units::duration(pull.took),
+        duration(pull.took),
         pull.image,
         pull.pod.namespace,
         pull.pod.name

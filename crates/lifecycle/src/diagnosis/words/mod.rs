@@ -1,10 +1,11 @@
-//! Sentences of the diagnosis, as `Display` of a [`Cause`]: the object first, then the cause, then the evidence.
+//! Sentences of the diagnosis, as `Display` of a [`Diagnosis`](super::Diagnosis): the object first, then the cause, then the evidence,
+//! then remarks.
 
 mod exit;
 mod failure;
-mod injected;
 mod kubelet;
 mod node;
+mod remarks;
 mod slow;
 mod stopped;
 mod syncs;
@@ -26,7 +27,7 @@ use criscope_cri::call::episode::Kind;
 use criscope_cri::call::{CallFacts, Client};
 use criscope_cri::subject::ExitReason;
 use criscope_cri::units::times::{UnixMicros, millis};
-use criscope_cri::units::{duration, since};
+use criscope_cri::units::{self, since};
 
 const NO_PROCESS_SEEN: &str = "no process was seen at work for it";
 
@@ -60,15 +61,13 @@ impl Display for Cause<'_> {
                 duration(*since),
                 subject(after)
             ),
-            Self::ProbeFails { probe, then } => {
-                write!(
-                    f,
-                    "an exec probe of {} fails: {}, {} in a row (readiness, startup or another: the CRI does not say); {then}",
-                    probe.container,
-                    probe.last_result,
-                    times(probe.failed_in_a_row as usize)
-                )
-            }
+            Self::ProbeFails(probe) => write!(
+                f,
+                "an exec probe of {} fails: {}, {} in a row (readiness, startup or another: the CRI does not say)",
+                probe.container,
+                probe.last_result,
+                times(probe.failed_in_a_row as usize)
+            ),
             Self::ImageMissing { image, since } => kubelet::write_missing_image(f, image, *since),
             Self::WaitsForPull { image, since, pull } => {
                 kubelet::write_wait_for_pull(f, image.as_deref(), *since, pull)
@@ -104,14 +103,10 @@ impl Display for Cause<'_> {
                 f,
                 "{}; {} of {} in {}",
                 fact.sentence(*now),
-                duration(call.duration_ms()),
+                duration(call.took()),
                 duration(*total),
                 subject(call)
             ),
-            Self::WithInjectedFault { cause, call, more } => {
-                injected::conditions(f, cause, call, *more)
-            }
-            Self::WithNodeConditions { cause, conditions } => write!(f, "{cause}{conditions}"),
             Self::AwaitsContainer { awaited, since } => {
                 let AwaitedContainers { last, missing, .. } = awaited;
                 let init = if awaited.is_init { "init " } else { "" };
@@ -141,45 +136,18 @@ impl Display for Cause<'_> {
             Self::CrashLoop(crash_loop) => crash_loop.fmt(f),
             Self::PodStopped(stop) => stop.fmt(f),
             Self::Kubelet(cause) => cause.fmt(f),
-            Self::ContainerExited { exit, then } => {
-                write!(f, "container {} {}; ", exit.container, ended(exit))?;
-                match &**then {
-                    // The container is not up any more.
-                    Self::NotSlow(quick) => write!(f, "the start took {}", duration(quick.took)),
-                    slow => slow.fmt(f),
+            Self::ContainerExited(exit) => {
+                write!(f, "container {} {}", exit.container, ended(exit))
+            }
+            Self::StartedAgain(Predecessor::ContainerRun(run)) => {
+                write!(f, "container {} {}", run.exit.container, ended(run.exit))?;
+                match run.ago.as_secs() {
+                    0 => Ok(()),
+                    _ => write!(f, " ({})", since(run.ago)),
                 }
             }
-            Self::StartedAgain { before, then } => {
-                let last = match before {
-                    Predecessor::ContainerRun(run) => {
-                        write!(f, "container {} {}", run.exit.container, ended(run.exit))?;
-                        if run.ago.as_secs() > 0 {
-                            write!(f, " ({})", since(run.ago))?;
-                        }
-                        Some(run)
-                    }
-                    Predecessor::Sandbox(replaced) => {
-                        replaced.fmt(f)?;
-                        None
-                    }
-                };
-                match (&**then, last) {
-                    (Self::NotSlow(_), Some(run)) => {
-                        let later = duration(millis(run.again_after));
-                        let up = if run.is_up { "up" } else { "started" };
-                        write!(f, "; {up} again {later} later")
-                    }
-                    (Self::NotSlow(quick), None) => write!(f, "; {}", quick.outcome()),
-                    (slow, _) => write!(f, "; {slow}"),
-                }
-            }
-            Self::OomKills { kills, ago, then } => {
-                f.write_str(&oom_kills(kills, &ago_of(*ago)))?;
-                match &**then {
-                    Self::NotSlow(quick) => write!(f, "; {}", quick.outcome()),
-                    other => write!(f, "; {other}"),
-                }
-            }
+            Self::StartedAgain(Predecessor::Sandbox(replaced)) => replaced.fmt(f),
+            Self::OomKills { kills, ago } => f.write_str(&oom_kills(kills, &ago_of(*ago))),
             Self::SandboxDied {
                 death,
                 ago,
@@ -198,13 +166,17 @@ impl Display for Cause<'_> {
                 }
             }
             Self::SlowPhase(slow) => slow.fmt(f),
-            Self::UnusualCall { call, usual, end } => {
-                let took = duration(call.duration_ms());
-                write!(f, "{} took {took}, {usual}; {end}", subject(call))
+            Self::UnusualCall { call, usual } => {
+                let took = duration(call.took());
+                write!(f, "{} took {took}, {usual}", subject(call))
             }
             Self::NotSlow(quick) => quick.fmt(f),
         }
     }
+}
+
+fn duration(time: Duration) -> String {
+    units::duration(millis(time))
 }
 
 /// The state of a pod after an episode.
@@ -229,7 +201,7 @@ impl CallInFlight<'_> {
 
 impl Display for CallInFlight<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let took = duration(self.call.duration_ms());
+        let took = duration(self.call.took());
         if let Some(reason) = &self.kill_reason {
             write!(f, "the kubelet kills {}{reason}: ", self.call.target())?;
         }
@@ -240,7 +212,7 @@ impl Display for CallInFlight<'_> {
                 f,
                 " of the grace period of {grace} s, after which it is killed"
             )?;
-        } else if let Some(deadline) = self.call.deadline_ms() {
+        } else if let Some(deadline) = self.call.deadline {
             write!(f, " of its {}", duration(deadline))?;
         }
         match &self.work {
@@ -250,7 +222,7 @@ impl Display for CallInFlight<'_> {
             // The runtime waits for the container to end.
             _ if grace.is_some() => {}
             WorkProgress::SoFar(worker) => {
-                write!(f, "; so far {} in {worker}", duration(worker.ms))?;
+                write!(f, "; so far {} in {worker}", duration(worker.took))?;
             }
             WorkProgress::Unseen { looked: true } => write!(f, "; {NO_PROCESS_SEEN}")?,
             WorkProgress::Unseen { looked: false } => {}
@@ -346,7 +318,7 @@ impl Display for CrashLoop<'_> {
         // Starts that precede criscope are counted by the restart count.
         match self.starts {
             0 | 1 => write!(f, ", {} restarts", self.last.attempt)?,
-            n => write!(f, ", {n} starts in {}", duration(millis(self.window)))?,
+            n => write!(f, ", {n} starts in {}", duration(self.window))?,
         }
         f.write_str(&ended_by(self.last))?;
         f.write_str(hint(self.last))
@@ -386,7 +358,7 @@ impl Display for SandboxReplacement<'_> {
         match self.times {
             n @ 2.. => {
                 let keeps = if self.is_over { "was" } else { "keeps being" };
-                let (n, window) = (times(n), duration(millis(self.window)));
+                let (n, window) = (times(n), duration(self.window));
                 write!(f, "the sandbox {keeps} replaced: {n} in {window}")?;
                 match self.death {
                     Some(death) => write!(f, "; the last one died: {}", sandbox_death(death)),

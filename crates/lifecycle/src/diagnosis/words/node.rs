@@ -1,13 +1,12 @@
 //! Sentences on the part of the node in an episode.
 
-use std::fmt::{self, Display, Formatter};
+use std::fmt::{self, Formatter};
 
-use super::{subject, times};
-use crate::diagnosis::cause::NodeConditions;
+use super::{duration, subject, times};
 use crate::diagnosis::node::EpisodeWait;
 use crate::node::NodeFact;
-use criscope_cri::units::times::{UnixMicros, millis};
-use criscope_cri::units::{duration, since};
+use criscope_cri::units::since;
+use criscope_cri::units::times::UnixMicros;
 
 /// Writes a fact, and the part of the episode that waits for its end.
 pub(super) fn blocks(
@@ -19,7 +18,7 @@ pub(super) fn blocks(
     write!(f, "{}; ", fact.sentence(now))?;
     match waits {
         EpisodeWait::EndOfCall(call) => {
-            let took = duration(call.duration_ms());
+            let took = duration(call.took());
             write!(f, "{} has taken {took}", subject(call))
         }
         EpisodeWait::Retry(call, tries) => {
@@ -30,31 +29,6 @@ pub(super) fn blocks(
         EpisodeWait::NextCall(call) => {
             let ago = since(now.since(call.ended_at()));
             write!(f, "no call since {} ended {ago}", subject(call))
-        }
-    }
-}
-
-impl Display for NodeConditions<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if let Some(down) = self.unseen_downtime {
-            let down = down.sentence(self.now);
-            write!(f, "; what came before is not known: {down}")?;
-        }
-        if let Some(starts) = self.concurrent_starts {
-            write!(f, "; {starts} pods started at the same time")?;
-        }
-        if let Some(short) = &self.short_of {
-            write!(
-                f,
-                "; the node was short of {}: some task waited for it {:.0} % of {}",
-                short.resource,
-                short.share * 100.0,
-                duration(millis(short.over))
-            )?;
-        }
-        match self.full_disk {
-            Some(full) => write!(f, "; {}", full.sentence(self.now)),
-            None => Ok(()),
         }
     }
 }

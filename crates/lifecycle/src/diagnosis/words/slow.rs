@@ -1,14 +1,14 @@
 //! Sentences on episodes that took long.
 
 use std::fmt::{self, Display, Formatter};
+use std::time::Duration;
 
-use super::{subject, times};
+use super::{duration, subject, times};
 use crate::diagnosis::cause::{SlowDetail, SlowPhase};
 use crate::diagnosis::work::LongestWorker;
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::SIGKILL_EXIT_CODE;
 use criscope_cri::Method;
-use criscope_cri::units::duration;
 
 impl Display for SlowPhase<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -17,10 +17,10 @@ impl Display for SlowPhase<'_> {
             return Ok(());
         };
         // If the call took the whole phase, its time has just been said.
-        if call.method == Method::PullImage && call.duration_ms() >= 0.99 * self.took {
+        if call.method == Method::PullImage && 100 * call.took() >= 99 * self.took {
             return write!(f, "; {usual}");
         }
-        let took = duration(call.duration_ms());
+        let took = duration(call.took());
         write!(f, "; {} took {took}, {usual}", call.method.name())
     }
 }
@@ -48,11 +48,11 @@ impl SlowPhase<'_> {
             } => write!(f, "init container {name} ran for {share}"),
             SlowDetail::Init {
                 waits,
-                longest: Some((name, ms)),
+                longest: Some((name, took)),
             } => write!(
                 f,
                 "{waits} init containers ran for {share}, {} of it {name}",
-                duration(*ms)
+                duration(*took)
             ),
             SlowDetail::Stop {
                 container,
@@ -87,16 +87,16 @@ impl SlowPhase<'_> {
         &self,
         f: &mut Formatter<'_>,
         share: &str,
-        longest: Option<(f64, &EpisodeCall)>,
+        longest: Option<(Duration, &EpisodeCall)>,
     ) -> fmt::Result {
         write!(f, "kubelet: {share} passed between CRI calls")?;
         let Some((gap, call)) = longest else {
             return Ok(());
         };
         let (long, before) = (duration(gap), subject(call));
-        if gap >= 0.99 * self.took {
+        if 100 * gap >= 99 * self.took {
             write!(f, ", before {before}")
-        } else if gap >= 0.5 * self.took {
+        } else if 2 * gap >= self.took {
             write!(f, ", most of it ({long}) before {before}")
         } else {
             write!(f, ", the longest gap ({long}) before {before}")
@@ -119,13 +119,13 @@ impl SlowPhase<'_> {
         };
         let during = subject(longest);
         if let Some(worker) = worker {
-            let took = duration(worker.ms.min(self.took));
+            let took = duration(worker.took.min(self.took));
             let total = duration(self.total);
             return write!(f, "{took} of {total} in {worker}, during {during}");
         }
         write!(f, "{share} in {during}")?;
         if *count != 1 {
-            let most = duration(longest.duration_ms());
+            let most = duration(longest.took());
             let times = times(*count);
             write!(f, " (called {times}, the longest took {most})")?;
         }
@@ -152,7 +152,7 @@ fn network(
     write!(
         f,
         "network: {share} in CNI plugins, most of it ({}) in {}, during {during}",
-        duration(worker.ms),
+        duration(worker.took),
         worker.name
     )
 }
@@ -170,12 +170,12 @@ fn pull(
     };
     let image = longest.image.as_deref().unwrap_or("an image");
     if images > 1 {
-        let most = duration(longest.duration_ms());
+        let most = duration(longest.took());
         return write!(f, " pulling {images} images, {most} of it {image}");
     }
     write!(f, " pulling {image}")?;
     match layer {
-        Some(step) => write!(f, ", {} of it {}", duration(step.ms), step),
+        Some(step) => write!(f, ", {} of it {}", duration(step.took), step),
         None => Ok(()),
     }
 }

@@ -1,11 +1,9 @@
 //! Sentences on pods that were stopped while containers ran.
 
 use std::fmt::{self, Display, Formatter};
-use std::time::Duration;
 
+use super::ago_of;
 use super::exit::code;
-use super::{ago_of, kubelet};
-use crate::diagnosis::cause::Cause;
 use crate::diagnosis::stopped::{ContainerEnd, PodStop, ShortenedGracePeriod};
 use crate::episode_store::{ExitRecord, SIGKILL_EXIT_CODE};
 use criscope_cri::call::Client;
@@ -38,10 +36,7 @@ impl Display for PodStop<'_> {
             let name = &exit.container;
             write!(f, "; {name} had ended with exit code {}", code(exit))?;
         }
-        match &self.then {
-            Some(cause) => write_duration(f, cause, self.took),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -57,20 +52,6 @@ impl PodStop<'_> {
             0 => Ok(()),
             n => write!(f, "; {n} more ended"),
         }
-    }
-}
-
-/// Writes the cause of the stop's duration, or only the duration.
-fn write_duration(f: &mut Formatter<'_>, cause: &Cause<'_>, took: Duration) -> fmt::Result {
-    match cause {
-        Cause::WithNodeConditions { cause, conditions } => {
-            write_duration(f, cause, took)?;
-            write!(f, "{conditions}")
-        }
-        cause if cause.only_says_how_containers_ended() => {
-            write!(f, "; gone after {}", kubelet::duration(took))
-        }
-        cause => write!(f, "; {cause}"),
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::kubelet::duration;
-use super::times;
+use super::{duration, times};
 use crate::diagnosis::syncs::{FailingSync, WorkBeforeCalls, WorkInGap};
 use crate::kubelet::syncs::{PodSync, SyncKind};
 
