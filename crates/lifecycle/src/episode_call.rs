@@ -131,6 +131,16 @@ impl EpisodeCall {
         Self::new(record, observations, call.steps.get().map(AsRef::as_ref))
     }
 
+    /// Returns whether it has started a container.
+    pub(super) fn has_started(&self) -> bool {
+        self.method == Method::StartContainer && self.is_good()
+    }
+
+    /// Returns whether it has started the container with this name.
+    pub(super) fn has_started_container(&self, name: &str) -> bool {
+        self.has_started() && self.container_name() == Some(name)
+    }
+
     /// The CLIENT span of the call, the parent of the runtime's spans.
     pub(super) fn client_span(&self) -> Option<SpanId> {
         self.spans.as_ref().map(|spans| spans.client)

@@ -127,7 +127,7 @@ impl Stories {
             name,
             uid,
         };
-        let (mut episodes, cause, next, probes) = self.read(
+        let (mut episodes, cause, probes) = self.read(
             in_flight,
             |pod| wanted.is(pod),
             |episodes, store, pulls| {
@@ -135,12 +135,11 @@ impl Stories {
                 let node = store.node().with_pulls(pulls);
                 let pods = Diagnoser::new(episodes, node, now).with_probes(probes.clone());
                 let shown = episodes.iter().map(|episode| episode.view(&pods));
-                let newest = pods.newest_cause();
-                let cause = newest.as_ref();
-                let cause = cause.map(|diagnosis| (diagnosis.to_string(), diagnosis.name()));
-                let next = newest.and_then(|diagnosis| diagnosis.next);
-                let next = next.map(|step| step.to_string());
-                (shown.collect::<Vec<_>>(), cause, next, probes)
+                let cause = pods.newest_cause().map(|newest| {
+                    let next = newest.next.as_ref().map(ToString::to_string);
+                    (newest.to_string(), newest.name(), next)
+                });
+                (shown.collect::<Vec<_>>(), cause, probes)
             },
         );
         let sessions = self.sessions().select(|pod| wanted.is(pod));
@@ -152,10 +151,11 @@ impl Stories {
         let captured = self.captured.as_ref().filter(|_| uid.is_none());
         let said = captured.and_then(|captured| captured.headline(namespace, name));
         let cause = match said {
-            Some(said) => Some((said.headline.clone(), &*said.cause)),
+            Some(said) => Some((said.headline.clone(), &*said.cause, None)),
             None => cause,
         };
-        let (headline, cause) = cause.unwrap_or_else(|| (NO_EPISODE.to_owned(), "no_episode"));
+        let (headline, cause, next) =
+            cause.unwrap_or_else(|| (NO_EPISODE.to_owned(), "no_episode", None));
         Some(PodStory {
             now_unix_us: now,
             namespace: namespace.to_owned(),
@@ -175,7 +175,7 @@ impl Stories {
         wanted: WantedPod<'_>,
         episodes: &[view::EpisodeView],
         now: UnixMicros,
-    ) -> Option<(String, &'static str)> {
+    ) -> Option<(String, &'static str, Option<String>)> {
         let store = self.store();
         let syncs = store.syncs_of_pods(|pod| {
             let mut uids = episodes.iter().map(|episode| &*episode.uid);
@@ -190,7 +190,7 @@ impl Stories {
             }
             Some(_) => return None,
         };
-        Some((format!("{fails}; {whom}"), "kubelet_sync_failed"))
+        Some((format!("{fails}; {whom}"), "kubelet_sync_failed", None))
     }
 
     /// Reads the selected pods' episodes, calls in flight included, with the store locked, and the pulls of all pods in flight.

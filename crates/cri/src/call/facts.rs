@@ -1,5 +1,7 @@
 //! Facts of a call besides its subject, by method. Small, since every flight recorder record has space for them.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::live::Call;
@@ -90,6 +92,14 @@ impl CallFacts {
     pub fn exit_code(&self) -> Option<i32> {
         match self {
             Self::Exec { exit_code, .. } => *exit_code,
+            _ => None,
+        }
+    }
+
+    /// The time until the container is killed, if it is a StopContainer.
+    pub fn grace_period(&self) -> Option<Duration> {
+        match self {
+            Self::Stop { grace } => Some(Duration::from_secs((*grace).into())),
             _ => None,
         }
     }

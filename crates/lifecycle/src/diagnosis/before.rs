@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::history;
 use super::sandbox::{self, SandboxDeath};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::{Episode, ExitRecord};
@@ -79,16 +80,6 @@ pub(super) fn predecessor<'a>(
     }
 }
 
-fn calls<'a>(pod: &[&'a Episode]) -> impl Iterator<Item = &'a EpisodeCall> {
-    pod.iter().flat_map(|episode| &episode.calls)
-}
-
-fn has_started(call: &EpisodeCall, container: &str) -> bool {
-    call.method == Method::StartContainer
-        && call.is_good()
-        && call.container_name() == Some(container)
-}
-
 /// The exit after which the container of a restart was started, if it still runs.
 fn run_before<'a>(
     episode: &Episode,
@@ -97,10 +88,9 @@ fn run_before<'a>(
 ) -> Option<PreviousRun<'a>> {
     let name = &*episode.container.as_deref()?.name;
     let mut newest_first = episode.calls.iter().rev();
-    let start = newest_first.find(|call| has_started(call, name))?;
+    let start = newest_first.find(|call| call.has_started_container(name))?;
     let attempt = start.container.as_deref()?.attempt;
-    let exits = pod.iter().flat_map(|episode| &episode.exits);
-    let mut exits = exits.filter(|exit| *exit.container == *name);
+    let mut exits = history::exits(pod).filter(|exit| *exit.container == *name);
     if exits.clone().any(|exit| exit.attempt >= attempt) {
         return None;
     }
@@ -109,8 +99,9 @@ fn run_before<'a>(
         .max_by_key(|exit| (exit.attempt, exit.at))
         .filter(|exit| exit.at <= start.ended_at())?;
     // A run in between would have an exit of its own, which is not known.
-    let mut others = calls(pod).filter(|call| call.began < start.began);
-    let is_newest = !others.any(|call| has_started(call, name) && call.began_at() > exit.at);
+    let mut others = history::calls(pod).filter(|call| call.began < start.began);
+    let is_newest =
+        !others.any(|call| call.has_started_container(name) && call.began_at() > exit.at);
     let is_shown_as_kill = exit.stop_requested && episode.calls.iter().any(is_kill);
     (is_newest && !is_shown_as_kill).then(|| previous_run(exit, start, pod, now))
 }
@@ -121,9 +112,8 @@ fn previous_run<'a>(
     pod: &[&Episode],
     now: UnixMicros,
 ) -> PreviousRun<'a> {
-    let mut exits = pod.iter().flat_map(|episode| &episode.exits);
     PreviousRun {
-        is_up: !exits
+        is_up: !history::exits(pod)
             .any(|later| later.container == exit.container && later.attempt > exit.attempt),
         exit,
         again_after: start.ended_at().since(exit.at),
@@ -137,7 +127,7 @@ pub(super) fn run_before_restart<'a>(
     pod: &[&'a Episode],
     now: UnixMicros,
 ) -> Option<PreviousRun<'a>> {
-    let starts = calls(pod).filter(|call| has_started(call, &exit.container));
+    let starts = history::calls(pod).filter(|call| call.has_started_container(&exit.container));
     let later = starts.filter(|call| call.began_at() > exit.at);
     let next = later.min_by_key(|call| call.began)?;
     Some(previous_run(exit, next, pod, now))

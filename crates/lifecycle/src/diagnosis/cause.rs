@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::before::Predecessor;
 use super::crash::CrashLoop;
 use super::fault::FaultClass;
-use super::node::EpisodeWait;
+use super::node::{EpisodeWait, FactAt};
 use super::sandbox::SandboxDeath;
 use super::stopped::PodStop;
 use super::syncs::WorkInGap;
@@ -19,11 +19,9 @@ use crate::episode_call::EpisodeCall;
 use crate::episode_store::{AwaitedContainers, ContainerOomKills, ExitRecord};
 use crate::kubelet::images::MissingImage;
 use crate::kubelet::pulls::PullInFlight;
-use crate::node::NodeFact;
 use crate::timeline::EpisodePhase;
 use crate::usual::ComparedDuration;
 use crate::view::ProbeView;
-use criscope_cri::call::episode::Kind;
 use criscope_cri::units::times::UnixMicros;
 
 pub(super) use self::table::{Relevance, Severity};
@@ -41,11 +39,7 @@ pub(crate) enum Cause<'a> {
         failure: CallFailure<'a>,
     },
     /// Failed calls that a later one made good.
-    Recovered {
-        failure: CallFailure<'a>,
-        kind: Kind,
-        took: Duration,
-    },
+    Recovered(CallFailure<'a>),
     /// The kubelet makes no further call in an incomplete start.
     NoFurtherCall {
         after: &'a EpisodeCall,
@@ -65,30 +59,22 @@ pub(crate) enum Cause<'a> {
     },
     /// A fact about the node that an unfinished episode waits for.
     WaitsForNode {
-        fact: &'a NodeFact,
+        fact: FactAt<'a>,
         waits: EpisodeWait<'a>,
-        now: UnixMicros,
     },
     /// Calls failed because their backend was away; a later one succeeded.
-    BackendWasAway {
-        fact: &'a NodeFact,
-        kind: Kind,
-        took: Duration,
-        now: UnixMicros,
-    },
+    BackendWasAway(FactAt<'a>),
     /// Most of the time passed between calls, while this fact held.
     NodeInGap {
-        fact: &'a NodeFact,
+        fact: FactAt<'a>,
         took: Duration,
         total: Duration,
-        now: UnixMicros,
     },
     /// Most of the time passed in one call, while this fact held.
     NodeInCall {
-        fact: &'a NodeFact,
+        fact: FactAt<'a>,
         call: &'a EpisodeCall,
         total: Duration,
-        now: UnixMicros,
     },
     /// A start waits until a container that was started has ended, or is ready: an init container.
     AwaitsContainer {
@@ -159,6 +145,16 @@ pub(crate) enum WorkProgress<'a> {
     SoFar(LongestWorker<'a>),
     /// No work was seen. `looked`: whether processes were scanned.
     Unseen { looked: bool },
+}
+
+impl<'a> WorkProgress<'a> {
+    /// The longest work that was seen.
+    pub(super) fn worker(&self) -> Option<&LongestWorker<'a>> {
+        match self {
+            Self::Current(worker) | Self::SoFar(worker) => Some(worker),
+            Self::Unseen { .. } => None,
+        }
+    }
 }
 
 /// All failed attempts at the same call.
@@ -232,11 +228,8 @@ pub(crate) struct SlowPhase<'a> {
 /// Details of the slow phase.
 #[derive(Debug)]
 pub(crate) enum SlowDetail<'a> {
-    /// The longest CNI plugin, if one was seen, and whether it accounts for the whole.
-    Network {
-        worker: Option<LongestWorker<'a>>,
-        whole: bool,
-    },
+    /// The longest CNI plugin, if one was seen.
+    Network(Option<LongestWorker<'a>>),
     /// The number of images, the longest pull, and the longest step within pulls.
     Pull {
         images: usize,
@@ -261,15 +254,19 @@ pub(crate) enum SlowDetail<'a> {
         again: bool,
     },
     /// Calls of one method.
-    Calls {
-        name: &'static str,
-        longest: Option<&'a EpisodeCall>,
-        count: usize,
-        /// The worker that accounts for most of the time.
-        worker: Option<LongestWorker<'a>>,
-        /// True if any work was seen.
-        seen: bool,
-    },
+    Calls(SlowCalls<'a>),
+}
+
+/// Calls of one method that took most of the time.
+#[derive(Debug)]
+pub(crate) struct SlowCalls<'a> {
+    pub(super) name: &'static str,
+    pub(super) longest: Option<&'a EpisodeCall>,
+    pub(super) count: usize,
+    /// The worker that accounts for most of the time.
+    pub(super) worker: Option<LongestWorker<'a>>,
+    /// True if any work was seen.
+    pub(super) seen: bool,
 }
 
 /// An episode that was not slow.

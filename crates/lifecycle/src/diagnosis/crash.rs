@@ -3,11 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::before;
-use crate::episode_call::EpisodeCall;
+use super::{before, history};
 use crate::episode_store::{Episode, ExitRecord};
 use criscope_cri::Method;
-use criscope_cri::call::Ending;
 use criscope_cri::call::episode::Kind;
 use criscope_cri::subject::ExitReason;
 use criscope_cri::units::times::UnixMicros;
@@ -62,13 +60,20 @@ struct StopRequests<'a> {
 }
 
 impl<'a> StopRequests<'a> {
-    fn note(&mut self, episode: &'a Episode, call: &'a EpisodeCall) {
-        let at = call.began_at();
-        match (call.method, call.container_name(), &episode.sandbox_id) {
-            (Method::StopContainer, Some(name), _) => self.containers.insert((name, at)),
-            (Method::StopPodSandbox, _, Some(id)) => self.sandboxes.insert((id, at)),
-            _ => false,
-        };
+    fn new(pod: &[&'a Episode]) -> Self {
+        let mut requests = Self::default();
+        let calls = pod
+            .iter()
+            .flat_map(|e| e.calls.iter().map(move |c| (*e, c)));
+        for (episode, call) in calls {
+            let at = call.began_at();
+            match (call.method, call.container_name(), &episode.sandbox_id) {
+                (Method::StopContainer, Some(name), _) => requests.containers.insert((name, at)),
+                (Method::StopPodSandbox, _, Some(id)) => requests.sandboxes.insert((id, at)),
+                _ => false,
+            };
+        }
+        requests
     }
 
     /// Returns whether a stop was requested while the container ran. Then its exit code does not matter.
@@ -97,18 +102,12 @@ fn runs<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, ContainerRuns<'a>> {
             run.exits.push((exit, sandbox));
         }
     }
-    let mut stop_requests = StopRequests::default();
-    let calls = episodes
-        .iter()
-        .flat_map(|e| e.calls.iter().map(move |c| (*e, c)));
-    for (episode, call) in calls {
-        stop_requests.note(episode, call);
-        let started = call.method == Method::StartContainer && call.has_ended(Ending::Ok);
-        let name = call.container_name().filter(|_| started);
-        if let Some(run) = name.and_then(|name| runs.get_mut(name)) {
+    for call in history::calls(episodes).filter(|call| call.has_started()) {
+        if let Some(run) = call.container_name().and_then(|name| runs.get_mut(name)) {
             run.starts.push((call.began_at(), call.ended_at()));
         }
     }
+    let stop_requests = StopRequests::new(episodes);
     for run in runs.values_mut() {
         run.exits.retain(|end| {
             let is_fault = has_run(end.0, episodes) && !end.0.stop_requested;
@@ -194,15 +193,7 @@ pub(super) fn loops<'a>(
 /// Returns whether the container has run. A runtime also reports an exit, with a code of its own, for a container that could not
 /// be started.
 fn has_run(exit: &ExitRecord, pod: &[&Episode]) -> bool {
-    let mut calls = pod.iter().flat_map(|episode| &episode.calls);
-    !exit.ran.is_zero()
-        || calls.any(|call| {
-            let container = call.container.as_deref();
-            call.method == Method::StartContainer
-                && call.has_ended(Ending::Ok)
-                && container
-                    .is_some_and(|c| *c.name == *exit.container && c.attempt == exit.attempt)
-        })
+    !exit.ran.is_zero() || history::calls(pod).any(|call| exit.is_of_start(call))
 }
 
 /// The last exit in an episode that is a fault: the container ran, was not asked to end, and had run only briefly or is still
@@ -212,22 +203,11 @@ pub(super) fn faulty_exit<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Opti
     // A stop kills its containers.
     let failed = failed.next().filter(|_| episode.kind != Kind::Stop)?;
     let sandbox = episode.sandbox_id.as_deref().unwrap_or_default();
-    let mut stop_requests = StopRequests::default();
-    for episode in pod {
-        for call in &episode.calls {
-            stop_requests.note(episode, call);
-        }
-    }
-    let is_requested = failed.stop_requested || stop_requests.include(&(failed, sandbox));
+    let is_requested = failed.stop_requested || StopRequests::new(pod).include(&(failed, sandbox));
     let is_own = has_run(failed, pod) && !is_requested;
     // A container that ran for long and runs again has done its work; running out of memory counts at any age.
     let soon = failed.ran < DONE_AFTER || failed.reason == ExitReason::OomKilled;
-    let mut calls = pod.iter().flat_map(|episode| &episode.calls);
-    let again = calls.any(|call| {
-        call.method == Method::StartContainer
-            && call.has_ended(Ending::Ok)
-            && call.container_name() == Some(&*failed.container)
-            && call.began_at() > failed.at
-    });
+    let again = history::calls(pod)
+        .any(|call| call.has_started_container(&failed.container) && call.began_at() > failed.at);
     (is_own && (soon || !again)).then_some(failed)
 }

@@ -1,6 +1,6 @@
 //! Faults that were injected on purpose: no headline leaves them out.
 
-use super::cause::{CallFailure, CallInFlight, Cause, FailureKind, SlowDetail, WorkProgress};
+use super::cause::{CallInFlight, Cause, FailureKind, SlowDetail};
 use super::remarks::{Diagnosis, Remark};
 use crate::episode_store::Episode;
 use crate::process_scanner::WorkKind;
@@ -20,33 +20,22 @@ pub(super) fn add_fault<'a>(diagnosis: &mut Diagnosis<'a>, episode: &'a Episode)
     }
 }
 
-fn is_injected(work: &WorkProgress<'_>) -> bool {
-    match work {
-        WorkProgress::Current(worker) | WorkProgress::SoFar(worker) => {
-            worker.kind == WorkKind::Injected
-        }
-        WorkProgress::Unseen { .. } => false,
-    }
-}
-
 /// Returns whether the sentence names the injected fault.
 fn names_fault(cause: &Cause<'_>) -> bool {
-    match cause {
-        Cause::CallInFlight(CallInFlight { work, .. }) => is_injected(work),
-        Cause::CallFails(failure) | Cause::Recovered { failure, .. } => {
-            let CallFailure { kind, work, .. } = failure;
-            let with_work = matches!(
-                kind,
-                FailureKind::DeadlinePassed { .. } | FailureKind::CallerCancelled { .. }
-            );
-            matches!(kind, FailureKind::Injected) || with_work && is_injected(work)
-        }
-        Cause::SlowPhase(slow) => match &slow.detail {
-            SlowDetail::Calls { worker, .. } => worker
-                .as_ref()
-                .is_some_and(|worker| worker.kind == WorkKind::Injected),
-            _ => false,
+    let worker = match cause {
+        Cause::CallInFlight(CallInFlight { work, .. }) => work.worker(),
+        Cause::CallFails(failure) | Cause::Recovered(failure) => match failure.kind {
+            FailureKind::Injected => return true,
+            FailureKind::DeadlinePassed { .. } | FailureKind::CallerCancelled { .. } => {
+                failure.work.worker()
+            }
+            _ => None,
         },
-        _ => false,
-    }
+        Cause::SlowPhase(slow) => match &slow.detail {
+            SlowDetail::Calls(calls) => calls.worker.as_ref(),
+            _ => None,
+        },
+        _ => None,
+    };
+    worker.is_some_and(|worker| worker.kind == WorkKind::Injected)
 }

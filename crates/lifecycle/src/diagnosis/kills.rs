@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::history;
 use super::kubelet::{is_hook, is_same_container};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::Episode;
 use crate::kubelet::execs::ExecResult;
 use crate::kubelet::probes::{FailedProbe, KillEvidence};
 use criscope_cri::Method;
-use criscope_cri::call::{CallFacts, Client};
+use criscope_cri::call::Client;
 use criscope_cri::units::times::UnixMicros;
 
 /// Kills further apart than this are not one series: six times the longest back-off of the kubelet.
@@ -71,10 +72,8 @@ fn is_kill_in_flight(pod: &[&Episode], call: &EpisodeCall) -> bool {
 
 /// Returns whether a stop goes on although the grace period is over and the runtime had time to kill the container.
 pub(super) fn is_overdue(call: &EpisodeCall) -> bool {
-    let CallFacts::Stop { grace } = call.facts else {
-        return false;
-    };
-    call.took() > Duration::from_secs(grace.into()) + KILL_OVERDUE_AFTER
+    let grace = call.facts.grace_period();
+    grace.is_some_and(|grace| call.took() > grace + KILL_OVERDUE_AFTER)
 }
 
 /// The reason for which the kubelet is stopping a container, if the calls of the pod show it. The stop may be part of the pod's stop, so
@@ -94,7 +93,7 @@ pub(super) fn kill_reason(episodes: &[&Episode], kill: &EpisodeCall) -> KillReas
     if let Some(known) = probe.filter(|reason| reason.is_known()) {
         return known;
     }
-    let calls = episodes.iter().flat_map(|episode| &episode.calls);
+    let calls = history::calls(episodes);
     let mut hooks = calls.filter(|call| is_hook(call) && is_same_container(call, kill));
     let failed = hooks.find_map(|call| {
         let result = ExecResult::from_record(call);
@@ -108,8 +107,7 @@ pub(super) fn kill_reason(episodes: &[&Episode], kill: &EpisodeCall) -> KillReas
 
 /// Returns whether the hook began when its container had just started.
 fn starts_with(episodes: &[&Episode], hook: &EpisodeCall) -> bool {
-    let mut calls = episodes.iter().flat_map(|episode| &episode.calls);
-    calls.any(|call| {
+    history::calls(episodes).any(|call| {
         let end = call.ended_at();
         call.method == Method::StartContainer
             && is_same_container(call, hook)
@@ -125,7 +123,7 @@ pub(super) fn newest_kill_loop<'a>(
     let mut names = BTreeMap::<&str, Vec<&EpisodeCall>>::new();
     let mut creates = BTreeMap::<&str, Vec<&EpisodeCall>>::new();
     let mut stopped = UnixMicros::EPOCH;
-    for call in episodes.iter().flat_map(|episode| &episode.calls) {
+    for call in history::calls(episodes) {
         let container = call.container.as_deref();
         match (call.method, container) {
             (Method::StopContainer, Some(container))

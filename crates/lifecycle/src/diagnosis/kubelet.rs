@@ -2,19 +2,18 @@
 
 use std::time::Duration;
 
+use super::history;
 use super::kills::{self, KillLoop, KillReason};
+use super::node::FactAt;
 use super::syncs::{self, FailingSync, WorkBeforeCalls};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::Episode;
 use crate::kubelet::execs::ExecResult;
 use crate::kubelet::probes::FailedProbe;
 use crate::kubelet::pulls::PullQueue;
-use crate::node::NodeFact;
 use crate::timeline::EpisodePhase;
 use criscope_cri::Method;
-use criscope_cri::call::CallFacts;
 use criscope_cri::call::episode::Kind;
-use criscope_cri::units::times::UnixMicros;
 
 /// Work of the kubelet from this duration on is slow.
 const SLOW_KUBELET_WORK: Duration = Duration::from_secs(2);
@@ -44,8 +43,8 @@ pub(crate) enum KubeletCause<'a> {
     BeforeStop {
         /// Since the begin of the stop, if a span of the kubelet shows it.
         waited: Option<Duration>,
-        /// The downtime of criscope that explains the wait, and when the wait ended.
-        fact: Option<(&'a NodeFact, UnixMicros)>,
+        /// The downtime of criscope that explains the wait, at the end of the wait.
+        fact: Option<FactAt<'a>>,
         then: Duration,
     },
     /// The kubelet cannot sync the pod, for a reason that no call shows.
@@ -108,8 +107,8 @@ pub(crate) struct ContainerStop<'a> {
     pub(super) pre_stop: Option<ContainerHook<'a>>,
     /// Duration of StopContainer.
     pub(super) took: Duration,
-    /// The grace period in seconds after which the container was killed; `None` if it ended before.
-    pub(super) killed_after: Option<u32>,
+    /// The grace period after which the container was killed; `None` if it ended before.
+    pub(super) killed_after: Option<Duration>,
 }
 
 /// The kubelet's part in an episode, if it is the largest.
@@ -124,14 +123,12 @@ pub(super) fn kubelet_cause<'a>(
         return cause;
     }
     let total = Some(episode.duration()).filter(|total| *total >= SLOW_KUBELET_WORK)?;
-    let shares = episode.shares();
-    let phases = EpisodePhase::ALL.into_iter();
-    let longest = phases.max_by_key(|phase| shares[*phase as usize])?;
+    let (longest, took) = history::longest_phase(episode)?;
     match (longest, episode.kind) {
         (EpisodePhase::OutsideCri, _) => {
             let queues = episode.calls.iter().filter_map(|c| c.queue.as_deref());
             let queue = queues.max_by_key(|queue| queue.waited)?;
-            let is_most = queue.waited >= shares[longest as usize] / 2;
+            let is_most = queue.waited >= took / 2;
             is_most.then_some(KubeletCause::PullQueue { queue, total })
         }
         (EpisodePhase::Hook | EpisodePhase::ContainerStop, Kind::Stop) => {
@@ -201,7 +198,7 @@ fn hook_kind(episode: &Episode, call: &EpisodeCall) -> HookKind {
 fn before_first_call(episode: &Episode) -> Option<KubeletCause<'_>> {
     let seen = episode.seen_before()?;
     let watched = seen.before.saturating_sub(seen.unwatched);
-    let longest = episode.shares().into_iter().max().unwrap_or_default();
+    let (_, longest) = history::longest_phase(episode)?;
     (watched >= SLOW_KUBELET_WORK && watched >= longest).then(|| KubeletCause::BeforeFirstCall {
         waited: seen.before,
         watched: (!seen.unwatched.is_zero()).then_some(watched),
@@ -218,20 +215,23 @@ fn before_stop(episode: &Episode) -> Option<KubeletCause<'_>> {
         return None;
     }
     let (began, then) = (episode.began, episode.duration());
-    let longest = episode.shares().into_iter().max().unwrap_or_default();
+    let (_, longest) = history::longest_phase(episode)?;
     let shortest = longest.max(SLOW_KUBELET_WORK);
     if let Some(waited) = syncs::before_stop(episode).filter(|waited| *waited >= shortest) {
         // Other facts do not delay a preStop hook other than exec, which needs no runtime.
         let mut own = episode.node.iter().filter(|fact| fact.is_of_criscope());
         let fact = own.find(|fact| 2 * fact.within(began - waited, began) >= waited);
-        let (waited, fact) = (Some(waited), fact.map(|fact| (fact, began)));
-        return Some(KubeletCause::BeforeStop { waited, fact, then });
+        return Some(KubeletCause::BeforeStop {
+            waited: Some(waited),
+            fact: fact.map(|fact| FactAt { fact, now: began }),
+            then,
+        });
     }
     let mut facts = episode.node.iter();
-    let stalled = facts.find(|fact| fact.held_up(began) && began.since(fact.from) >= shortest)?;
+    let fact = facts.find(|fact| fact.held_up(began) && began.since(fact.from) >= shortest)?;
     Some(KubeletCause::BeforeStop {
         waited: None,
-        fact: Some((stalled, began)),
+        fact: Some(FactAt { fact, now: began }),
         then,
     })
 }
@@ -243,10 +243,6 @@ pub(super) fn container_stop<'a>(episode: &'a Episode, call: &'a EpisodeCall) ->
         is_hook(other) && is_same_container(other, call) && other.began <= call.began
     });
     let took = call.took();
-    let grace = match call.facts {
-        CallFacts::Stop { grace } => Some(grace),
-        _ => None,
-    };
     ContainerStop {
         container: call.container_name().unwrap_or("a container"),
         // A hook that takes longer than the grace period goes on while the container is stopped.
@@ -257,11 +253,10 @@ pub(super) fn container_stop<'a>(episode: &'a Episode, call: &'a EpisodeCall) ->
             result: (hook.ended_at() <= call.began_at()).then(|| ExecResult::from_record(hook)),
         }),
         took,
-        killed_after: grace.filter(|grace| {
-            call.is_good()
-                && took.saturating_add(GRACE_PERIOD_TOLERANCE)
-                    >= Duration::from_secs((*grace).into())
-        }),
+        killed_after: call
+            .facts
+            .grace_period()
+            .filter(|grace| call.is_good() && took + GRACE_PERIOD_TOLERANCE >= *grace),
     }
 }
 
@@ -280,13 +275,8 @@ fn killed<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<KubeletCause<
         .as_deref()
         .filter(|_| episode.kind == Kind::Restart)?;
     let mut calls = episode.calls.iter().rev();
-    let call = calls.find(|call| {
-        kills::is_kill(call)
-            && call
-                .container
-                .as_deref()
-                .is_some_and(|c| c.name == restarted.name)
-    })?;
+    let call = calls
+        .find(|call| kills::is_kill(call) && call.container_name() == Some(&*restarted.name))?;
     let reason = kills::kill_reason(pod, call);
     let is_known = reason != KillReason::Unknown;
     (is_known || episode.duration() < SLOW_KUBELET_WORK).then(|| KubeletCause::ContainerKilled {

@@ -7,6 +7,7 @@ mod crash;
 mod ephemeral;
 mod failure;
 mod fault;
+mod history;
 mod injected;
 mod kills;
 mod kubelet;
@@ -31,8 +32,9 @@ use self::before::Predecessor;
 pub(super) use self::before::REPLACED_AFTER_DOWNTIME_WITHIN;
 use self::cause::{CallInFlight, Cause, EpisodeOutcome, NotSlow, WorkProgress};
 use self::kubelet::KubeletCause;
+use self::node::FactAt;
 pub(super) use self::pods::Diagnoser;
-use self::remarks::Diagnosis;
+use self::remarks::{Diagnosis, Remark};
 pub(super) use self::sandbox::death;
 pub(super) use self::syncs::FailingSync;
 use super::episode_call::EpisodeCall;
@@ -41,7 +43,6 @@ use super::timeline::EpisodePhase;
 use super::usual::NodeContext;
 use super::view::EpisodeState;
 use criscope_cri::Method;
-use criscope_cri::call::Ending;
 use criscope_cri::call::episode::Kind;
 use criscope_cri::units::times::UnixMicros;
 
@@ -57,18 +58,18 @@ fn episode_cause<'a>(
     node: &NodeContext<'_>,
     now: UnixMicros,
 ) -> Diagnosis<'a> {
-    let mut diagnosis = node::blocking_fact(episode, now)
+    let trouble = node::blocking_fact(episode, now)
         .or_else(|| trouble(episode, pod, node, now))
-        .map_or_else(
-            || duration_diagnosis(episode, pod, node, now),
-            Diagnosis::from,
-        );
+        .map(Diagnosis::from);
+    let mut diagnosis = trouble
+        .or_else(|| recovery(episode, now))
+        .unwrap_or_else(|| duration_diagnosis(episode, pod, node, now));
     node::add_conditions(&mut diagnosis, episode, node, now);
     injected::add_fault(&mut diagnosis, episode);
     diagnosis
 }
 
-/// The cause of an episode that is not complete, failed, or had failed calls.
+/// The cause of an episode that is not complete, or failed.
 fn trouble<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
@@ -100,23 +101,23 @@ fn trouble<'a>(
         let since = now.since(awaited.since);
         return Some(Cause::AwaitsContainer { awaited, since });
     }
-    let (kind, took) = (episode.kind, episode.duration());
-    if episode.state == EpisodeState::Failed && kind == Kind::Start {
-        return Some(Cause::NoContainerStarted { after: took });
-    }
+    let has_failed = episode.state == EpisodeState::Failed && episode.kind == Kind::Start;
+    has_failed.then(|| Cause::NoContainerStarted {
+        after: episode.duration(),
+    })
+}
+
+/// The failed calls of an episode that later ones made good.
+fn recovery(episode: &Episode, now: UnixMicros) -> Option<Diagnosis<'_>> {
     let call = failure::most_tried(episode)?;
-    Some(match node::backend_downtime(episode, call) {
-        Some(fact) => Cause::BackendWasAway {
-            fact,
-            kind,
-            took,
-            now,
-        },
-        None => Cause::Recovered {
-            failure: failure::call_failure(episode, call, now, true),
-            kind,
-            took,
-        },
+    let cause = match node::backend_downtime(episode, call) {
+        Some(fact) => Cause::BackendWasAway(FactAt { fact, now }),
+        None => Cause::Recovered(failure::call_failure(episode, call, now, true)),
+    };
+    let (kind, took) = (episode.kind, episode.duration());
+    Some(Diagnosis {
+        remarks: vec![Remark::Ended { kind, took }],
+        ..cause.into()
     })
 }
 
@@ -128,10 +129,9 @@ fn duration_diagnosis<'a>(
     now: UnixMicros,
 ) -> Diagnosis<'a> {
     let of_node = node::in_call(episode).map(|(call, fact)| Cause::NodeInCall {
-        fact,
+        fact: FactAt { fact, now },
         call,
         total: episode.duration(),
-        now,
     });
     let time = of_node
         .or_else(|| kubelet::kubelet_cause(episode, pod).map(Cause::Kubelet))
@@ -204,15 +204,7 @@ fn call_in_flight<'a>(
     Cause::CallInFlight(CallInFlight {
         call,
         kill_reason: kills::known_kill_reason(pod, call),
-        work: match work::at_work(call) {
-            Some(worker) => WorkProgress::Current(worker),
-            None => match work::longest_of_all_kinds(&std::iter::once(call)) {
-                Some(worker) => WorkProgress::SoFar(worker),
-                None => WorkProgress::Unseen {
-                    looked: call.scanned,
-                },
-            },
-        },
+        work: work::at_work(call).map_or_else(|| failure::progress(&[call]), WorkProgress::Current),
         failures: episode.failures,
         usual: node.compare(episode, call),
     })
@@ -220,8 +212,7 @@ fn call_in_flight<'a>(
 
 /// The cause of a start in which the kubelet has not made the next call for long.
 fn silence<'a>(episode: &'a Episode, node: &NodeContext<'_>, now: UnixMicros) -> Option<Cause<'a>> {
-    let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
-    let waits = episode.state == EpisodeState::Open && episode.kind == Kind::Start && !started;
+    let waits = history::awaits_first_container(episode);
     let after = episode.calls.back().filter(|_| waits)?;
     let age = now.since(episode.began);
     let since = age.saturating_sub(episode.duration());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::cause::Cause;
 use super::kubelet::KubeletCause;
 use super::remarks::{Diagnosis, Remark};
-use super::{LONG_CALL, LONG_SILENCE, failure, fault, longest_in_flight, work};
+use super::{LONG_CALL, LONG_SILENCE, failure, fault, history, longest_in_flight, work};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::Episode;
 use crate::node::{NodeFact, NodeFactKind};
@@ -26,10 +26,24 @@ const BACKEND_DOWN_MARGIN: Duration = Duration::from_secs(2);
 pub(crate) enum EpisodeWait<'a> {
     /// The end of this call.
     EndOfCall(&'a EpisodeCall),
-    /// Another try of this call, which has failed this many times.
-    Retry(&'a EpisodeCall, usize),
-    /// The call after this one.
-    NextCall(&'a EpisodeCall),
+    /// Another try of this call, whose last try ended this long `ago`.
+    Retry {
+        call: &'a EpisodeCall,
+        tries: usize,
+        ago: Duration,
+    },
+    /// The call after this one, which ended this long `ago`.
+    NextCall {
+        after: &'a EpisodeCall,
+        ago: Duration,
+    },
+}
+
+/// A fact as it is at the time of the diagnosis, or of another moment. Its `Display` is the sentence.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FactAt<'a> {
+    pub(super) fact: &'a NodeFact,
+    pub(super) now: UnixMicros,
 }
 
 /// The fact that an unfinished episode waits for.
@@ -38,7 +52,7 @@ pub(super) fn blocking_fact(episode: &Episode, now: UnixMicros) -> Option<Cause<
         return None;
     }
     let waits = episode_wait(episode, now)?;
-    if let EpisodeWait::EndOfCall(call) | EpisodeWait::Retry(call, _) = &waits
+    if let EpisodeWait::EndOfCall(call) | EpisodeWait::Retry { call, .. } = &waits
         && call.fault.is_some()
     {
         return None;
@@ -47,7 +61,8 @@ pub(super) fn blocking_fact(episode: &Episode, now: UnixMicros) -> Option<Cause<
     // If two facts are about one hang, the first has its begin.
     let causes = holding.filter(|fact| is_cause(fact, &waits));
     let fact = causes.min_by_key(|fact| fact.from)?;
-    Some(Cause::WaitsForNode { fact, waits, now })
+    let fact = FactAt { fact, now };
+    Some(Cause::WaitsForNode { fact, waits })
 }
 
 fn episode_wait(episode: &Episode, now: UnixMicros) -> Option<EpisodeWait<'_>> {
@@ -55,18 +70,24 @@ fn episode_wait(episode: &Episode, now: UnixMicros) -> Option<EpisodeWait<'_>> {
         return (call.took() >= LONG_CALL).then_some(EpisodeWait::EndOfCall(call));
     }
     if let Some(call) = failure::newest_unresolved(episode) {
-        return Some(EpisodeWait::Retry(call, failure::tries(episode, call)));
+        return Some(EpisodeWait::Retry {
+            call,
+            tries: failure::tries(episode, call),
+            ago: now.since(call.ended_at()),
+        });
     }
-    let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
-    let last = episode.calls.back()?;
+    let after = episode.calls.back()?;
     let is_silent = now.since(episode.ended) >= LONG_SILENCE;
-    let is_open = episode.state == EpisodeState::Open && episode.kind == Kind::Start;
-    (is_open && !started && is_silent).then_some(EpisodeWait::NextCall(last))
+    (is_silent && history::awaits_first_container(episode)).then(|| EpisodeWait::NextCall {
+        after,
+        ago: now.since(after.ended_at()),
+    })
 }
 
 fn is_cause(fact: &NodeFact, waits: &EpisodeWait<'_>) -> bool {
-    let (EpisodeWait::EndOfCall(call) | EpisodeWait::Retry(call, _) | EpisodeWait::NextCall(call)) =
-        waits;
+    let (EpisodeWait::EndOfCall(call)
+    | EpisodeWait::Retry { call, .. }
+    | EpisodeWait::NextCall { after: call, .. }) = waits;
     match &fact.kind {
         NodeFactKind::BackendDown { backend }
         | NodeFactKind::BackendHangs { backend }
@@ -76,25 +97,25 @@ fn is_cause(fact: &NodeFact, waits: &EpisodeWait<'_>) -> bool {
             false
         }
         NodeFactKind::BackendDown { .. } => match waits {
-            EpisodeWait::Retry(call, _) => is_unavailable(call),
-            EpisodeWait::EndOfCall(_) | EpisodeWait::NextCall(_) => true,
+            EpisodeWait::Retry { call, .. } => is_unavailable(call),
+            EpisodeWait::EndOfCall(_) | EpisodeWait::NextCall { .. } => true,
         },
         // A call that others are seen at work for does not wait for the runtime alone.
         NodeFactKind::BackendHangs { .. } => match waits {
             EpisodeWait::EndOfCall(call) => work::at_work(call).is_none(),
-            EpisodeWait::Retry(..) => false,
-            EpisodeWait::NextCall(_) => true,
+            EpisodeWait::Retry { .. } => false,
+            EpisodeWait::NextCall { .. } => true,
         },
         NodeFactKind::NotReady { condition, .. } => match waits {
             // CRI-O waits for the network within the call.
             EpisodeWait::EndOfCall(call) => call.method == Method::RunPodSandbox,
-            EpisodeWait::Retry(call, _) => {
+            EpisodeWait::Retry { call, .. } => {
                 call.method == Method::RunPodSandbox
                     && (condition != "NetworkReady" || fault::is_of_network(call))
             }
-            EpisodeWait::NextCall(_) => true,
+            EpisodeWait::NextCall { .. } => true,
         },
-        NodeFactKind::NoKubelet => matches!(waits, EpisodeWait::NextCall(_)),
+        NodeFactKind::NoKubelet => matches!(waits, EpisodeWait::NextCall { .. }),
         NodeFactKind::CriscopeDown
         | NodeFactKind::NodeRestarted { .. }
         | NodeFactKind::CriscopeStalled
@@ -194,7 +215,7 @@ pub(super) fn add_conditions<'a>(
     let downtime = facts
         .clone()
         .find(|fact| is_cut && fact.is_downtime() && fact.to.is_some_and(|to| to <= episode.began));
-    remarks.extend(downtime.map(|downtime| Remark::BeganUnseen { downtime, now }));
+    remarks.extend(downtime.map(|fact| Remark::BeganUnseen(FactAt { fact, now })));
     // An error has its own cause. Only a call that ran out of time may have waited for a scarce resource.
     let is_slow = node.usual.is_slow(episode.duration()) && episode.kind != Kind::Stop;
     if !is_slow || is_error(cause) {
@@ -207,5 +228,5 @@ pub(super) fn add_conditions<'a>(
     let pressure = episode.pressure.as_ref();
     remarks.extend(pressure.and_then(|pressure| Some(Remark::ShortOf(pressure.short_of()?))));
     let full = facts.find(|fact| matches!(fact.kind, NodeFactKind::ImageFsFull { .. }));
-    remarks.extend(full.map(|fact| Remark::FullDisk { fact, now }));
+    remarks.extend(full.map(|fact| Remark::FullDisk(FactAt { fact, now })));
 }

@@ -1,8 +1,8 @@
 //! OOM kills in containers that run on.
 
+use super::history;
 use crate::episode_store::{ContainerOomKills, Episode};
 use criscope_cri::Method;
-use criscope_cri::call::episode::Kind;
 
 /// The newest OOM kills in a container of a pod that runs on: it has neither ended nor been stopped or started again since.
 pub(super) fn newest_oom_kills<'a>(pod: &[&'a Episode]) -> Option<&'a ContainerOomKills> {
@@ -13,14 +13,11 @@ pub(super) fn newest_oom_kills<'a>(pod: &[&'a Episode]) -> Option<&'a ContainerO
 
 fn runs_on(kills: &ContainerOomKills, pod: &[&Episode]) -> bool {
     let (name, attempt) = (&*kills.container.name, kills.container.attempt);
-    let mut exits = pod.iter().flat_map(|episode| &episode.exits);
+    let mut exits = history::exits(pod);
     if exits.any(|exit| *exit.container == *name && exit.attempt >= attempt) {
         return false;
     }
-    let mut calls = pod
-        .iter()
-        .flat_map(|episode| episode.calls.iter().map(move |call| (*episode, call)));
-    !calls.any(|(episode, call)| {
+    !history::calls(pod).any(|call| {
         let is_of_container = call.container_name() == Some(name);
         match call.method {
             Method::StopPodSandbox | Method::RunPodSandbox => call.began_at() > kills.last,
@@ -28,7 +25,7 @@ fn runs_on(kills: &ContainerOomKills, pod: &[&Episode]) -> bool {
             Method::StartContainer => {
                 let container = call.container.as_deref();
                 let is_later = container.is_some_and(|container| container.attempt > attempt);
-                is_of_container && is_later && call.is_good() && episode.kind != Kind::Stop
+                is_of_container && is_later && call.is_good()
             }
             _ => false,
         }

@@ -8,7 +8,9 @@ use super::crash::{self, CrashLoop};
 use super::kills::{self, KillLoop};
 use super::kubelet::KubeletCause;
 use super::remarks::Diagnosis;
-use super::{ephemeral, episode_cause, failure, hanging, oom, reboot, sandbox, stopped, syncs};
+use super::{
+    ephemeral, episode_cause, failure, hanging, history, oom, reboot, sandbox, stopped, syncs,
+};
 use crate::episode_store::Episode;
 use crate::usual::NodeContext;
 use crate::view::{EpisodeState, ProbeView, SandboxDeathView};
@@ -113,17 +115,12 @@ impl<'a> PodLifetime<'a> {
     /// The kill loop or crash loop of a container, if it went on after the `failing` episode.
     fn loop_cause(&self, failing: Option<&Episode>) -> Option<Cause<'a>> {
         let failed = failing.map(|episode| episode.ended);
-        let crash_loop = self.loops.values().max_by_key(|crash_loop| crash_loop.at());
-        let crashed = crash_loop.map_or(UnixMicros::EPOCH, CrashLoop::at);
+        let crashes = self.loops.values();
         let kills = self.kills.as_ref();
-        let kills = kills
-            .filter(|kills| kills.at > crashed && failed.is_none_or(|failed| kills.at > failed));
-        if let Some(kills) = kills {
-            return Some(Cause::Kubelet(KubeletCause::KillLoop(kills.clone())));
-        }
-        let crash_loop =
-            crash_loop.filter(|crash_loop| failed.is_none_or(|failed| crash_loop.at() > failed));
-        Some(Cause::CrashLoop(crash_loop?.clone()))
+        newest_loop(
+            crashes.filter(|crashes| failed.is_none_or(|failed| crashes.at() > failed)),
+            kills.filter(|kills| failed.is_none_or(|failed| kills.at > failed)),
+        )
     }
 
     /// The newest stop, if it ended well and nothing was started after it. The stop of a replaced sandbox does not count.
@@ -185,21 +182,13 @@ impl<'a> Diagnoser<'a> {
         if episode.kind == Kind::Stop {
             return None;
         }
-        let crash_loops = containers(episode).filter_map(|name| pod.loops.get(name));
-        let crash_loops = crash_loops.filter(|crash_loop| !crash_loop.is_over);
-        let crashes = crash_loops.max_by_key(|crash_loop| crash_loop.at());
+        let crashes = containers(episode).filter_map(|name| pod.loops.get(name));
+        let crashes = crashes.filter(|crashes| !crashes.is_over);
         let kills = pod.kills.as_ref().filter(|kills| {
             let mut names = containers(episode);
             !kills.is_over && names.any(|name| name == kills.container)
         });
-        match (crashes, kills) {
-            (Some(crashes), Some(kills)) if crashes.at() >= kills.at => Some(crashes.to_string()),
-            (_, Some(kills)) => {
-                let cause = KubeletCause::KillLoop(kills.clone());
-                Some(Cause::Kubelet(cause).to_string())
-            }
-            (crashes, None) => Some(crashes?.to_string()),
-        }
+        newest_loop(crashes, kills).map(|cause| cause.to_string())
     }
 
     /// The end of the sandbox of a start, if no call stopped it.
@@ -333,9 +322,8 @@ impl<'a> Diagnoser<'a> {
         let restart =
             pod.newest(|e| e.kind != Kind::Stop && e.attempt() > 0 && e.state == EpisodeState::Ok)?;
         // An init container that had to run again is done once others follow.
-        let calls = pod.episodes.iter().flat_map(|e| &e.calls);
-        let mut later = calls.filter(|call| call.began_at() >= restart.ended);
-        let is_followed = later.any(|call| call.method == Method::StartContainer && call.is_good());
+        let mut calls = history::calls(&pod.episodes);
+        let is_followed = calls.any(|call| call.began_at() >= restart.ended && call.has_started());
         let matters = !is_followed && self.cause(restart).says_how_a_run_ended();
         matters.then_some(restart)
     }
@@ -347,8 +335,7 @@ impl<'a> Diagnoser<'a> {
         diagnosis: &Diagnosis<'_>,
     ) -> Option<&ProbeView> {
         let up = diagnosis.up();
-        let calls = pod.episodes.iter().flat_map(|episode| &episode.calls);
-        let stops = calls
+        let stops = history::calls(&pod.episodes)
             .filter(|call| matches!(call.method, Method::StopContainer | Method::StopPodSandbox));
         let stopped = stops.map(|call| call.began_at()).max().unwrap_or_default();
         let failing = self.probes.iter().filter(|probe| {
@@ -360,6 +347,20 @@ impl<'a> Diagnoser<'a> {
                 && up.contains(&&*probe.container)
         });
         failing.max_by_key(|probe| probe.failed_in_a_row)
+    }
+}
+
+/// The newest of these loops.
+fn newest_loop<'b, 'a: 'b>(
+    crashes: impl Iterator<Item = &'b CrashLoop<'a>>,
+    kills: Option<&KillLoop<'a>>,
+) -> Option<Cause<'a>> {
+    let crashes = crashes.max_by_key(|crashes| crashes.at());
+    match (crashes, kills) {
+        (Some(crashes), kills) if kills.is_none_or(|kills| kills.at <= crashes.at()) => {
+            Some(Cause::CrashLoop(crashes.clone()))
+        }
+        (_, kills) => Some(Cause::Kubelet(KubeletCause::KillLoop(kills?.clone()))),
     }
 }
 

@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 
 use super::cause::Cause;
+use super::history;
 use crate::episode_store::Episode;
 use criscope_cri::Method;
 
 /// The containers of a pod that ended with the node, if nothing of the pod was made since.
 pub(super) fn ended_with_node<'a>(pod: &[&'a Episode]) -> Option<Cause<'a>> {
-    let exits = pod.iter().flat_map(|episode| &episode.exits);
+    let exits = history::exits(pod);
     let boots = exits.clone().filter_map(|exit| exit.node_restarted);
     let booted = boots.max()?;
-    let mut calls = pod.iter().flat_map(|episode| &episode.calls);
-    let is_made_again = calls.any(|call| {
+    let is_made_again = history::calls(pod).any(|call| {
         let makes = matches!(
             call.method,
             Method::RunPodSandbox | Method::PullImage | Method::CreateContainer

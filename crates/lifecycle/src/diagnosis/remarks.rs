@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::before::{Predecessor, PreviousRun};
 use super::cause::{Cause, EpisodeOutcome, NotSlow, Relevance, Severity, SlowDetail};
 use super::kubelet::KubeletCause;
+use super::node::FactAt;
 use crate::episode_call::EpisodeCall;
-use crate::node::{NodeFact, PressureShare};
+use crate::node::PressureShare;
 use criscope_cri::call::InjectedFault;
-use criscope_cri::units::times::UnixMicros;
+use criscope_cri::call::episode::Kind;
 
 /// Why an episode took long, is incomplete, or failed; its `Display` is the headline.
 #[derive(Debug)]
@@ -35,19 +36,16 @@ pub(crate) enum Remark<'a> {
     },
     /// The outcome of an episode in which nothing was slow, but which is not called good.
     Outcome(NotSlow<'a>),
-    /// The duration of a stop.
-    GoneAfter(Duration),
+    /// The end of an episode of this kind, and its duration.
+    Ended { kind: Kind, took: Duration },
     /// criscope was down just before the first call of a container of an unknown pod.
-    BeganUnseen {
-        downtime: &'a NodeFact,
-        now: UnixMicros,
-    },
+    BeganUnseen(FactAt<'a>),
     /// The number of pods that started at the same time.
     ConcurrentStarts(usize),
     /// The resource for which tasks of the node waited.
     ShortOf(PressureShare),
     /// The disk of the images was nearly full.
-    FullDisk { fact: &'a NodeFact, now: UnixMicros },
+    FullDisk(FactAt<'a>),
     /// The longest fault that was injected on purpose. `more`: the number of other calls with one.
     InjectedFault {
         fault: InjectedFault,
@@ -82,7 +80,8 @@ impl<'a> Diagnosis<'a> {
                 Remark::Outcome(outcome)
             }
             (Cause::PodStopped(stop), cause) if only_says_how_containers_ended(&cause) => {
-                Remark::GoneAfter(stop.took)
+                let (kind, took) = (Kind::Stop, stop.took);
+                Remark::Ended { kind, took }
             }
             (_, cause) => Remark::Also(cause),
         };

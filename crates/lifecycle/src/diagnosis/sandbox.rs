@@ -57,14 +57,10 @@ pub(super) fn newest_death<'a>(pod: &[&'a Episode]) -> Option<(SandboxDeath<'a>,
         .filter(|episode| episode.pod.attempt == newest.pod.attempt);
     let exits = own.clone().flat_map(|episode| &episode.exits);
     let earlier_exits = exits.filter(|exit| exit.at + EXITS_WITH_SANDBOX_WITHIN < end.at);
-    let ran = own.clone().flat_map(|episode| &episode.calls).any(|call| {
-        let container = call.container.as_deref();
-        call.method == Method::StartContainer
-            && call.is_good()
-            && container.is_some_and(|container| {
-                let mut exits = earlier_exits.clone();
-                !exits.any(|exit| exit.is_of_run(container))
-            })
+    let starts = own.clone().flat_map(|episode| &episode.calls);
+    let ran = starts.filter(|call| call.has_started()).any(|start| {
+        let mut exits = earlier_exits.clone();
+        !exits.any(|exit| exit.is_of_start(start))
     });
     // A start that waits for its containers dies with its sandbox, too.
     let is_needed = ran || newest.is_open();

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use super::cause::{Cause, EpisodeOutcome, NotSlow, SlowDetail, SlowPhase};
+use super::cause::{Cause, EpisodeOutcome, NotSlow, SlowCalls, SlowDetail, SlowPhase};
+use super::node::FactAt;
 use super::remarks::Diagnosis;
-use super::{before, node, syncs, work};
+use super::{before, history, node, syncs, work};
 use crate::episode_call::{EpisodeCall, ObservedWork};
 use crate::episode_store::{Episode, ExitRecord};
 use crate::process_scanner::WorkKind;
 use crate::timeline::EpisodePhase;
 use crate::usual::{ComparedDuration, NodeContext};
 use criscope_cri::Method;
-use criscope_cri::call::Ending;
 use criscope_cri::call::episode::Kind;
 use criscope_cri::units::times::UnixMicros;
 
@@ -29,27 +29,22 @@ pub(super) fn largest_part<'a>(
     node: &NodeContext<'_>,
     now: UnixMicros,
 ) -> Diagnosis<'a> {
-    let shares = episode.shares();
-    let phases = EpisodePhase::ALL.into_iter();
-    let longest = phases.max_by_key(|phase| shares[*phase as usize]);
     let is_slow = node.usual.is_slow(episode.duration());
-    let Some(phase) = longest.filter(|_| is_slow) else {
+    let Some((phase, took)) = history::longest_phase(episode).filter(|_| is_slow) else {
         let quick = Diagnosis::from(Cause::NotSlow(not_slow(episode, pod, now)));
         return match unusual(episode, node) {
             Some((call, usual)) => quick.led_by(Cause::UnusualCall { call, usual }),
             None => quick,
         };
     };
-    let took = shares[phase as usize];
     if phase == EpisodePhase::OutsideCri
         && let Some((gap, call)) = widest_gap(episode)
         && let Some(fact) = node::in_gap(episode, call.began_at() - gap, call.began_at())
     {
         let cause = Cause::NodeInGap {
-            fact,
+            fact: FactAt { fact, now },
             took,
             total: episode.duration(),
-            now,
         };
         return cause.into();
     }
@@ -97,7 +92,9 @@ fn slow_detail<'a>(
     took: Duration,
 ) -> SlowDetail<'a> {
     let method = match phase {
-        EpisodePhase::Network => return network(episode, took),
+        EpisodePhase::Network => {
+            return SlowDetail::Network(work::longest(WorkKind::Cni, &episode.calls.iter()));
+        }
         EpisodePhase::ImagePull => {
             return held_up(episode, Method::PullImage, took)
                 .unwrap_or_else(|| pull(episode, took));
@@ -122,7 +119,7 @@ fn slow_detail<'a>(
 /// An episode that was not slow.
 fn not_slow<'a>(episode: &'a Episode, pod: &[&'a Episode], now: UnixMicros) -> NotSlow<'a> {
     let container = episode.container.as_deref().map(|c| &*c.name);
-    let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
+    let started = history::has_started(episode);
     let end = match episode.kind {
         Kind::Start if started => outcome_of_start(episode, pod, now),
         Kind::Restart if started => outcome_of_restart(episode, pod, container),
@@ -164,11 +161,10 @@ fn only_stopped(episode: &Episode) -> Option<&str> {
     last.container_name()
 }
 
-/// The exit of the container that a call of this episode started.
+/// The exit of the run that a call of this episode started.
 fn exit_of<'a>(call: &EpisodeCall, episode: &'a Episode) -> Option<&'a ExitRecord> {
-    let container = call.container.as_deref()?;
-    let mut exits = episode.exits.iter().rev();
-    exits.find(|exit| exit.is_of_run(container))
+    let mut newest_first = episode.exits.iter().rev();
+    newest_first.find(|exit| exit.is_of_start(call))
 }
 
 /// Outcome of a start: the containers that are up, or the last one if all have done their work.
@@ -177,8 +173,7 @@ fn outcome_of_start<'a>(
     pod: &[&'a Episode],
     now: UnixMicros,
 ) -> EpisodeOutcome<'a> {
-    let calls = work::calls_of(episode, Method::StartContainer);
-    let starts = calls.filter(|call| call.has_ended(Ending::Ok));
+    let starts = episode.calls.iter().filter(|call| call.has_started());
     let up = starts
         .clone()
         .filter(|call| exit_of(call, episode).is_none());
@@ -186,10 +181,8 @@ fn outcome_of_start<'a>(
     up.dedup();
     let last_exit = starts.last().and_then(|call| exit_of(call, episode));
     let done = last_exit.filter(|exit| {
-        let mut calls = pod.iter().flat_map(|episode| &episode.calls);
-        let is_followed = calls.any(|call| {
-            call.method == Method::StartContainer && call.is_good() && call.ended_at() > exit.at
-        });
+        let mut calls = history::calls(pod);
+        let is_followed = calls.any(|call| call.has_started() && call.ended_at() > exit.at);
         exit.code == 0 && !exit.stop_requested && up.is_empty() && !is_followed
     });
     if let Some(exit) = done {
@@ -205,14 +198,6 @@ fn outcome_of_start<'a>(
         }
         _ => EpisodeOutcome::ContainersUp(up),
     }
-}
-
-fn network(episode: &Episode, took: Duration) -> SlowDetail<'_> {
-    let worker = work::longest(WorkKind::Cni, &episode.calls.iter());
-    let whole = worker
-        .as_ref()
-        .is_some_and(|worker| 5 * worker.took >= 4 * took);
-    SlowDetail::Network { worker, whole }
 }
 
 fn pull(episode: &Episode, took: Duration) -> SlowDetail<'_> {
@@ -246,13 +231,13 @@ fn calls_of_method(episode: &Episode, method: Method, took: Duration) -> SlowDet
     let kinds = kinds.into_iter();
     let workers = kinds.filter_map(|kind| work::longest(kind, &calls));
     let mut workers = workers.filter(|worker| 2 * worker.took >= took);
-    SlowDetail::Calls {
+    SlowDetail::Calls(SlowCalls {
         name: method.name(),
         longest: longest_call(calls.clone()),
         count: calls.clone().count(),
         worker: workers.next(),
         seen: calls.clone().any(|c| !c.work.is_empty()),
-    }
+    })
 }
 
 /// Calls of one method that were held up for most of the time by an injected fault or a process that could not go on.
@@ -277,12 +262,7 @@ fn stop<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> SlowDetail<'a> {
 fn exit_within<'a>(call: &EpisodeCall, pod: &[&'a Episode]) -> Option<&'a ExitRecord> {
     let container = call.container.as_deref()?;
     let window = call.began_at()..=call.ended_at() + EXIT_CLOCK_TOLERANCE;
-    let mut exits = pod.iter().flat_map(|episode| &episode.exits);
-    exits.find(|exit| {
-        *exit.container == *container.name
-            && exit.attempt == container.attempt
-            && window.contains(&exit.at)
-    })
+    history::exits(pod).find(|exit| exit.is_of_run(container) && window.contains(&exit.at))
 }
 
 /// Time in init containers.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::kills::{self, KillReason};
 use super::kubelet::{self, ContainerStop};
-use super::syncs;
+use super::{history, syncs};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::{Episode, ExitRecord};
 use criscope_cri::Method;
@@ -31,25 +31,16 @@ pub(crate) struct PodStop<'a> {
     pub(super) reason: Option<KillReason>,
     pub(super) shortened: Option<ShortenedGracePeriod>,
     /// The containers that the stop ended, the slowest first; empty if the running containers are not known.
-    pub(super) ends: Vec<ContainerEnd<'a>>,
+    pub(super) ends: Vec<StoppedContainer<'a>>,
     /// The exit of the last container that ended by itself while the stopped ones ran.
     pub(super) before: Option<&'a ExitRecord>,
 }
 
-/// The end of a container in the stop of its pod.
-#[derive(Debug)]
-pub(crate) struct ContainerEnd<'a> {
-    pub(super) name: &'a str,
-    /// `None` if it ended with the sandbox.
-    pub(super) stop: Option<ContainerStop<'a>>,
-    pub(super) exit: Option<&'a ExitRecord>,
-}
-
-/// A grace period that is shorter than the pod's own, both in seconds.
+/// A grace period that is shorter than the pod's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShortenedGracePeriod {
-    pub(super) given: u32,
-    pub(super) own: u32,
+    pub(super) given: Duration,
+    pub(super) own: Duration,
     /// True if the kubelet asked for it.
     pub(super) by_kubelet: bool,
     /// True if a preStop hook other than exec, which makes no CRI call, may have taken the rest.
@@ -57,19 +48,14 @@ pub(crate) struct ShortenedGracePeriod {
 }
 
 /// A container that was stopped.
-#[derive(Clone, Copy)]
-struct StoppedContainer<'a> {
-    container: &'a ContainerIdentity,
+#[derive(Debug)]
+pub(crate) struct StoppedContainer<'a> {
+    pub(super) container: &'a ContainerIdentity,
     /// The call that ended the container.
     by: &'a EpisodeCall,
-    exit: Option<&'a ExitRecord>,
-}
-
-impl<'a> StoppedContainer<'a> {
-    /// The StopContainer that ended it; `None` if it ended with the sandbox.
-    fn stop_container(&self) -> Option<&'a EpisodeCall> {
-        Some(self.by).filter(|call| call.method == Method::StopContainer)
-    }
+    /// `None` if it ended with the sandbox.
+    pub(super) stop: Option<ContainerStop<'a>>,
+    pub(super) exit: Option<&'a ExitRecord>,
 }
 
 /// The stop of a pod; `None` unless it ended containers, and the pod had not just done its work.
@@ -82,7 +68,7 @@ pub(super) fn pod_stop<'a>(
     let sandbox = calls.find(|call| call.is_good() && is_of_sandbox(call))?;
     let alone = stopped_alone(episode, pod);
     let with_sandbox = ended_with(sandbox, episode, pod, &alone);
-    let stopped: Vec<_> = alone.into_iter().chain(with_sandbox).collect();
+    let mut stopped: Vec<_> = alone.into_iter().chain(with_sandbox).collect();
     if stopped.is_empty() && !may_have_ended(sandbox, episode, pod) {
         return None;
     }
@@ -100,20 +86,17 @@ pub(super) fn pod_stop<'a>(
             by.push(call.peer.client);
         }
     }
-    let ends = stopped
+    let reason = stopped
         .iter()
-        .map(|stopped| container_end(stopped, episode));
-    let mut ends: Vec<_> = ends.collect();
-    ends.sort_by_key(|end| std::cmp::Reverse(end.stop.map(|stop| stop.took)));
+        .find_map(|stopped| kills::known_kill_reason(pod, stopped.by));
+    stopped.sort_by_key(|end| std::cmp::Reverse(end.stop.map(|stop| stop.took)));
     Some(PodStop {
         by,
         ago: now.since(sandbox.ended_at()),
         took: episode.duration(),
-        reason: stopped
-            .iter()
-            .find_map(|stopped| kills::known_kill_reason(pod, stopped.by)),
+        reason,
         shortened,
-        ends,
+        ends: stopped,
         before,
     })
 }
@@ -126,8 +109,7 @@ fn is_of_sandbox(call: &EpisodeCall) -> bool {
 }
 
 fn exit_of<'a>(container: &ContainerIdentity, pod: &[&'a Episode]) -> Option<&'a ExitRecord> {
-    let mut exits = pod.iter().flat_map(|episode| &episode.exits);
-    exits.find(|exit| exit.is_of_run(container))
+    history::exits(pod).find(|exit| exit.is_of_run(container))
 }
 
 /// The containers that StopContainer ended. Containers that had ended before do not count.
@@ -141,10 +123,10 @@ fn stopped_alone<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Vec<StoppedCo
         let exit = exit_of(container, pod);
         let is_late = exit.is_some_and(|exit| !exit.stop_requested && exit.at <= call.began_at());
         if !is_late && !stopped.iter().any(|other| other.container == container) {
-            let by = call;
             stopped.push(StoppedContainer {
                 container,
-                by,
+                by: call,
+                stop: Some(kubelet::container_stop(episode, call)),
                 exit,
             });
         }
@@ -160,7 +142,7 @@ fn last_runs<'a>(
     let attempt = episode.pod.attempt;
     let own = pod.iter().filter(move |other| other.pod.attempt == attempt);
     let starts = own.flat_map(|other| &other.calls);
-    let starts = starts.filter(|call| call.method == Method::StartContainer && call.is_good());
+    let starts = starts.filter(|call| call.has_started());
     let starts: Vec<_> = starts
         .filter_map(|call| Some((call.container.as_deref()?, call)))
         .collect();
@@ -187,6 +169,7 @@ fn ended_with<'a>(
         is_with_sandbox.then_some(StoppedContainer {
             container,
             by: sandbox,
+            stop: None,
             exit: Some(exit),
         })
     });
@@ -220,15 +203,6 @@ fn ended_before<'a>(
     own.max_by_key(|exit| exit.at)
 }
 
-fn container_end<'a>(stopped: &StoppedContainer<'a>, episode: &'a Episode) -> ContainerEnd<'a> {
-    let stop = stopped.stop_container();
-    ContainerEnd {
-        name: &stopped.container.name,
-        stop: stop.map(|call| kubelet::container_stop(episode, call)),
-        exit: stopped.exit,
-    }
-}
-
 /// The longest grace period that a container had, if it is shorter than the pod's own and no call or span explains the difference: the
 /// kubelet subtracts the time of preStop hooks and of the wait for other containers.
 fn shortened_grace_period(
@@ -240,11 +214,13 @@ fn shortened_grace_period(
     let own = own_grace_period(pod)?;
     let before = syncs::before_stop(episode);
     let began = episode.began - before.unwrap_or_default();
-    let stops = stopped.iter().filter_map(StoppedContainer::stop_container);
-    let given = stops.clone().filter_map(grace_period).max()?;
+    let stops = stopped.iter().filter(|stopped| stopped.stop.is_some());
+    let stops = stops.map(|stopped| stopped.by);
+    let given = stops.clone().filter_map(|call| call.facts.grace_period());
+    let given = given.max()?;
     let has_whole = stops.clone().any(|call| {
-        let used = call.began_at().since(began).as_secs();
-        grace_period(call).is_none_or(|grace| u64::from(grace) + used >= u64::from(own))
+        let (grace, used) = (call.facts.grace_period(), call.began_at().since(began));
+        grace.is_none_or(|grace| grace + used >= own)
     });
     let last = stops.clone().map(|call| call.ended_at()).max()?;
     let is_of_pod = sandbox.began_at().since(last) <= SANDBOX_STOP_FOLLOWS_WITHIN;
@@ -258,20 +234,11 @@ fn shortened_grace_period(
     })
 }
 
-/// The grace period of a StopContainer, in seconds.
-fn grace_period(call: &EpisodeCall) -> Option<u32> {
-    match call.facts {
-        CallFacts::Stop { grace } => Some(grace),
-        _ => None,
-    }
-}
-
-/// The pod's own grace period, in seconds.
-fn own_grace_period(pod: &[&Episode]) -> Option<u32> {
-    let newest_first = pod.iter().rev();
-    let mut calls = newest_first.flat_map(|episode| episode.calls.iter().rev());
-    calls.find_map(|call| match call.facts {
-        CallFacts::Create { pod_grace } => Some(pod_grace),
+/// The pod's own grace period.
+fn own_grace_period(pod: &[&Episode]) -> Option<Duration> {
+    let mut newest_first = history::calls(pod).rev();
+    newest_first.find_map(|call| match call.facts {
+        CallFacts::Create { pod_grace } => Some(Duration::from_secs(pod_grace.into())),
         _ => None,
     })
 }

@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
-use super::{LONG_SILENCE, node};
+use super::LONG_SILENCE;
+use super::node::{self, FactAt};
 use crate::episode_store::Episode;
 use crate::kubelet::syncs::{PodSync, SyncKind};
-use crate::node::NodeFact;
-use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
 use criscope_cri::units::times::UnixMicros;
 
@@ -20,10 +19,7 @@ pub(crate) enum WorkBeforeCalls<'a> {
     /// No span shows it.
     Unknown,
     /// A fact about the node held the kubelet up for most of the time.
-    Node {
-        fact: &'a NodeFact,
-        until: UnixMicros,
-    },
+    Node(FactAt<'a>),
     /// The kubelet tried and failed. `sync` has the last error, `tries` is the number of failures.
     Failed { sync: &'a PodSync, tries: u32 },
     /// Most of the time passed in syncPod: this duration.
@@ -71,8 +67,7 @@ pub(super) fn failing_sync(episode: &Episode, now: UnixMicros) -> Option<Failing
     let is_news = !error.is_shown_by_calls() || is_silent;
     let container = error.container();
     let is_resolved = episode.calls.iter().any(|call| {
-        call.method == Method::StartContainer
-            && call.is_good()
+        call.has_started()
             && call.ended_at() >= sync.ended
             && (container.is_none() || call.container_name() == container)
     });
@@ -84,7 +79,7 @@ pub(super) fn failing_sync(episode: &Episode, now: UnixMicros) -> Option<Failing
 pub(super) fn work_before_calls(episode: &Episode, waited: Duration) -> WorkBeforeCalls<'_> {
     let (from, to) = (episode.began - waited, episode.began);
     if let Some(fact) = node::in_gap(episode, from, to) {
-        return WorkBeforeCalls::Node { fact, until: to };
+        return WorkBeforeCalls::Node(FactAt { fact, now: to });
     }
     let mut syncs = episode.syncs.iter().filter(|sync| sync.first < to);
     let mut failed = syncs

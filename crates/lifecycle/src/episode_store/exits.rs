@@ -197,6 +197,12 @@ impl ExitRecord {
         self.is_run(&container.name, container.attempt)
     }
 
+    /// Returns whether the call has started this run.
+    pub(crate) fn is_of_start(&self, call: &EpisodeCall) -> bool {
+        let container = call.container.as_deref();
+        call.has_started() && container.is_some_and(|container| self.is_of_run(container))
+    }
+
     fn is_run(&self, container: &str, attempt: u32) -> bool {
         *self.container == *container && self.attempt == attempt
     }

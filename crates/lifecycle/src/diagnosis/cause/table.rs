@@ -62,7 +62,7 @@ impl Cause<'_> {
             Self::NoFurtherCall { .. } => row("no_further_call", Failing, Always),
             Self::ImageMissing { .. } => row("image_absent", Failing, Always),
             Self::WaitsForPull { .. } => row("pull_queue", Failing, Always),
-            Self::WaitsForNode { fact, .. } => row(fact.name(), Failing, Always),
+            Self::WaitsForNode { fact, .. } => row(fact.fact.name(), Failing, Always),
             Self::AwaitsContainer { .. } => row("awaiting_container", Failing, Always),
             Self::NoContainerStarted { .. } => row("no_container_started", Failing, Always),
             Self::CrashLoop(_) => row("crash_loop", Failing, Always),
@@ -72,14 +72,14 @@ impl Cause<'_> {
             Self::SandboxDied { .. } => row("sandbox_died", Failing, Always),
             Self::EndedWithNode { .. } => row("node_restarted", Failing, Always),
             Self::DeletedWithoutSandbox { .. } => row("deleted_without_sandbox", Over, Always),
-            Self::Recovered { .. } | Self::BackendWasAway { .. } => row("recovered", Over, Always),
+            Self::Recovered(_) | Self::BackendWasAway(_) => row("recovered", Over, Always),
             Self::PodStopped(_) => row("pod_stopped", Over, Always),
             Self::StartedAgain(before) => match before {
                 Predecessor::ContainerRun(_) => row("container_ended", Over, UntilGone),
                 Predecessor::Sandbox(_) => row("sandbox_replaced", Over, UntilGone),
             },
             Self::NodeInGap { fact, .. } | Self::NodeInCall { fact, .. } => {
-                row(fact.name(), Over, UntilStopped)
+                row(fact.fact.name(), Over, UntilStopped)
             }
             Self::Kubelet(cause) => cause.row(),
             Self::SlowPhase(slow) => row(phase_names(slow.phase).0, Slow, UntilStopped),

@@ -1,6 +1,7 @@
 //! Scripts of calls, each with the exact first line.
 
 use super::*;
+use criscope_cri::call::Ending;
 use criscope_cri::subject::ExitReason;
 
 const LATE: &str = "context deadline exceeded";

@@ -106,7 +106,7 @@ impl Display for KubeletCause<'_> {
                     )?;
                 }
                 match fact {
-                    Some((fact, until)) => f.write_str(&fact.sentence(*until))?,
+                    Some(fact) => fact.fmt(f)?,
                     None => f.write_str("preStop hooks that are no exec run there")?,
                 }
                 write!(f, "; then gone after {}", duration(*then))
@@ -203,15 +203,15 @@ impl Display for ContainerStop<'_> {
         let Some(grace) = self.killed_after else {
             return Ok(());
         };
-        let late = self.took.saturating_sub(Duration::from_secs(grace.into()));
-        match grace {
+        let late = self.took.saturating_sub(grace);
+        match grace.as_secs() {
             // The kill did not end the container at once, or the runtime was late.
-            _ if late >= LATE_KILL => {
+            grace if late >= LATE_KILL => {
                 let late = duration(late);
                 write!(f, ", {late} after its grace period of {grace} s")
             }
             0 => f.write_str(", SIGKILL at once"),
-            _ => write!(f, ", SIGKILL after its grace period of {grace} s"),
+            grace => write!(f, ", SIGKILL after its grace period of {grace} s"),
         }
     }
 }

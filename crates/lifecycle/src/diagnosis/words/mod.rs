@@ -23,8 +23,7 @@ use crate::episode_store::AwaitedContainers;
 use crate::node::restarted;
 use crate::process_scanner::WorkKind;
 use crate::usual::{ComparedDuration, MANY_STARTS};
-use criscope_cri::call::episode::Kind;
-use criscope_cri::call::{CallFacts, Client};
+use criscope_cri::call::Client;
 use criscope_cri::subject::ExitReason;
 use criscope_cri::units::times::{UnixMicros, millis};
 use criscope_cri::units::{self, since};
@@ -43,18 +42,7 @@ impl Display for Cause<'_> {
                     "the pod was deleted {ago}, before it had a sandbox: {failure}"
                 )
             }
-            Self::Recovered {
-                failure,
-                kind,
-                took,
-            } => {
-                write!(
-                    f,
-                    "{failure}; {} after {}",
-                    ended_as(*kind),
-                    duration(*took)
-                )
-            }
+            Self::Recovered(failure) => failure.fmt(f),
             Self::NoFurtherCall { after, since } => write!(
                 f,
                 "kubelet: no call for {} since {} ended: it waits for something outside the CRI",
@@ -72,41 +60,16 @@ impl Display for Cause<'_> {
             Self::WaitsForPull { image, since, pull } => {
                 kubelet::write_wait_for_pull(f, image.as_deref(), *since, pull)
             }
-            Self::WaitsForNode { fact, waits, now } => node::blocks(f, fact, waits, *now),
-            Self::BackendWasAway {
-                fact,
-                kind,
-                took,
-                now,
-            } => {
-                let fact = fact.sentence(*now);
-                write!(f, "{fact}; {} after {}", ended_as(*kind), duration(*took))
+            Self::WaitsForNode { fact, waits } => write!(f, "{fact}; {waits}"),
+            Self::BackendWasAway(fact) => fact.fmt(f),
+            Self::NodeInGap { fact, took, total } => {
+                let (took, total) = (duration(*took), duration(*total));
+                write!(f, "{fact}; {took} of {total} passed between CRI calls")
             }
-            Self::NodeInGap {
-                fact,
-                took,
-                total,
-                now,
-            } => write!(
-                f,
-                "{}; {} of {} passed between CRI calls",
-                fact.sentence(*now),
-                duration(*took),
-                duration(*total)
-            ),
-            Self::NodeInCall {
-                fact,
-                call,
-                total,
-                now,
-            } => write!(
-                f,
-                "{}; {} of {} in {}",
-                fact.sentence(*now),
-                duration(call.took()),
-                duration(*total),
-                subject(call)
-            ),
+            Self::NodeInCall { fact, call, total } => {
+                let (took, total) = (duration(call.took()), duration(*total));
+                write!(f, "{fact}; {took} of {total} in {}", subject(call))
+            }
             Self::AwaitsContainer { awaited, since } => {
                 let AwaitedContainers { last, missing, .. } = awaited;
                 let init = if awaited.is_init { "init " } else { "" };
@@ -179,26 +142,6 @@ fn duration(time: Duration) -> String {
     units::duration(millis(time))
 }
 
-/// The state of a pod after an episode.
-const fn ended_as(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Stop => "gone",
-        Kind::Start | Kind::Restart => "up",
-    }
-}
-
-impl CallInFlight<'_> {
-    /// The grace period of a stop, in seconds, while it lasts.
-    fn grace(&self) -> Option<u32> {
-        match self.call.facts {
-            CallFacts::Stop { grace } => {
-                Some(grace).filter(|grace| self.call.took() < Duration::from_secs((*grace).into()))
-            }
-            _ => None,
-        }
-    }
-}
-
 impl Display for CallInFlight<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let took = duration(self.call.took());
@@ -206,8 +149,10 @@ impl Display for CallInFlight<'_> {
             write!(f, "the kubelet kills {}{reason}: ", self.call.target())?;
         }
         write!(f, "{} has taken {took}", subject(self.call))?;
-        let grace = self.grace();
-        if let Some(grace) = grace {
+        // The grace period of a stop, while it lasts.
+        let grace = self.call.facts.grace_period();
+        let grace = grace.filter(|grace| self.call.took() < *grace);
+        if let Some(grace) = grace.map(|grace| grace.as_secs()) {
             write!(
                 f,
                 " of the grace period of {grace} s, after which it is killed"

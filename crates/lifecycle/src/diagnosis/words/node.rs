@@ -1,34 +1,32 @@
 //! Sentences on the part of the node in an episode.
 
-use std::fmt::{self, Formatter};
+use std::fmt::{self, Display, Formatter};
 
 use super::{duration, subject, times};
-use crate::diagnosis::node::EpisodeWait;
-use crate::node::NodeFact;
+use crate::diagnosis::node::{EpisodeWait, FactAt};
 use criscope_cri::units::since;
-use criscope_cri::units::times::UnixMicros;
 
-/// Writes a fact, and the part of the episode that waits for its end.
-pub(super) fn blocks(
-    f: &mut Formatter<'_>,
-    fact: &NodeFact,
-    waits: &EpisodeWait<'_>,
-    now: UnixMicros,
-) -> fmt::Result {
-    write!(f, "{}; ", fact.sentence(now))?;
-    match waits {
-        EpisodeWait::EndOfCall(call) => {
-            let took = duration(call.took());
-            write!(f, "{} has taken {took}", subject(call))
-        }
-        EpisodeWait::Retry(call, tries) => {
-            let ago = since(now.since(call.ended_at()));
-            let tries = times(*tries);
-            write!(f, "{} failed {tries}, the last {ago}", subject(call))
-        }
-        EpisodeWait::NextCall(call) => {
-            let ago = since(now.since(call.ended_at()));
-            write!(f, "no call since {} ended {ago}", subject(call))
+impl Display for FactAt<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.fact.sentence(self.now))
+    }
+}
+
+impl Display for EpisodeWait<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EndOfCall(call) => {
+                let took = duration(call.took());
+                write!(f, "{} has taken {took}", subject(call))
+            }
+            Self::Retry { call, tries, ago } => {
+                let (tries, ago) = (times(*tries), since(*ago));
+                write!(f, "{} failed {tries}, the last {ago}", subject(call))
+            }
+            Self::NextCall { after, ago } => {
+                let ago = since(*ago);
+                write!(f, "no call since {} ended {ago}", subject(after))
+            }
         }
     }
 }

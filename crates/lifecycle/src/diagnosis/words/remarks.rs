@@ -5,6 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use super::{duration, subject};
 use crate::diagnosis::remarks::{Diagnosis, NextStep, Remark};
 use criscope_cri::call::FaultKind;
+use criscope_cri::call::episode::Kind;
 
 impl Display for Diagnosis<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -24,10 +25,15 @@ impl Display for Remark<'_> {
                 write!(f, "{up} again {} later", duration(run.again_after))
             }
             Self::Outcome(quick) => f.write_str(&quick.outcome()),
-            Self::GoneAfter(took) => write!(f, "gone after {}", duration(*took)),
-            Self::BeganUnseen { downtime, now } => {
-                let down = downtime.sentence(*now);
-                write!(f, "what came before is not known: {down}")
+            Self::Ended { kind, took } => {
+                let state = match kind {
+                    Kind::Stop => "gone",
+                    Kind::Start | Kind::Restart => "up",
+                };
+                write!(f, "{state} after {}", duration(*took))
+            }
+            Self::BeganUnseen(downtime) => {
+                write!(f, "what came before is not known: {downtime}")
             }
             Self::ConcurrentStarts(starts) => {
                 write!(f, "{starts} pods started at the same time")
@@ -39,7 +45,7 @@ impl Display for Remark<'_> {
                 short.share * 100.0,
                 duration(short.over)
             ),
-            Self::FullDisk { fact, now } => f.write_str(&fact.sentence(*now)),
+            Self::FullDisk(fact) => fact.fmt(f),
             Self::InjectedFault { fault, call, more } => {
                 let subject = subject(call);
                 match fault.kind() {

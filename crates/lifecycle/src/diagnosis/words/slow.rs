@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use super::{duration, subject, times};
-use crate::diagnosis::cause::{SlowDetail, SlowPhase};
+use crate::diagnosis::cause::{SlowCalls, SlowDetail, SlowPhase};
 use crate::diagnosis::work::LongestWorker;
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::SIGKILL_EXIT_CODE;
@@ -31,7 +31,8 @@ impl SlowPhase<'_> {
         // `9.50 s of 9.90 s`
         let share = format!("{} of {}", duration(self.took), duration(self.total));
         match &self.detail {
-            SlowDetail::Network { worker, whole } => network(f, &share, worker.as_ref(), *whole),
+            SlowDetail::Network(None) => write!(f, "network: {share}"),
+            SlowDetail::Network(Some(worker)) => self.network(f, &share, worker),
             SlowDetail::Pull {
                 images,
                 longest,
@@ -77,7 +78,7 @@ impl SlowPhase<'_> {
                 }
                 Ok(())
             }
-            SlowDetail::Calls { .. } => self.calls(f, &share),
+            SlowDetail::Calls(calls) => self.calls(f, &share, calls),
         }
     }
 }
@@ -103,58 +104,44 @@ impl SlowPhase<'_> {
         }
     }
 
-    fn calls(&self, f: &mut Formatter<'_>, share: &str) -> fmt::Result {
-        let SlowDetail::Calls {
-            name,
-            longest,
-            count,
-            worker,
-            seen,
-        } = &self.detail
-        else {
-            return Ok(());
-        };
-        let Some(longest) = longest else {
-            return write!(f, "{share} in {name}");
+    fn network(
+        &self,
+        f: &mut Formatter<'_>,
+        share: &str,
+        worker: &LongestWorker<'_>,
+    ) -> fmt::Result {
+        let during = subject(worker.call);
+        if 5 * worker.took >= 4 * self.took {
+            return write!(f, "network: {share} in {worker}, during {during}");
+        }
+        let (most, name) = (duration(worker.took), worker.name);
+        write!(
+            f,
+            "network: {share} in CNI plugins, most of it ({most}) in {name}, during {during}"
+        )
+    }
+
+    fn calls(&self, f: &mut Formatter<'_>, share: &str, calls: &SlowCalls<'_>) -> fmt::Result {
+        let Some(longest) = calls.longest else {
+            return write!(f, "{share} in {}", calls.name);
         };
         let during = subject(longest);
-        if let Some(worker) = worker {
+        if let Some(worker) = &calls.worker {
             let took = duration(worker.took.min(self.took));
             let total = duration(self.total);
             return write!(f, "{took} of {total} in {worker}, during {during}");
         }
         write!(f, "{share} in {during}")?;
-        if *count != 1 {
+        if calls.count != 1 {
             let most = duration(longest.took());
-            let times = times(*count);
+            let times = times(calls.count);
             write!(f, " (called {times}, the longest took {most})")?;
         }
-        if *seen {
+        if calls.seen {
             write!(f, ", in the runtime itself")?;
         }
         Ok(())
     }
-}
-
-fn network(
-    f: &mut Formatter<'_>,
-    share: &str,
-    worker: Option<&LongestWorker<'_>>,
-    whole: bool,
-) -> fmt::Result {
-    let Some(worker) = worker else {
-        return write!(f, "network: {share}");
-    };
-    let during = subject(worker.call);
-    if whole {
-        return write!(f, "network: {share} in {worker}, during {during}");
-    }
-    write!(
-        f,
-        "network: {share} in CNI plugins, most of it ({}) in {}, during {during}",
-        duration(worker.took),
-        worker.name
-    )
 }
 
 fn pull(

@@ -1,20 +1,21 @@
 //! Sentences on pods that were stopped while containers ran.
 
 use std::fmt::{self, Display, Formatter};
+use std::time::Duration;
 
 use super::ago_of;
 use super::exit::code;
-use crate::diagnosis::stopped::{ContainerEnd, PodStop, ShortenedGracePeriod};
+use crate::diagnosis::stopped::{PodStop, ShortenedGracePeriod, StoppedContainer};
 use crate::episode_store::{ExitRecord, SIGKILL_EXIT_CODE};
 use criscope_cri::call::Client;
 use criscope_cri::subject::ExitReason;
 
 /// Number of containers whose end is told.
 const MAX_CONTAINER_ENDS: usize = 3;
-/// The longest grace period of a hard eviction, in seconds: the kubelet sets 1, and newer versions raise it to their minimum of 2.
-const HARD_EVICTION_GRACE_SECONDS: u32 = 2;
-/// The kubelet leaves a container at least this many seconds after its preStop hook.
-const GRACE_SECONDS_AFTER_HOOK: u32 = 2;
+/// The longest grace period of a hard eviction: the kubelet sets 1 s, and newer versions raise it to their minimum of 2 s.
+const HARD_EVICTION_GRACE_PERIOD: Duration = Duration::from_secs(2);
+/// The kubelet leaves a container at least this long after its preStop hook.
+const MIN_GRACE_AFTER_HOOK: Duration = Duration::from_secs(2);
 
 impl Display for PodStop<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -68,18 +69,20 @@ impl Display for ShortenedGracePeriod {
         let Self { given, own, .. } = self;
         write!(
             f,
-            ", with a grace period of {given} s instead of the pod's own {own} s"
+            ", with a grace period of {} s instead of the pod's own {} s",
+            given.as_secs(),
+            own.as_secs()
         )?;
         if !self.by_kubelet {
             return Ok(());
         }
-        let eviction = if *given <= HARD_EVICTION_GRACE_SECONDS {
+        let eviction = if *given <= HARD_EVICTION_GRACE_PERIOD {
             "an eviction"
         } else {
             "a soft eviction"
         };
         write!(f, ": {eviction}, a deletion with a shorter grace period")?;
-        let other_reasons = if self.may_be_hook && *given >= GRACE_SECONDS_AFTER_HOOK {
+        let other_reasons = if self.may_be_hook && *given >= MIN_GRACE_AFTER_HOOK {
             ", a node shutdown or a preStop hook that is no exec"
         } else {
             " or a node shutdown"
@@ -88,10 +91,10 @@ impl Display for ShortenedGracePeriod {
     }
 }
 
-impl Display for ContainerEnd<'_> {
+impl Display for StoppedContainer<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Some(mut stop) = self.stop else {
-            write!(f, "{} ended with its sandbox", self.name)?;
+            write!(f, "{} ended with its sandbox", self.container.name)?;
             return match self.exit {
                 Some(exit) => write!(f, ", exit code {}", code(exit)),
                 None => Ok(()),

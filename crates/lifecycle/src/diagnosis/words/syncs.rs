@@ -22,7 +22,7 @@ impl Display for WorkBeforeCalls<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown => f.write_str(": volumes, admission or its queue"),
-            Self::Node { fact, until } => write!(f, ": {}", fact.sentence(*until)),
+            Self::Node(fact) => write!(f, ": {fact}"),
             Self::Failed { sync, tries } => {
                 f.write_str(": ")?;
                 failed(f, sync, *tries)
