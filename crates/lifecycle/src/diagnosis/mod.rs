@@ -154,16 +154,15 @@ fn duration_diagnosis<'a>(
 
 /// Returns whether the predecessor is worth a word after this cause: something runs again, and the cause does not say why.
 fn leaves_room_for_predecessor(cause: &Cause<'_>) -> bool {
-    match cause {
-        Cause::NotSlow(NotSlow { end, .. }) => !matches!(
-            end,
-            EpisodeOutcome::ContainerDone(_)
-                | EpisodeOutcome::Incomplete
-                | EpisodeOutcome::ImagePulled
-        ),
-        Cause::Kubelet(KubeletCause::ContainerKilled { .. }) => false,
-        _ => true,
-    }
+    use EpisodeOutcome::{ContainerDone, ImagePulled, Incomplete};
+    !matches!(
+        cause,
+        Cause::Kubelet(KubeletCause::ContainerKilled { .. })
+            | Cause::NotSlow(NotSlow {
+                end: ContainerDone(_) | ImagePulled | Incomplete,
+                ..
+            })
+    )
 }
 
 /// The phase that a call counts for. A RunPodSandbox that failed for the network counts for the network.

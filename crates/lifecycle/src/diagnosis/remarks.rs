@@ -4,7 +4,7 @@ use std::iter;
 use std::time::Duration;
 
 use super::before::{Predecessor, PreviousRun};
-use super::cause::{Cause, EpisodeOutcome, NotSlow, Relevance, Severity, SlowDetail};
+use super::cause::{Cause, EpisodeOutcome, NotSlow, Relevance, Severity, SlowDetail, SlowPhase};
 use super::kubelet::KubeletCause;
 use super::node::FactAt;
 use crate::episode_call::EpisodeCall;
@@ -144,14 +144,17 @@ impl<'a> Diagnosis<'a> {
 
     /// Returns whether the sentence says how a run of a container or a sandbox ended.
     pub(super) fn says_how_a_run_ended(&self) -> bool {
-        match &self.cause {
+        matches!(
+            &self.cause,
             Cause::StartedAgain(_)
-            | Cause::ContainerExited(_)
-            | Cause::EndedWithNode { .. }
-            | Cause::Kubelet(KubeletCause::ContainerKilled { .. }) => true,
-            Cause::NotSlow(quick) => matches!(quick.end, EpisodeOutcome::ContainerDone(_)),
-            _ => false,
-        }
+                | Cause::ContainerExited(_)
+                | Cause::EndedWithNode { .. }
+                | Cause::Kubelet(KubeletCause::ContainerKilled { .. })
+                | Cause::NotSlow(NotSlow {
+                    end: EpisodeOutcome::ContainerDone(_),
+                    ..
+                })
+        )
     }
 
     /// Returns whether the cause no longer matters once the pod was stopped while its containers ran.
@@ -177,10 +180,13 @@ impl<'a> Diagnosis<'a> {
 
 /// Returns whether the sentence on a stop only says how the containers ended.
 fn only_says_how_containers_ended(cause: &Cause<'_>) -> bool {
-    match cause {
-        Cause::Kubelet(cause) => matches!(cause, KubeletCause::ContainerStopped { .. }),
-        Cause::SlowPhase(slow) => matches!(slow.detail, SlowDetail::Stop { .. }),
-        Cause::NotSlow(_) => true,
-        _ => false,
-    }
+    matches!(
+        cause,
+        Cause::Kubelet(KubeletCause::ContainerStopped { .. })
+            | Cause::SlowPhase(SlowPhase {
+                detail: SlowDetail::Stop { .. },
+                ..
+            })
+            | Cause::NotSlow(_)
+    )
 }

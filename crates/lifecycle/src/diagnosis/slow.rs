@@ -173,13 +173,14 @@ fn outcome_of_start<'a>(
     pod: &[&'a Episode],
     now: UnixMicros,
 ) -> EpisodeOutcome<'a> {
-    let starts = episode.calls.iter().filter(|call| call.has_started());
+    let mut starts = episode.calls.iter().filter(|call| call.has_started());
     let up = starts
         .clone()
         .filter(|call| exit_of(call, episode).is_none());
     let mut up: Vec<_> = up.filter_map(|call| call.container_name()).collect();
     up.dedup();
-    let last_exit = starts.last().and_then(|call| exit_of(call, episode));
+    let last = starts.next_back();
+    let last_exit = last.and_then(|call| exit_of(call, episode));
     let done = last_exit.filter(|exit| {
         let mut calls = history::calls(pod);
         let is_followed = calls.any(|call| call.has_started() && call.ended_at() > exit.at);

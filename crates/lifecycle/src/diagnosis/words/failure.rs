@@ -57,12 +57,8 @@ impl CallFailure<'_> {
                 self.write_refused(f)?;
                 self.write_work(f)
             }
-            FailureKind::Injected => {
-                write!(f, "{}: {}", self.operation(), said(self.last))?;
-                self.write_tries(f)?;
-                self.write_refused(f)
-            }
-            FailureKind::Network { .. }
+            FailureKind::Injected
+            | FailureKind::Network { .. }
             | FailureKind::PauseImage { .. }
             | FailureKind::Error { .. } => self.write_error(f),
         }

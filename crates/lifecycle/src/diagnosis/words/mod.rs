@@ -81,15 +81,11 @@ impl Display for Cause<'_> {
                 }
             }
             Self::EndedWithNode { containers, booted } => {
-                let restarted = restarted(*booted);
-                match &containers[..] {
-                    [name] => write!(f, "container {name} ended: {restarted}")?,
-                    [_, _] | [_, _, _] => {
-                        write!(f, "containers {} ended: {restarted}", containers.join(", "))?;
-                    }
-                    many => write!(f, "{} containers ended: {restarted}", many.len())?,
-                }
-                f.write_str(", and nothing of the pod since")
+                let (containers, restarted) = (list(containers), restarted(*booted));
+                write!(
+                    f,
+                    "{containers} ended: {restarted}, and nothing of the pod since"
+                )
             }
             Self::NoContainerStarted { after } => write!(
                 f,
@@ -213,15 +209,10 @@ impl NotSlow<'_> {
     fn outcome(&self) -> String {
         let took = duration(self.took);
         match &self.end {
-            EpisodeOutcome::ContainersUp(names) => match &names[..] {
-                [] => format!("started after {took}"),
-                [name] => format!("container {name} up after {took}"),
-                [_, _] | [_, _, _] => {
-                    let names = names.join(", ");
-                    format!("containers {names} up after {took}")
-                }
-                _ => format!("{} containers up after {took}", names.len()),
-            },
+            EpisodeOutcome::ContainersUp(names) if names.is_empty() => {
+                format!("started after {took}")
+            }
+            EpisodeOutcome::ContainersUp(names) => format!("{} up after {took}", list(names)),
             EpisodeOutcome::OneContainerUp { container, since } => format!(
                 "container {container} has run for {}, its start took {took}; \
                  the CRI does not say whether it is an init container",
@@ -334,6 +325,15 @@ impl Display for SandboxReplacement<'_> {
                 }
             }
         }
+    }
+}
+
+/// `container a`, `containers a, b`, `4 containers`.
+fn list(containers: &[&str]) -> String {
+    match containers {
+        [name] => format!("container {name}"),
+        [_, _] | [_, _, _] => format!("containers {}", containers.join(", ")),
+        many => format!("{} containers", many.len()),
     }
 }
 
