@@ -4,19 +4,8 @@ use std::collections::HashSet;
 
 use crate::harness::executable::copy_program;
 use crate::harness::packages::file;
-<<<<<<< .merge_file_I4YZQt
 use crate::prelude::*;
 use criscope::runtime::oci::runtime::failure_of;
-||||||| .merge_file_OAwOoE
-use crate::harness::until;
-use criscope::cri::v1;
-use criscope::runtime::oci::reason;
-use criscope::runtime::oci::runtime::Exec;
-=======
-use crate::prelude::*;
-use criscope::runtime::oci::reason;
-use criscope::runtime::oci::runtime::Exec;
->>>>>>> .merge_file_2pvOKx
 use criscope::runtime::oci::spec::{
     self, CgroupDriver, CgroupVersion, ImageConfig, Machine, NodeFacts, Request, SandboxFacts,
     UserDatabase,

@@ -11,32 +11,7 @@ use criscope_wire::task::PidResponse;
 use criscope_wire::ttrpc::{self, FrameMessage, Request, Response};
 use prost::Message as _;
 
-<<<<<<< .merge_file_8sYhOg
 use crate::prelude::*;
-||||||| .merge_file_D4jlcv
-use crate::harness::executable::executable;
-use crate::harness::lock;
-
-/// A message of ttrpc has a header of ten bytes: the length, the stream, the type and flags.
-const HEADER: usize = 10;
-
-/// The field with the method of a request that creates a container.
-const CREATE: &[u8] = b"\x12\x06Create";
-
-/// The first byte of a response without an error.
-const PAYLOAD: u8 = 0x12;
-=======
-use crate::prelude::*;
-
-/// A message of ttrpc has a header of ten bytes: the length, the stream, the type and flags.
-const HEADER: usize = 10;
-
-/// The field with the method of a request that creates a container.
-const CREATE: &[u8] = b"\x12\x06Create";
-
-/// The first byte of a response without an error.
-const PAYLOAD: u8 = 0x12;
->>>>>>> .merge_file_lEx1ja
 
 /// The program of such a shim. Dropping it ends the process whose pid it answers.
 pub(super) struct OwnPid {

@@ -2,13 +2,7 @@
 
 use std::time::SystemTime;
 
-<<<<<<< .merge_file_5NThoV
 use criscope_image::{DirectoryImport, ImportDirectory};
-||||||| .merge_file_krjSCg
-use criscope_image::{Digest, Error, ImportDirectory};
-=======
-use criscope_image::ImportDirectory;
->>>>>>> .merge_file_L0NKpB
 
 use super::*;
 

@@ -2,21 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-<<<<<<< .merge_file_pw4uKu
 use criscope_image::Shortage;
 
 use super::*;
-||||||| .merge_file_YhSFuR
-use criscope_image::{Digest, Error, ImageStore};
-use serde_json::{Value, json};
-
-use super::Store;
-use super::make::{OCI, descriptor};
-use super::registry::Registry;
-use crate::harness::image_store;
-=======
-use super::*;
->>>>>>> .merge_file_Pj5zre
 
 const TITLE: &str = "org.opencontainers.image.title";
 const KIND: &str = "application/vnd.example.model";
@@ -139,23 +127,11 @@ async fn artifacts_that_are_refused_leave_nothing() {
     // Empty files take no bytes, but inodes.
     let store = Store::with(|config| config.limits.min_free_inodes = u64::MAX).await;
     push(&registry, &[("dir/f", b"".as_slice())]);
-<<<<<<< .merge_file_pw4uKu
     let error = store.refuses(&name).await;
     let shortage = match error {
         Error::NoSpace { shortage, .. } => shortage,
         other => panic!("{other}"),
     };
     assert!(matches!(shortage, Shortage::Inodes { .. }), "{shortage}");
-||||||| .merge_file_YhSFuR
-    let error = store
-        .images
-        .pull(&name, None, None)
-        .await
-        .expect_err("no room");
-    assert!(matches!(error, Error::NoInodes { .. }), "{error}");
-=======
-    let error = store.refuses(&name).await;
-    assert!(matches!(error, Error::NoInodes { .. }), "{error}");
->>>>>>> .merge_file_Pj5zre
     store.assert_empty().await;
 }

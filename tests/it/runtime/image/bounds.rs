@@ -1,25 +1,8 @@
 //! Limits on what images and registries cost the daemon: memory, download slots and time.
 
-<<<<<<< .merge_file_oAxIWE
 use criscope_image::Shortage;
 
 use super::*;
-||||||| .merge_file_Cn8n4U
-use std::fs;
-use std::time::Duration;
-
-use criscope::runtime::code::GrpcCode as _;
-use criscope_image::{Digest, Error};
-
-use super::make::{Layer, docker_archive, gzip, gzipped, image, layer, noise};
-use super::registry::{Registry, trickle};
-use super::{Store, make};
-use crate::harness::packages::need_root;
-use crate::harness::proxy::Start;
-use crate::harness::{soon, until};
-=======
-use super::*;
->>>>>>> .merge_file_NB7fAT
 
 /// The peak resident memory of the process, in KiB (`VmHWM`, proc_pid_status(5)).
 fn peak(pid: Pid) -> u64 {
@@ -247,7 +230,6 @@ async fn a_disk_keeps_inodes_for_others() {
     let store = Store::with(|config| config.limits.min_free_inodes = u64::MAX).await;
     let registry = Registry::start().await;
     let name = registry.push("a", "1", &one(1, 1000));
-<<<<<<< .merge_file_oAxIWE
     let error = store.refuses(&name).await;
     let shortage = match error {
         Error::NoSpace { shortage, .. } => shortage,
@@ -255,19 +237,6 @@ async fn a_disk_keeps_inodes_for_others() {
     };
     assert!(matches!(shortage, Shortage::Inodes { .. }), "{shortage}");
     assert_eq!(error.code(), Code::ResourceExhausted);
-||||||| .merge_file_Cn8n4U
-    let error = store
-        .images
-        .pull(&name, None, None)
-        .await
-        .expect_err("no room");
-    assert!(matches!(error, Error::NoInodes { .. }), "{error}");
-    assert_eq!(error.code(), tonic::Code::ResourceExhausted);
-=======
-    let error = store.refuses(&name).await;
-    assert!(matches!(error, Error::NoInodes { .. }), "{error}");
-    assert_eq!(error.code(), Code::ResourceExhausted);
->>>>>>> .merge_file_NB7fAT
     store.assert_empty().await;
 }
 

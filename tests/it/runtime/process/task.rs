@@ -7,14 +7,8 @@ mod stats;
 use criscope::runtime::shim_client::{
     Create, Error, Event, Exec, Exit, Kill, Resize, Stdio, TaskShim, Update,
 };
-<<<<<<< .merge_file_0qFiiZ
 use criscope_wire::Any;
 use criscope_wire::task::RuncOptions;
-||||||| .merge_file_Al4xkJ
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-=======
->>>>>>> .merge_file_QVh9WI
 use prost::Message as _;
 
 use super::pod::{Pod, exit, has_ended, read, target, until};

@@ -11,15 +11,8 @@ use super::super::Scratch;
 use super::super::oci::{facts, run, words};
 use super::super::rootfs::volume_limits;
 use super::{HOST, LENGTH, layer, mappings, owner, pins, request, scratch};
-<<<<<<< .merge_file_VYJzwg
 use criscope::runtime::oci::OciRuntime;
 use crate::prelude::*;
-||||||| .merge_file_FIe0EB
-use crate::harness::until;
-use criscope::cri::v1;
-=======
-use crate::prelude::*;
->>>>>>> .merge_file_BNVOBX
 use criscope::runtime::oci::spec::{
     self, ImageConfig, Machine, Request as Wanted, SandboxFacts, UserDatabase,
 };
