@@ -11,8 +11,8 @@ use super::super::Scratch;
 use super::super::oci::{facts, run, words};
 use super::super::rootfs::volume_limits;
 use super::{HOST, LENGTH, layer, mappings, owner, pins, request, scratch};
-use criscope::runtime::oci::OciRuntime;
 use crate::prelude::*;
+use criscope::runtime::oci::OciRuntime;
 use criscope::runtime::oci::spec::{
     self, ImageConfig, Machine, Request as Wanted, SandboxFacts, UserDatabase,
 };
