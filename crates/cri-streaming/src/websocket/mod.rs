@@ -15,3 +15,8 @@ pub(crate) use self::frame::{opcode, put_head, unmask};
 pub(super) use self::handshake::accept_key;
 pub(super) use self::read::WebSocketReader;
 pub(super) use self::write::{ControlQueue, FrameSender, binary, start, text};
+
+/// The close code for a protocol violation by the client.
+pub(super) const PROTOCOL_ERROR: u16 = 1002;
+/// The close code of a server that shuts down.
+pub(super) const GOING_AWAY: u16 = 1001;
