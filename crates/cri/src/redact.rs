@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use super::error_chain::shortened;
 use super::method::Method;
-use super::secrets::{Mark, Secrets};
+use super::secrets::{self, Mark, Secrets, Value};
 use super::subject::Subject;
 use super::visible::visible;
 use super::words;
@@ -86,12 +86,25 @@ pub fn text_of_call(
 ) -> Box<str> {
     let text = shortened(text, 4 * MAX_MESSAGE);
     let mut judge = Judge::new(request, subject, backend);
+    judge.identity.extend(program(method, request).into_iter().flat_map(pieces));
     judge.marks = secrets.find(&text, method, request, subject).map(|quoted| {
         let mut suspicious = vec![false; text.len()];
         patterns::mark(&text, &is_known, &mut suspicious);
         Marks { quoted, suspicious }
     });
     redacted(&text, judge)
+}
+
+/// The program of a request with a command.
+fn program(method: Method, request: Option<&[u8]>) -> Option<&str> {
+    let mut program = None;
+    let request = request.filter(|request| request.len() <= MAX_SEARCH)?;
+    secrets::each_value(method, request, &mut |value| {
+        if let Value::Program(path) = value {
+            program = std::str::from_utf8(path).ok();
+        }
+    })?;
+    program
 }
 
 /// The text of a registry or another server about a request, for people. Hides words that look like a secret or follow the name of
