@@ -77,7 +77,10 @@ mod tests {
             ..ConditionView::default()
         }];
         let remark = standing(&backend).into_string();
-        assert!(!remark.contains("warn") && remark.contains("no. ContainerdHasDeprecation"), "{remark}");
+        assert!(
+            !remark.contains("warn") && remark.contains("no. ContainerdHasDeprecation"),
+            "{remark}"
+        );
         backend.up = false;
         assert!(standing(&backend).into_string().contains("not probed yet"));
         backend.reason = "<refused>".to_owned();

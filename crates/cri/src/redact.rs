@@ -86,7 +86,9 @@ pub fn text_of_call(
 ) -> Box<str> {
     let text = shortened(text, 4 * MAX_MESSAGE);
     let mut judge = Judge::new(request, subject, backend);
-    judge.identity.extend(program(method, request).into_iter().flat_map(pieces));
+    judge
+        .identity
+        .extend(program(method, request).into_iter().flat_map(pieces));
     judge.marks = secrets.find(&text, method, request, subject).map(|quoted| {
         let mut suspicious = vec![false; text.len()];
         patterns::mark(&text, &is_known, &mut suspicious);

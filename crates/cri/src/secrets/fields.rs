@@ -219,7 +219,9 @@ fn reference<'a>(value: &'a [u8], f: &mut impl FnMut(Value<'a>)) {
 /// Calls `f` with the path of a program, and with what people write behind it by mistake, such as `server --token=...`, as a
 /// secret.
 fn program<'a>(value: &'a [u8], f: &mut impl FnMut(Value<'a>)) {
-    let end = value.iter().position(|b| b.is_ascii_whitespace() || *b == b'=');
+    let end = value
+        .iter()
+        .position(|b| b.is_ascii_whitespace() || *b == b'=');
     let (path, rest) = value.split_at(end.unwrap_or(value.len()));
     f(Value::Program(path));
     f(Value::Secret(rest));
