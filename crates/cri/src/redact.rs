@@ -139,6 +139,7 @@ pub fn server_words(text: &str) -> Box<str> {
 }
 
 fn redacted(text: &str, mut judge: Judge<'_>) -> Box<str> {
+    let objects = objects::names(text);
     let mut out = Shown::default();
     let mut rest = text;
     while let Some(start) = rest.find(is_in_word) {
@@ -155,7 +156,10 @@ fn redacted(text: &str, mut judge: Judge<'_>) -> Box<str> {
         let word = from_word[..end].trim_end_matches(JOINERS);
         out.put_between(between);
         let at = text.len() - from_word.len();
-        if judge.admits(word, &text[..at]) {
+        let is_object = objects
+            .iter()
+            .any(|name| name.start <= at && at + word.len() <= name.end);
+        if is_object || judge.admits(word, &text[..at]) {
             out.put_word(word)
         } else {
             out.hide()
@@ -406,6 +410,7 @@ impl Shown {
 }
 
 mod numbers;
+mod objects;
 mod patterns;
 
 #[cfg(test)]
