@@ -286,7 +286,9 @@ impl Aggregator {
         let mut ended = ExitRecord::new(container, state.started_at, exit);
         if ended.code != 0 {
             let now = self.now();
-            ended.oom_kills = self.watch.oom_kills(ended.at, now);
+            let kills = self.watch.oom_kills(ended.at, now);
+            let store = self.parts.stories.store();
+            ended.oom_kills = store.unattributed_oom_kills(kills, ended.at);
         }
         let noted = self.parts.stories.store().note_exit(pod, id, ended.clone());
         if noted != ExitChange::Nothing {

@@ -248,8 +248,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "telemetry",
         &["grpc", "uds", "settings", "call", "cri", "version"],
     ),
-    ("grpc", &["cri"]),
     ("uds", &["grpc"]),
+    ("grpc", &["cri"]),
     // Declaring, reading and documenting settings.
     ("settings", &["cri"]),
     // A call in flight, and its record.

@@ -63,7 +63,9 @@ impl Aggregator {
     fn exited(&mut self, pod: &Arc<PodIdentity>, id: &str, mut exit: ExitRecord) {
         let now = self.now();
         if exit.code != 0 {
-            exit.oom_kills = self.watch.oom_kills(exit.at, now);
+            let kills = self.watch.oom_kills(exit.at, now);
+            let store = self.parts.stories.store();
+            exit.oom_kills = store.unattributed_oom_kills(kills, exit.at);
         }
         let noted = {
             let mut store = self.parts.stories.store();

@@ -150,8 +150,8 @@ pub(crate) enum WorkProgress<'a> {
     Current(LongestWorker<'a>),
     /// The longest work; it has ended.
     SoFar(LongestWorker<'a>),
-    /// No work was seen. `looked`: whether processes were scanned.
-    Unseen { looked: bool },
+    /// No work was seen, which shows nothing: a runtime does most of its work itself.
+    Unseen,
 }
 
 impl<'a> WorkProgress<'a> {
@@ -159,7 +159,7 @@ impl<'a> WorkProgress<'a> {
     pub(super) fn worker(&self) -> Option<&LongestWorker<'a>> {
         match self {
             Self::Current(worker) | Self::SoFar(worker) => Some(worker),
-            Self::Unseen { .. } => None,
+            Self::Unseen => None,
         }
     }
 }

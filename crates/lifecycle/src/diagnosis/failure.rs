@@ -106,9 +106,8 @@ fn is_not_tried_again(episode: &Episode, now: UnixMicros) -> bool {
 
 /// The observed work for these calls, which has ended.
 pub(super) fn progress<'a>(failed: &[&'a EpisodeCall]) -> WorkProgress<'a> {
-    let looked = failed.iter().any(|call| call.scanned);
     let most = work::longest_of_all_kinds(&failed.iter().copied());
-    most.map_or(WorkProgress::Unseen { looked }, WorkProgress::SoFar)
+    most.map_or(WorkProgress::Unseen, WorkProgress::SoFar)
 }
 
 fn failure_kind(last: &EpisodeCall, failed: &[&EpisodeCall]) -> FailureKind {

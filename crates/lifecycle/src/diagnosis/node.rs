@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use super::cause::Cause;
+use super::cause::{CallFailure, CallInFlight, Cause};
 use super::kubelet::KubeletCause;
 use super::remarks::{Diagnosis, Remark};
 use super::{LONG_CALL, LONG_SILENCE, failure, fault, history, longest_in_flight, work};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::Episode;
 use crate::node::{NodeFact, NodeFactKind};
+use crate::timeline::EpisodePhase;
 use crate::usual::{MANY_STARTS, NodeContext};
 use crate::view::EpisodeState;
 use criscope_cri::Method;
@@ -200,6 +201,34 @@ fn counts_starts(cause: &Cause<'_>) -> bool {
     usual.is_some_and(|usual| usual.is_unusual && usual.starts >= MANY_STARTS)
 }
 
+/// Returns whether scarcity on the node may be the reason of a delay: a call did work on the node. Downloads, back-offs, the programs of
+/// containers and the kubelet's own waits have reasons of their own.
+fn is_work_on_node(cause: &Cause<'_>) -> bool {
+    match cause {
+        Cause::CallInFlight(CallInFlight { call, .. })
+        | Cause::UnusualCall { call, .. }
+        | Cause::CallFails(CallFailure { last: call, .. }) => {
+            let phase = EpisodePhase::from_method(call.method);
+            !is_error(cause) && is_work_on_node_in(phase)
+        }
+        Cause::SlowPhase(slow) => is_work_on_node_in(slow.phase),
+        _ => false,
+    }
+}
+
+fn is_work_on_node_in(phase: EpisodePhase) -> bool {
+    matches!(
+        phase,
+        EpisodePhase::Sandbox
+            | EpisodePhase::Network
+            | EpisodePhase::ContainerCreate
+            | EpisodePhase::ContainerStart
+            | EpisodePhase::ContainerRemove
+            | EpisodePhase::SandboxStop
+            | EpisodePhase::SandboxRemove
+    )
+}
+
 /// Adds the conditions of the node: a downtime in which a start may have begun, and scarcity if the episode was slow.
 pub(super) fn add_conditions<'a>(
     diagnosis: &mut Diagnosis<'a>,
@@ -216,9 +245,13 @@ pub(super) fn add_conditions<'a>(
         .clone()
         .find(|fact| is_cut && fact.is_downtime() && fact.to.is_some_and(|to| to <= episode.began));
     remarks.extend(downtime.map(|fact| Remark::BeganUnseen(FactAt { fact, now })));
-    // An error has its own cause. Only a call that ran out of time may have waited for a scarce resource.
     let is_slow = node.usual.is_slow(episode.duration()) && episode.kind != Kind::Stop;
     if !is_slow || is_error(cause) {
+        return;
+    }
+    let full = facts.find(|fact| matches!(fact.kind, NodeFactKind::ImageFsFull { .. }));
+    remarks.extend(full.map(|fact| Remark::FullDisk(FactAt { fact, now })));
+    if !is_work_on_node(cause) {
         return;
     }
     let starts = node.most_starts(episode.began, episode.ended);
@@ -227,6 +260,4 @@ pub(super) fn add_conditions<'a>(
     }
     let pressure = episode.pressure.as_ref();
     remarks.extend(pressure.and_then(|pressure| Some(Remark::ShortOf(pressure.short_of()?))));
-    let full = facts.find(|fact| matches!(fact.kind, NodeFactKind::ImageFsFull { .. }));
-    remarks.extend(full.map(|fact| Remark::FullDisk(FactAt { fact, now })));
 }

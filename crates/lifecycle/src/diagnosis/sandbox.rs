@@ -42,8 +42,24 @@ pub(crate) fn death<'a>(pod: &[&'a Episode], attempt: u32) -> Option<SandboxDeat
         let is_unknown = exit.reason == ExitReason::Unknown && !exit.stop_requested;
         is_unknown && exit.at.abs_diff(end.at) <= EXITS_WITH_SANDBOX_WITHIN
     });
+    if !with_shim && was_being_stopped(pod, attempt, end) {
+        return None;
+    }
     // The kubelet may find the dead containers, and stop the sandbox, before containerd has reported its end.
     (with_shim || !end.stop_requested).then_some(SandboxDeath { end, with_shim })
+}
+
+/// Returns whether the kubelet had begun to stop the pod: the last of its containers to be started or stopped was stopped. An eviction
+/// ends the sandbox before StopPodSandbox.
+fn was_being_stopped(pod: &[&Episode], attempt: u32, end: &SandboxEnd) -> bool {
+    let own = pod.iter().filter(|episode| episode.pod.attempt == attempt);
+    let calls = own.flat_map(|episode| &episode.calls);
+    let before = calls.filter(|call| {
+        let is_of_container = matches!(call.method, Method::StartContainer | Method::StopContainer);
+        is_of_container && call.began_at() <= end.at
+    });
+    let last = before.max_by_key(|call| call.began);
+    last.is_some_and(|call| call.method == Method::StopContainer && call.peer.is_kubelet())
 }
 
 /// The end of the newest sandbox of these episodes of a pod, if a container ran in it, and whether it was stopped since.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Episode;
+use super::{EXIT_FOLLOWS_OOM_WITHIN, Episode, EpisodeStore};
 use crate::view;
 use criscope_cri::subject::ContainerIdentity;
 use criscope_cri::units::times::UnixMicros;
@@ -36,6 +36,16 @@ impl ContainerOomKills {
             first_unix_us: self.first,
             last_unix_us: self.last,
         }
+    }
+}
+
+impl EpisodeStore {
+    /// The number of processes that the kernel killed just before `at` for lack of memory, without those of known containers: a kill
+    /// that is attributed to one container explains no exit of another one. `on_node`: the number on the node.
+    pub(crate) fn unattributed_oom_kills(&self, on_node: u32, at: UnixMicros) -> u32 {
+        let kills = self.episodes().flat_map(|episode| &episode.oom_kills);
+        let recent = kills.filter(|kills| kills.last.abs_diff(at) <= EXIT_FOLLOWS_OOM_WITHIN);
+        recent.fold(on_node, |left, kills| left.saturating_sub(kills.times))
     }
 }
 

@@ -229,7 +229,7 @@ mod tests {
         );
         assert_eq!(
             error.to_string(),
-            "CreateContainerConfigError of app: secret \"<redacted>\" not found"
+            "CreateContainerConfigError of app: secret \"hunter2\" not found"
         );
         assert_eq!(
             (error.container(), error.is_shown_by_calls()),

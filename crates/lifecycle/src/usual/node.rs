@@ -96,12 +96,10 @@ fn samples_of(episode: &Episode, call: &EpisodeCall) -> Vec<(WorkKey, Duration)>
 fn keys(episode: &Episode, call: &EpisodeCall) -> Vec<WorkKey> {
     match call.method {
         Method::StopContainer => Vec::new(),
+        // Pulls of other images say nothing about this one.
         Method::PullImage => {
             let image = call.image.as_deref();
-            let own = image.map(WorkKey::repository);
-            own.into_iter()
-                .chain([WorkKey::call(call.method, None)])
-                .collect()
+            image.map(WorkKey::repository).into_iter().collect()
         }
         method => vec![WorkKey::call(method, episode.handler.as_deref())],
     }

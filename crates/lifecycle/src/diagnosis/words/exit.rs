@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::duration;
 use crate::diagnosis::sandbox::SandboxDeath;
-use crate::episode_store::{ContainerOomKills, ExitRecord, ReachedLimit};
+use crate::episode_store::{ContainerOomKills, ExitRecord, ReachedLimit, SIGKILL_EXIT_CODE};
 use crate::node::restarted;
 use criscope_cri::call::Peer;
 use criscope_cri::subject::ExitReason;
@@ -72,11 +72,19 @@ pub(super) fn hint(exit: &ExitRecord) -> &'static str {
 
 /// An exit code, and the signal that it stands for by the convention of shells and runtimes.
 pub(super) fn code(exit: &ExitRecord) -> String {
-    if exit.is_out_of_memory() {
+    if exit.is_out_of_memory() || is_unexplained_kill(exit) {
         exit.code.to_string()
     } else {
         exit_code(exit.code)
     }
+}
+
+/// Returns whether a container ended with the code of SIGKILL for no known reason. A program may also exit with that code.
+fn is_unexplained_kill(exit: &ExitRecord) -> bool {
+    exit.code == SIGKILL_EXIT_CODE
+        && exit.reason == ExitReason::Error
+        && !exit.stop_requested
+        && exit.oom_kills == 0
 }
 
 fn exit_code(code: i32) -> String {
@@ -111,7 +119,7 @@ pub(super) fn ended_by(exit: &ExitRecord) -> String {
         return before;
     }
     match (exit.oom_kills, exit.code) {
-        (0, 137) => ", sent by an unknown process".to_owned(),
+        (0, 137) => ", by SIGKILL from another process or as its own exit code".to_owned(),
         (1, 137) => ", when the kernel killed a process of this node for lack of memory".to_owned(),
         (n, 137) => {
             format!(", when the kernel killed {n} processes of this node for lack of memory")

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
-use super::{NO_PROCESS_SEEN, caller, duration, subject, times};
+use super::{caller, duration, subject, times};
 use crate::diagnosis::cause::{CallFailure, FailureKind, WorkProgress};
 use crate::diagnosis::failure::error_message;
 use crate::episode_call::EpisodeCall;
@@ -70,8 +70,7 @@ impl CallFailure<'_> {
             WorkProgress::Current(worker) | WorkProgress::SoFar(worker) => {
                 write!(f, "; {} in {worker}", duration(worker.took))
             }
-            WorkProgress::Unseen { looked: true } => write!(f, "; {NO_PROCESS_SEEN}"),
-            WorkProgress::Unseen { looked: false } => Ok(()),
+            WorkProgress::Unseen => Ok(()),
         }
     }
 

@@ -30,8 +30,6 @@ use criscope_cri::subject::ExitReason;
 use criscope_cri::units::times::{UnixMicros, millis};
 use criscope_cri::units::{self, since};
 
-const NO_PROCESS_SEEN: &str = "no process was seen at work for it";
-
 impl Display for Cause<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
@@ -178,8 +176,7 @@ impl Display for CallInFlight<'_> {
             WorkProgress::SoFar(worker) => {
                 write!(f, "; so far {} in {worker}", duration(worker.took))?;
             }
-            WorkProgress::Unseen { looked: true } => write!(f, "; {NO_PROCESS_SEEN}")?,
-            WorkProgress::Unseen { looked: false } => {}
+            WorkProgress::Unseen => {}
         }
         if let Some(usual) = &self.usual {
             write!(f, "; {usual}")?;
