@@ -47,7 +47,7 @@ async fn a_network_that_is_not_ready_is_the_first_line() {
     );
     assert!(first.contains("cni plugin not initialized"), "{error}");
     assert!(
-        error.contains("the kubelet has not called RunPodSandbox for it"),
+        error.contains("the kubelet has not asked for its sandbox"),
         "{error}"
     );
     assert!(

@@ -71,7 +71,7 @@ async fn both_spans_say_what_and_whose() {
                 ("rpc.method_original", None),
                 ("criscope.mode", Some("proxy")),
                 ("criscope.backend", Some("upstream")),
-                ("criscope.client", Some("other")),
+                ("criscope.client", Some("kubelet")),
                 ("criscope.client.pid", Some(&pid)),
                 ("criscope.deadline_ms", Some("240000")),
                 ("criscope.runtime_handler", Some("kata")),

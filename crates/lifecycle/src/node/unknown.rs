@@ -1,12 +1,17 @@
 //! Sentences for a pod that is not known: possible reasons, and the state of the node.
 
+use std::cmp::Reverse;
+
 use super::{BackendState, NodeFact, NodeFactKind, NodeStatus};
 use crate::Stories;
 use criscope_cri::units::times::{UnixMicros, millis};
 use criscope_cri::units::{clock, duration};
 
+/// Most sentences on a pod that is not known.
+const MAX_NOTES: usize = 3;
+
 impl Stories {
-    /// Sentences on why a pod may be unknown, the most telling first.
+    /// Sentences on why a pod may be unknown, at most [`MAX_NOTES`]: what is wrong now, the newest first, then what is known of the past.
     pub fn about_unknown(&self) -> Vec<String> {
         if let Some(captured) = &self.captured {
             return captured.notes.clone();
@@ -20,22 +25,27 @@ impl Stories {
             (store.node_since(since), since, store.forgotten())
         };
         let status = self.node().clone();
-        let mut notes: Vec<_> = facts
-            .iter()
-            .filter(|fact| fact.holds())
+        let mut holding: Vec<_> = facts.iter().filter(|fact| fact.holds()).collect();
+        holding.sort_by_key(|fact| Reverse(fact.from));
+        let mut notes: Vec<_> = holding
+            .into_iter()
             .map(|fact| with_consequence(fact, now))
             .collect();
+        notes.extend(kubelet_sentence(&status, now));
+        notes.extend(status.backends.iter().filter_map(silent_backend));
         notes.push(records_since(since, now));
-        let downtimes = facts.iter().filter(|fact| fact.is_downtime());
-        notes.extend(downtimes.map(|fact| fact.sentence(now)));
+        // Older downtimes hardly matter beside the last one.
+        let downtimes = facts
+            .iter()
+            .filter(|fact| fact.is_downtime() && !fact.holds());
+        let newest = downtimes.max_by_key(|fact| fact.from);
+        notes.extend(newest.map(|fact| fact.sentence(now)));
         if forgotten > 0 {
             notes.push(format!(
                 "{forgotten} older episodes were dropped from memory (story.episodes): the pod may have been among them"
             ));
         }
-        notes.push(kubelet_sentence(&status, now));
-        let backends = status.backends.iter();
-        notes.extend(backends.map(|backend| backend_sentence(backend, now)));
+        notes.truncate(MAX_NOTES);
         notes
     }
 }
@@ -61,38 +71,21 @@ fn with_consequence(fact: &NodeFact, now: UnixMicros) -> String {
 
 fn records_since(since: UnixMicros, now: UnixMicros) -> String {
     format!(
-        "since {} UTC ({}), when the records begin, no call has named it: the kubelet has not called RunPodSandbox for it (scheduling, admission, volumes), it started before that, it runs on another node, or the name is wrong",
+        "no call has named it since {} UTC ({}): the kubelet has not asked for its sandbox (scheduling, admission or volumes), it started earlier, or the name or the node is wrong",
         clock(since),
         duration(millis(now.since(since)))
     )
 }
 
-fn kubelet_sentence(status: &NodeStatus, now: UnixMicros) -> String {
-    match status.kubelet {
-        Some(true) => "the kubelet is connected".to_owned(),
-        Some(false) => "the kubelet is not connected".to_owned(),
-        None => format!(
-            "no kubelet has connected since criscope started {} ago",
-            duration(millis(now.since(status.began)))
-        ),
-    }
+/// What is wrong with the kubelet's connection. Facts tell that it has gone.
+fn kubelet_sentence(status: &NodeStatus, now: UnixMicros) -> Option<String> {
+    let began = duration(millis(now.since(status.began)));
+    let is_unseen = status.kubelet.is_none();
+    is_unseen.then(|| format!("no kubelet has connected since criscope started {began} ago"))
 }
 
-fn backend_sentence(backend: &BackendState, now: UnixMicros) -> String {
-    let name = &backend.name;
-    let time = backend.since.map(UnixMicros::from);
-    let time = time.map(|since| duration(millis(now.since(since))));
-    match (backend.up, time) {
-        (Some(true), Some(time)) if backend.not_ready.is_empty() => {
-            format!("the runtime {name} has answered for {time} and is ready")
-        }
-        (Some(true), Some(time)) => {
-            let conditions = backend.not_ready.iter();
-            let conditions: Vec<_> = conditions.map(|false_one| &*false_one.condition).collect();
-            let conditions = conditions.join(" and ");
-            format!("the runtime {name} has answered for {time}, but {conditions} is false")
-        }
-        (Some(false), Some(time)) => format!("the runtime {name} has not answered for {time}"),
-        _ => format!("the runtime {name} has not been probed yet"),
-    }
+/// A backend of which nothing is known yet. Facts tell of those that do not answer or are not ready.
+fn silent_backend(backend: &BackendState) -> Option<String> {
+    let is_unknown = backend.up.is_none();
+    is_unknown.then(|| format!("the runtime {} has not been probed yet", backend.name))
 }
