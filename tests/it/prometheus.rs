@@ -202,7 +202,9 @@ async fn series_have_an_upper_bound() {
     let (_, text) = proxy.get("/metrics").await;
     check_with_promtool(&text);
 
-    let calls = call_all(&fake, &proxy, &Method::ALL, &CODES).await;
+    // The time between two rounds of the kubelet's polls is known after the second.
+    let mut calls = call_all(&fake, &proxy, &Method::ALL, &CODES).await;
+    calls += call_all(&fake, &proxy, &Method::ALL, &CODES).await;
     proxy.wait_balanced(calls).await;
     let (_, text) = proxy.get("/metrics").await;
     check_with_promtool(&text);

@@ -135,7 +135,7 @@ async fn spans_of_the_kubelet_are_the_story_of_a_pod_before_its_first_call() {
     // Then the volume is there, and the sandbox is made, but a secret is missing.
     let caller = all.proxy.client().await;
     assert_eq!(caller.call(run_pod_sandbox()).await.code(), 0);
-    let error = r#"failed to "StartContainer" for "app" with CreateContainerConfigError: "secret \"hunter2\" not found""#;
+    let error = r#"failed to "StartContainer" for "app" with CreateContainerConfigError: "secret \"db-login\" not found: hunter2""#;
     let spans = of_kubelet(vec![sync_pod("sync", 1500, 0, error)]);
     exporter.export(spans).await.expect("taken");
     let story = story_that_says(&all.proxy, "CreateContainerConfigError of app").await;
