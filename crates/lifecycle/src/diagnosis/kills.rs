@@ -21,13 +21,24 @@ const KILL_FOLLOWS_HOOK_WITHIN: Duration = Duration::from_secs(2);
 /// How long after its grace period a runtime has killed a container.
 const KILL_OVERDUE_AFTER: Duration = Duration::from_secs(2);
 
-/// Why the kubelet killed a container.
+/// Why the kubelet killed a container of a pod that goes on. The reasons are those of the kubelet 1.36 (`containerKillReason`, and the
+/// messages of `computePodActions` in pkg/kubelet/kuberuntime):
+///
+/// | reason | what the calls show |
+/// |---|---|
+/// | a liveness or startup probe | an exec probe that failed before; no call for HTTP, TCP and gRPC |
+/// | a postStart hook failed | an exec hook that failed before; no call for HTTP |
+/// | the definition of the container changed | the image of the next CreateContainer, if it is the image that changed |
+/// | a resize that restarts the container | nothing |
+/// | all containers of the pod are restarted by a rule on exits | nothing else than stops of the others |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KillReason {
     /// An exec probe had failed before: a liveness or startup probe, or, on weak evidence, another probe.
     Probe(FailedProbe),
     /// The postStart hook of the container had failed just before.
     PostStart(ExecResult),
+    /// The next run of the container has another image.
+    ImageChanged,
     /// The CRI shows no reason.
     Unknown,
 }
@@ -37,7 +48,7 @@ impl KillReason {
     pub(super) fn is_known(self) -> bool {
         match self {
             Self::Probe(probe) => probe.evidence != KillEvidence::Weak,
-            Self::PostStart(_) => true,
+            Self::PostStart(_) | Self::ImageChanged => true,
             Self::Unknown => false,
         }
     }
@@ -100,7 +111,25 @@ pub(super) fn kill_reason(episodes: &[&Episode], kill: &EpisodeCall) -> KillReas
         (is_just_before && !result.is_good() && starts_with(episodes, call)).then_some(result)
     });
     let failed = failed.map(KillReason::PostStart);
-    failed.or(probe).unwrap_or(KillReason::Unknown)
+    let changed = has_new_image(episodes, kill).then_some(KillReason::ImageChanged);
+    failed.or(changed).or(probe).unwrap_or(KillReason::Unknown)
+}
+
+/// Returns whether the run after this kill was created from another image than the run before.
+fn has_new_image(episodes: &[&Episode], kill: &EpisodeCall) -> bool {
+    let creates = history::calls(episodes).filter(|call| {
+        call.method == Method::CreateContainer
+            && call.image.is_some()
+            && call.container_name() == kill.container_name()
+    });
+    let before = creates.clone().filter(|call| call.began < kill.began);
+    let before = before.max_by_key(|call| call.began);
+    let after = creates
+        .filter(|call| call.began > kill.began)
+        .min_by_key(|call| call.began);
+    before
+        .zip(after)
+        .is_some_and(|(before, after)| before.image != after.image)
 }
 
 /// Returns whether the hook began when its container had just started.

@@ -217,7 +217,8 @@ impl Display for ContainerStop<'_> {
 }
 
 /// Reasons of a kill that no call shows.
-const UNSEEN_KILL_REASONS: &str = "an HTTP, TCP or gRPC probe, or a change of the pod";
+const UNSEEN_KILL_REASONS: &str =
+    "an HTTP, TCP or gRPC probe, a postStart hook by HTTP, a resize or another change of the pod";
 
 /// The last failures of a probe.
 fn failures(probe: &FailedProbe) -> String {
@@ -247,6 +248,7 @@ impl Display for KillReason {
                 write!(f, "{})", failures(probe))
             }
             Self::PostStart(result) => write!(f, " after its postStart hook failed ({result})"),
+            Self::ImageChanged => f.write_str(" for its new image"),
             Self::Unknown => write!(
                 f,
                 ": no exec probe explains it; {UNSEEN_KILL_REASONS}, unknown which"

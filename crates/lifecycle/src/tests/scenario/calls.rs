@@ -18,6 +18,7 @@
 //! | `exits CODE` | exit code of the command (ExecSync) |
 //! | `grace TIME` | grace period of the pod (CreateContainer) or of the stop (StopContainer) |
 //! | `by PROGRAM` | the caller: `crictl`, `other` or the name of a program |
+//! | `image NAME` | the image (CreateContainer) |
 //! | `seen-before TIME` | how long before it the kubelet saw its pod (RunPodSandbox) |
 //! | `KIND NAME [doing TEXT] FROM..TO [depth N]` | a process or span at work, KIND as in `WorkKind`, times from the begin |
 //! | `step KIND NAME FROM..TO` | a step of the built-in runtime |
@@ -171,6 +172,10 @@ fn add(mut call: EpisodeCall, word: &str, words: &mut Words) -> Result<EpisodeCa
         "grace" => call.grace(seconds(words)?),
         "by" => {
             call.record_mut().peer = Arc::new(peer(&words.word("a program")?));
+            call
+        }
+        "image" => {
+            call.record_mut().image = Some(words.word("an image")?.into());
             call
         }
         "seen-before" => {
