@@ -9,6 +9,7 @@ use super::diagnosis::{self, Diagnoser, FailingSync};
 use super::episode_call::EpisodeCall;
 use super::episode_store::{Episode, EpisodeStore, StoreLimits};
 use super::kubelet::execs;
+use super::kubelet::hanging_probe::HangingProbe;
 use super::kubelet::pulls::PullInFlight;
 use super::kubelet::relist::{RelistState, RelistTracker};
 use super::node::NodeStatus;
@@ -127,13 +128,16 @@ impl Stories {
             name,
             uid,
         };
+        let hanging = self.hanging_probes(in_flight, wanted);
         let (mut episodes, cause, probes) = self.read(
             in_flight,
             |pod| wanted.is(pod),
             |episodes, store, pulls| {
                 let probes = store.probes_of(episodes);
                 let node = store.node().with_pulls(pulls);
-                let pods = Diagnoser::new(episodes, node, now).with_probes(probes.clone());
+                let pods = Diagnoser::new(episodes, node, now)
+                    .with_probes(probes.clone())
+                    .with_hanging_probes(hanging);
                 let shown = episodes.iter().map(|episode| episode.view(&pods));
                 let cause = pods.newest_cause().map(|newest| {
                     let next = newest.next.as_ref().map(ToString::to_string);
@@ -210,6 +214,21 @@ impl Stories {
             .chain(touched.iter().flat_map(|(_, store)| store.episodes()))
             .filter(|episode| is_meant(&episode.pod));
         read(&episodes.collect::<Vec<_>>(), &store, pulls)
+    }
+
+    /// The exec probes of a pod that hang.
+    fn hanging_probes(&self, in_flight: &[Arc<Call>], wanted: WantedPod<'_>) -> Vec<HangingProbe> {
+        let execs = in_flight
+            .iter()
+            .filter(|call| call.method == Method::ExecSync);
+        let calls =
+            execs.map(|call| EpisodeCall::in_flight(call, self.observations.for_call(call.seq)));
+        let hanging = calls.filter_map(|mut call| {
+            self.store().identify(&mut call);
+            let is_wanted = call.pod.as_deref().is_some_and(|pod| wanted.is(pod));
+            HangingProbe::from_call(&call).filter(|_| is_wanted)
+        });
+        hanging.collect()
     }
 
     /// Sessions of exec, attach and port-forward that are open, the oldest first.

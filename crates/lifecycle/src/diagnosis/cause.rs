@@ -17,6 +17,7 @@ use super::work::LongestWorker;
 use super::{kills::KillReason, kubelet::KubeletCause};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::{AwaitedContainers, ContainerOomKills, ExitRecord};
+use crate::kubelet::hanging_probe::HangingProbe;
 use crate::kubelet::images::MissingImage;
 use crate::kubelet::pulls::PullInFlight;
 use crate::timeline::EpisodePhase;
@@ -96,6 +97,8 @@ pub(crate) enum Cause<'a> {
     },
     /// An exec probe keeps failing in a container that is up.
     ProbeFails(ProbeView),
+    /// An exec probe hangs in the runtime.
+    ProbeHangs(HangingProbe),
     /// The kernel killed processes of a container for lack of memory, the last one this long `ago`, and the container runs on.
     OomKills {
         kills: &'a ContainerOomKills,

@@ -13,6 +13,7 @@ use super::{
     syncs,
 };
 use crate::episode_store::Episode;
+use crate::kubelet::hanging_probe::HangingProbe;
 use crate::usual::NodeContext;
 use crate::view::{EpisodeState, ProbeView, SandboxDeathView};
 use criscope_cri::Method;
@@ -37,6 +38,8 @@ pub(crate) struct Diagnoser<'a> {
     newest: Option<&'a Episode>,
     /// The exec probes of the pod with the newest episode.
     probes: Vec<ProbeView>,
+    /// The exec probes of this pod that hang.
+    hanging_probes: Vec<HangingProbe>,
     node: NodeContext<'a>,
     /// The time of the diagnosis.
     now: UnixMicros,
@@ -151,6 +154,7 @@ impl<'a> Diagnoser<'a> {
             pods,
             newest,
             probes: Vec::new(),
+            hanging_probes: Vec::new(),
             node,
             now,
         }
@@ -159,6 +163,12 @@ impl<'a> Diagnoser<'a> {
     /// Adds the exec probes of the newest pod.
     pub(crate) fn with_probes(mut self, probes: Vec<ProbeView>) -> Self {
         self.probes = probes;
+        self
+    }
+
+    /// Adds the probes of the newest pod that hang.
+    pub(crate) fn with_hanging_probes(mut self, probes: Vec<HangingProbe>) -> Self {
+        self.hanging_probes = probes;
         self
     }
 
@@ -259,7 +269,10 @@ impl<'a> Diagnoser<'a> {
             let ago = self.now.since(kills.last);
             diagnosis = diagnosis.led_by(Cause::OomKills { kills, ago });
         }
-        if let Some(probe) = self.failing_probe(pod, &diagnosis) {
+        let hanging = self.hanging_probes.iter().max_by_key(|probe| probe.took);
+        if let Some(probe) = hanging.filter(|_| failing.is_none()) {
+            diagnosis = diagnosis.led_by(Cause::ProbeHangs(probe.clone()));
+        } else if let Some(probe) = self.failing_probe(pod, &diagnosis) {
             diagnosis = diagnosis.led_by(Cause::ProbeFails(probe.clone()));
         }
         let Some(stop) = pod.last_stop() else {

@@ -76,9 +76,13 @@ impl<'a> Diagnosis<'a> {
             (Cause::StartedAgain(Predecessor::ContainerRun(run)), Cause::NotSlow(outcome)) => {
                 Remark::UpAgain { run: *run, outcome }
             }
-            (Cause::StartedAgain(_) | Cause::OomKills { .. }, Cause::NotSlow(outcome)) => {
-                Remark::Outcome(outcome)
-            }
+            (
+                Cause::StartedAgain(_)
+                | Cause::OomKills { .. }
+                | Cause::ProbeFails(_)
+                | Cause::ProbeHangs(_),
+                Cause::NotSlow(outcome),
+            ) => Remark::Outcome(outcome),
             (Cause::PodStopped(stop), cause) if only_says_how_containers_ended(&cause) => {
                 let (kind, took) = (Kind::Stop, stop.took);
                 Remark::Ended { kind, took }

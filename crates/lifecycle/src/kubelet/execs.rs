@@ -55,7 +55,7 @@ impl fmt::Display for ExecResult {
 }
 
 /// The timeout of a command that the kubelet runs, in seconds.
-pub(super) fn timeout(record: &CallRecord) -> Option<u32> {
+pub(crate) fn timeout(record: &CallRecord) -> Option<u32> {
     match record.facts {
         CallFacts::Exec { timeout, .. } if record.peer.is_kubelet() => Some(timeout),
         _ => None,

@@ -2,6 +2,7 @@
 //! its relist; and the spans of its work on pods, if it exports them.
 
 pub(super) mod execs;
+pub(super) mod hanging_probe;
 pub(super) mod images;
 pub(super) mod probes;
 pub(super) mod pulls;

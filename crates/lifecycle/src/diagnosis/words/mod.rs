@@ -49,6 +49,13 @@ impl Display for Cause<'_> {
                 duration(*since),
                 subject(after)
             ),
+            Self::ProbeHangs(probe) => write!(
+                f,
+                "an exec probe of {} (timeout {}) has hung in the runtime for {}: the container is not probed meanwhile",
+                probe.container,
+                duration(probe.timeout),
+                duration(probe.took)
+            ),
             Self::ProbeFails(probe) => write!(
                 f,
                 "an exec probe of {} fails: {}, {} in a row (readiness, startup or another: the CRI does not say)",

@@ -21,6 +21,7 @@ use super::words::Words;
 use crate::diagnosis::Diagnoser;
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::{Episode, EpisodeStore};
+use crate::kubelet::hanging_probe::HangingProbe;
 use crate::kubelet::probes::FailedProbe;
 use crate::kubelet::pulls::{PullInFlight, PullQueue};
 use crate::kubelet::start::PodStartTimes;
@@ -32,7 +33,7 @@ use criscope_cri::units::{self, times::millis};
 pub(super) fn say(
     store: &mut EpisodeStore,
     pod: &ScriptedPod,
-    in_flight: &[EpisodeCall],
+    (in_flight, probes_in_flight): (&[EpisodeCall], &[EpisodeCall]),
     words: &mut Words,
 ) -> Result<String, String> {
     let now = at(words.time()?);
@@ -60,7 +61,10 @@ pub(super) fn say(
     let pulls = in_flight.iter().filter_map(PullInFlight::from_call);
     let node = store.node().with_pulls(pulls.collect());
     let probes = store.probes_of(&episodes);
-    let pods = Diagnoser::new(&episodes, node, now).with_probes(probes);
+    let hanging = probes_in_flight.iter().filter_map(HangingProbe::from_call);
+    let pods = Diagnoser::new(&episodes, node, now)
+        .with_probes(probes)
+        .with_hanging_probes(hanging.collect());
     let newest = pods.newest_cause().ok_or("the pod has no episodes");
     let text = match &*subject {
         "" => newest?.to_string(),

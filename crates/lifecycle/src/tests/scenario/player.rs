@@ -19,6 +19,8 @@ pub(super) struct Player<'a> {
     pod: ScriptedPod,
     /// Calls that have not ended: they are shown, and not part of the store.
     in_flight: Vec<EpisodeCall>,
+    /// Probes in flight, which are no calls of episodes.
+    probes_in_flight: Vec<EpisodeCall>,
     /// Number of calls so far. Each has its own, also if two begin at the same time.
     applied: u64,
     /// The time from which the times of the next steps count, in milliseconds.
@@ -39,6 +41,7 @@ impl<'a> Player<'a> {
             store: store(),
             pod: pod("web"),
             in_flight: Vec::new(),
+            probes_in_flight: Vec::new(),
             applied: 0,
             from: 0,
             round: 0,
@@ -162,6 +165,7 @@ impl<'a> Player<'a> {
     /// Applies a call as the aggregator does.
     fn apply(&mut self, mut call: EpisodeCall) {
         self.in_flight.retain(|other| !is_same(other, &call));
+        self.probes_in_flight.retain(|other| !is_same(other, &call));
         self.applied += 1;
         call.record_mut().seq = self.applied;
         let is_told = is_episodic(call.method) || execs::is_hook(&call);
@@ -171,7 +175,9 @@ impl<'a> Player<'a> {
             self.store.tick(call.ended_at(), &self.in_flight);
             self.store.observe(&mut call);
             self.store.apply(call);
-        } else if execs::is_probe(&call) && !call.is_in_flight() {
+        } else if execs::is_probe(&call) && call.is_in_flight() {
+            self.probes_in_flight.push(call);
+        } else if execs::is_probe(&call) {
             self.store.note_probe(&call);
         } else if let Some(lookup) = FailedImageLookup::from_record(&call) {
             self.store.note_no_image(lookup);
@@ -181,7 +187,12 @@ impl<'a> Player<'a> {
     fn expect(&mut self, subject: &str, is_wanted: bool, wanted: &str) -> Result<(), String> {
         self.expected += 1;
         let mut words = Words::new(subject, self.from)?;
-        let said = expect::say(&mut self.store, &self.pod, &self.in_flight, &mut words);
+        let said = expect::say(
+            &mut self.store,
+            &self.pod,
+            (&self.in_flight, &self.probes_in_flight),
+            &mut words,
+        );
         let said = said.map_err(|error| format!("`{subject}`: {error}"))?;
         if expect::is_like(&said, wanted) != is_wanted {
             let wants = if is_wanted { "wanted: " } else { "not:    " };
