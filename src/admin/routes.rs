@@ -122,7 +122,7 @@ mod tests {
         let registry = Registry::new(prometheus::Registry::new(), ["main".to_owned()]);
         assert_eq!(decisions(&registry), []);
         let counters = registry.counters(&ROUTE_DECISIONS).expect("once");
-        let backend = registry.backends().value("");
+        let backend = registry.backends().value("main");
         counters.inc_by((backend, RouteReason::Default), 7);
         let decision = RoutingDecision {
             backend: "main".to_owned(),
