@@ -4,6 +4,7 @@ use maud::{Markup, html};
 
 use super::runtimes::BackendView;
 use super::table::fact;
+use crate::cri::subject::REQUIRED_CONDITIONS;
 use crate::units;
 
 /// One entry per backend, for the facts at the top of a page.
@@ -28,7 +29,11 @@ fn standing(backend: &BackendView) -> Markup {
             span.bad { "✗ down" } " " small { (since) ": " (backend.reason) }
         }
         @for condition in backend.conditions.iter().filter(|condition| !condition.status) {
-            " " span.warn { "✗ " (condition.kind) } " " small { (condition.reason) " " (condition.message) }
+            @if REQUIRED_CONDITIONS.contains(&&*condition.kind) {
+                " " span.warn { "✗ " (condition.kind) } " " small { (condition.reason) " " (condition.message) }
+            } @else {
+                " " small { (condition.kind) ": no. " (condition.reason) " " (condition.message) }
+            }
         }
         @if backend.reconnects > 0 { " " small { "reconnected " (backend.reconnects) " times" } }
     }
@@ -65,6 +70,16 @@ mod tests {
             standing(&backend)
                 .into_string()
                 .contains("✗ NetworkReady</span> <small>NoCni no network")
+        );
+        backend.conditions = vec![ConditionView {
+            kind: "ContainerdHasNoDeprecationWarnings".to_owned(),
+            reason: "ContainerdHasDeprecationWarnings".to_owned(),
+            ..ConditionView::default()
+        }];
+        let remark = standing(&backend).into_string();
+        assert!(
+            !remark.contains("warn") && remark.contains("no. ContainerdHasDeprecation"),
+            "{remark}"
         );
         backend.up = false;
         assert!(standing(&backend).into_string().contains("not probed yet"));

@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::cri::subject::REQUIRED_CONDITIONS;
 use crate::lifecycle::node::{BackendState, FalseCondition, NodeSource};
 use crate::proxy::backend::{Backend, HealthState};
 use crate::proxy::listener::metrics::ConnectionMetrics;
-
-/// The conditions that keep the kubelet from starting pods. Others, such as containerd's deprecation warnings, do not.
-const REQUIRED_CONDITIONS: [&str; 2] = ["RuntimeReady", "NetworkReady"];
 
 /// Gives `lifecycle` the state of backends and connections.
 pub(super) struct NodeStateReader {

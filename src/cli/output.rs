@@ -1,4 +1,4 @@
-//! Terminal output: lines with ok, warn or fail. Coloured only on a terminal, and not if `NO_COLOR` is set (`anstream`
+//! Terminal output: lines with ok, note, warn or fail. Coloured only on a terminal, and not if `NO_COLOR` is set (`anstream`
 //! knows the conventions).
 
 use std::fmt::Display;
@@ -15,6 +15,8 @@ use crate::smoke::waterfall::WaterfallStyle;
 #[serde(rename_all = "lowercase")]
 pub(super) enum FindingLevel {
     Ok,
+    /// Worth knowing; nothing has to be done now.
+    Note,
     Warn,
     Fail,
 }
@@ -23,6 +25,7 @@ impl FindingLevel {
     fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
+            Self::Note => "note",
             Self::Warn => "warn",
             Self::Fail => "fail",
         }
@@ -31,6 +34,7 @@ impl FindingLevel {
     fn style(self) -> Style {
         match self {
             Self::Ok => AnsiColor::Green.on_default(),
+            Self::Note => AnsiColor::Cyan.on_default(),
             Self::Warn => AnsiColor::Yellow.on_default().bold(),
             Self::Fail => AnsiColor::Red.on_default().bold(),
         }

@@ -7,6 +7,7 @@ use super::ask::{AdminEndpoint, AdminEndpointArgs, block_on};
 use super::format::{self, OutputFormat};
 use super::http::AdminRequestError;
 use super::output::{FindingLevel, ReportFinding};
+use crate::cri::subject::REQUIRED_CONDITIONS;
 use crate::lifecycle::tables::RpcTable;
 use crate::lifecycle::view::{PodList, PodState, PodSummary};
 use crate::units;
@@ -19,7 +20,7 @@ const PODS_PAGE: &str = "/debug/pods?format=json&by=pod";
 /// Show whether criscope, its runtimes and the pods are healthy
 ///
 /// Reads from the running criscope; criscope doctor checks a node without one. Exits with 1 if criscope or a runtime does
-/// not answer or a runtime is not ready. Pods in trouble are warnings.
+/// not answer, or RuntimeReady or NetworkReady is false. Pods in trouble are warnings; other conditions of a runtime are notes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -164,7 +165,12 @@ fn condition_of(backend: &BackendStatus, condition: &BackendCondition) -> Report
         format!(": {}", words.join(": "))
     };
     let text = format!("{} of {} is false{why}", condition.kind, backend.name);
-    ReportFinding::fail("backend", text)
+    let level = if REQUIRED_CONDITIONS.contains(&&*condition.kind) {
+        FindingLevel::Fail
+    } else {
+        FindingLevel::Note
+    };
+    ReportFinding::new(level, "backend", text)
 }
 
 fn calls(live: &DaemonState) -> ReportFinding {
@@ -234,6 +240,21 @@ mod tests {
         findings
             .map(|finding| (finding.level, finding.text))
             .collect()
+    }
+
+    #[test]
+    fn other_conditions_of_a_runtime_are_notes() {
+        let live = live(
+            r#"{"name":"containerd","endpoint":"/run/c.sock","up":true,"conditions":[
+                {"kind":"RuntimeReady","status":true},{"kind":"NetworkReady","status":true},
+                {"kind":"ContainerdHasNoDeprecationWarnings","status":false,
+                 "reason":"ContainerdHasDeprecationWarnings","message":"cri-api v1alpha2"}]}"#,
+        );
+        let lines = lines(&live, &[]);
+        let text = "ContainerdHasNoDeprecationWarnings of containerd is false: ContainerdHasDeprecationWarnings: cri-api v1alpha2";
+        assert_eq!(lines[2], (FindingLevel::Note, text.to_owned()));
+        let worst = lines.iter().map(|(level, _)| *level).max();
+        assert_eq!(worst, Some(FindingLevel::Warn), "no call yet is a warning");
     }
 
     #[test]

@@ -114,7 +114,7 @@ async fn prometheus_scrapes_criscope() {
         client.call(Call::plain("ListContainers")).await;
     }
     proxy.wait_balanced(7).await;
-    let query = "criscope_rpc_total{method=\"ListContainers\",code=\"OK\",client=\"other\"}";
+    let query = "criscope_rpc_total{method=\"ListContainers\",code=\"OK\",client=\"kubelet\"}";
     wait_sum(&prometheus, query, 7.0).await;
     let query = "criscope_rpc_duration_seconds_bucket{method=\"ListContainers\",outcome=\"ok\",le=\"+Inf\"}";
     wait_sum(&prometheus, query, 7.0).await;

@@ -86,6 +86,10 @@ pub const QUOTABLE: &[&str] = &[
     "LinuxContainerSecurityContext.seccomp_profile_path",
     "LinuxContainerSecurityContext.masked_paths",
     "LinuxContainerSecurityContext.readonly_paths",
+    // The program, which is the first word. The arguments are secrets.
+    "ContainerConfig.command",
+    "ExecSyncRequest.cmd",
+    "ExecRequest.cmd",
     "ContainerConfig.working_dir",
     "ContainerConfig.log_path",
     "ImageSpec.user_specified_image",

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use super::error_chain::shortened;
 use super::method::Method;
-use super::secrets::{Mark, Secrets};
+use super::secrets::{self, Mark, Secrets, Value};
 use super::subject::Subject;
 use super::visible::visible;
 use super::words;
@@ -86,12 +86,27 @@ pub fn text_of_call(
 ) -> Box<str> {
     let text = shortened(text, 4 * MAX_MESSAGE);
     let mut judge = Judge::new(request, subject, backend);
+    judge
+        .identity
+        .extend(program(method, request).into_iter().flat_map(pieces));
     judge.marks = secrets.find(&text, method, request, subject).map(|quoted| {
         let mut suspicious = vec![false; text.len()];
         patterns::mark(&text, &is_known, &mut suspicious);
         Marks { quoted, suspicious }
     });
     redacted(&text, judge)
+}
+
+/// The program of a request with a command.
+fn program(method: Method, request: Option<&[u8]>) -> Option<&str> {
+    let mut program = None;
+    let request = request.filter(|request| request.len() <= MAX_SEARCH)?;
+    secrets::each_value(method, request, &mut |value| {
+        if let Value::Program(path) = value {
+            program = std::str::from_utf8(path).ok();
+        }
+    })?;
+    program
 }
 
 /// The text of a registry or another server about a request, for people. Hides words that look like a secret or follow the name of
@@ -124,6 +139,7 @@ pub fn server_words(text: &str) -> Box<str> {
 }
 
 fn redacted(text: &str, mut judge: Judge<'_>) -> Box<str> {
+    let objects = objects::names(text);
     let mut out = Shown::default();
     let mut rest = text;
     while let Some(start) = rest.find(is_in_word) {
@@ -140,7 +156,10 @@ fn redacted(text: &str, mut judge: Judge<'_>) -> Box<str> {
         let word = from_word[..end].trim_end_matches(JOINERS);
         out.put_between(between);
         let at = text.len() - from_word.len();
-        if judge.admits(word, &text[..at]) {
+        let is_object = objects
+            .iter()
+            .any(|name| name.start <= at && at + word.len() <= name.end);
+        if is_object || judge.admits(word, &text[..at]) {
             out.put_word(word)
         } else {
             out.hide()
@@ -391,6 +410,7 @@ impl Shown {
 }
 
 mod numbers;
+mod objects;
 mod patterns;
 
 #[cfg(test)]

@@ -83,6 +83,10 @@ pub struct ResponseDetails {
     pub image_fs: Option<Unseen>,
 }
 
+/// The conditions without which the kubelet starts no pod (`cri-api`, `RuntimeCondition`). Others, such as containerd's
+/// `ContainerdHasNoDeprecationWarnings`, are remarks of the runtime.
+pub const REQUIRED_CONDITIONS: [&str; 2] = ["RuntimeReady", "NetworkReady"];
+
 /// A condition of a runtime, as it reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeCondition {

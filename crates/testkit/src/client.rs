@@ -135,6 +135,7 @@ impl Client {
 
     /// Connects with windows of this many bytes for each stream.
     pub async fn with_window(path: &Path, window: u32) -> Self {
+        crate::kubelet::play_kubelet();
         let socket = UnixStream::connect(path).await.expect("connect");
         let mut builder = h2::client::Builder::new();
         builder

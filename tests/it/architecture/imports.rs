@@ -54,6 +54,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "proxy::stack",
             "proxy::listener",
             "proxy::instrument",
+            "proxy::inspect",
             "proxy::router",
             "proxy::backend",
             "proxy::faults",
@@ -151,7 +152,6 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "proxy::rescue",
             "proxy::inspect",
             "proxy::router",
-            "proxy::pod_index",
             "proxy::backend",
             "proxy::faults",
             "proxy::sessions",
@@ -244,9 +244,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("proxy::pod_index", &["telemetry", "settings", "cri"]),
     // The exporter frames its own gRPC requests.
-    ("telemetry", &["grpc", "settings", "call", "cri", "version"]),
+    (
+        "telemetry",
+        &["grpc", "uds", "settings", "call", "cri", "version"],
+    ),
     ("grpc", &["cri"]),
-    ("uds", &[]),
+    ("uds", &["grpc"]),
     // Declaring, reading and documenting settings.
     ("settings", &["cri"]),
     // A call in flight, and its record.
@@ -266,7 +269,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     // Of the crates it alone uses the product, for its views and commands, and the daemon does not use it.
     ("criscope_agent", &[]),
-    ("criscope_cni", &["app", "runtime"]),
+    ("criscope_cni", &["runtime"]),
     ("criscope_image", &["app", "runtime"]),
     // The OTLP receiver asks the kernel for the user of a connection.
     ("criscope_linux", &["lifecycle", "runtime"]),

@@ -26,7 +26,7 @@ fn what_may_be_quoted_is_on_the_list() {
         let is_plain = |bytes: &[u8], value: &str| {
             let (mut plain, mut secret) = (false, false);
             each_value(method, bytes, &mut |it| match it {
-                Value::Plain(it) => plain |= contains(it, value),
+                Value::Plain(it) | Value::Program(it) => plain |= contains(it, value),
                 Value::Secret(it) => secret |= contains(it, value),
             })?;
             assert!(plain != secret, "{method}: {value} is neither or both");

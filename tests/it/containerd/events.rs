@@ -85,7 +85,7 @@ async fn a_stop_that_was_asked_for_is_no_fault() {
         .await;
     let line = told(&node.proxy, "app ended with its sandbox").await;
     assert!(
-        line.starts_with("the pod was stopped by another client ") && !line.contains("died"),
+        line.starts_with("the pod was stopped by the kubelet ") && !line.contains("died"),
         "{line}"
     );
     node.end().await;

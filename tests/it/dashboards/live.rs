@@ -23,10 +23,6 @@ const MAY_BE_EMPTY: &[(&str, &str)] = &[
     ("criscope_runtime_", "only the built-in runtime has these"),
     ("criscope_stream_", "no session is opened here"),
     (
-        "criscope_kubelet_connected",
-        "the caller is a test, not a program called kubelet",
-    ),
-    (
         "criscope_image_fs_",
         "the runtime's filesystem is not queried here",
     ),

@@ -14,7 +14,7 @@ use super::facts::CallFacts;
 use super::fault::InjectedFault;
 use super::live::{Call, CallStage};
 use super::outcome::{Ending, Outcome};
-use super::peer::{Client, Peer};
+use super::peer::Peer;
 use super::route::{Route, RouteReason};
 use crate::Method;
 use crate::status::Code;
@@ -292,13 +292,14 @@ impl<'de> Deserialize<'de> for CallState {
 }
 
 fn write_client<S: Serializer>(peer: &Peer, serializer: S) -> Result<S::Ok, S::Error> {
-    peer.client.serialize(serializer)
+    serializer.serialize_str(&peer.in_one_word())
 }
 
 fn read_client<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<Peer>, D::Error> {
-    let client = Client::deserialize(deserializer)?;
-    let (pid, comm) = (None, None);
-    Ok(Arc::new(Peer { client, pid, comm }))
+    let word = String::deserialize(deserializer)?;
+    let peer = Peer::from_one_word(&word);
+    peer.map(Arc::new)
+        .ok_or_else(|| serde::de::Error::custom(format_args!("unknown client {word}")))
 }
 
 fn write_backend<S: Serializer>(route: &Option<Route>, serializer: S) -> Result<S::Ok, S::Error> {

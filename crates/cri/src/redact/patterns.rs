@@ -162,7 +162,7 @@ fn ends_with_one_of(word: &str, names: &[&str]) -> bool {
 }
 
 /// Letters and digits in no order, as in keys and tokens; also the beginning of a JSON object in base64.
-fn looks_random(token: &str) -> bool {
+pub(super) fn looks_random(token: &str) -> bool {
     let letters: Vec<_> = token.bytes().filter(u8::is_ascii_alphanumeric).collect();
     if token.starts_with("eyJ") && letters.len() >= SHORTEST_RANDOM {
         return true;

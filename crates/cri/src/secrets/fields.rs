@@ -17,11 +17,13 @@ enum Field {
     Plain,
     /// A reference to an image or server, which may hold credentials in front of it and a query behind it.
     Reference,
+    /// A command: the path of its program may be quoted, its arguments are secrets.
+    Command,
     /// A message with its own list.
     Inner(&'static Message),
 }
 
-use Field::{Inner, Plain, Reference};
+use Field::{Command, Inner, Plain, Reference};
 
 /// Entries of maps and environments: key and value are secrets of their own, so that short ones are recognised.
 static ENTRY: Message = Message(&[]);
@@ -110,6 +112,7 @@ static LINUX_CONTAINER: Message =
 static CONTAINER: Message = Message(&[
     (1, Inner(&CONTAINER_METADATA)),
     (2, Inner(&IMAGE)),
+    (3, Command),
     (5, Plain),
     (6, Inner(&ENTRY)),
     (7, Inner(&MOUNT)),
@@ -129,8 +132,9 @@ static UPDATE_CONTAINER: Message =
     Message(&[(1, Plain), (2, Inner(&RESOURCES)), (4, Inner(&ENTRY))]);
 static UPDATE_SANDBOX: Message =
     Message(&[(1, Plain), (2, Inner(&RESOURCES)), (3, Inner(&RESOURCES))]);
-/// A request that names its object and nothing else, and one with a command.
+/// A request that names its object and nothing else.
 static ID: Message = Message(&[(1, Plain)]);
+static EXEC: Message = Message(&[(1, Plain), (2, Command)]);
 
 /// The request of a method whose secrets are remembered, or whose error texts are redacted by value.
 pub(super) const fn request_message(method: Method) -> Option<&'static Message> {
@@ -145,9 +149,8 @@ pub(super) const fn request_message(method: Method) -> Option<&'static Message> 
         | Method::StartContainer
         | Method::StopContainer
         | Method::RemoveContainer
-        | Method::ReopenContainerLog
-        | Method::ExecSync
-        | Method::Exec => &ID,
+        | Method::ReopenContainerLog => &ID,
+        Method::ExecSync | Method::Exec => &EXEC,
         _ => return None,
     })
 }
@@ -159,6 +162,8 @@ pub enum Value<'a> {
     Secret(&'a [u8]),
     /// May be shown in an error text that quotes it.
     Plain(&'a [u8]),
+    /// The program of a command, which may be shown, too. It may be a name without a slash.
+    Program(&'a [u8]),
 }
 
 /// The message does not decode.
@@ -171,6 +176,7 @@ pub(super) fn visit<'a>(
     mut message: &'a [u8],
     f: &mut impl FnMut(Value<'a>),
 ) -> Result<(), Malformed> {
+    let mut has_program = false;
     while !message.is_empty() {
         let (number, wire_type) = decode_key(&mut message).map_err(|_| Malformed)?;
         if wire_type != WireType::LengthDelimited {
@@ -186,7 +192,8 @@ pub(super) fn visit<'a>(
             Some((_, Inner(inner))) => visit(inner, value, f)?,
             Some((_, Plain)) => f(Value::Plain(value)),
             Some((_, Reference)) => reference(value, f),
-            None => f(Value::Secret(value)),
+            Some((_, Command)) if !std::mem::replace(&mut has_program, true) => program(value, f),
+            Some((_, Command)) | None => f(Value::Secret(value)),
         }
     }
     Ok(())
@@ -207,4 +214,15 @@ fn reference<'a>(value: &'a [u8], f: &mut impl FnMut(Value<'a>)) {
         }
         None => f(Value::Secret(value)),
     }
+}
+
+/// Calls `f` with the path of a program, and with what people write behind it by mistake, such as `server --token=...`, as a
+/// secret.
+fn program<'a>(value: &'a [u8], f: &mut impl FnMut(Value<'a>)) {
+    let end = value
+        .iter()
+        .position(|b| b.is_ascii_whitespace() || *b == b'=');
+    let (path, rest) = value.split_at(end.unwrap_or(value.len()));
+    f(Value::Program(path));
+    f(Value::Secret(rest));
 }

@@ -127,10 +127,23 @@ fn is_plain(part: &str, punctuation: &[u8]) -> bool {
     !part.is_empty() && bytes.all(|b| b.is_ascii_alphanumeric() || punctuation.contains(&b))
 }
 
-/// Marks the paths and devices in `text` that are known to `holds` as a whole. A runtime also names paths below the root of a
-/// container.
+/// Returns whether the program of a command is recognised in texts: as a path, or as a name in quotes.
+pub(super) fn is_program(value: &[u8]) -> bool {
+    (2..=LONGEST_NAME).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic)
+}
+
+/// Marks the paths, devices and programs in `text` that are known to `holds` as a whole. A runtime also names paths below the root
+/// of a container, and puts a program without a path in quotes.
 pub(super) fn mark_names(text: &str, holds: &dyn Fn(&[u8]) -> bool, marks: &mut [Mark]) {
     let bytes = text.as_bytes();
+    let quotes = (0..bytes.len()).filter(|at| bytes[*at] == b'"');
+    for begin in quotes.take(MOST_NAMES).map(|quote| quote + 1) {
+        let length = bytes[begin..].iter().position(|b| *b == b'"');
+        let name = length.map(|length| &bytes[begin..begin + length]);
+        if let Some(name) = name.filter(|name| is_program(name) && holds(name)) {
+            marks[begin..begin + name.len()].fill(Mark::Named);
+        }
+    }
     let slashes = (0..bytes.len()).filter(|at| bytes[*at] == b'/');
     for slash in slashes.take(MOST_NAMES) {
         // The slash begins a path, or stands behind the vendor of a device.

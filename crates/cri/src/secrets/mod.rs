@@ -169,7 +169,7 @@ impl Secrets {
 enum Key<'a> {
     /// A window of a secret; see [`forms`].
     Secret(u64),
-    /// A whole path or device, which may be shown.
+    /// A whole path, device or program, which may be shown.
     Named(&'a [u8]),
 }
 
@@ -183,7 +183,8 @@ fn each_key(
     each_value(method, message, &mut |value| match value {
         Value::Secret(secret) => forms::keys(secret, length, &mut |key| f(Key::Secret(key))),
         Value::Plain(name) if forms::is_name(name) => f(Key::Named(name)),
-        Value::Plain(_) => {}
+        Value::Program(name) if forms::is_program(name) => f(Key::Named(name)),
+        Value::Plain(_) | Value::Program(_) => {}
     })
 }
 

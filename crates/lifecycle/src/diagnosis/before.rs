@@ -8,7 +8,7 @@ use crate::episode_call::EpisodeCall;
 use crate::episode_store::{Episode, ExitRecord};
 use crate::node::{NodeFact, NodeFactKind};
 use criscope_cri::Method;
-use criscope_cri::call::Client;
+use criscope_cri::call::Peer;
 use criscope_cri::call::episode::Kind;
 use criscope_cri::subject::ExitReason;
 use criscope_cri::units::times::UnixMicros;
@@ -47,6 +47,8 @@ pub(crate) struct PreviousRun<'a> {
     pub(super) ago: Duration,
     /// True if the next run goes on.
     pub(super) is_up: bool,
+    /// The caller that stopped the run, if it was not the kubelet.
+    pub(super) stopped_by: Option<&'a Peer>,
 }
 
 /// A sandbox that replaces an earlier one.
@@ -59,8 +61,8 @@ pub(crate) struct SandboxReplacement<'a> {
     pub(super) window: Duration,
     /// True if the new sandbox has lasted, so that the series is over.
     pub(super) is_over: bool,
-    /// True if crictl stopped the earlier sandbox.
-    pub(super) by_crictl: bool,
+    /// The caller that stopped the earlier sandbox, if it was not the kubelet.
+    pub(super) stopped_by: Option<&'a Peer>,
     /// The end of the earlier sandbox, if there was no request to stop it.
     pub(super) death: Option<SandboxDeath<'a>>,
     /// The downtime of the runtime or of criscope just before.
@@ -109,16 +111,46 @@ fn run_before<'a>(
 fn previous_run<'a>(
     exit: &'a ExitRecord,
     start: &EpisodeCall,
-    pod: &[&Episode],
+    pod: &[&'a Episode],
     now: UnixMicros,
 ) -> PreviousRun<'a> {
     PreviousRun {
+        stopped_by: stopped_by(exit, pod),
         is_up: !history::exits(pod)
             .any(|later| later.container == exit.container && later.attempt > exit.attempt),
         exit,
         again_after: start.ended_at().since(exit.at),
         ago: now.since(exit.at),
     }
+}
+
+/// The caller, other than the kubelet, that stopped the run of a container that ended so.
+pub(super) fn stopped_by<'a>(exit: &ExitRecord, pod: &[&'a Episode]) -> Option<&'a Peer> {
+    let mut stops = history::calls(pod).filter(|call| {
+        let container = call.container.as_deref();
+        call.method == Method::StopContainer
+            && !call.peer.is_kubelet()
+            && call.began_at() <= exit.at
+            && container.is_some_and(|container| exit.is_of_run(container))
+    });
+    stops.next().map(|call| &*call.peer)
+}
+
+/// The newest run that a caller other than the kubelet stopped, if its container was not started again and its sandbox was not
+/// stopped.
+pub(super) fn stopped_for_good<'a>(pod: &[&'a Episode]) -> Option<(&'a ExitRecord, &'a Peer)> {
+    let exit = history::exits(pod)
+        .filter(|exit| exit.stop_requested)
+        .max_by_key(|exit| exit.at)?;
+    let is_followed = history::calls(pod).any(|call| {
+        let is_stop = matches!(
+            call.method,
+            Method::StopPodSandbox | Method::RemovePodSandbox
+        );
+        (is_stop || call.has_started_container(&exit.container)) && call.began_at() >= exit.at
+    });
+    let peer = stopped_by(exit, pod).filter(|_| !is_followed)?;
+    Some((exit, peer))
 }
 
 /// An exit after which the container was started again. The StartContainer of a run may end after its exit.
@@ -135,7 +167,7 @@ pub(super) fn run_before_restart<'a>(
 
 /// Returns whether the kubelet stopped a container. Such a stop has sentences of its own.
 fn is_kill(call: &EpisodeCall) -> bool {
-    call.method == Method::StopContainer && call.peer.client != Client::Crictl
+    call.method == Method::StopContainer && call.peer.is_kubelet()
 }
 
 /// Returns whether an episode shows that there was a sandbox.
@@ -182,19 +214,25 @@ fn sandbox_replacement<'a>(
     let replacements = series.filter(|other| other.pod.attempt > 0);
     let times = replacements.clone().count();
     let first = replacements.map(|first| first.began).next();
-    let by_crictl = before
+    // `crictl rmp -f` removes a sandbox without a call to stop it.
+    let stopped_by = before
         .filter(|other| Some(other.pod.attempt) == last)
-        .any(|other| {
+        .find_map(|other| {
             let mut calls = other.calls.iter();
-            let first = calls.find(|call| call.method == Method::StopPodSandbox);
-            first.is_some_and(|call| call.peer.client == Client::Crictl)
+            let first = calls.find(|call| {
+                matches!(
+                    call.method,
+                    Method::StopPodSandbox | Method::RemovePodSandbox
+                )
+            })?;
+            Some(&*first.peer).filter(|peer| !peer.is_kubelet())
         });
     Some(SandboxReplacement {
         attempt,
         times: times.max(1),
         window: start.began.since(first.unwrap_or(start.began)),
         is_over: now.since(start.began) > MAX_GAP_BETWEEN_SANDBOXES,
-        by_crictl,
+        stopped_by,
         death: last.and_then(|last| sandbox::death(pod, last)),
         downtime: made.split_last().and_then(|(newest, older)| {
             let before = older.last().copied();

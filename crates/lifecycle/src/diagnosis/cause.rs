@@ -22,6 +22,7 @@ use crate::kubelet::pulls::PullInFlight;
 use crate::timeline::EpisodePhase;
 use crate::usual::ComparedDuration;
 use crate::view::ProbeView;
+use criscope_cri::call::Peer;
 use criscope_cri::units::times::UnixMicros;
 
 pub(super) use self::table::{Relevance, Severity};
@@ -87,6 +88,12 @@ pub(crate) enum Cause<'a> {
     CrashLoop(CrashLoop<'a>),
     /// A container ended soon after its start.
     ContainerExited(&'a ExitRecord),
+    /// A caller other than the kubelet stopped a container this long `ago`, and it was not started again.
+    StoppedByOther {
+        exit: &'a ExitRecord,
+        peer: &'a Peer,
+        ago: Duration,
+    },
     /// An exec probe keeps failing in a container that is up.
     ProbeFails(ProbeView),
     /// The kernel killed processes of a container for lack of memory, the last one this long `ago`, and the container runs on.

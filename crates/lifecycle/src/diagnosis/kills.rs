@@ -10,7 +10,6 @@ use crate::episode_store::Episode;
 use crate::kubelet::execs::ExecResult;
 use crate::kubelet::probes::{FailedProbe, KillEvidence};
 use criscope_cri::Method;
-use criscope_cri::call::Client;
 use criscope_cri::units::times::UnixMicros;
 
 /// Kills further apart than this are not one series: six times the longest back-off of the kubelet.
@@ -60,8 +59,7 @@ pub(crate) struct KillLoop<'a> {
 
 /// Returns whether the kubelet stopped a container.
 pub(super) fn is_kill(call: &EpisodeCall) -> bool {
-    let is_by_kubelet = call.peer.client != Client::Crictl;
-    call.method == Method::StopContainer && is_by_kubelet && call.is_good()
+    call.method == Method::StopContainer && call.peer.is_kubelet() && call.is_good()
 }
 
 /// Returns whether a stop in flight is a kill. A stop without a reason may be the end of the pod, which shows only when the
@@ -79,7 +77,7 @@ pub(super) fn is_overdue(call: &EpisodeCall) -> bool {
 /// The reason for which the kubelet is stopping a container, if the calls of the pod show it. The stop may be part of the pod's stop, so
 /// only an event right before it shows a reason.
 pub(super) fn known_kill_reason(pod: &[&Episode], call: &EpisodeCall) -> Option<KillReason> {
-    let is_stop = call.method == Method::StopContainer && call.peer.client != Client::Crictl;
+    let is_stop = call.method == Method::StopContainer && call.peer.is_kubelet();
     let reason = is_stop.then(|| kill_reason(pod, call))?;
     match reason {
         KillReason::Probe(probe) if probe.evidence != KillEvidence::AtOnce => None,

@@ -9,7 +9,8 @@ use super::kills::{self, KillLoop};
 use super::kubelet::KubeletCause;
 use super::remarks::Diagnosis;
 use super::{
-    ephemeral, episode_cause, failure, hanging, history, oom, reboot, sandbox, stopped, syncs,
+    before, ephemeral, episode_cause, failure, hanging, history, oom, reboot, sandbox, stopped,
+    syncs,
 };
 use crate::episode_store::Episode;
 use crate::usual::NodeContext;
@@ -245,6 +246,12 @@ impl<'a> Diagnoser<'a> {
         let with_node = reboot::ended_with_node(&pod.episodes).filter(|_| failing.is_none());
         if let Some(cause) = with_node.or_else(|| pod.loop_cause(failing)) {
             return Some(cause.into());
+        }
+        if let Some((exit, peer)) =
+            before::stopped_for_good(&pod.episodes).filter(|_| failing.is_none())
+        {
+            let ago = self.now.since(exit.at);
+            return Some(Cause::StoppedByOther { exit, peer, ago }.into());
         }
         let episode = failing.or_else(|| self.episode_that_matters(pod))?;
         let mut diagnosis = self.cause(episode);

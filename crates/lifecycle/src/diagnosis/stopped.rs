@@ -9,7 +9,7 @@ use super::{history, syncs};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::{Episode, ExitRecord};
 use criscope_cri::Method;
-use criscope_cri::call::{CallFacts, Client};
+use criscope_cri::call::CallFacts;
 use criscope_cri::subject::ContainerIdentity;
 use criscope_cri::units::times::UnixMicros;
 
@@ -22,8 +22,8 @@ const SIDECARS_STOPPED_WITHIN: Duration = Duration::from_secs(10);
 /// The stop of a pod.
 #[derive(Debug)]
 pub(crate) struct PodStop<'a> {
-    /// The clients that stopped containers or the sandbox, in this order.
-    pub(super) by: Vec<Client>,
+    /// The callers that stopped containers or the sandbox, as sentences name them, in this order.
+    pub(super) by: Vec<&'a str>,
     pub(super) ago: Duration,
     /// From the first call of the stop to the last.
     pub(super) took: Duration,
@@ -82,8 +82,9 @@ pub(super) fn pod_stop<'a>(
     }
     let mut by = Vec::new();
     for call in stopped.iter().map(|stopped| stopped.by).chain([sandbox]) {
-        if !by.contains(&call.peer.client) {
-            by.push(call.peer.client);
+        let name = call.peer.in_words();
+        if !by.contains(&name) {
+            by.push(name);
         }
     }
     let reason = stopped
@@ -180,8 +181,7 @@ fn ended_with<'a>(
 /// kubelet stops the containers before the sandbox.
 fn may_have_ended(sandbox: &EpisodeCall, episode: &Episode, pod: &[&Episode]) -> bool {
     let mut runs = last_runs(episode, pod);
-    sandbox.peer.client != Client::Kubelet
-        && runs.any(|(container, _)| exit_of(container, pod).is_none())
+    !sandbox.peer.is_kubelet() && runs.any(|(container, _)| exit_of(container, pod).is_none())
 }
 
 /// The exit of the last container that ended by itself before the stop. Init containers do not count: they ended before the
@@ -227,9 +227,7 @@ fn shortened_grace_period(
     (is_of_pod && !has_whole).then_some(ShortenedGracePeriod {
         given,
         own,
-        by_kubelet: stops
-            .clone()
-            .all(|call| call.peer.client == Client::Kubelet),
+        by_kubelet: stops.clone().all(|call| call.peer.is_kubelet()),
         may_be_hook: before.is_none(),
     })
 }

@@ -8,7 +8,6 @@ use crate::diagnosis::REPLACED_AFTER_DOWNTIME_WITHIN;
 use crate::episode_call::EpisodeCall;
 use crate::node::{NodeFact, PressureSample, is_same, note};
 use criscope_cri::Method;
-use criscope_cri::call::Client;
 use criscope_cri::call::episode::Kind;
 use criscope_cri::units::times::UnixMicros;
 
@@ -57,7 +56,7 @@ impl EpisodeStore {
     /// Returns whether a kubelet made one of the calls.
     pub(crate) fn has_seen_kubelet(&self) -> bool {
         let mut calls = self.episodes.values().flat_map(|episode| &episode.calls);
-        calls.any(|call| call.peer.client == Client::Kubelet)
+        calls.any(|call| call.peer.is_kubelet())
     }
 
     /// Adds to a new episode the facts since its begin, or since the kubelet saw its pod.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use criscope_cri::call::{CallFacts, CallRecord, Client, Ending};
+use criscope_cri::call::{CallFacts, CallRecord, Ending};
 use criscope_cri::status::Code;
 
 /// How a command ended.
@@ -57,7 +57,7 @@ impl fmt::Display for ExecResult {
 /// The timeout of a command that the kubelet runs, in seconds.
 pub(super) fn timeout(record: &CallRecord) -> Option<u32> {
     match record.facts {
-        CallFacts::Exec { timeout, .. } if record.peer.client != Client::Crictl => Some(timeout),
+        CallFacts::Exec { timeout, .. } if record.peer.is_kubelet() => Some(timeout),
         _ => None,
     }
 }
@@ -78,6 +78,7 @@ mod tests {
 
     use super::*;
     use crate::tests::script::pod;
+    use criscope_cri::call::{Client, Peer};
 
     #[test]
     fn a_timeout_is_no_exit_code() {
@@ -95,17 +96,21 @@ mod tests {
     }
 
     #[test]
-    fn hooks_have_no_timeout_and_crictl_has_neither() {
+    fn hooks_have_no_timeout_and_only_the_kubelet_has_either() {
         let web = pod("web");
         let (probe, hook) = (web.probe(("app", 0), 0, 1), web.hook(("app", 0), 0, 1));
         assert!(is_probe(&probe) && !is_hook(&probe));
         assert!(is_hook(&hook) && !is_probe(&hook));
-        let mut by_hand = hook;
-        by_hand.record_mut().peer = Arc::new(criscope_cri::call::Peer {
-            client: Client::Crictl,
-            pid: None,
-            comm: None,
-        });
-        assert!(!is_hook(&by_hand));
+        for comm in ["crictl", "criscope", "nodetool"] {
+            let by_hand = Arc::new(Peer {
+                client: Client::from_comm(comm),
+                pid: None,
+                comm: Some(comm.into()),
+            });
+            let [mut probe, mut hook] = [probe.clone(), hook.clone()];
+            probe.record_mut().peer = Arc::clone(&by_hand);
+            hook.record_mut().peer = by_hand;
+            assert!(!is_probe(&probe) && !is_hook(&hook), "{comm}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criscope_cri::Method;
-use criscope_cri::call::{CallRecord, Client, Ending};
+use criscope_cri::call::{CallRecord, Ending};
 use criscope_cri::status::code_name;
 use criscope_cri::units::times::UnixMicros;
 
@@ -45,8 +45,7 @@ pub struct FailedImageLookup {
 impl FailedImageLookup {
     /// The lookup that this ended call made; `None` for other calls, and if the image is there.
     pub(crate) fn from_record(record: &CallRecord) -> Option<Self> {
-        let is_lookup =
-            record.method == Method::ImageStatus && record.peer.client == Client::Kubelet;
+        let is_lookup = record.method == Method::ImageStatus && record.peer.is_kubelet();
         let failed = record.has_ended(Ending::Error);
         let is_absent = record.is_good() && record.response_bytes == EMPTY_RESPONSE_BYTES;
         let image = record

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criscope_cri::Method;
-use criscope_cri::call::{CallRecord, Client};
+use criscope_cri::call::CallRecord;
 use criscope_cri::subject::{ContainerIdentity, PodIdentity};
 use criscope_cri::units;
 use criscope_cri::units::times::{UnixMicros, millis};
@@ -54,7 +54,7 @@ pub struct KubeletPoll {
 impl KubeletPoll {
     /// A call of the kubelet; `None` for any other.
     pub fn from_record(record: &CallRecord) -> Option<Self> {
-        (record.peer.client == Client::Kubelet && is_poll(record.method)).then(|| Self {
+        (record.peer.is_kubelet() && is_poll(record.method)).then(|| Self {
             method: record.method,
             began: record.began_at(),
             ended: record.ended_at(),

@@ -188,7 +188,7 @@ async fn a_pod_that_is_stopped_has_not_died() {
     counted(&daemon).await;
     let line = told(&daemon, "app ended with its sandbox").await;
     assert!(
-        line.starts_with("the pod was stopped by another client ") && !line.contains("died"),
+        line.starts_with("the pod was stopped by the kubelet ") && !line.contains("died"),
         "{line}"
     );
     daemon.assert_clean();

@@ -265,7 +265,7 @@ fn old_requests_are_forgotten_as_a_whole() {
             .map(|i| format!("{:x}", (n * 31 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
             .collect();
         let command = v1::ExecSyncRequest {
-            cmd: vec![noise],
+            cmd: vec!["run".into(), noise],
             ..Default::default()
         };
         secrets.remember(Method::ExecSync, Some(&command.encode_to_vec()), None);
@@ -273,4 +273,46 @@ fn old_requests_are_forgotten_as_a_whole() {
     let got = shown(&secrets, Method::StartContainer, &start(), text);
     assert_eq!(got, "plugin <redacted> failed");
     assert!(secrets.lock().bytes() <= 1 << 20);
+}
+
+/// The program of a command tells what is missing in an image; its arguments may be secrets.
+#[test]
+fn programs_are_shown_and_arguments_are_not() {
+    let missing = "exec: \"/srv/zervd\": stat /srv/zervd: no such file or directory";
+    for (command, text, want) in [
+        (vec!["/srv/zervd", "--key=argzone"], missing, missing),
+        (
+            vec!["zervd", "argzone"],
+            "exec: \"zervd\": executable file not found in $PATH",
+            "exec: \"zervd\": executable file not found in $PATH",
+        ),
+        // A whole command in one word is a common mistake.
+        (
+            vec!["zervd argzone"],
+            "exec: \"zervd argzone\": executable file not found in $PATH",
+            "exec: \"zervd <redacted>\": executable file not found in $PATH",
+        ),
+        (
+            vec!["zervd", "argzone"],
+            "zervd: option argzone is not known",
+            "zervd: option <redacted> is not known",
+        ),
+    ] {
+        let secrets = Secrets::default();
+        let command: Vec<String> = command.into_iter().map(Into::into).collect();
+        let request = create(v1::ContainerConfig {
+            command: command.clone(),
+            ..Default::default()
+        });
+        remember(&secrets, &request);
+        let created = shown(&secrets, Method::CreateContainer, &request, text);
+        let started = shown(&secrets, Method::StartContainer, &start(), text);
+        assert_eq!((&*created, &*started), (want, want));
+        let exec = v1::ExecSyncRequest {
+            cmd: command,
+            ..Default::default()
+        };
+        let exec = shown(&secrets, Method::ExecSync, &exec.encode_to_vec(), text);
+        assert_eq!(exec, want);
+    }
 }

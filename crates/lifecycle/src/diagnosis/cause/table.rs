@@ -67,6 +67,7 @@ impl Cause<'_> {
             Self::NoContainerStarted { .. } => row("no_container_started", Failing, Always),
             Self::CrashLoop(_) => row("crash_loop", Failing, Always),
             Self::ContainerExited(_) => row("container_ended", Failing, Always),
+            Self::StoppedByOther { .. } => row("container_stopped", Failing, UntilGone),
             Self::ProbeFails(_) => row("probe_fails", Failing, UntilGone),
             Self::OomKills { .. } => row("oom_kill", Failing, UntilGone),
             Self::SandboxDied { .. } => row("sandbox_died", Failing, Always),

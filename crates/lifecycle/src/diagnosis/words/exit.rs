@@ -6,6 +6,7 @@ use super::duration;
 use crate::diagnosis::sandbox::SandboxDeath;
 use crate::episode_store::{ContainerOomKills, ExitRecord, ReachedLimit};
 use crate::node::restarted;
+use criscope_cri::call::Peer;
 use criscope_cri::subject::ExitReason;
 use criscope_cri::units::since;
 
@@ -31,6 +32,12 @@ pub(super) fn ended(exit: &ExitRecord) -> String {
             hint(exit)
         ),
     }
+}
+
+/// How a container ended that this caller stopped.
+pub(super) fn stopped_by(exit: &ExitRecord, peer: &Peer) -> String {
+    let (by, after, code) = (peer.in_words(), after(exit), code(exit));
+    format!("was stopped by {by}{after}, exit code {code}")
 }
 
 fn evicted(exit: &ExitRecord) -> &str {

@@ -13,7 +13,9 @@ mod syncs;
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
-use self::exit::{after, ago_of, code, ended, ended_by, hint, oom_kills, sandbox_death};
+use self::exit::{
+    after, ago_of, code, ended, ended_by, hint, oom_kills, sandbox_death, stopped_by,
+};
 use super::before::{Predecessor, SandboxReplacement};
 use super::cause::{CallInFlight, Cause, EpisodeOutcome, NotSlow, WorkProgress};
 use super::crash::CrashLoop;
@@ -23,7 +25,7 @@ use crate::episode_store::AwaitedContainers;
 use crate::node::restarted;
 use crate::process_scanner::WorkKind;
 use crate::usual::{ComparedDuration, MANY_STARTS};
-use criscope_cri::call::Client;
+use criscope_cri::call::{Client, Peer};
 use criscope_cri::subject::ExitReason;
 use criscope_cri::units::times::{UnixMicros, millis};
 use criscope_cri::units::{self, since};
@@ -98,8 +100,19 @@ impl Display for Cause<'_> {
             Self::ContainerExited(exit) => {
                 write!(f, "container {} {}", exit.container, ended(exit))
             }
+            Self::StoppedByOther { exit, peer, ago } => write!(
+                f,
+                "container {} {} {}, and was not started again",
+                exit.container,
+                stopped_by(exit, peer),
+                ago_of(*ago)
+            ),
             Self::StartedAgain(Predecessor::ContainerRun(run)) => {
-                write!(f, "container {} {}", run.exit.container, ended(run.exit))?;
+                let ended = match run.stopped_by {
+                    Some(peer) => stopped_by(run.exit, peer),
+                    None => ended(run.exit),
+                };
+                write!(f, "container {} {ended}", run.exit.container)?;
                 match run.ago.as_secs() {
                     0 => Ok(()),
                     _ => write!(f, " ({})", since(run.ago)),
@@ -301,9 +314,10 @@ impl Display for SandboxReplacement<'_> {
                     None => Ok(()),
                 }
             }
-            _ if self.by_crictl => write!(
+            _ if let Some(peer) = self.stopped_by => write!(
                 f,
-                "the sandbox was stopped by crictl and replaced (attempt {attempt})"
+                "the sandbox was stopped by {} and replaced (attempt {attempt})",
+                peer.in_words()
             ),
             _ => {
                 write!(f, "the sandbox was replaced (attempt {attempt}): ")?;
@@ -355,10 +369,13 @@ fn subject(call: &EpisodeCall) -> String {
 }
 
 /// The caller, which set the deadline or cancelled.
-fn caller(call: &EpisodeCall) -> &'static str {
-    match call.peer.client {
-        Client::Kubelet => "the kubelet",
-        Client::Crictl => "crictl",
-        Client::Other => "the caller",
+fn caller(call: &EpisodeCall) -> &str {
+    match &*call.peer {
+        Peer {
+            client: Client::Other,
+            comm: None,
+            ..
+        } => "the caller",
+        peer => peer.in_words(),
     }
 }

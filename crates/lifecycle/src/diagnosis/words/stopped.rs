@@ -7,7 +7,6 @@ use super::ago_of;
 use super::exit::code;
 use crate::diagnosis::stopped::{PodStop, ShortenedGracePeriod, StoppedContainer};
 use crate::episode_store::{ExitRecord, SIGKILL_EXIT_CODE};
-use criscope_cri::call::Client;
 use criscope_cri::subject::ExitReason;
 
 /// Number of containers whose end is told.
@@ -19,11 +18,10 @@ const MIN_GRACE_AFTER_HOOK: Duration = Duration::from_secs(2);
 
 impl Display for PodStop<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let by: Vec<_> = self.by.iter().map(|client| client_name(*client)).collect();
         write!(
             f,
             "the pod was stopped by {} {}",
-            by.join(" and "),
+            self.by.join(" and "),
             ago_of(self.ago)
         )?;
         if let Some(reason) = &self.reason {
@@ -53,14 +51,6 @@ impl PodStop<'_> {
             0 => Ok(()),
             n => write!(f, "; {n} more ended"),
         }
-    }
-}
-
-const fn client_name(client: Client) -> &'static str {
-    match client {
-        Client::Kubelet => "the kubelet",
-        Client::Crictl => "crictl",
-        Client::Other => "another client",
     }
 }
 
