@@ -20,7 +20,7 @@ pub(super) fn rows(sources: &PageSources) -> Vec<CallView> {
 }
 
 /// `/debug/calls`
-pub(super) fn html(rows: &Vec<CallView>) -> Markup {
+pub(super) fn html(rows: &[CallView]) -> Markup {
     html! { section.card { (table(rows)) } }
 }
 

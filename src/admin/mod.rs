@@ -265,7 +265,7 @@ fn always() -> Router<PageSources> {
 /// The pages that an agent shows to users of the cluster.
 fn agent_pages(app: Router<PageSources>) -> Router<PageSources> {
     let calls = ("/debug/calls", "Calls in flight");
-    let app = add_report(app, calls, calls::rows, calls::html);
+    let app = add_report(app, calls, calls::rows, |rows| calls::html(rows));
     let pulls = ("/debug/images/pulls", "Images");
     let app = add_report(app, pulls, pulls::pulls, pulls::html);
     let rates = ("/debug/rpcz", "Calls by method");

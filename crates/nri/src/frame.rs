@@ -70,7 +70,7 @@ mod tests {
         for bytes in [0, 10, 4000, 4096, 5000, 100_000, 4_000_000] {
             let sent = Request {
                 service: "service".to_owned(),
-                payload: vec![7; bytes].into(),
+                payload: vec![7; bytes],
                 ..Request::default()
             };
             let frames = frames(encode(PLUGIN_CONNECTION, 3, &sent).expect("fits"));
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a_message_that_is_too_long_is_not_sent() {
         let long = Request {
-            payload: vec![7; MAX_MESSAGE_LEN].into(),
+            payload: vec![7; MAX_MESSAGE_LEN],
             ..Request::default()
         };
         let refused = encode(PLUGIN_CONNECTION, 1, &long);

@@ -146,7 +146,7 @@ pub fn run_with(config: v1::PodSandboxConfig, handler: &str) -> Call {
 
 /// `CreateContainer` of the container `app` in `sandbox-1`.
 pub fn create(sandbox: v1::PodSandboxConfig, attempt: u32, image: Option<&str>) -> Call {
-    let image = image.map(|image| requests::image_spec(image));
+    let image = image.map(requests::image_spec);
     let request = requests::create(
         "sandbox-1",
         v1::ContainerConfig {

@@ -336,8 +336,8 @@ impl Session {
 
     /// Calls that name a pod of the lists by id only.
     async fn by_id(&mut self, [sandbox, container]: &[String; 2]) {
-        let sandbox = requests::stop_pod(&sandbox);
-        let container = requests::start(&container);
+        let sandbox = requests::stop_pod(sandbox);
+        let container = requests::start(container);
         for (method, body) in [
             ("StopPodSandbox", sandbox.encode_to_vec()),
             ("StartContainer", container.encode_to_vec()),

@@ -100,7 +100,7 @@ impl RemoteBackend {
         }
         let stream = FilteredStream::new(SocketStream::new(stream)?, YieldAfterRead::default());
         let stream = BufReader::with_capacity(READ_BUFFER, stream);
-        let stream = FilteredStream::new(stream, HoldPingAcknowledgement::new());
+        let stream = FilteredStream::new(stream, HoldPingAcknowledgement::default());
         // A handshake only writes; the runtime's SETTINGS are read later.
         settings().handshake(stream).await.map_err(|error| {
             let source = error.into_io();

@@ -33,15 +33,17 @@ pub struct HoldPingAcknowledgement {
     deadline: Pin<Box<Sleep>>,
 }
 
-impl HoldPingAcknowledgement {
-    /// Must be called inside a Tokio runtime.
-    pub fn new() -> Self {
+/// Must be called inside a Tokio runtime.
+impl Default for HoldPingAcknowledgement {
+    fn default() -> Self {
         Self {
             held: None,
             deadline: Box::pin(sleep(Duration::ZERO)),
         }
     }
+}
 
+impl HoldPingAcknowledgement {
     /// Takes a write that is one acknowledgement.
     fn hold(&mut self, bytes: &[u8]) -> bool {
         let Ok(frame) = <[u8; PING_FRAME_LENGTH]>::try_from(bytes) else {
@@ -140,7 +142,7 @@ mod tests {
     ) {
         let (ours, theirs) = duplex(room);
         (
-            FilteredStream::new(ours, HoldPingAcknowledgement::new()),
+            FilteredStream::new(ours, HoldPingAcknowledgement::default()),
             theirs,
         )
     }

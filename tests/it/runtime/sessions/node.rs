@@ -144,8 +144,7 @@ impl Node {
         until_true(&what, async || self.processes() == self.idle).await;
         until_true(&format!("descriptors as in {:?}", self.quiet), async || {
             let now = self.descriptors();
-            let back = now.iter().all(|(of, count)| *count <= self.quiet[of]);
-            back
+            now.iter().all(|(of, count)| *count <= self.quiet[of])
         })
         .await;
     }

@@ -90,8 +90,7 @@ async fn kills_for_lack_of_memory_are_told_each() {
     kubelet.says(&container, go).await;
     until_true("two kills more", async || {
         let line = headline(daemon.program()).await;
-        let is_third = line.contains("killed 3 processes") || line.contains(" 3 times in ");
-        is_third
+        line.contains("killed 3 processes") || line.contains(" 3 times in ")
     })
     .await;
     kubelet.says(&container, go).await;

@@ -183,7 +183,7 @@ exec /usr/lib/cni/bridge
     let pod = kubelet.plain_pod("twice").await;
     let mut events = kubelet.events().await;
     let stopped = kubelet.try_stop_pod(&pod.id).await;
-    let error = stopped.err().expect("the plugin refuses");
+    let error = stopped.expect_err("the plugin refuses");
     assert!(error.message().contains("not yet"), "{error}");
     std::fs::write(gate, "").expect("gate");
     kubelet.end(&pod).await;

@@ -20,8 +20,7 @@ fn hungry(then: &str) -> Container {
 }
 
 async fn up(it: &Play, container: Container) -> Pod {
-    let pod = it.up(it.spec(vec![container])).await;
-    pod
+    it.up(it.spec(vec![container])).await
 }
 
 /// containerd needs that to tell of OOM kills.

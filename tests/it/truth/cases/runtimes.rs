@@ -29,8 +29,7 @@ async fn go_on(it: &Play) {
 async fn paused(it: &Play, pause: u64) -> Pod {
     let mut spec = it.idle();
     spec.pause = Duration::from_secs(pause);
-    let pod = it.with_sandbox(spec).await;
-    pod
+    it.with_sandbox(spec).await
 }
 
 async fn up(it: &Play, grace: i64) -> Pod {
