@@ -11,7 +11,7 @@ use criscope_cri::units::{clock, duration};
 const MAX_NOTES: usize = 3;
 
 impl Stories {
-    /// Sentences on why a pod may be unknown, at most [`MAX_NOTES`]: what is wrong now, the newest first, then what is known of the past.
+    /// Sentences on why a pod may be unknown, at most three: what is wrong now, the newest first, then what is known of the past.
     pub fn about_unknown(&self) -> Vec<String> {
         if let Some(captured) = &self.captured {
             return captured.notes.clone();
