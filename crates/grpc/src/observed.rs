@@ -1,5 +1,5 @@
-//! A body whose frames pass an observer. Everything else about the body is passed on, so a layer writes down only what it
-//! does with the frames.
+//! A body whose frames an observer sees. The body itself is forwarded unchanged, so a layer contains only its own work on the
+//! frames.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

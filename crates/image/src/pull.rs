@@ -188,7 +188,7 @@ impl ImageStore {
         let digest = fetched.digest.clone();
         let mut origin = Origin::new(&top, &fetched, &self.config.platform);
         let (content, config, told) = match content {
-            // The content of the configuration tells what it is, unless it is too large for that of an image.
+            // The configuration shows whether this is an image. A larger one than an image may have belongs to an artifact.
             Manifest::Undeclared(manifest) if manifest.config.size > MAX_CONFIG => {
                 (manifest.artifact()?, None, None)
             }

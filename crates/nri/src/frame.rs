@@ -1,4 +1,4 @@
-//! Logical connections on one socket (containerd/nri, `pkg/net/multiplex`), each of which carries ttrpc.
+//! Logical connections on one socket (containerd/nri, `pkg/net/multiplex`). Each connection carries ttrpc.
 //!
 //! ```text
 //! | connection, 4 bytes | length, 4 bytes | data |          big endian

@@ -10,7 +10,7 @@ use super::metric::{DEFAULT_HANDLER, OTHER_HANDLERS, SEVERAL_BACKENDS};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendLabel(usize);
 
-/// The names are those that no configuration changes.
+/// The fixed names. The configuration adds the names of the backends.
 impl Named for BackendLabel {
     const NAMES: &'static [&'static str] = &[SEVERAL_BACKENDS];
 

@@ -1,4 +1,4 @@
-//! The task that fetches one layer: what it is for, and what it works with.
+//! The task that fetches one layer: its purpose and its inputs.
 
 use std::sync::Arc;
 

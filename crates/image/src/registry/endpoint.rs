@@ -47,7 +47,7 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// The name under which credentials for it are stored: that of the registry, unless it is a mirror.
+    /// The name under which its credentials are stored: the host of a mirror, else the registry.
     pub(super) fn registry<'a>(&'a self, name: &'a Reference) -> &'a str {
         if self.is_mirror {
             &self.host

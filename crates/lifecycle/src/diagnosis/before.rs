@@ -124,7 +124,7 @@ fn previous_run<'a>(
     }
 }
 
-/// The caller, other than the kubelet, that stopped the run of a container that ended so.
+/// The caller that stopped this run of a container, if it was not the kubelet.
 pub(super) fn stopped_by<'a>(exit: &ExitRecord, pod: &[&'a Episode]) -> Option<&'a Peer> {
     let mut stops = history::calls(pod).filter(|call| {
         let container = call.container.as_deref();
@@ -143,11 +143,8 @@ pub(super) fn stopped_for_good<'a>(pod: &[&'a Episode]) -> Option<(&'a ExitRecor
         .filter(|exit| exit.stop_requested)
         .max_by_key(|exit| exit.at)?;
     let is_followed = history::calls(pod).any(|call| {
-        let is_stop = matches!(
-            call.method,
-            Method::StopPodSandbox | Method::RemovePodSandbox
-        );
-        (is_stop || call.has_started_container(&exit.container)) && call.began_at() >= exit.at
+        (history::ends_sandbox(call) || call.has_started_container(&exit.container))
+            && call.began_at() >= exit.at
     });
     let peer = stopped_by(exit, pod).filter(|_| !is_followed)?;
     Some((exit, peer))
@@ -214,17 +211,11 @@ fn sandbox_replacement<'a>(
     let replacements = series.filter(|other| other.pod.attempt > 0);
     let times = replacements.clone().count();
     let first = replacements.map(|first| first.began).next();
-    // `crictl rmp -f` removes a sandbox without a call to stop it.
     let stopped_by = before
         .filter(|other| Some(other.pod.attempt) == last)
         .find_map(|other| {
             let mut calls = other.calls.iter();
-            let first = calls.find(|call| {
-                matches!(
-                    call.method,
-                    Method::StopPodSandbox | Method::RemovePodSandbox
-                )
-            })?;
+            let first = calls.find(|call| history::ends_sandbox(call))?;
             Some(&*first.peer).filter(|peer| !peer.is_kubelet())
         });
     Some(SandboxReplacement {

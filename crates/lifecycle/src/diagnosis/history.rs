@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::{Episode, ExitRecord};
 use crate::timeline::EpisodePhase;
+use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
 
 /// All calls of these episodes.
@@ -17,6 +18,15 @@ pub(super) fn calls<'a>(
 /// All exits of these episodes.
 pub(super) fn exits<'a>(pod: &[&'a Episode]) -> impl Iterator<Item = &'a ExitRecord> + Clone {
     pod.iter().flat_map(|episode| &episode.exits)
+}
+
+/// Returns whether a call ends its sandbox. The kubelet and crictl stop a sandbox before they remove it; other callers may remove it at
+/// once.
+pub(super) fn ends_sandbox(call: &EpisodeCall) -> bool {
+    matches!(
+        call.method,
+        Method::StopPodSandbox | Method::RemovePodSandbox
+    )
 }
 
 /// Returns whether a container was started in this episode.

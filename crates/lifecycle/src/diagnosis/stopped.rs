@@ -65,7 +65,7 @@ pub(super) fn pod_stop<'a>(
     now: UnixMicros,
 ) -> Option<PodStop<'a>> {
     let mut calls = episode.calls.iter();
-    let sandbox = calls.find(|call| call.is_good() && is_of_sandbox(call))?;
+    let sandbox = calls.find(|call| call.is_good() && history::ends_sandbox(call))?;
     let alone = stopped_alone(episode, pod);
     let with_sandbox = ended_with(sandbox, episode, pod, &alone);
     let mut stopped: Vec<_> = alone.into_iter().chain(with_sandbox).collect();
@@ -100,13 +100,6 @@ pub(super) fn pod_stop<'a>(
         ends: stopped,
         before,
     })
-}
-
-fn is_of_sandbox(call: &EpisodeCall) -> bool {
-    matches!(
-        call.method,
-        Method::StopPodSandbox | Method::RemovePodSandbox
-    )
 }
 
 fn exit_of<'a>(container: &ContainerIdentity, pod: &[&'a Episode]) -> Option<&'a ExitRecord> {

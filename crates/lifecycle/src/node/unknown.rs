@@ -31,8 +31,8 @@ impl Stories {
             .into_iter()
             .map(|fact| with_consequence(fact, now))
             .collect();
-        notes.extend(kubelet_sentence(&status, now));
-        notes.extend(status.backends.iter().filter_map(silent_backend));
+        notes.extend(missing_kubelet(&status, now));
+        notes.extend(status.backends.iter().filter_map(unprobed_backend));
         notes.push(records_since(since, now));
         // Older downtimes hardly matter beside the last one.
         let downtimes = facts
@@ -77,15 +77,15 @@ fn records_since(since: UnixMicros, now: UnixMicros) -> String {
     )
 }
 
-/// What is wrong with the kubelet's connection. Facts tell that it has gone.
-fn kubelet_sentence(status: &NodeStatus, now: UnixMicros) -> Option<String> {
+/// The sentence on a kubelet that has never connected. A kubelet that has gone is a fact of the node.
+fn missing_kubelet(status: &NodeStatus, now: UnixMicros) -> Option<String> {
     let began = duration(millis(now.since(status.began)));
     let is_unseen = status.kubelet.is_none();
     is_unseen.then(|| format!("no kubelet has connected since criscope started {began} ago"))
 }
 
-/// A backend of which nothing is known yet. Facts tell of those that do not answer or are not ready.
-fn silent_backend(backend: &BackendState) -> Option<String> {
+/// The sentence on a backend that was not probed yet. A backend that does not answer or is not ready is a fact of the node.
+fn unprobed_backend(backend: &BackendState) -> Option<String> {
     let is_unknown = backend.up.is_none();
     is_unknown.then(|| format!("the runtime {} has not been probed yet", backend.name))
 }

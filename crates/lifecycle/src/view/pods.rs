@@ -296,7 +296,7 @@ fn state(episodes: &[EpisodeView]) -> (PodState, &EpisodeView) {
         };
         (state, *episode)
     });
-    // The newest of several equal states counts. Trouble of an ephemeral container matters less than that of the pod's own containers.
+    // The newest of several equal states counts. A failing ephemeral container matters less than a failing container of the pod.
     let worst = states.min_by_key(|(state, episode)| {
         let is_trouble = state.is_trouble();
         (!is_trouble, is_trouble && episode.ephemeral, *state)

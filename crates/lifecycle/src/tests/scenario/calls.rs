@@ -221,7 +221,7 @@ fn injected(call: &EpisodeCall, words: &mut Words) -> Result<EpisodeCall, String
     Ok(EpisodeCall::new(Arc::new(record), Vec::new(), None))
 }
 
-/// The caller with this name. A program that is no kind of caller is told by its own name.
+/// The caller with this name: `kubelet`, `crictl`, `other`, or another program, which keeps its name.
 fn peer(program: &str) -> Peer {
     let is_kind = Client::ALL.iter().any(|client| client.name() == program);
     Peer {

@@ -106,7 +106,7 @@ fn note_exit(store: &mut EpisodeStore, pod: &ScriptedPod, words: &mut Words) -> 
     Ok(())
 }
 
-/// The exit of an evicted container; `evicted -` if nobody says by whom.
+/// The exit of an evicted container. `evicted -` is an eviction without a reason.
 fn evicted(exit: ExitRecord, words: &mut Words) -> Result<ExitRecord, String> {
     let by = words.word("a text")?;
     let exit = ExitRecord {
