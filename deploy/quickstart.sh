@@ -3,8 +3,9 @@
 #   1. installs missing packages (apt): runc, unless crun is installed, and CNI plugins
 #   2. builds criscope
 #   3. starts criscope as the container runtime, or in front of a containerd (--upstream)
-#   4. runs one pod through criscope's socket, and shows the time of each step and where the time of its start went
-#   5. stops everything and removes all files, mounts, cgroups and interfaces
+#   4. runs one pod through criscope's socket, and shows the time of each step
+#   5. runs a pod with a slow image and one that cannot start, and shows what "criscope explain" says of each
+#   6. stops everything and removes all files, mounts, cgroups and interfaces
 #
 # No registry is used: the image is built from a static busybox. An existing runtime is never touched: root, state, socket,
 # CNI configuration, bridge, cgroup and the OCI runtime's directory are private to this run. One exception: on a machine with
@@ -36,7 +37,7 @@ MODE=builtin UPSTREAM=''
 
 if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then BOLD=$'\e[1m' DIM=$'\e[2m' RED=$'\e[31m' OFF=$'\e[0m'
 else BOLD='' DIM='' RED='' OFF=''; fi
-STEPS=5 STEP=${QS_STEP:-0}
+STEPS=6 STEP=${QS_STEP:-0}
 
 now() { date +%s%N; }
 since() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.1f s", (b - a) / 1e9 }'; }
@@ -389,26 +390,38 @@ start_criscope() {
 # In the background, because bash runs a trap only between commands: a TERM must not wait for the smoke's timeout. In a
 # session of its own, because Ctrl-C must reach it once, from on_exit: a second signal would end its own cleaning up.
 run_smoke() {
-    local log=$DIR/criscope.log cgroup=(--cgroup-parent "$CGROUP")
-    case $MODE in
-        containerd) log=$DIR/containerd.log ;;
-        # its cgroup driver may require another form
-        other) cgroup=() ;;
-    esac
+    local cgroup=(--cgroup-parent "$CGROUP")
+    # its cgroup driver may require another form
+    [ "$MODE" != other ] || cgroup=()
     setsid "$CRISCOPE" smoke --endpoint "unix://$CRISCOPE_SOCKET" --busybox "$BUSYBOX" --registry-listen "$REGISTRY" \
-        "${cgroup[@]}" --log-dir "$DIR" &
+        "${cgroup[@]}" --log-dir "$DIR" "$@" &
     SMOKE_PID=$!
     local rc=0
     wait "$SMOKE_PID" || rc=$?
     SMOKE_PID=''
+    return "$rc"
+}
+
+run_pod() {
+    local log=$DIR/criscope.log rc=0
+    [ "$MODE" != containerd ] || log=$DIR/containerd.log
+    run_smoke || rc=$?
     [ "$rc" = 0 ] || die "the test pod failed (exit code $rc); the end of $log:" "$(tail -n 15 "$log")"
 }
 
+# show_story ARGS...: runs a pod and shows what criscope says of it before it is removed
 show_story() {
-    [ -z "$DIRECT" ] || return 0
-    note "how it ended, and where its time went (criscope explain criscope/criscope-smoke):"
-    "$CRISCOPE" explain --admin "http://$ADMIN" criscope/criscope-smoke | sed 's/^/        /' ||
-        die "cannot read the pod from http://$ADMIN"
+    run_smoke --explain --admin "$ADMIN" "$@" > "$DIR/story.txt" 2> "$DIR/story.log" || true
+    grep -q '^criscope explain ' "$DIR/story.txt" || die "this pod has no story:" "$(tail -n 20 "$DIR/story.log")"
+    sed -n '/^criscope explain /,$p' "$DIR/story.txt" | sed 's/^criscope explain/$ &/; s/^/        /; s/ *$//'
+}
+
+show_stories() {
+    note "a pod whose image comes late, because its registry waits for two seconds:"
+    show_story --name slow-image --slow-pull 2s
+    echo
+    note "a pod that cannot start, because its program is not in the image:"
+    show_story --name no-program --command /usr/bin/servd
 }
 
 show_metrics() {
@@ -651,11 +664,15 @@ run_stage() {
     start_criscope
     took
     step "a pod through unix://$CRISCOPE_SOCKET"
-    run_smoke
-    show_story
+    run_pod
     show_metrics
     say_how
     took
+    if [ -z "$DIRECT" ]; then
+        step "two pods in trouble, and what criscope says of them"
+        show_stories
+        took
+    fi
     if [ -n "$KEEP" ]; then keep_running; fi
 }
 
@@ -678,8 +695,9 @@ main() {
         shift
     done
     [ "$(uname -s)" = Linux ] || die "this needs Linux"
-    if [ "$MODE" = containerd ]; then STEPS=6; fi
+    if [ "$MODE" = containerd ]; then STEPS=7; fi
     if [ "$MODE" = builtin ]; then DIRECT=''; fi
+    [ -z "$DIRECT" ] || STEPS=$((STEPS - 1))
     # The user builds, root runs the rest: the script re-executes itself for that.
     if [ -n "$stop" ]; then
         if [ "$(id -u)" != 0 ]; then as_root "$BASH" "$SELF" --stop ${only:+"$only"}; exit; fi

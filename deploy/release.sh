@@ -1,23 +1,29 @@
 #!/usr/bin/env bash
 # Makes a release, for x86_64 and aarch64: static and stripped programs, tarballs, .deb, .rpm, an OCI image for both
-# architectures, the kubectl plugin, SBOMs and SHA256SUMS. The same commit and compiler make the same bytes, wherever the clone is.
+# architectures, the Helm chart, the kubectl plugin for Linux, macOS and Windows with its manifest for krew, SBOMs, a statement on known
+# defects (OpenVEX), SHA256SUMS, and a statement on how all of it was made (SLSA provenance). The same commit and compiler make the same
+# bytes, wherever the clone is.
 #
 # usage: deploy/release.sh [OPTION...]
 #   --arch ARCH      x86_64 or aarch64, only this one; may be repeated (default: both)
 #   --out DIR        where the files go (default target/release-VERSION); it is emptied
 #   --binaries DIR   package the programs in DIR instead of building them: for tests, and for one --arch
 #   --version V      the version of the packages (default: that in Cargo.toml)
-#   --only KIND      tar, deb, rpm, image, plugin or sbom, only this one; may be repeated (default: all)
+#   --only KIND      tar, deb, rpm, image, chart, plugin, sbom or vex, only this one; may be repeated (default: all)
+#   --system SYSTEM  linux, darwin or windows: the plugin only for this one; may be repeated (default: all)
 #   --profile ARCH=FILE  optimize the programs of the node with a profile of deploy/profile.sh, which is added to the files;
 #                    once for each architecture
 #   --verify         build everything once more in another clone, and fail unless it has the same bytes
+#   --compare DIR    build what is in DIR, a downloaded release of the commit that is checked out, and fail unless it has the same bytes
 # environment:
 #   CARGO, RUSTC       another toolchain; see docs/RELEASING.md for one that has aarch64 without rustup
 #   CARGO_TARGET_DIR   as for cargo; the packaging tools are kept there too
-#   SOURCE_DATE_EPOCH  date of all files in seconds (default: that of the commit)
+#   SOURCE_DATE_EPOCH  date of all files in seconds (default: the commit's)
+#   CRISCOPE_BUILDER   who builds, as a URI, for the provenance (default: this script in its repository)
 #
 # Needs for each architecture the standard library of Rust for its musl or gnu target (`rustup target add
-# aarch64-unknown-linux-musl`) and a C compiler for it (gcc-aarch64-linux-gnu). Besides: git, tar, gzip, jq and sha256sum.
+# aarch64-unknown-linux-musl`) and a C compiler for it (gcc-aarch64-linux-gnu). The plugin for macOS and Windows needs their standard
+# libraries, and python3 with venv, for zig from PyPI. Besides: git, tar, gzip, jq and sha256sum.
 set -euo pipefail
 
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -27,18 +33,24 @@ NAME=release
 NODE=(criscope criscope-shim)
 CLUSTER=(criscope-agent)
 PLUGIN=kubectl-criscope
+# Systems for which the plugin is built.
+SYSTEMS=(linux darwin windows)
 # name=version of the packaging tools, from crates.io
 TOOLS=(cargo-deb=3.8.0 cargo-generate-rpm=0.21.1 cargo-cyclonedx=0.5.9)
 
 # shellcheck source=deploy/programs.sh
 . "$REPO/deploy/programs.sh"
+# shellcheck source=deploy/plugin.sh
+. "$REPO/deploy/plugin.sh"
+# shellcheck source=deploy/statements.sh
+. "$REPO/deploy/statements.sh"
 
 wants() { [ "${#KINDS[@]}" -eq 0 ] || [[ " ${KINDS[*]} " == *" $1 "* ]]; }
 usage() { sed -n '/^# usage:/,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$SELF"; }
 
 # --- what the machine can do -----------------------------------------------------------------------------------------
 
-# The names that Debian, RPM and OCI have for an architecture.
+# The name that Debian, OCI and krew have for an architecture.
 deb_arch() { case $1 in x86_64) echo amd64 ;; aarch64) echo arm64 ;; esac; }
 
 check_architectures() {
@@ -65,10 +77,11 @@ find_native() {
         for runner in '' "qemu-$arch-static" "qemu-$arch"; do
             [ -z "$runner" ] || have "$runner" || continue
             NATIVE=(${runner:+"$runner"} "${DIRS[$arch]}/criscope")
+            PLUGIN_NATIVE=(${runner:+"$runner"} "${DIRS[$arch]}/$PLUGIN")
             if "${NATIVE[@]}" --version > /dev/null 2>&1; then return; fi
         done
     done
-    die "none of the programs runs on this machine, and manual pages come from one" "Add --arch $(uname -m), or install qemu-user-static."
+    die "none of the programs runs on this machine, and manual pages and completions come from one" "Add --arch $(uname -m), or install qemu-user-static."
 }
 
 # stage DIR: the files of every package but the programs, with the paths that they have on a node.
@@ -91,7 +104,7 @@ stage() {
     gzip -9nc "$REPO/CHANGELOG.md" > "$share/doc/criscope/changelog.gz"
     # Packages own /usr/bin. The unit of the runtime has the same name on a node as that of the proxy, so it is only supplied.
     sed -i 's#/usr/local/bin/#/usr/bin/#' "$share"/criscope/systemd/*
-    cp "$share"/criscope/systemd/criscope.{service,socket} "$root/lib/systemd/system"
+    cp "$share"/criscope/systemd/criscope{.service,.socket,-handover.service} "$root/lib/systemd/system"
     changelog | gzip -9n > "$1/changelog.Debian.gz"
     find "$1" -type d -exec chmod 755 {} +
     find "$1" -type f -exec chmod 644 {} +
@@ -129,12 +142,16 @@ make_tar() {
     pack "$dir" "$OUT/$name.tar.gz" "$name"
 }
 
-# As kubectl and krew want a plugin: the program and its license.
-make_plugin() {
-    local dir=$WORK/plugin-$1
-    install -D -m 755 -t "$dir" "${DIRS[$1]}/$PLUGIN"
-    install -m 644 -t "$dir" "$REPO/LICENSE"
-    pack "$dir" "$OUT/$PLUGIN-$VERSION-linux-$1.tar.gz" "$PLUGIN" LICENSE
+# As `helm package` makes it, but the same bytes each time: links are replaced by their files, and versions are those of the release.
+make_chart() {
+    local dir=$WORK/chart
+    mkdir -p "$dir"
+    cp -rL "$REPO/deploy/kubernetes/chart" "$dir/criscope"
+    sed -i "s/^version: .*/version: $VERSION/; s/^appVersion: .*/appVersion: $VERSION/; s#\(image: ghcr.io/.*:\).*#\1$VERSION#" "$dir/criscope/Chart.yaml"
+    find "$dir" -type d -exec chmod 755 {} +
+    find "$dir" -type f -exec chmod 644 {} +
+    pack "$dir" "$OUT/criscope-chart-$VERSION.tar.gz" criscope
+    mv "$OUT/criscope-chart-$VERSION.tar.gz" "$OUT/criscope-chart-$VERSION.tgz"
 }
 
 # Both tools replace the prefix target/release/ of the assets in Cargo.toml by the directory of target and profile.
@@ -243,6 +260,7 @@ facts() {
     BIN=$TARGET/release-tools/bin
     VERSION=${VERSION:-$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)}
     SOURCE=$(sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)
+    IMAGE_NAME=$(sed -n 's/^ *repository: //p' deploy/kubernetes/chart/values.yaml)
     LICENSES=$(sed -n 's/^license = "\(.*\)"/\1/p' Cargo.toml)
     COMMIT=$(git rev-parse HEAD)
     EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
@@ -280,6 +298,7 @@ make() {
     if wants image; then programs+=("${CLUSTER[@]}"); fi
     if wants plugin; then programs+=("$PLUGIN"); fi
     if [ -z "$BINARIES" ]; then check_architectures; fi
+    if [ -z "$BINARIES" ] && wants plugin; then check_systems; fi
     # A target directory of its own for the packaging tools: a file of another date in that of cargo would be built again.
     PACK=$WORK/pack
     declare -gA DIRS=()
@@ -308,18 +327,24 @@ make() {
             if wants "$kind"; then step "$kind for $triple"; "make_$kind" "$arch" "$triple"; fi
         done
     done
+    if wants plugin; then make_foreign_plugins; make_krew; fi
+    for kind in chart vex; do
+        if wants "$kind"; then step "$kind"; "make_$kind"; fi
+    done
     for arch in "${!PROFILES[@]}"; do install -m 644 "${PROFILES[$arch]}" "$OUT/criscope-$VERSION-$arch.profdata"; done
     if wants image; then step "image for ${ARCHES[*]}"; make_image; fi
     (cd "$OUT" && sha256sum -- * > SHA256SUMS)
+    make_provenance
     step "$OUT"
     (cd "$OUT" && du -h --apparent-size -- * | sed 's/^/    /')
 }
 
 # Once more from a clone of the commit in another directory, with nothing of the first build.
 verify() {
-    local args=() arch
+    local args=() arch system
     for arch in "${ARCHES[@]}"; do args+=(--arch "$arch"); done
     for arch in "${!PROFILES[@]}"; do args+=(--profile "$arch=${PROFILES[$arch]}"); done
+    for system in "${SYSTEMS[@]}"; do args+=(--system "$system"); done
     step "the same once more, from another clone"
     git clone --quiet "$REPO" "$WORK/again.clone"
     git -C "$WORK/again.clone" checkout --quiet "$COMMIT"
@@ -330,18 +355,40 @@ verify() {
     note "the same bytes"
 }
 
+# The profiles of a downloaded release, which must be of this commit.
+read_release() {
+    local file commit arch
+    file=$(compgen -G "$COMPARE/criscope-*.intoto.json") || die "$COMPARE has no provenance" "Download SHA256SUMS, *.intoto.json and *.profdata of the release."
+    [ -f "$COMPARE/SHA256SUMS" ] || die "$COMPARE has no SHA256SUMS"
+    commit=$(jq -r '.predicate.buildDefinition.resolvedDependencies[0].digest.gitCommit' "$file")
+    [ "$commit" = "$(git -C "$REPO" rev-parse HEAD)" ] || die "the release is of another commit" "git checkout $commit"
+    for arch in "${ARCHES[@]}"; do
+        if file=$(compgen -G "$COMPARE/criscope-*-$arch.profdata"); then add_profile "$arch=$file"; fi
+    done
+}
+
+# Some of the files may be enough: what was not built here is not compared.
+compare() {
+    grep -F -x -f "$OUT/SHA256SUMS" "$COMPARE/SHA256SUMS" > "$WORK/same" || true
+    diff "$WORK/same" "$OUT/SHA256SUMS" || die "this build (right) has other files than the release" \
+        "It was made with $("$RUSTC" --version), and the release with $(jq -r '.predicate.buildDefinition.internalParameters.rustc' "$COMPARE"/criscope-*.intoto.json)."
+    note "the same bytes as the release: $(wc -l < "$WORK/same") of its $(wc -l < "$COMPARE/SHA256SUMS") files"
+}
+
 main() {
-    FROM=$PWD OUT='' BINARIES='' VERSION='' VERIFY='' ARCHES=() KINDS=()
+    FROM=$PWD COMPARE='' OUT='' BINARIES='' VERSION='' VERIFY='' ARCHES=() KINDS=() CHOSEN=()
     declare -gA PROFILES=()
     while [ $# -gt 0 ]; do
         case $1 in
-            --arch | --out | --binaries | --profile | --version | --only) [ $# -gt 1 ] || { usage >&2; exit 64; } ;;&
+            --arch | --out | --binaries | --profile | --version | --only | --system | --compare) [ $# -gt 1 ] || { usage >&2; exit 64; } ;;&
             --arch) case $2 in x86_64 | aarch64) ARCHES+=("$2") ;; *) usage >&2; exit 64 ;; esac; shift ;;
             --out) OUT=$2; shift ;;
             --binaries) BINARIES=$(realpath "$2"); shift ;;
             --profile) add_profile "$2"; shift ;;
             --version) VERSION=$2; shift ;;
-            --only) case $2 in tar | deb | rpm | image | plugin | sbom) KINDS+=("$2") ;; *) usage >&2; exit 64 ;; esac; shift ;;
+            --only) case $2 in tar | deb | rpm | image | chart | plugin | sbom | vex) KINDS+=("$2") ;; *) usage >&2; exit 64 ;; esac; shift ;;
+            --system) case $2 in linux | darwin | windows) CHOSEN+=("$2") ;; *) usage >&2; exit 64 ;; esac; shift ;;
+            --compare) COMPARE=$(realpath "$2"); shift ;;
             --verify) VERIFY=1 ;;
             -h | --help) usage; exit ;;
             *) usage >&2; exit 64 ;;
@@ -349,14 +396,17 @@ main() {
         shift
     done
     [ "${#ARCHES[@]}" -gt 0 ] || ARCHES=(x86_64 aarch64)
+    [ "${#CHOSEN[@]}" -eq 0 ] || SYSTEMS=("${CHOSEN[@]}")
     [ -z "$BINARIES" ] || [ "${#ARCHES[@]}" = 1 ] || die "--binaries needs one --arch"
     for program in git tar gzip jq sha256sum; do have "$program" || die "$program is missing"; done
+    if [ -n "$COMPARE" ]; then read_release; fi
     facts
     mkdir -p "$TARGET"
     WORK=$(mktemp -d "$TARGET/release-work.XXXXXX")
     trap 'rm -rf "$WORK"' EXIT
     umask 022
     make
+    if [ -n "$COMPARE" ]; then compare; fi
     if [ -n "$VERIFY" ]; then verify; fi
 }
 

@@ -17,7 +17,8 @@
 //! 1. **Byte-exact.** What passes through to an upstream is never re-encoded: unknown methods, unknown fields, metadata,
 //!    deadlines, cancellation, trailers, status codes and messages arrive as they were sent. Decoding is done on a copy.
 //!    (With traces on, `traceparent` is ours, as W3C trace context intends. So is `tracestate` where the trace is another. With
-//!    `streaming.observe` on, the URL of a session is ours, and nothing else of its answer; the session's bytes are not.)
+//!    `streaming.observe` on, the URL of a session is ours, and nothing else of its answer; the session's bytes are not. With
+//!    `answer_runtime_config` on, `RuntimeConfig` of a runtime that does not implement it is answered by us.)
 //! 2. **One end.** Every call that enters ends in exactly one outcome (ok, error, cancelled, deadline), streams and
 //!    dropped calls included, and every signal comes from that one end.
 //! 3. **Telemetry never hurts.** No exporter, page or log can fail, delay or block a call. All buffers are bounded; what
@@ -42,7 +43,7 @@
 //! is the built-in backend, [`tls`] has the certificates of servers, [`streaming`] the server of exec, attach and port-forward; the small process next to each pod is
 //! a crate of its own, [`criscope_shim`]. [`install`] changes a node and changes it back. [`smoke`] is a canary that calls a
 //! runtime as a kubelet does, through [`client`].
-//! [`replay`] plays recorded calls against another runtime.
+//! [`replay`] plays recorded calls against another runtime. [`pages`] are the pages as data, and the commands that show them.
 //! [`units`] formats durations, sizes and times, [`version`] has the version and the commit. `docs/ARCHITECTURE.md` has the
 //! rest.
 
@@ -56,7 +57,6 @@ pub mod install;
 pub mod proxy;
 pub mod reload;
 pub mod replay;
-pub mod runtime;
 pub mod smoke;
 pub mod streaming;
 pub mod tls;
@@ -67,6 +67,8 @@ pub use criscope_cri::{call, units};
 pub use criscope_grpc as grpc;
 pub use criscope_grpc::uds;
 pub use criscope_lifecycle as lifecycle;
+pub use criscope_pages as pages;
+pub use criscope_runtime as runtime;
 pub use criscope_settings as settings;
 pub use criscope_telemetry as telemetry;
 pub use criscope_telemetry::version;
@@ -80,8 +82,7 @@ pub(crate) mod testing {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    /// Long enough that only a hang takes longer, however busy the machine is.
-    pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+    pub(crate) use criscope_runtime::testing::{PATIENCE, with_umask};
 
     /// Polls until there is an answer.
     ///
@@ -110,15 +111,5 @@ pub(crate) mod testing {
                 Some(())
             }
         });
-    }
-
-    /// Runs this on a thread of its own, with a umask of its own.
-    pub(crate) fn with_umask<T: Send>(umask: u32, run: impl FnOnce() -> T + Send) -> T {
-        let umasked = || {
-            nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).expect("unshare");
-            nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(umask));
-            run()
-        };
-        thread::scope(|scope| scope.spawn(umasked).join().expect("no panic"))
     }
 }

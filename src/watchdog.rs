@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,8 @@ pub struct Heartbeat {
     start: Instant,
     /// Milliseconds after `start`.
     last: AtomicU64,
+    /// Set once another process is the main process of the service.
+    retired: AtomicBool,
 }
 
 impl Default for Heartbeat {
@@ -33,6 +35,7 @@ impl Default for Heartbeat {
         Self {
             start: Instant::now(),
             last: AtomicU64::new(0),
+            retired: AtomicBool::new(false),
         }
     }
 }
@@ -52,6 +55,11 @@ impl Heartbeat {
     /// Returns whether the request path runs.
     pub fn is_alive(&self) -> bool {
         self.silence() < STUCK_AFTER
+    }
+
+    /// Ends the keep-alives: another process is the main process of the service now.
+    pub fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
     }
 
     /// Beats until dropped. Runs on the request path's async runtime: if that is blocked, so is this.
@@ -77,6 +85,9 @@ pub fn feed(heartbeat: Arc<Heartbeat>) -> io::Result<()> {
     let feed = move || {
         loop {
             thread::sleep(limit / CHANCES);
+            if heartbeat.retired.load(Ordering::Relaxed) {
+                return;
+            }
             if heartbeat.is_alive() {
                 notify(&[NotifyState::Watchdog]);
             } else {
@@ -112,7 +123,7 @@ mod tests {
             .expect("runtime");
         let heartbeat = Arc::new(Heartbeat {
             start: Instant::now() - Duration::from_secs(60),
-            last: AtomicU64::new(0),
+            ..Heartbeat::default()
         });
         assert!(!heartbeat.is_alive());
         runtime.spawn(Arc::clone(&heartbeat).run());

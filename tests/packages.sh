@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Packages of the programs that are already built: makes them twice with the same bytes, compares their contents, installs, upgrades,
-# removes and purges the .deb in a fresh Debian root, and the .rpm in an empty one.
+# removes and purges the .deb in a fresh Debian root, and the .rpm in an empty one, and installs both from repositories.
 #
 # usage: tests/packages.sh [DIR]   of the programs in DIR (default target/release, where deploy/quickstart.sh builds them)
 #
@@ -12,7 +12,7 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 TARGET=${CARGO_TARGET_DIR:-$PWD/target}
 case $TARGET in /*) ;; *) TARGET=$PWD/$TARGET ;; esac
 ARCH=$(uname -m)
-ROOT_TAR=$TARGET/test-tools/packages-root.tar
+ROOT_TAR=$TARGET/test-tools/packages-root-apt.tar
 
 die() { printf 'tests/packages.sh: %s\n' "$*" >&2; exit 1; }
 note() { printf '    %s\n' "$*"; }
@@ -34,10 +34,16 @@ make_packages() {
     # Those of the cluster are run by their own tests; here it only counts where they end up.
     local program
     for program in criscope-agent kubectl-criscope; do strip -o "$WORK/bin/$program" "$TARGET/debug/$program"; done
+    # Those for other systems are compiled for releases; here only files of their names are packaged.
+    mkdir -p "$WORK"/bin/{darwin,windows}
+    echo darwin > "$WORK/bin/darwin/kubectl-criscope"
+    echo windows > "$WORK/bin/windows/kubectl-criscope.exe"
     # A profile is not used for programs that are built already, but is a file of the release.
     echo profile > "$WORK/profile"
-    release "$WORK/out" --only tar --only image --only plugin --profile "$ARCH=$WORK/profile"
-    release "$WORK/again" --only tar --only image --only plugin --profile "$ARCH=$WORK/profile"
+    local kinds=(--only tar --only image --only plugin --only chart --only vex)
+    release "$WORK/out" "${kinds[@]}" --profile "$ARCH=$WORK/profile"
+    release "$WORK/again" "${kinds[@]}" --compare "$WORK/out"
+    grep -q 'the same bytes as the release' "$WORK/log" || die "a rebuild does not say that it is the same: $(cat "$WORK/log")"
     grep -q " criscope-[0-9].*-$ARCH.profdata\$" "$WORK/out/SHA256SUMS" || die "the profile is not among the files"
     if deploy/release.sh --profile "$ARCH=$WORK/none" > "$WORK/log" 2>&1; then die "a profile that does not exist is accepted"; fi
     grep -q "the profile $WORK/none is no file" "$WORK/log" || die "the error does not name the profile: $(cat "$WORK/log")"
@@ -53,7 +59,7 @@ check_contents() {
     dpkg-deb -c "$DEB" | awk '$1 ~ /^-/ { print $1, substr($6, 2) }' | sort > "$WORK/deb.list"
     local path
     for path in /usr/bin/criscope /usr/bin/criscope-shim /etc/criscope/criscope.toml /usr/lib/systemd/system/criscope.service \
-        /usr/lib/systemd/system/criscope.socket /usr/share/man/man1/criscope.1.gz /usr/share/man/man1/criscope-explain.1.gz \
+        /usr/lib/systemd/system/criscope.socket /usr/lib/systemd/system/criscope-handover.service /usr/share/man/man1/criscope.1.gz /usr/share/man/man1/criscope-explain.1.gz \
         /usr/share/man/man8/criscope-shim.8.gz /usr/share/bash-completion/completions/criscope \
         /usr/share/zsh/vendor-completions/_criscope /usr/share/fish/vendor_completions.d/criscope.fish \
         /usr/share/criscope/dashboards/node.json /usr/share/criscope/prometheus/criscope.rules.yaml \
@@ -76,7 +82,7 @@ check_contents() {
     dpkg-deb -x "$DEB" "$WORK/unpacked"
     ! grep -rn usr/local "$WORK/unpacked/usr/lib" "$WORK/unpacked/usr/share/criscope/systemd" || die "a unit of a package names /usr/local"
     tar -tf "$WORK"/out/criscope-[0-9]*.tar.gz | grep "/bin/criscope-shim$" > /dev/null || die "no program in the tarball"
-    tar -tf "$WORK"/out/kubectl-criscope-*.tar.gz | grep -x kubectl-criscope > /dev/null || die "no program in the tarball of the plugin"
+    tar -tf "$WORK"/out/kubectl-criscope-*-linux-*.tar.gz | grep -x kubectl-criscope > /dev/null || die "no program in the tarball of the plugin"
     if have skopeo; then
         skopeo copy --quiet --override-arch "$(dpkg --print-architecture)" "oci-archive:$(echo "$WORK"/out/*-image.tar)" "dir:$WORK/image"
         local layer command
@@ -96,6 +102,28 @@ check_contents() {
     fi
 }
 
+# What is for machines: the manifest for krew, the chart, and the statements on the release.
+check_metadata() {
+    local out=$WORK/out
+    /usr/bin/python3 tests/krew.py "$out/criscope.yaml" "$out" || die "krew would refuse the manifest"
+    [ "$(grep -c 'sha256:' "$out/criscope.yaml")" = "$(compgen -G "$out/kubectl-criscope-*.tar.gz" | wc -l)" ] || die "the manifest for krew lacks a plugin"
+    tar -tzf "$out"/kubectl-criscope-*-linux-*.tar.gz | grep -x kubectl_complete-criscope > /dev/null || die "the plugin has no completion"
+    if have helm; then
+        helm template criscope "$out"/criscope-chart-*.tgz > "$WORK/chart" 2>&1 || { cat "$WORK/chart" >&2; die "helm cannot render the chart of the release"; }
+        grep -q PrometheusRule <(helm template criscope "$out"/criscope-chart-*.tgz --set monitoring.enabled=true) || die "the chart of the release has no rules"
+    else
+        note "NOT CHECKED: the chart of the release; there is no helm"
+    fi
+    jq -r '.subject[] | "\(.digest.sha256)  \(.name)"' "$out"/*.intoto.json | diff - "$out/SHA256SUMS" || die "the provenance has other files"
+    [ "$(jq -r '.predicate.buildDefinition.resolvedDependencies[0].digest.gitCommit' "$out"/*.intoto.json)" = "$(git rev-parse HEAD)" ] ||
+        die "the provenance does not name the commit"
+    # What advisories are ignored for users' scanners is what is ignored for our own.
+    jq -r '.statements[].vulnerability.name' "$out"/*.openvex.json | sort > "$WORK/vex"
+    sed -n 's/.*{ id = "\(RUSTSEC-[0-9-]*\)".*/\1/p' deny.toml | sort | diff "$WORK/vex" - || die "OpenVEX (left) and deny.toml (right) have other advisories"
+    jq -e '[.statements[] | .products[] | .["@id"] | test("@|tag=")] | all' "$out"/*.openvex.json > /dev/null || die "a product of OpenVEX has no version"
+    note "manifest for krew, chart, provenance and OpenVEX"
+}
+
 # --- as root ---------------------------------------------------------------------------------------------------------
 
 # What packages leave on a file system; dpkg's own files aside.
@@ -104,7 +132,7 @@ files() { (cd "$1" && find . -xdev \( -path ./var/lib/dpkg -o -path ./var/log -o
 # A systemctl that records its calls, in a root with systemd.
 fake_systemd() {
     mkdir -p "$1/run/systemd/system" "$1/usr/bin"
-    printf '#!/bin/sh\necho "$*" >> /systemctl.log\ncase $* in *is-active*) [ -e /active ] ;; esac\n' > "$1/usr/bin/systemctl"
+    printf '#!/bin/sh\necho "$*" >> /systemctl.log\ncase $* in *is-active*handover*) [ -e /hands-over ] ;; *is-active*) [ -e /active ] ;; esac\n' > "$1/usr/bin/systemctl"
     chmod 755 "$1/usr/bin/systemctl"
     : > "$1/systemctl.log"
 }
@@ -117,7 +145,7 @@ debian_root() {
     suite=$(. /etc/os-release; echo "${VERSION_CODENAME:-stable}")
     if [ ! -e "$ROOT_TAR" ]; then
         have mmdebstrap || return 1
-        mmdebstrap --quiet --mode=root --variant=essential --format=tar "$suite" "$ROOT_TAR.new" > "$WORK/mmdebstrap.log" 2>&1 || return 1
+        mmdebstrap --quiet --mode=root --variant=apt --format=tar "$suite" "$ROOT_TAR.new" > "$WORK/mmdebstrap.log" 2>&1 || return 1
         mv "$ROOT_TAR.new" "$ROOT_TAR"
     fi
     mkdir -p "$1"
@@ -157,6 +185,12 @@ try_deb() {
     grep -q 'still version 0.1.0-1' "$WORK/upgrade" || die "the upgrade does not say which version runs: $(cat "$WORK/upgrade")"
     grep -q '^# changed' "$ROOT/etc/criscope/criscope.toml" || die "the upgrade replaced the configuration"
     only_reloads "$ROOT" "the upgrade"
+    : > "$ROOT/hands-over"
+    in_root dpkg -i /new.deb > "$WORK/upgrade" 2>&1 < /dev/null || { cat "$WORK/upgrade" >&2; die "the upgrade failed"; }
+    grep -q 'try-restart criscope.service' "$ROOT/systemctl.log" || die "a daemon that hands over keeps its version"
+    grep -q 'the new version serves' "$WORK/upgrade" || die "the upgrade does not say that it restarts: $(cat "$WORK/upgrade")"
+    rm "$ROOT/hands-over"
+    : > "$ROOT/systemctl.log"
     note "upgraded under a running daemon"
 
     refused in_root dpkg -r criscope
@@ -235,6 +269,7 @@ main() {
         WORK=$2 DEB=$3 RPM=$4
         try_deb
         try_rpm
+        if [ -e "$ROOT_TAR" ]; then tests/repositories.sh "$ROOT_TAR" "$WORK/before" "$WORK/out"; fi
         return
     fi
     local programs=${1:-$TARGET/release}
@@ -248,6 +283,8 @@ main() {
     trap "${sudo[*]@Q} rm -rf --one-file-system '$WORK'" EXIT
     make_packages "$(realpath "$programs")"
     check_contents
+    check_metadata
+    tests/publish.sh "$WORK/bin"
     "${sudo[@]}" "$BASH" "$0" --as-root "$WORK" "$DEB" "$RPM"
 }
 

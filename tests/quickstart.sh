@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# deploy/quickstart.sh --stop removes pods of a handler that was added by hand, which is run by a shim of containerd.
+# deploy/quickstart.sh explains a slow pod and one that fails. --stop removes pods of a handler that was added by hand, which is run by a
+# shim of containerd.
 #
 # usage: tests/quickstart.sh [PROGRAM]   with this criscope, and criscope-shim beside it (default: that of the quickstart)
 #
@@ -16,6 +17,10 @@ die() { printf 'tests/quickstart.sh: %s\n' "$*" >&2; exit 1; }
 shims() { pgrep -f "containerd-shim-runc-v2 .*-id $POD" || true; }
 
 OUT=$(CRISCOPE_BINARY=$CRISCOPE deploy/quickstart.sh --keep) || die "the quickstart failed: $OUT"
+# The first line of the story of a pod.
+first_line() { sed -n "/explain criscope\/$1\$/{n;n;p}" <<< "$OUT"; }
+[[ $(first_line slow-image) == *pull* ]] || die "the quickstart does not explain the slow image: $OUT"
+[[ $(first_line no-program) == */usr/bin/servd* ]] || die "the quickstart does not explain the missing program: $OUT"
 DIR=$(sed -n 's/^ *stop: .* --stop //p' <<< "$OUT")
 STATE=/run/${DIR##*/} POD=none
 trap 'deploy/quickstart.sh --stop "$DIR" > /dev/null; kill -KILL $(shims) 2> /dev/null' EXIT

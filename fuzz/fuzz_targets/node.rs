@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    criscope::runtime::fuzz(bytes);
+    criscope_runtime::fuzz(bytes);
 });

@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use super::PageSources;
 use super::links;
 use super::table::{number, text, wide_flowing};
+use super::verdict::Verdict;
 use super::waterfall::gauge;
 use crate::call::CallRecord;
 use crate::lifecycle::view::CallView;
@@ -20,8 +21,60 @@ pub(super) fn rows(sources: &PageSources) -> Vec<CallView> {
 }
 
 /// `/debug/calls`
-pub(super) fn html(rows: &[CallView]) -> Markup {
-    html! { section.card { (table(rows)) } }
+pub(super) fn page(rows: &[CallView]) -> (Verdict, Markup) {
+    let body = html! {
+        section.card {
+            (table(rows))
+            @if rows.is_empty() {
+                p.none {
+                    "A call is listed while it runs. To see one, create a pod, or run " code { "criscope smoke" } ". The last calls are in the "
+                    a href="/debug/flight" { "flight recorder" } "."
+                }
+            }
+        }
+    };
+    (verdict(rows), body)
+}
+
+/// The verdict over the calls in flight. It names the oldest.
+fn verdict(rows: &[CallView]) -> Verdict {
+    let stuck: Vec<_> = rows.iter().filter(|call| call.stuck.is_some()).collect();
+    match (&stuck[..], rows) {
+        (_, []) => Verdict::good("No call is in flight."),
+        ([], [only]) => Verdict::good(format!(
+            "1 call is in flight, {}, and not stuck.",
+            so_far(only)
+        )),
+        ([], [oldest, ..]) => Verdict::good(format!(
+            "{} calls are in flight, none is stuck; the oldest is {}.",
+            rows.len(),
+            so_far(oldest)
+        )),
+        ([only], _) => Verdict::warning(format!(
+            "1 of {} calls in flight is stuck: {}.",
+            rows.len(),
+            so_far(only)
+        )),
+        ([oldest, ..], _) => Verdict::warning(format!(
+            "{} of {} calls in flight are stuck; the oldest is {}.",
+            stuck.len(),
+            rows.len(),
+            so_far(oldest)
+        )),
+    }
+}
+
+/// `RunPodSandbox of shop/web, 2m 10s so far of its 4m 00s`.
+fn so_far(call: &CallView) -> String {
+    let mut text = call.method.clone();
+    if let Some(pod) = call.pod_path() {
+        text.extend([" of ", &pod]);
+    }
+    text.push_str(&format!(", {} so far", units::duration(call.duration_ms)));
+    if let Some(whole) = call.deadline_ms {
+        text.push_str(&format!(" of its {}", units::duration(whole)));
+    }
+    text
 }
 
 /// The calls as a table.

@@ -14,8 +14,9 @@ use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 
 use super::hosts::{self, AllowedHosts};
+use super::nav::PageNavigation;
 use super::page::FormatQuery;
-use super::{PageSources, PodPageSources, no_page, page, pods, serve};
+use super::{PageSources, PodPageSources, no_page, page, plain, pods, serve};
 use crate::lifecycle::capture::{CaptureBundle, ProcessSnapshot};
 use crate::proxy::instrument::InFlightCalls;
 
@@ -80,6 +81,7 @@ pub fn app(bundle: CaptureBundle) -> Router {
         app = app.route(path, get(async move || stored_page(&stored, name)));
     }
     app.fallback(no_page)
+        .layer(from_fn_with_state(PageNavigation::Full, plain::as_pages))
         .layer(map_response(page::secure))
         .with_state(sources)
 }

@@ -82,17 +82,23 @@ fn text_can_be_read() {
         &["warn-bg"],
         4.5,
     );
-    check("text", &["text", "bad"], &["bad-bg"], 4.5);
+    check("text", &["text", "bad", "warn", "link"], &["bad-bg"], 4.5);
 }
 
 #[test]
 fn bars_and_outlines_can_be_seen() {
     let phases = [
-        "sandbox", "network", "pull", "create", "start", "init", "cstop", "sstop", "cremove",
-        "sremove", "outside", "other",
+        "sandbox", "network", "pull", "create", "start", "init", "hook", "cstop", "sstop",
+        "cremove", "sremove", "outside", "other",
     ];
     check("a bar in", &phases, &["surface", "bg"], 3.0);
     check("texture", &["hatch"], &phases, 3.0);
+    check(
+        "the texture of back-off in",
+        &["backoff"],
+        &["surface", "bg"],
+        3.0,
+    );
     check(
         "an outline in",
         &["focus", "muted", "bad", "warn"],

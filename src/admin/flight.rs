@@ -14,8 +14,10 @@ use super::PageSources;
 use super::page::page_at;
 use super::table::{number, table, text};
 use super::tracez::{self, NO_SUCH_METHOD, method_of};
+use super::verdict::Verdict;
 use crate::lifecycle::recorder::dump::{DumpFilter, RecorderDump};
 use crate::lifecycle::view;
+use crate::units;
 use crate::units::times::UnixMicros;
 
 /// Most calls on the page.
@@ -93,12 +95,10 @@ fn answer(sources: &PageSources, wanted: &FlightRecorderQuery, filter: &DumpFilt
             dump.write_trace(out, most).map(drop)
         }),
         Some(_) => (StatusCode::BAD_REQUEST, "format is json or perfetto\n").into_response(),
-        None => page_at(
-            "/debug/flight",
-            "Flight recorder",
-            &html(&dump, wanted, filter, sources),
-        )
-        .into_response(),
+        None => {
+            let body = html(&dump, wanted, filter, sources);
+            page_at("/debug/flight", "Flight recorder", &verdict(&dump), &body).into_response()
+        }
     }
 }
 
@@ -115,6 +115,26 @@ fn file(how: &str, name: &str, write: impl FnOnce(&mut Vec<u8>) -> io::Result<()
         ),
     ];
     (headers, body).into_response()
+}
+
+/// The verdict over the recorded calls. It names the last one that failed.
+fn verdict(dump: &RecorderDump) -> Verdict {
+    let memory = dump.memory();
+    let all = memory.calls.len() + memory.polls.len();
+    let calls = memory.calls.iter().chain(&memory.polls);
+    let failed: Vec<_> = calls.filter(|call| call.is_bad()).collect();
+    let newest = failed.iter().max_by_key(|call| call.ended_at());
+    match (all, newest) {
+        (0, _) => Verdict::empty("No call is recorded yet."),
+        (_, None) => Verdict::good(format!("None of the {all} recorded calls failed.")),
+        (_, Some(newest)) => {
+            let since = units::since(UnixMicros::now().since(newest.ended_at()));
+            let (failed, method) = (failed.len(), newest.method.name());
+            Verdict::warning(format!(
+                "{failed} of {all} recorded calls failed; the last was {method}, {since}."
+            ))
+        }
+    }
 }
 
 fn html(
@@ -184,7 +204,7 @@ fn files(sources: &PageSources) -> Markup {
         h2 { "On disk" }
         p { "In " code { (sources.dumps.dir().display().to_string()) } ", newest first." }
         @if files.is_empty() {
-            p { "None." }
+            p.none { "No file is stored yet. SIGUSR2, a panic, or a call that is stuck makes criscope write one." }
         } @else {
             (table(&html! { (text("file")) (number("bytes")) }, &html! {
                 @for (name, len) in files { tr { td { (name) } td.n { (len) } } }

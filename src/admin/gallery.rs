@@ -5,15 +5,23 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use axum::http::StatusCode;
+use maud::Markup;
+
 use super::live::{self, FrontPageState};
 use super::methods::tests::row;
-use super::page::{HtmlPage, SCRIPT, STYLE};
+use super::nav::PageNavigation;
+use super::page::{HtmlPage, SCRIPT, STYLE, page_at};
 use super::pods::{self, PodListQuery};
-use super::runtimes::BackendView;
+use super::runtimes::{self, BackendView};
+use super::verdict::Verdict;
+use super::{calls, faults, plain, pulls, rpcz};
 use crate::lifecycle::examples::{self, NOW};
 use crate::lifecycle::tables::RpcTable;
 use crate::lifecycle::view::{
-    CallView, EpisodeView, ImagePullView, OpenSessionView, PodSummary, SessionView,
+    CallView, EpisodeState, EpisodeView, ImagePullList, ImagePullView, NodeTrouble, NodeVerdict,
+    OpenSessionView, PodList, PodReason, PodSummary, RawMessage, SessionView, UnknownPod,
+    VerdictLevel, sort_pods,
 };
 use crate::version;
 
@@ -100,6 +108,7 @@ fn busy() -> FrontPageState {
             session("exec", Some("sh"), Some("web-7d4b9c6f5-x2x9k")),
             session("portforward", None, None),
         ],
+        verdict: examples::pods().verdict,
         pods: examples::pods().pods,
         known_pods: 10,
         crash_loops: 1,
@@ -121,6 +130,7 @@ fn busy() -> FrontPageState {
 fn readme() -> FrontPageState {
     let mut live = busy();
     live.pods.retain(|pod| pod.namespace == "shop");
+    live.verdict = NodeVerdict::new(&live.pods, Vec::new());
     live.known_pods = live.pods.len();
     live
 }
@@ -142,14 +152,84 @@ fn many() -> FrontPageState {
             ..base
         }
     });
+    with_pods(starts.filter_map(pod).collect())
+}
+
+fn with_pods(pods: Vec<PodSummary>) -> FrontPageState {
     FrontPageState {
-        pods: starts.filter_map(pod).collect(),
+        verdict: NodeVerdict::new(&pods, Vec::new()),
+        known_pods: pods.len(),
+        pods,
         ..busy()
     }
 }
 
+/// Makes an example of an episode.
+type ExampleEpisode = fn() -> EpisodeView;
+
+/// Twenty pods in trouble of all kinds, and some that are up.
+fn trouble() -> Vec<PodSummary> {
+    let kinds: [(ExampleEpisode, &str); 5] = [
+        (examples::many_tries, "image_not_found"),
+        (examples::failed_image, "registry_rate_limit"),
+        (examples::retries, "cni_no_addresses"),
+        (examples::crash_loop, "crash_loop"),
+        (examples::in_flight, "call_in_flight"),
+    ];
+    let troubled = (0..20_usize).map(|n| {
+        let (make, cause) = kinds[n % kinds.len()];
+        let mut episode = make();
+        episode.name = format!("{}-{n:02}", episode.name);
+        cause.clone_into(&mut episode.cause);
+        if cause == "cni_no_addresses" {
+            episode.state = EpisodeState::Failing;
+            "no network: the CNI plugin bridge has no free address in 10.88.0.2-10.88.0.254 (9 tries in 4m 23s)"
+                .clone_into(&mut episode.headline);
+        }
+        episode
+    });
+    let fine = (0..6_u32).map(|n| EpisodeView {
+        name: format!("api-7f8d9c6b5-{n:05}"),
+        ..examples::slow_init()
+    });
+    let mut pods: Vec<_> = troubled.chain(fine).filter_map(pod).collect();
+    sort_pods(&mut pods, false);
+    pods
+}
+
+fn pull(image: &str, outcome: &str, ago_s: u64) -> ImagePullView {
+    ImagePullView::from(CallView {
+        image: Some(image.to_owned()),
+        namespace: Some("shop".to_owned()),
+        pod: Some("web-7d4b9c6f5-x2x9k".to_owned()),
+        began_unix_us: NOW - Duration::from_secs(ago_s),
+        duration_ms: 3200.0,
+        outcome: outcome.to_owned(),
+        code: "NOT_FOUND".to_owned(),
+        error: (outcome != "ok").then(|| "rpc error: code = NotFound desc = failed to pull and unpack image: failed to resolve reference: not found".to_owned()),
+        client: "kubelet".to_owned(),
+        ..CallView::default()
+    })
+}
+
+fn pulls() -> ImagePullList {
+    ImagePullList {
+        now_unix_us: NOW,
+        in_flight: busy().pulls,
+        recent: vec![
+            pull("registry.example.com/shop/wbe:latest", "error", 40),
+            pull("registry.example.com/shop/web:1.2.3", "ok", 300),
+        ],
+    }
+}
+
 fn pod(episode: EpisodeView) -> Option<PodSummary> {
-    let reason = episode.headline.clone();
+    let text = episode.crash_loop.as_ref().unwrap_or(&episode.headline);
+    let reason = PodReason {
+        cause: episode.cause.clone(),
+        next: next_step(text),
+        ..PodReason::from(text.clone())
+    };
     PodSummary::from_episodes(vec![episode], reason, NOW)
 }
 
@@ -164,7 +244,125 @@ fn pages_are_whole_with_nothing_with_some_and_with_many() {
     let mut down = quiet();
     down.backends[0].up = false;
     down.backends[0].reason = "connect to /run/containerd/containerd.sock: no such file".to_owned();
+    down.verdict.node.push(NodeTrouble {
+        cause: "backend_down".to_owned(),
+        text: "the runtime containerd has not answered for 41.0 s: connect to /run/containerd/containerd.sock: no such file; no pod can start".to_owned(),
+    });
+    let bad = trouble();
+    let bad = PodList {
+        now_unix_us: NOW,
+        verdict: NodeVerdict::new(&bad, Vec::new()),
+        known: bad.len(),
+        pods: bad,
+        forgotten: 0,
+    };
+    let query = PodListQuery::from_query("state=cannot_start&cause=image_pull");
+    let mut part = bad.clone();
+    let found = query.apply_to_pods(&mut part, 100);
+    let unknown = UnknownPod {
+        error: "no record of pod shop/wbe-0; 9 other pods are recorded".to_owned(),
+        near: vec!["shop/web-7d4b9c6f5-x2x9k".to_owned()],
+        ..UnknownPod::default()
+    };
+    let methods = quiet().methods;
+    let calls = busy().calls;
     let mut pages = vec![
+        (
+            "trouble".to_owned(),
+            live::html(&with_pods(bad.pods.clone())).into_html(),
+        ),
+        (
+            "pods-trouble".to_owned(),
+            pods::list_page(&bad, &PodListQuery::default(), bad.known).into_html(),
+        ),
+        (
+            "pods-part".to_owned(),
+            pods::list_page(&part, &query, found).into_html(),
+        ),
+        (
+            "pods-none".to_owned(),
+            pods::list_page(&PodList::default(), &PodListQuery::default(), 0).into_html(),
+        ),
+        (
+            "pod-unknown".to_owned(),
+            pods::unknown_page(&unknown).into_html(),
+        ),
+        (
+            "calls".to_owned(),
+            report("/debug/calls", "Calls in flight", calls::page(&calls)),
+        ),
+        (
+            "calls-none".to_owned(),
+            report("/debug/calls", "Calls in flight", calls::page(&[])),
+        ),
+        (
+            "pulls".to_owned(),
+            report("/debug/images/pulls", "Images", pulls::html(&pulls())),
+        ),
+        (
+            "pulls-none".to_owned(),
+            report(
+                "/debug/images/pulls",
+                "Images",
+                pulls::html(&ImagePullList::default()),
+            ),
+        ),
+        (
+            "methods".to_owned(),
+            report("/debug/rpcz", "Calls by method", rpcz::html(&methods)),
+        ),
+        (
+            "methods-none".to_owned(),
+            report(
+                "/debug/rpcz",
+                "Calls by method",
+                rpcz::html(&RpcTable::default()),
+            ),
+        ),
+        (
+            "backends".to_owned(),
+            report("/debug/backends", "Backends", backends(&quiet().backends)),
+        ),
+        (
+            "backends-down".to_owned(),
+            report("/debug/backends", "Backends", backends(&down.backends)),
+        ),
+        (
+            "faults".to_owned(),
+            faults::page(
+                &["RunPodSandbox of shop/web hangs, until 2026-01-31T09:10:00Z".to_owned()],
+                true,
+            )
+            .into_html(),
+        ),
+        (
+            "faults-none".to_owned(),
+            faults::page(&[], false).into_html(),
+        ),
+        (
+            "metrics".to_owned(),
+            plain("/metrics", StatusCode::OK, METRICS),
+        ),
+        (
+            "readiness".to_owned(),
+            plain(
+                "/readyz",
+                StatusCode::OK,
+                "[+] backend containerd: containerd 2.0.1 up for 93600.0s\n    [+] RuntimeReady\n[+] no call in flight\nok\n",
+            ),
+        ),
+        (
+            "not-found".to_owned(),
+            plain(
+                "/nowhere",
+                StatusCode::NOT_FOUND,
+                "page not found; see / for a list of pages\n",
+            ),
+        ),
+        (
+            "log-level".to_owned(),
+            plain("/debug/log-level", StatusCode::OK, "info"),
+        ),
         ("quiet".to_owned(), live::html(&quiet()).into_html()),
         ("busy".to_owned(), live::html(&busy()).into_html()),
         ("readme".to_owned(), live::html(&readme()).into_html()),
@@ -173,16 +371,58 @@ fn pages_are_whole_with_nothing_with_some_and_with_many() {
         ("pods".to_owned(), list().into_html()),
     ];
     for (n, episode) in examples::all().into_iter().enumerate() {
-        let page = pods::pod_page(&examples::story(episode), None).into_html();
+        let level = pod(episode.clone()).map_or(VerdictLevel::Empty, |pod| pod.level());
+        let mut story = examples::story(episode);
+        story.next = next_step(&story.headline);
+        if story.headline.contains("no such image") {
+            story.raw_message = Some(RawMessage {
+                from: "containerd".to_owned(),
+                text: "NOT_FOUND failed to pull and unpack image \"registry.example.com/shop/wbe:latest\": not found".to_owned(),
+            });
+        }
+        let page = pods::pod_page(&story, level, None).into_html();
         pages.push((format!("pod-{n}"), page));
     }
     for (name, html) in pages {
         assert!(html.ends_with("</html>\n"), "{name}");
+        assert!(html.contains("</h1><p class=\"verdict "), "{name}: {html}");
         check(&name, &html.replace(STYLE, "").replace(SCRIPT, ""));
         if let Some(dir) = &dir {
             fs::write(dir.join(format!("{name}.html")), html).expect("written");
         }
     }
+}
+
+/// The next step that fits these words.
+fn next_step(words: &str) -> Option<String> {
+    let steps = [
+        (
+            "no such image",
+            "look for a typing error in the name of the image: `kubectl get pod -n shop typo-2 -o jsonpath='{..image}'`",
+        ),
+        ("OOMKilled", "raise limits.memory of app if it needs more"),
+        (
+            "no free address",
+            "free addresses, or widen the range of this node",
+        ),
+    ];
+    let step = steps.iter().find(|(part, _)| words.contains(part));
+    step.map(|(_, step)| (*step).to_owned())
+}
+
+const METRICS: &str = "# HELP criscope_calls_total Calls.\n# TYPE criscope_calls_total counter\n\
+    criscope_calls_total{backend=\"containerd\",method=\"RunPodSandbox\",code=\"OK\",outcome=\"ok\"} 31\n";
+
+fn report(path: &str, title: &str, (verdict, body): (Verdict, Markup)) -> String {
+    page_at(path, title, &verdict, &body).into_html()
+}
+
+fn backends(states: &[BackendView]) -> (Verdict, Markup) {
+    (runtimes::verdict(states), runtimes::html(states))
+}
+
+fn plain(path: &str, status: StatusCode, text: &str) -> String {
+    plain::page(PageNavigation::Full, path, status, text).into_html()
 }
 
 /// Every element is closed, and nothing is inline that the policy would refuse.

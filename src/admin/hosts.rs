@@ -9,7 +9,9 @@ use axum::http::header::HOST;
 use axum::http::uri::Authority;
 use axum::http::{StatusCode, Version};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
+
+use super::plain::refusal;
 
 /// Allowed names besides `localhost` and IP addresses; a leading dot allows every name below it.
 #[derive(Clone, Debug)]
@@ -84,7 +86,7 @@ pub(super) async fn check(
         None => next.run(request).await,
         Some(status) => {
             let text = "this host name is not served here: use an IP address, or set admin.allowed_hosts\n";
-            (status, text).into_response()
+            refusal(request.headers(), status, text)
         }
     }
 }

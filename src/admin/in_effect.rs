@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::PageSources;
 use super::table::{table, text};
+use super::verdict::Verdict;
 use crate::settings::{EffectiveSettings, fingerprint, without_user};
 
 /// `/debug/config?format=json`
@@ -48,7 +49,14 @@ fn shown(config: &EffectiveSettings, log_level_now: String) -> SettingsInEffect 
 }
 
 /// `/debug/config`
-pub(super) fn html(settings: &SettingsInEffect) -> Markup {
+pub(super) fn html(settings: &SettingsInEffect) -> (Verdict, Markup) {
+    let restart = settings.settings.values();
+    let restart = restart.filter(|setting| setting.takes_effect == "restart");
+    let verdict = Verdict::good(format!(
+        "{} settings are in effect; a change of {} of them needs a restart.",
+        settings.settings.len(),
+        restart.count()
+    ));
     let columns = html! { (text("key")) (text("value")) (text("a change takes effect")) };
     let rows = html! {
         @for (path, setting) in &settings.settings {
@@ -59,12 +67,13 @@ pub(super) fn html(settings: &SettingsInEffect) -> Markup {
             }
         }
     };
-    html! {
+    let body = html! {
         p {
             "Fingerprint " code { (settings.fingerprint) } ". Current log filter: " code { (settings.log_level_now) } "."
         }
         (table(&columns, &rows))
-    }
+    };
+    (verdict, body)
 }
 
 #[cfg(test)]
@@ -81,7 +90,7 @@ mod tests {
             settings.settings["telemetry.log.level"].takes_effect,
             "live"
         );
-        let html = html(&settings).into_string();
+        let html = html(&settings).1.into_string();
         assert!(
             html.contains("unix:///run/containerd/containerd.sock"),
             "{html}"

@@ -11,14 +11,16 @@ use super::calls;
 use super::page::{FormatQuery, HtmlPage, framed, lone};
 use super::runtimes::{self, BackendView};
 use super::table::{card, fact};
+use super::verdict::Verdict;
 use super::{PageSources, faults, methods, nav, pulls, sessions, starts};
 use crate::lifecycle::kubelet::relist::RelistState;
 use crate::lifecycle::tables::{RpcTable, rpc_table};
 use crate::lifecycle::view::{
-    CallView, EpisodeView, ImagePullView, OpenSessionView, PodState, PodSummary, crash_loops,
+    CallView, EpisodeView, ImagePullView, NodeVerdict, OpenSessionView, PodState, PodSummary,
+    crash_loops,
 };
 use crate::units;
-use crate::units::times::UnixMicros;
+use crate::units::times::{UnixMicros, millis};
 use crate::version;
 
 /// Most pods shown, and starts and restarts as JSON.
@@ -33,6 +35,8 @@ pub(super) struct FrontPageState {
     pub(super) version: &'static str,
     /// The host name of the node.
     pub(super) host: String,
+    /// The verdict over the node and its pods.
+    pub(super) verdict: NodeVerdict,
     /// Uptime of criscope.
     pub(super) uptime_ms: f64,
     pub(super) backends: Vec<BackendView>,
@@ -58,6 +62,12 @@ pub(super) struct FrontPageState {
     /// The kubelet's relist, if it takes unusually long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) relist: Option<String>,
+    /// Time since the begin of the kubelet's last relist.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) relist_ms: Option<f64>,
+    /// Since when criscope is bypassed, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) bypass: Option<String>,
 }
 
 /// `/`
@@ -76,11 +86,12 @@ pub async fn page(
 
 /// `/` without the pages below `/debug`: it names no pods.
 pub async fn bare(State(sources): State<PageSources>) -> HtmlPage {
+    let backends = runtimes::standings(&sources);
     let body = html! {
-        dl.facts { (backends::html(&runtimes::standings(&sources))) }
+        dl.facts { (backends::html(&backends)) }
         p { "The pages under /debug are disabled (admin.debug)." }
     };
-    lone("criscope", &body)
+    lone("criscope", &runtimes::verdict(&backends), &body)
 }
 
 /// The newest starts and restarts, and the number of crash loops among all of them.
@@ -99,20 +110,22 @@ fn live(sources: &PageSources) -> FrontPageState {
     let crash_loops = known.filter(|pod| pod.state == PodState::CrashLoop);
     let crash_loops = crash_loops.count();
     pods.pods.truncate(MAX_STARTS_SHOWN);
+    let relist = sources.stories.relist();
     FrontPageState {
         now_unix_us: UnixMicros::now(),
         version: version::with_commit(),
         host: host(),
+        verdict: pods.verdict,
         uptime_ms: sources.started.elapsed().as_secs_f64() * 1e3,
         backends: runtimes::standings(sources),
         calls: calls::rows(sources),
         sessions: sources.stories.open_sessions(),
         faults: faults::sentences(sources),
-        relist: sources
-            .stories
-            .relist()
+        relist_ms: relist.as_ref().map(|state| millis(state.since)),
+        relist: relist
             .filter(RelistState::is_slow)
             .map(|state| state.to_string()),
+        bypass: sources.stories.bypass(),
         methods: rpc_table(&sources.rates, &sources.in_flight.calls()),
         starts: Vec::new(),
         pods: pods.pods,
@@ -137,9 +150,10 @@ pub(super) fn html(live: &FrontPageState) -> HtmlPage {
         @match live.sessions.len() { 0 => "exec, attach and port-forward", n => { (n) ", oldest first" } }
     };
     let body = html! {
+        @if live.known_pods == 0 { (how_pods_appear()) }
         (facts(live))
         @for fault in &live.faults { p.warn { "Injected fault: " (fault) } }
-        @if let Some(relist) = &live.relist { p.warn { (relist) } }
+        @if let Some(bypass) = &live.bypass { p.warn { (bypass) } }
         div.cols {
             div.stack {
                 (card("flight", "Calls in flight", &html! { "oldest first" }, &calls::table(&live.calls)))
@@ -152,7 +166,8 @@ pub(super) fn html(live: &FrontPageState) -> HtmlPage {
             }
         }
     };
-    framed(&nav::html("/"), &live.host, &heading, &body)
+    let verdict = Verdict::over_node(&live.verdict);
+    framed(&nav::html("/"), &live.host, &heading, &verdict, &body)
 }
 
 fn facts(live: &FrontPageState) -> Markup {
@@ -171,24 +186,23 @@ fn facts(live: &FrontPageState) -> Markup {
     }
 }
 
+/// Advice for a node without a pod.
+pub(super) fn how_pods_appear() -> Markup {
+    html! {
+        p.none {
+            "Pods appear when the kubelet starts, restarts or stops them through criscope. "
+            code { "criscope doctor" } " checks whether the kubelet uses its socket; " code { "criscope smoke" } " starts a pod of its own."
+        }
+    }
+}
+
 fn pods(live: &FrontPageState) -> Markup {
     let pods: Vec<_> = live.pods.iter().collect();
     if pods.is_empty() {
-        let none = html! { p.none { "No pod has been started since criscope started." } };
+        let none = html! { p.none { "Each pod stands here with its state, and where the time of its start went." } };
         return card("starts", "Pods", &html! {}, &none);
     }
-    let failing = pods
-        .iter()
-        .filter(|pod| matches!(pod.state, PodState::Failing | PodState::Failed));
-    let failing = failing.count();
-    let loops = live.crash_loops;
-    let note = html! {
-        @if failing > 0 { a.bad href="/debug/pods?state=failing" { (failing) " failing" } "; " }
-        @if loops > 0 {
-            a.warn href="/debug/pods?state=crash_loop" { (loops) (if loops == 1 { " crash loop" } else { " crash loops" }) } "; "
-        }
-        "failing pods first, then the newest"
-    };
+    let note = html! { "failing pods first, then the newest" };
     let content = html! {
         (starts::rows(&pods, live.now_unix_us))
         p.sub { a href="/debug/pods" { "All " (live.known_pods) " pods" } }

@@ -23,24 +23,31 @@
 //! | `/debug/requests` | over the socket: POST begins to record requests, POST `/debug/requests/take` takes them, DELETE ends it |
 //! | `/debug/log-level` | GET the log filter; over the socket, PUT a new one |
 //!
+//! Plain text becomes a page for a browser, by `Accept` (`plain`). Every page opens with its verdict.
+//!
 //! The endpoint does not run on the thread of the request path, so a slow scrape cannot delay calls. Connections, request heads,
 //! large responses and their duration are bounded (`serve`); requests over TCP must name a known host (`hosts`).
 
+mod accept;
 mod backends;
 pub mod calls;
 mod captured;
+mod commands;
 mod faults;
 pub mod flight;
 pub mod health;
 mod hosts;
 pub mod in_effect;
 mod links;
+mod listed;
 pub mod live;
 mod methods;
 mod nav;
 mod near;
 pub mod page;
+mod plain;
 pub mod pods;
+mod pull_verdict;
 pub mod pulls;
 pub mod remote;
 mod requests;
@@ -55,6 +62,7 @@ mod starts;
 mod story;
 mod table;
 pub mod tracez;
+mod verdict;
 mod waterfall;
 
 #[cfg(test)]
@@ -80,6 +88,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::captured::{PAGES, app as captured_app, serve_captured};
 use self::hosts::AllowedHosts;
+use self::nav::PageNavigation;
 use self::page::add_report;
 pub use self::pulls::PullProgressReader;
 use self::serve::UnixSocketPeer;
@@ -221,22 +230,21 @@ pub async fn serve_agents(
     sources: PageSources,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    let app = finished(agent_pages(always()), sources);
+    let app = finished(agent_pages(always()), None, sources);
     serve::by_mode(listener, app, stop).await
 }
 
 /// The routes over TCP, without those below `/debug` if `debug` is off.
 pub fn app(sources: PageSources, debug: bool) -> Router {
-    let mut app = always();
-    if debug {
-        let log_level = get(log_level).put(only_over_the_socket);
-        app = pages(app)
-            .route("/debug/log-level", log_level)
-            .route("/debug/faults", get(faults::list));
-    } else {
-        app = app.route("/", get(live::bare));
+    if !debug {
+        let app = always().route("/", get(live::bare));
+        return finished(app, Some(PageNavigation::Lone), sources);
     }
-    finished(app, sources)
+    let log_level = get(log_level).put(only_over_the_socket);
+    let app = pages(always())
+        .route("/debug/log-level", log_level)
+        .route("/debug/faults", get(faults::list));
+    finished(app, Some(PageNavigation::Full), sources)
 }
 
 fn app_for_root(sources: PageSources) -> Router {
@@ -252,7 +260,7 @@ fn app_for_root(sources: PageSources) -> Router {
         )
         .route("/debug/requests/take", post(requests::take))
         .layer(DefaultBodyLimit::max(MAX_REQUEST_BODY_BYTES));
-    finished(app, sources)
+    finished(app, Some(PageNavigation::Full), sources)
 }
 
 fn always() -> Router<PageSources> {
@@ -265,7 +273,7 @@ fn always() -> Router<PageSources> {
 /// The pages that an agent shows to users of the cluster.
 fn agent_pages(app: Router<PageSources>) -> Router<PageSources> {
     let calls = ("/debug/calls", "Calls in flight");
-    let app = add_report(app, calls, calls::rows, |rows| calls::html(rows));
+    let app = add_report(app, calls, calls::rows, |rows| calls::page(rows));
     let pulls = ("/debug/images/pulls", "Images");
     let app = add_report(app, pulls, pulls::pulls, pulls::html);
     let rates = ("/debug/rpcz", "Calls by method");
@@ -290,10 +298,17 @@ fn pages(app: Router<PageSources>) -> Router<PageSources> {
     .route("/debug/routes", get(routes::page))
 }
 
-fn finished(app: Router<PageSources>, sources: PageSources) -> Router {
-    app.fallback(no_page)
-        .layer(map_response(page::secure))
-        .with_state(sources)
+/// The routes with what all have. An endpoint without navigation is for programs: plain text is never shown in a page there.
+fn finished(
+    app: Router<PageSources>,
+    navigation: Option<PageNavigation>,
+    sources: PageSources,
+) -> Router {
+    let mut app = app.fallback(no_page);
+    if let Some(navigation) = navigation {
+        app = app.layer(from_fn_with_state(navigation, plain::as_pages));
+    }
+    app.layer(map_response(page::secure)).with_state(sources)
 }
 
 /// The response to an unknown path, so that a browser does not show an empty window.

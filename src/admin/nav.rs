@@ -2,6 +2,23 @@
 
 use maud::{Markup, html};
 
+/// The pages that an endpoint has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PageNavigation {
+    /// All of them.
+    Full,
+    /// None below `/debug`.
+    Lone,
+}
+
+/// The bars of an endpoint, with the page at `path` marked.
+pub(super) fn bars(navigation: PageNavigation, path: &str) -> Markup {
+    match navigation {
+        PageNavigation::Full => html(path),
+        PageNavigation::Lone => bar(&LONE_PAGES, path),
+    }
+}
+
 /// Path and label of the pages that answer most questions.
 const PAGES: [(&str, &str); 6] = [
     ("/", "Live"),
@@ -16,7 +33,7 @@ const PAGES: [(&str, &str); 6] = [
 const DEBUG_PATH: &str = "/debug";
 
 /// Path, label and content of the pages of the group "Debug".
-const DEBUG_PAGES: [(&str, &str, &str); 6] = [
+const DEBUG_PAGES: [(&str, &str, &str); 7] = [
     (
         "/debug/flight",
         "Recorder",
@@ -35,10 +52,19 @@ const DEBUG_PAGES: [(&str, &str, &str); 6] = [
     (
         "/readyz?verbose",
         "Readiness",
-        "the checks of /readyz, as text",
+        "whether criscope and each backend are ready, check by check",
     ),
-    ("/metrics", "Metrics", "the Prometheus metrics, as text"),
-    ("/debug/log-level", "Log level", "the log filter, as text"),
+    (
+        "/debug/faults",
+        "Faults",
+        "the faults that are injected on purpose",
+    ),
+    ("/metrics", "Metrics", "the metrics that Prometheus reads"),
+    (
+        "/debug/log-level",
+        "Log level",
+        "the filter of log lines in effect",
+    ),
 ];
 
 /// The bars, with the page at `path` marked. A page of the group "Debug" also has the group's bar.
@@ -54,17 +80,12 @@ pub(super) fn html(path: &str) -> Markup {
     }
 }
 
-/// The bar of an endpoint without pages below `/debug`.
-pub(super) fn lone() -> Markup {
-    bar(
-        &[
-            ("/", "Live"),
-            ("/readyz?verbose", "Readiness"),
-            ("/metrics", "Metrics"),
-        ],
-        "/",
-    )
-}
+/// Path and label of the pages of an endpoint without pages below `/debug`.
+const LONE_PAGES: [(&str, &str); 3] = [
+    ("/", "Live"),
+    ("/readyz?verbose", "Readiness"),
+    ("/metrics", "Metrics"),
+];
 
 /// The list of the pages of the group "Debug".
 pub(super) fn index() -> Markup {
@@ -108,6 +129,8 @@ mod tests {
             "{group}"
         );
         assert!(group.contains("href=\"/debug/backends\" aria-current=\"page\">Backends<"));
-        assert!(!lone().into_string().contains("/debug"));
+        let lone = bars(PageNavigation::Lone, "/metrics").into_string();
+        assert!(!lone.contains("/debug"), "{lone}");
+        assert!(lone.contains("href=\"/metrics\" aria-current=\"page\""));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::lifecycle::view::{EpisodeView, UnknownPod};
+use crate::lifecycle::view::{PodSummary, UnknownPod};
 
 /// Most suggestions.
 const MAX_SUGGESTIONS: usize = 5;
@@ -14,12 +14,12 @@ const MIN_SIMILARITY: f64 = 0.82;
 pub(super) fn unknown(
     namespace: &str,
     name: &str,
-    episodes: &[EpisodeView],
+    pods: &[PodSummary],
     mut notes: Vec<String>,
 ) -> UnknownPod {
-    let known: BTreeSet<_> = episodes
+    let known: BTreeSet<_> = pods
         .iter()
-        .map(|episode| (episode.namespace.as_str(), episode.name.as_str()))
+        .map(|pod| (pod.namespace.as_str(), pod.name.as_str()))
         .collect();
     let others = match known.len() {
         0 => ", nor of any other".to_owned(),
@@ -72,7 +72,7 @@ mod tests {
     use crate::lifecycle::examples;
 
     fn near(namespace: &str, name: &str) -> Vec<String> {
-        unknown(namespace, name, &examples::all(), Vec::new()).near
+        unknown(namespace, name, &examples::pods().pods, Vec::new()).near
     }
 
     #[test]

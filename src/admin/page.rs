@@ -15,7 +15,9 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{PageSources, nav};
+use super::PageSources;
+use super::nav::{self, PageNavigation};
+use super::verdict::Verdict;
 use crate::cri::visible::visible;
 
 /// Colours and layout.
@@ -26,6 +28,9 @@ const PATTERNS: &str = include_str!("patterns.svg");
 
 /// Fetches the page again and swaps its `<main>`. The pages work without it.
 pub(super) const SCRIPT: &str = include_str!("refresh.js");
+
+/// The page reloads itself when another version answers.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// An icon, so that browsers do not request `/favicon.ico`.
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E\
@@ -39,9 +44,9 @@ pub struct HtmlPage {
     html: String,
 }
 
-/// A page, marked in the navigation by its path.
-pub fn page_at(path: &str, title: &str, body: &Markup) -> HtmlPage {
-    framed(&nav::html(path), title, &html! { (title) }, body)
+/// A page, marked in the navigation by its path. It opens with its verdict.
+pub(super) fn page_at(path: &str, title: &str, verdict: &Verdict, body: &Markup) -> HtmlPage {
+    framed(&nav::html(path), title, &html! { (title) }, verdict, body)
 }
 
 /// `?format=json`
@@ -62,7 +67,7 @@ pub(super) fn add_report<T: Serialize + 'static>(
     app: Router<PageSources>,
     (path, title): (&'static str, &'static str),
     read: fn(&PageSources) -> T,
-    html: fn(&T) -> Markup,
+    html: fn(&T) -> (Verdict, Markup),
 ) -> Router<PageSources> {
     let page = async move |State(sources): State<PageSources>,
                            Query(format): Query<FormatQuery>| {
@@ -70,28 +75,38 @@ pub(super) fn add_report<T: Serialize + 'static>(
         if format.is_json() {
             Json(report).into_response()
         } else {
-            page_at(path, title, &html(&report)).into_response()
+            let (verdict, body) = html(&report);
+            page_at(path, title, &verdict, &body).into_response()
         }
     };
     app.route(path, get(page))
 }
 
 /// `/debug`: the pages of that group.
-pub(super) async fn debug() -> HtmlPage {
-    page_at("/debug", "Debug", &nav::index())
+pub(super) async fn debug(State(sources): State<PageSources>) -> HtmlPage {
+    let pods = sources.stories.pods(&sources.in_flight.calls());
+    let verdict = Verdict::over_node(&pods.verdict);
+    page_at("/debug", "Debug", &verdict, &nav::index())
 }
 
-/// A page of an endpoint without the pages below `/debug`.
-pub(super) fn lone(title: &str, body: &Markup) -> HtmlPage {
-    framed(&nav::lone(), title, &html! { (title) }, body)
+/// The front page of an endpoint without the pages below `/debug`.
+pub(super) fn lone(title: &str, verdict: &Verdict, body: &Markup) -> HtmlPage {
+    let bars = nav::bars(PageNavigation::Lone, "/");
+    framed(&bars, title, &html! { (title) }, verdict, body)
 }
 
 /// A page with a heading other than its title.
-pub(super) fn framed(nav: &Markup, title: &str, heading: &Markup, body: &Markup) -> HtmlPage {
-    let content = html! { h1 { (heading) } (body) };
+pub(super) fn framed(
+    nav: &Markup,
+    title: &str,
+    heading: &Markup,
+    verdict: &Verdict,
+    body: &Markup,
+) -> HtmlPage {
+    let content = html! { h1 { (heading) } (verdict) (body) };
     let html = html! {
         (DOCTYPE)
-        html lang="en" data-version=(env!("CARGO_PKG_VERSION")) {
+        html lang="en" data-version=(VERSION) {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
@@ -120,6 +135,13 @@ impl HtmlPage {
     /// Sets the HTTP status.
     pub fn status(mut self, status: StatusCode) -> Self {
         self.status = status;
+        self
+    }
+
+    /// Leaves out the version.
+    pub(super) fn without_version(mut self) -> Self {
+        let attribute = format!(" data-version=\"{VERSION}\"");
+        self.html = self.html.replacen(&attribute, "", 1);
         self
     }
 
@@ -180,13 +202,25 @@ mod tests {
     #[test]
     fn markup_in_names_stays_text() {
         let name = "<a href=\"x\">&'";
-        let shown = page_at("", name, &html! { p title=(name) { (name) } }).into_html();
+        let shown = page_at(
+            "",
+            name,
+            &Verdict::good(""),
+            &html! { p title=(name) { (name) } },
+        )
+        .into_html();
         let escaped = "&lt;a href=&quot;x&quot;&gt;&amp;'";
         assert_eq!(shown.matches(escaped).count(), 4, "{shown}");
         assert!(!shown.contains(name), "{shown}");
-        let shown = page_at("", "t", &html! { p { "a\u{202e}b\u{1b}c" } }).into_html();
+        let shown = page_at(
+            "",
+            "t",
+            &Verdict::good(""),
+            &html! { p { "a\u{202e}b\u{1b}c" } },
+        )
+        .into_html();
         assert!(shown.contains("<p>a\u{fffd}b c</p>"), "{shown}");
-        let shown = page_at("", "a\u{202e}b\u{1b}c", &html! {}).into_html();
+        let shown = page_at("", "a\u{202e}b\u{1b}c", &Verdict::good(""), &html! {}).into_html();
         assert!(
             shown.contains("<title>a\u{fffd}b c - criscope</title>"),
             "{shown}"

@@ -7,12 +7,14 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 
+use super::live::how_pods_appear;
 use super::page::{HtmlPage, framed, page_at};
 use super::table::card;
+use super::verdict::{Verdict, sentence};
 use super::{PodPageSources, links, nav, near, starts, story};
 use crate::lifecycle::view::{
-    EpisodeState as Stand, EpisodeView, PodList, PodStory, PodSummary, RecentEpisodes, UnknownPod,
-    crash_loops, sort_pods,
+    CauseGroup, EpisodeState as Stand, EpisodeView, PodList, PodStory, PodSummary, PodTrouble,
+    RecentEpisodes, UnknownPod, VerdictLevel, crash_loops, sort_pods,
 };
 
 /// Most pods on the page, and most episodes of a list, unless `limit` says otherwise.
@@ -26,9 +28,11 @@ pub struct PodListQuery {
     by: Option<String>,
     /// Kinds of episodes: `start`, `restart`, `stop`, or several separated by commas.
     kind: Option<String>,
-    /// States. For pods a word that `PodState::is_meant` knows, for episodes `open`, `failing`, `ok`, `failed`, `cancelled`, `crash_loop`; or several
+    /// States. For pods a word that `PodState::is_meant` knows, or the name of a `PodTrouble`; for episodes `open`, `failing`, `ok`, `failed`, `cancelled`, `crash_loop`; or several
     /// separated by commas.
     state: Option<String>,
+    /// Causes: the name of one, or of a group of them (`CauseGroup`), or several separated by commas.
+    cause: Option<String>,
     namespace: Option<String>,
     /// A part of the name.
     name: Option<String>,
@@ -57,6 +61,14 @@ fn word(episode: &EpisodeView) -> &'static str {
 }
 
 impl PodListQuery {
+    /// The query of a URL.
+    #[cfg(test)]
+    pub(super) fn from_query(query: &str) -> Self {
+        let uri = format!("/debug/pods?{query}").parse().expect("a URI");
+        let Query(query) = Query::try_from_uri(&uri).expect("a query");
+        query
+    }
+
     fn is_named(&self, namespace: &str, name: &str) -> bool {
         asked(self.namespace.as_ref()).is_none_or(|wanted| wanted == namespace)
             && asked(self.name.as_ref()).is_none_or(|part| match part.split_once('/') {
@@ -72,6 +84,13 @@ impl PodListQuery {
     fn lets_pass(&self, episode: &EpisodeView) -> bool {
         listed(asked(self.kind.as_ref()), |kind| kind == episode.kind)
             && self.has_state(episode)
+            && listed(asked(self.cause.as_ref()), |cause| {
+                CauseGroup::selects(
+                    cause,
+                    CauseGroup::from_cause(&episode.cause),
+                    &episode.cause,
+                )
+            })
             && self.is_named(&episode.namespace, &episode.name)
             && (!self.only_failed()
                 || episode.failures > 0
@@ -81,8 +100,12 @@ impl PodListQuery {
 
     fn lets_pod_pass(&self, pod: &PodSummary) -> bool {
         let states = asked(self.state.as_ref());
-        listed(states, |state| pod.state.is_meant(state).unwrap_or(false))
-            && self.is_named(&pod.namespace, &pod.name)
+        let trouble = pod.trouble().map(PodTrouble::name);
+        listed(states, |state| {
+            pod.state.is_meant(state).unwrap_or(false) || trouble == Some(state)
+        }) && listed(asked(self.cause.as_ref()), |cause| {
+            CauseGroup::selects(cause, pod.cause_group(), &pod.cause)
+        }) && self.is_named(&pod.namespace, &pod.name)
             && (!self.only_failed() || pod.failures > 0 || pod.state.is_trouble())
     }
 
@@ -109,7 +132,7 @@ impl PodListQuery {
     }
 
     /// Filters, sorts and truncates pods; returns how many there were before truncation.
-    fn apply_to_pods(&self, pods: &mut PodList, limit: usize) -> usize {
+    pub(super) fn apply_to_pods(&self, pods: &mut PodList, limit: usize) -> usize {
         pods.pods.retain(|pod| self.lets_pod_pass(pod));
         sort_pods(&mut pods.pods, self.is_slowest());
         let found = pods.pods.len();
@@ -158,7 +181,7 @@ pub(super) fn list_page(pods: &PodList, filter: &PodListQuery, found: usize) -> 
         @if !shown.is_empty() {
             (starts::rows(&shown, pods.now_unix_us))
         } @else if pods.known == 0 {
-            p.none { "No pod has been started, restarted or stopped yet." }
+            (how_pods_appear())
         } @else {
             p.none { "None of the " (pods.known) " pods matches. " a href="/debug/pods" { "All pods" } }
         }
@@ -173,8 +196,50 @@ pub(super) fn list_page(pods: &PodList, filter: &PodListQuery, found: usize) -> 
     } else {
         "In trouble first, then the newest"
     };
-    let body = html! { (form(filter)) (card("list", title, &note, &rows)) };
-    page_at("/debug/pods", "Pods", &body)
+    let body = html! { (shown_part(filter, found, pods.known)) (form(filter)) (card("list", title, &note, &rows)) };
+    page_at(
+        "/debug/pods",
+        "Pods",
+        &Verdict::over_node(&pods.verdict),
+        &body,
+    )
+}
+
+/// A line on the filter of the list, with a link to the whole list.
+fn shown_part(filter: &PodListQuery, found: usize, known: usize) -> Markup {
+    let filters = [
+        ("state", &filter.state),
+        ("cause", &filter.cause),
+        ("namespace", &filter.namespace),
+        ("name", &filter.name),
+        ("failed", &filter.failed),
+    ];
+    let filters = filters
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, asked(value.as_ref())?)));
+    let filters: Vec<_> = filters.collect();
+    html! {
+        @if !filters.is_empty() {
+            p.filtered {
+                "Shown: " (found) " of " (known) " pods, with "
+                @for (n, (key, value)) in filters.into_iter().enumerate() {
+                    @if n > 0 { ", " }
+                    (key) " " strong { (words_of_filter(key, value)) }
+                }
+                ". " a href="/debug/pods" { "Show all" }
+            }
+        }
+    }
+}
+
+/// The value of a filter as people say it.
+fn words_of_filter(key: &str, value: &str) -> String {
+    let label = STATE_FILTERS.iter().find(|(state, _)| *state == value);
+    match (key, label) {
+        ("state", Some((_, label))) => (*label).to_owned(),
+        ("state" | "cause", _) => value.replace('_', " "),
+        _ => value.to_owned(),
+    }
 }
 
 /// The filter as links and a form, which work without a script.
@@ -202,6 +267,7 @@ fn form(filter: &PodListQuery) -> Markup {
                     }
                 }
             }
+            @if let Some(cause) = asked(filter.cause.as_ref()) { input type="hidden" name="cause" value=(cause); }
             button { "Show" }
             @if chosen != "failing" { a href="/debug/pods?state=failing" { "Failing only" } }
             @else { a href="/debug/pods" { "All pods" } }
@@ -210,15 +276,21 @@ fn form(filter: &PodListQuery) -> Markup {
 }
 
 /// Values and labels of the filter by state.
-const STATE_FILTERS: [(&str, &str); 9] = [
+const STATE_FILTERS: [(&str, &str); 15] = [
     ("", "all"),
     ("failing", "failing, crash loop or failed"),
+    ("cannot_start", "cannot start"),
     ("crash_loop", "crash loop"),
+    ("cannot_stop", "cannot stop"),
+    ("unhealthy", "up, but unhealthy"),
+    ("slow_start", "slow to start"),
     ("failed", "failed"),
+    ("stopped", "stopped"),
     ("open", "starting or stopping"),
     ("starting", "starting"),
     ("stopping", "stopping"),
     ("ok", "ok"),
+    ("completed", "completed"),
     ("gone", "gone"),
 ];
 
@@ -243,15 +315,15 @@ pub async fn one(
     let json = which.format.as_deref() == Some("json");
     match found {
         Some(story) if json => Json(story).into_response(),
-        Some(story) => pod_page(&story, sources.trace_url.as_deref()).into_response(),
+        Some(story) => {
+            let pod = sources.stories.pod(&namespace, &name, uid, &calls);
+            let level = pod.map_or(VerdictLevel::Empty, |pod| pod.level());
+            pod_page(&story, level, sources.trace_url.as_deref()).into_response()
+        }
         None => {
-            let recent = sources.stories.recent(&calls);
-            let unknown = near::unknown(
-                &namespace,
-                &name,
-                &recent.episodes,
-                sources.stories.about_unknown(),
-            );
+            let known = sources.stories.pods(&calls).pods;
+            let notes = sources.stories.about_unknown();
+            let unknown = near::unknown(&namespace, &name, &known, notes);
             if json {
                 (StatusCode::NOT_FOUND, Json(unknown)).into_response()
             } else {
@@ -261,36 +333,37 @@ pub async fn one(
     }
 }
 
-/// The page of one pod.
-pub(super) fn pod_page(it: &PodStory, trace_url: Option<&str>) -> HtmlPage {
-    let title = format!("{}/{}", it.namespace, it.name);
-    let heading = html! { span.muted { (it.namespace) "/" } (it.name) };
+/// The page of one pod, whose trouble has this severity.
+pub(super) fn pod_page(story: &PodStory, level: VerdictLevel, trace_url: Option<&str>) -> HtmlPage {
+    let title = format!("{}/{}", story.namespace, story.name);
+    let heading = html! { span.muted { (story.namespace) "/" } (story.name) };
     framed(
         &nav::html("/debug/pods"),
         &title,
         &heading,
-        &story::html(it, trace_url),
+        &Verdict::new(level, &story.headline),
+        &story::html(story, trace_url),
     )
 }
 
-fn unknown_page(unknown: &UnknownPod) -> HtmlPage {
+pub(super) fn unknown_page(unknown: &UnknownPod) -> HtmlPage {
     let near = unknown
         .near
         .iter()
         .map(|near| near.split_once('/').unwrap_or(("", near)));
     let body = html! {
-        p.lead { (unknown.error) }
         @if !unknown.near.is_empty() {
             p { "Did you mean:" }
             ul { @for (namespace, name) in near { li { (links::pod(namespace, name)) } } }
         }
         @if !unknown.notes.is_empty() { ul { @for note in &unknown.notes { li { (note) "." } } } }
         p {
-            "Only pods whose calls went through this criscope are recorded, and the oldest are dropped. "
+            "criscope knows pods whose calls it has seen, and pods that the runtime lists. The oldest episodes are dropped. "
             a href="/debug/pods" { "All pods" } "."
         }
     };
-    page_at("", "Unknown pod", &body).status(StatusCode::NOT_FOUND)
+    let verdict = Verdict::warning(sentence(&unknown.error));
+    page_at("/debug/pods", "Unknown pod", &verdict, &body).status(StatusCode::NOT_FOUND)
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use std::time::Duration;
 use maud::{Markup, html};
 
 use super::table::{card, number, text, wide_flowing};
-use super::{PageSources, links};
+use super::verdict::Verdict;
+use super::{PageSources, links, pull_verdict};
 use crate::call::CallRecord;
 use crate::cri::Method;
 use crate::lifecycle::view::{CallView, ImagePullList, ImagePullView, PullProgressView};
@@ -141,17 +142,18 @@ fn with_sizes(mut pulls: Vec<ImagePullView>, mut ended: Vec<EndedPull>) -> Vec<I
 }
 
 /// `/debug/images/pulls`
-pub(super) fn html(pulls: &ImagePullList) -> Markup {
-    html! {
+pub(super) fn html(pulls: &ImagePullList) -> (Verdict, Markup) {
+    let body = html! {
         (card("now", "In progress", &html! {}, &in_flight(&pulls.in_flight)))
         (card("then", "Finished", &html! { "as long as the recorder remembers them" }, &finished(&pulls.recent, pulls.now_unix_us)))
-    }
+    };
+    (pull_verdict::verdict(pulls), body)
 }
 
 /// A table of the pulls in progress.
 pub(super) fn in_flight(pulls: &[ImagePullView]) -> Markup {
     if pulls.is_empty() {
-        return html! { p.none { "No image is being pulled." } };
+        return html! { p.none { "No image is being pulled. A pull is listed with its progress while it runs." } };
     }
     let rows = html! {
         @for pull in pulls {
@@ -204,7 +206,12 @@ fn part_done(done: u64, all: u64) -> String {
 
 fn finished(pulls: &[ImagePullView], now: UnixMicros) -> Markup {
     if pulls.is_empty() {
-        return html! { p.none { "No pull has finished yet." } };
+        return html! {
+            p.none {
+                "No pull has finished yet. Pulls stand here with their time, size and result when a pod needs an image that the node does not have, or after "
+                code { "crictl pull IMAGE" } "."
+            }
+        };
     }
     let columns = html! { (text("Image")) (text("Pod")) (number("Took")) (number("Fetched")) (text("Result")) (text("Began")) };
     let rows = html! {
@@ -308,12 +315,12 @@ mod tests {
             (done.code.as_str(), done.duration_ms),
             ("NOT_FOUND", 1500.0)
         );
-        let html = html(&ImagePullList {
+        let (_, html) = html(&ImagePullList {
             now_unix_us: done.began_unix_us + Duration::from_secs(5),
             in_flight: vec![running.into()],
             recent: vec![done.into()],
-        })
-        .into_string();
+        });
+        let html = html.into_string();
         assert_eq!(html.matches("r.example/&lt;img&gt;:1").count(), 2, "{html}");
         assert!(html.contains("✗ NOT_FOUND"), "{html}");
         assert!(html.contains("no such &lt;image&gt;") && html.contains("1.50 s"));
@@ -405,7 +412,7 @@ mod tests {
 
     #[test]
     fn none_is_said_to_be_none() {
-        let html = html(&ImagePullList::default()).into_string();
+        let html = html(&ImagePullList::default()).1.into_string();
         assert!(html.contains("No image is being pulled") && html.contains("No pull has finished"));
     }
 }

@@ -30,8 +30,12 @@
     button.textContent = paused ? "Resume" : "Pause";
     if (paused) say("Paused", "paused");
   }
+  // A page may say that it does not change, or is too large to be fetched all the time.
+  const still = main.querySelector("[data-still]");
+  if (still) button.hidden = true;
   function plan() {
     clearTimeout(timer);
+    if (still) return;
     if (!paused && !document.hidden) timer = setTimeout(load, EVERY);
   }
 
@@ -57,9 +61,30 @@
     const open = new Set([...main.querySelectorAll("details[open][id]")].map((node) => node.id));
     const scrolled = [...main.querySelectorAll(".wide")].map((node) => node.scrollLeft);
     main.replaceChildren(...fresh.childNodes);
+    addCopyButtons();
     for (const node of main.querySelectorAll("details[id]")) node.open = open.has(node.id) || node.open;
     main.querySelectorAll(".wide").forEach((node, i) => { node.scrollLeft = scrolled[i] || 0; });
     refocus(name);
+  }
+
+  // Commands can be copied where the browser lets a page write to the clipboard.
+  function addCopyButtons() {
+    if (!navigator.clipboard) return;
+    for (const command of main.querySelectorAll(".command")) {
+      const copy = document.createElement("button");
+      copy.type = "button";
+      copy.textContent = "Copy";
+      copy.setAttribute("aria-label", `Copy ${command.textContent}`);
+      copy.addEventListener("click", async () => {
+        try {
+          await navigator.clipboard.writeText(command.querySelector("code").textContent);
+          copy.textContent = "Copied";
+        } catch {
+          copy.textContent = "Not copied";
+        }
+      });
+      command.append(copy);
+    }
   }
 
   async function load() {
@@ -87,9 +112,10 @@
     if (paused) clearTimeout(timer); else load();
   });
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden || paused) clearTimeout(timer); else load();
+    if (document.hidden || paused || still) clearTimeout(timer); else load();
   });
+  addCopyButtons();
   show();
-  if (!paused) say("Live", "live");
+  if (still) say("", ""); else if (!paused) say("Live", "live");
   plan();
 })();

@@ -9,8 +9,11 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::page::{FormatQuery, HtmlPage, page_at};
-use super::table::{count, number, table, text};
+use super::table::{count, flowing, number, text};
+use super::verdict::Verdict;
 use super::{PageSources, routes};
+use crate::cri::subject::REQUIRED_CONDITIONS;
+use crate::lifecycle::view::VerdictLevel;
 use crate::proxy::backend::Backend;
 use crate::units;
 
@@ -33,6 +36,9 @@ pub(super) struct BackendView {
     /// The version of its services: `runtime.v1` or `runtime.v1alpha2`.
     pub(super) api: &'static str,
     pub(super) conditions: Vec<ConditionView>,
+    /// The cgroup driver that criscope answered RuntimeConfig with, and its source; absent if the runtime answers by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) answered_cgroup_driver: Option<String>,
     /// Age of the last successful Status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) last_status_ms: Option<f64>,
@@ -68,8 +74,43 @@ pub async fn page(
 
 /// The page of the backends and of the routing of calls to them.
 pub(super) fn html_page(sources: &PageSources) -> HtmlPage {
-    let body = html! { (html(&standings(sources))) (routes::part(sources)) };
-    page_at("/debug/backends", "Backends", &body)
+    let states = standings(sources);
+    let body = html! { (html(&states)) (routes::part(sources)) };
+    page_at("/debug/backends", "Backends", &verdict(&states), &body)
+}
+
+/// The verdict over the backends. It names each one that does not answer or is not ready.
+pub(super) fn verdict(states: &[BackendView]) -> Verdict {
+    let troubles: Vec<_> = states.iter().filter_map(trouble).collect();
+    if !troubles.is_empty() {
+        return Verdict::bad(format!("{}.", troubles.join("; ")));
+    }
+    let mut unknown = states.iter().filter(|state| !state.up);
+    match (states, unknown.next()) {
+        (_, Some(unknown)) => Verdict::new(
+            VerdictLevel::Busy,
+            format!("The runtime {} has not been probed yet.", unknown.name),
+        ),
+        ([], None) => Verdict::empty("No runtime is configured."),
+        ([only], None) => Verdict::good(format!("The runtime {} answers and is ready.", only.name)),
+        (all, None) => Verdict::good(format!("All {} runtimes answer and are ready.", all.len())),
+    }
+}
+
+/// Trouble of a backend that was probed.
+fn trouble(state: &BackendView) -> Option<String> {
+    let name = &state.name;
+    if !state.up {
+        let reason = (!state.reason.is_empty()).then_some(&state.reason)?;
+        return Some(format!("The runtime {name} does not answer: {reason}"));
+    }
+    let mut conditions = state.conditions.iter();
+    let condition = conditions
+        .find(|condition| !condition.status && REQUIRED_CONDITIONS.contains(&&*condition.kind))?;
+    let words = [&*condition.reason, &*condition.message].into_iter();
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+    let kind = &condition.kind;
+    Some(format!("{kind} of {name} is false: {}", words.join(", ")))
 }
 
 /// All backends, in the order of the configuration.
@@ -103,6 +144,7 @@ fn state(backend: &Backend, in_flight: usize) -> BackendView {
         runtime: state.runtime,
         api: health.api().package(),
         conditions: conditions.collect(),
+        answered_cgroup_driver: state.found_driver.map(|found| found.to_string()),
         last_status_ms: state.last_status.map(age_ms),
         reconnects: health.reconnects(),
         in_flight,
@@ -113,18 +155,18 @@ fn age_ms(at: std::time::Instant) -> f64 {
     at.elapsed().as_secs_f64() * 1e3
 }
 
-fn html(states: &[BackendView]) -> Markup {
+pub(super) fn html(states: &[BackendView]) -> Markup {
     let columns = html! {
         (text("backend")) (text("socket")) (text("state")) (text("runtime")) (text("conditions"))
         (number("last Status")) (number("reconnects")) (number("in flight"))
     };
-    table(&columns, &html! { @for state in states { (row(state)) } })
+    flowing(&columns, &html! { @for state in states { (row(state)) } })
 }
 
 fn row(state: &BackendView) -> Markup {
     html! {
         tr {
-            td { (state.name) }
+            th scope="row" { (state.name) }
             td { code { (state.endpoint) } }
             td class=[(!state.up).then_some("late")] {
                 (if state.up { "up" } else { "down" })
@@ -132,14 +174,61 @@ fn row(state: &BackendView) -> Markup {
                 " " (state.reason)
             }
             td { @if let Some((name, version)) = &state.runtime { (name) " " (version) ", " (state.api) } }
-            td {
+            td.msg {
                 @for condition in &state.conditions {
                     (condition.kind) ": " (if condition.status { "yes" } else { "no" }) " " (condition.reason) " " (condition.message) br;
                 }
             }
-            td.n { @if let Some(ms) = state.last_status_ms { (units::since(Duration::from_micros((ms * 1e3) as u64))) } }
-            td.n { (count(state.reconnects)) }
-            td.n { (state.in_flight) }
+            td.n data-label="last Status" { @if let Some(ms) = state.last_status_ms { (units::since(Duration::from_micros((ms * 1e3) as u64))) } }
+            td.n.opt { (count(state.reconnects)) }
+            td.n.opt { (state.in_flight) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use maud::Render as _;
+
+    use super::*;
+
+    #[test]
+    fn a_backend_that_is_down_or_not_ready_is_told_first() {
+        let up = BackendView {
+            name: "main".to_owned(),
+            up: true,
+            ..BackendView::default()
+        };
+        let down = BackendView {
+            name: "kata".to_owned(),
+            reason: "connection refused".to_owned(),
+            ..BackendView::default()
+        };
+        let no_network = BackendView {
+            conditions: vec![ConditionView {
+                kind: "NetworkReady".to_owned(),
+                reason: "NoCni".to_owned(),
+                ..ConditionView::default()
+            }],
+            ..up.clone()
+        };
+        let unknown = BackendView {
+            name: "new".to_owned(),
+            ..BackendView::default()
+        };
+        let cases = [
+            (vec![up.clone()], "The runtime main answers and is ready."),
+            (vec![up.clone(), up.clone()], "All 2 runtimes"),
+            (
+                vec![up, down],
+                "The runtime kata does not answer: connection refused.",
+            ),
+            (vec![no_network], "NetworkReady of main is false: NoCni."),
+            (vec![unknown], "The runtime new has not been probed yet."),
+        ];
+        for (states, words) in cases {
+            let html = verdict(&states).render().into_string();
+            assert!(html.contains(words), "{html}");
         }
     }
 }

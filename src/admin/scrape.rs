@@ -5,6 +5,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::PageSources;
+use super::accept::{MediaType, NAMED, accepted, quality};
 use crate::telemetry::openmetrics;
 use crate::telemetry::registry::Registry;
 
@@ -18,102 +19,27 @@ enum ExpositionFormat {
 }
 
 impl ExpositionFormat {
-    /// Type, subtype and version.
-    const fn media(self) -> (&'static str, &'static str, &'static str) {
+    const fn media(self) -> MediaType {
         match self {
-            Self::Text => ("text", "plain", "0.0.4"),
-            Self::OpenMetrics => ("application", "openmetrics-text", "1.0.0"),
+            Self::Text => MediaType::new("text", "plain").with_version("0.0.4"),
+            Self::OpenMetrics => {
+                MediaType::new("application", "openmetrics-text").with_version("1.0.0")
+            }
         }
     }
 
     /// Content negotiation of RFC 9110, section 12.5.1. OpenMetrics needs a higher weight than the text format, or the same
     /// weight and to be named. A client that accepts neither gets the text format.
     fn accepted(headers: &HeaderMap) -> Self {
-        let accepted: Vec<_> = headers
-            .get_all(header::ACCEPT)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|list| list.split(','))
-            .filter_map(AcceptedMediaRange::parse)
-            .collect();
-        let (text, _) = quality(&accepted, Self::Text);
-        let (open, exactness) = quality(&accepted, Self::OpenMetrics);
-        let named = exactness > 1;
-        if open > text || (open == text && open > 0 && named) {
+        let accepted = accepted(headers);
+        let (text, _) = quality(&accepted, Self::Text.media());
+        let (open, exactness) = quality(&accepted, Self::OpenMetrics.media());
+        if open > text || (open == text && open > 0 && exactness >= NAMED) {
             Self::OpenMetrics
         } else {
             Self::Text
         }
     }
-}
-
-/// One entry of `Accept`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct AcceptedMediaRange<'a> {
-    kind: &'a str,
-    subtype: &'a str,
-    version: Option<&'a str>,
-    /// In thousandths.
-    quality: u16,
-}
-
-impl<'a> AcceptedMediaRange<'a> {
-    /// Parses `TYPE/SUBTYPE;PARAMETER=VALUE;q=WEIGHT`; `None` for anything else.
-    fn parse(text: &'a str) -> Option<Self> {
-        let mut parts = text.split(';').map(str::trim);
-        let (kind, subtype) = parts.next()?.split_once('/')?;
-        let mut range = Self {
-            kind,
-            subtype,
-            version: None,
-            quality: 1000,
-        };
-        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
-            let value = value.trim().trim_matches('"');
-            match name.trim() {
-                name if name.eq_ignore_ascii_case("q") => range.quality = weight(value)?,
-                name if name.eq_ignore_ascii_case("version") => range.version = Some(value),
-                // Prometheus 3 also sends an escaping scheme for names; these names need none.
-                _ => {}
-            }
-        }
-        Some(range)
-    }
-
-    /// How specifically it matches a format; `None` if it does not.
-    fn exactness(&self, format: ExpositionFormat) -> Option<u8> {
-        let (kind, subtype, version) = format.media();
-        let is_kind = self.kind.eq_ignore_ascii_case(kind);
-        let is_subtype = self.subtype.eq_ignore_ascii_case(subtype);
-        match (self.kind, self.subtype) {
-            ("*", "*") => Some(0),
-            (_, "*") if is_kind => Some(1),
-            _ if is_kind && is_subtype => match self.version {
-                None => Some(2),
-                Some(wanted) => (wanted == version).then_some(3),
-            },
-            _ => None,
-        }
-    }
-}
-
-/// A weight between 0 and 1, in thousandths.
-fn weight(text: &str) -> Option<u16> {
-    let weight: f64 = text.parse().ok()?;
-    // Within 0 to 1000 the cast is exact.
-    (0.0..=1.0)
-        .contains(&weight)
-        .then(|| (weight * 1000.0).round() as u16)
-}
-
-/// The weight that the most specific range assigns to a format, and how specific it is; the highest among equals.
-fn quality(accepted: &[AcceptedMediaRange<'_>], format: ExpositionFormat) -> (u16, u8) {
-    let ranges = accepted
-        .iter()
-        .filter_map(|range| Some((range.exactness(format)?, range.quality)));
-    ranges
-        .max()
-        .map_or((0, 0), |(exactness, quality)| (quality, exactness))
 }
 
 /// `/metrics`

@@ -61,11 +61,12 @@ fn row(session: &SessionView, now: UnixMicros) -> Markup {
 /// A table of the open sessions, oldest first.
 pub(super) fn open(sessions: &[OpenSessionView]) -> Markup {
     if sessions.is_empty() {
-        return html! { p.none { "No session is open." } };
+        return html! {
+            p.none { "No session is open. " code { "kubectl exec" } ", " code { "attach" } " and " code { "port-forward" } " open one." }
+        };
     }
     let columns = html! {
-        (text("Session")) (number("Open for")) (text("Pod, container")) (text("Requested by")) (number("Bytes in"))
-        (number("Bytes out"))
+        (text("Session")) (number("Open for")) (text("Pod, container")) (text("Requested by"))
     };
     let rows = html! { @for it in sessions.iter().take(MAX_SESSIONS_SHOWN) { (open_row(it)) } };
     let caption = "Open sessions of exec, attach and port-forward, oldest first";
@@ -88,9 +89,10 @@ fn open_row(it: &OpenSessionView) -> Markup {
                 }
                 " " span.sub { (session.container.as_deref().unwrap_or_default()) }
             }
-            td { (session.client.as_deref().unwrap_or_default()) }
-            td.n { (units::bytes(session.bytes_in)) }
-            td.n { (units::bytes(session.bytes_out)) }
+            td {
+                (session.client.as_deref().unwrap_or_default()) " "
+                span.sub { (units::bytes(session.bytes_in)) " in, " (units::bytes(session.bytes_out)) " out" }
+            }
         }
     }
 }

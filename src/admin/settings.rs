@@ -41,7 +41,7 @@ settings! {
 settings! {
     /// Metrics and health for clients beyond this node: `/metrics`, `/livez` and `/readyz`, and nothing else.
     pub struct MetricsEndpointSettings in "metrics" {
-        /// TCP address of the endpoint, such as `0.0.0.0:9479`. It refuses all clients while `metrics.web_config` cannot be used.
+        /// TCP address of the endpoint, such as `0.0.0.0:9481`. It refuses all clients while `metrics.web_config` cannot be used.
         listen: Option<SocketAddr> = None, ListenAddress;
         /// TLS, client certificates, passwords and tokens: a
         /// [web configuration file](https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md) as

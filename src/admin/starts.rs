@@ -2,15 +2,17 @@
 
 use maud::{Markup, html};
 
+use super::commands::with_code;
 use super::links;
+use super::verdict;
 use super::waterfall::{self, WaterfallScale};
-use crate::lifecycle::view::{EpisodeView, PodState, PodSummary};
+use crate::lifecycle::view::{EpisodeView, PodState, PodSummary, VerdictLevel};
 use crate::units;
 use crate::units::times::UnixMicros;
 
 /// The rows under a legend and an axis.
 pub(super) fn rows(pods: &[&PodSummary], now: UnixMicros) -> Markup {
-    let scale = WaterfallScale::fitting(pods.iter().map(|pod| pod.episode.duration_ms));
+    let scale = WaterfallScale::fitting(pods.iter().map(|pod| waterfall::work_ms(&pod.episode)));
     html! {
         (legend(pods))
         ol.starts {
@@ -22,40 +24,43 @@ pub(super) fn rows(pods: &[&PodSummary], now: UnixMicros) -> Markup {
     }
 }
 
-/// All phases of a start, and others that occur.
+/// The phases that occur, in their order of time.
 fn legend(pods: &[&PodSummary]) -> Markup {
-    let mut phases = waterfall::START_PHASES.to_vec();
-    for phase in pods.iter().flat_map(|pod| &pod.episode.phases) {
-        if !phases.contains(&phase.phase.as_str()) && phases.len() < 12 {
-            phases.push(&phase.phase);
-        }
-    }
-    waterfall::legend(phases)
+    let phases = pods.iter().flat_map(|pod| pod.episode.shown_phases());
+    waterfall::legend(phases.map(|phase| phase.phase))
 }
 
 fn row(pod: &PodSummary, scale: WaterfallScale, now: UnixMicros) -> Markup {
-    let class = match pod.state {
-        PodState::Failing | PodState::Failed => Some("failed"),
-        PodState::CrashLoop => Some("loops"),
-        PodState::Gone => Some("gone"),
+    let class = match pod.level() {
+        VerdictLevel::Bad => Some("failed"),
+        VerdictLevel::Warning => Some("warned"),
+        _ if pod.state == PodState::Gone => Some("gone"),
         _ => None,
     };
     let since = pod.aged_from();
     html! {
         li class=[class] {
             span.pod { (links::pod(&pod.namespace, &pod.name)) (what(&pod.episode)) }
-            span.took { (units::duration(pod.duration_ms)) }
+            span.took { (pod.took()) }
             span.state { (state(pod.state)) }
             span.track-cell { (waterfall::stacked(&pod.episode, scale)) }
             span.why {
-                @if pod.state == PodState::CrashLoop { span.warn { (pod.reason) } } @else { (pod.reason) }
+                span class=[class_of_reason(pod.level())] title=[&pod.next] { (pod.reason) }
                 @if pod.restarts > 0 { " · " span.nw { (pod.restarts) @if pod.restarts == 1 { " restart" } @else { " restarts" } } }
                 " " time.nw datetime=(units::rfc3339(since)) {
                     "· " @if pod.state == PodState::Gone { "gone " } (units::since(now.since(since)))
                 }
+                @if let Some(next) = pod.next.as_ref().filter(|_| pod.state.is_trouble()) {
+                    span.step { strong { "next: " } (with_code(next)) }
+                }
             }
         }
     }
+}
+
+/// A sentence has the colour of its severity; good news has none.
+fn class_of_reason(level: VerdictLevel) -> Option<&'static str> {
+    matches!(level, VerdictLevel::Bad | VerdictLevel::Warning).then(|| verdict::class(level))
 }
 
 /// The subject of the row, unless it is the first start or the stop of the pod.
@@ -76,9 +81,10 @@ pub(super) fn state(state: PodState) -> Markup {
         @match state {
             PodState::Failing | PodState::Failed => span.bad { "✗ " (word) },
             PodState::CrashLoop => span.warn { "↻ " (word) },
+            PodState::Stopped => span.warn { "■ " (word) },
             PodState::Starting | PodState::Stopping => span.open { "… " (word) },
             PodState::Ok => span.good { "✓ " (word) },
-            PodState::Gone => span.muted { "– " (word) },
+            PodState::Completed | PodState::Gone => span.muted { "– " (word) },
         }
     }
 }

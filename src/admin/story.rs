@@ -2,12 +2,15 @@
 
 use maud::{Markup, html};
 
-use super::table::{fact, number, text, wide};
+use super::commands::with_code;
+use super::table::{fact, number, text, wide_flowing};
+use super::verdict::{class, level_of_state};
 use super::waterfall::{self, WaterfallScale};
-use super::{calls, links, sessions, starts};
+use super::{calls, commands, links, listed, sessions, starts};
 use crate::lifecycle::view::{
-    CallDetail, CallView, EpisodeView, ExitView, InitContainerWaitView, PodStory, PodSyncView,
-    RepeatedTries, WaterfallItem, crash_loops, details, waterfall_items,
+    CallDetail, CallView, EpisodeView, ExitView, GapKind, InitContainerWaitView, PodStory,
+    PodSyncView, RawMessage, RepeatedTries, WaitGap, WaterfallAxis, WaterfallItem, crash_loops,
+    details, exit_reason_in_words, waterfall_items,
 };
 use crate::units;
 use crate::units::times::UnixMicros;
@@ -17,12 +20,20 @@ pub(super) fn html(story: &PodStory, trace_url: Option<&str>) -> Markup {
     let newest_first = story.episodes.iter().enumerate().rev();
     let loops = crash_loops(story.episodes.iter().rev());
     html! {
-        p.lead { (story.headline) }
+        @if let Some(next) = &story.next { p.next { strong { "next: " } (with_code(next)) } }
+        (commands::for_pod(story))
+        (raw_message(story.raw_message.as_ref()))
         @for ((number, shown), crash_loop) in newest_first.zip(loops) {
             (episode(story, number, shown, crash_loop, trace_url))
         }
+        (listed::html(story.listed.as_ref(), story.now_unix_us))
         (sessions::pod_sessions(&story.sessions, story.now_unix_us))
     }
+}
+
+/// The words of the program that failed, for a search on the web.
+fn raw_message(raw: Option<&RawMessage>) -> Markup {
+    html! { @if let Some(raw) = raw { p.raw { (raw.from) ": " code { (raw.text) } } } }
 }
 
 fn episode(
@@ -32,7 +43,6 @@ fn episode(
     crash_loop: Option<&str>,
     trace_url: Option<&str>,
 ) -> Markup {
-    let scale = WaterfallScale::to(episode.duration_ms);
     let id = format!("e{number}");
     let began = units::rfc3339(episode.began_unix_us);
     // The page begins with one of these.
@@ -47,11 +57,15 @@ fn episode(
                 }
             }
             @for text in sentences.into_iter().flatten().filter(|text| *text != story.headline) {
-                p.lead { (text) }
+                p.lead.(class(level_of_state(episode.pod_state()))) { (text) }
+            }
+            @if episode.headline != story.headline {
+                @if let Some(next) = &episode.next { p { strong { "next: " } (with_code(next)) } }
+                (raw_message(episode.raw_message.as_ref()))
             }
             (facts(episode, story.now_unix_us, trace_url))
-            (phases(episode, scale))
-            (episode_calls(episode, scale))
+            (phases(episode))
+            (episode_calls(episode))
             (exits(&episode.exits, story.now_unix_us))
         }
     }
@@ -90,13 +104,15 @@ fn id_fact(name: &str, id: &str) -> Markup {
     fact(name, html! { small { code { (id) } } })
 }
 
-fn phases(episode: &EpisodeView, scale: WaterfallScale) -> Markup {
+fn phases(episode: &EpisodeView) -> Markup {
+    let scale = WaterfallScale::to(shown_ms(episode));
+    let phases = episode.shown_phases();
     html! {
-        @if !episode.phases.is_empty() {
+        @if !phases.is_empty() {
             h3 { "Where the time went" }
             (waterfall::stacked(episode, scale))
             ul.legend.parts aria-label="Phases" {
-                @for phase in &episode.phases {
+                @for phase in &phases {
                     @let (class, word) = waterfall::look(&phase.phase);
                     @let percent = phase.ms / episode.duration_ms.max(0.001) * 100.0;
                     li {
@@ -109,24 +125,35 @@ fn phases(episode: &EpisodeView, scale: WaterfallScale) -> Markup {
     }
 }
 
-fn episode_calls(episode: &EpisodeView, scale: WaterfallScale) -> Markup {
+/// The part of an episode that its bar shows: back-off that is longer than the work is cut.
+fn shown_ms(episode: &EpisodeView) -> f64 {
+    let work = waterfall::work_ms(episode);
+    episode
+        .duration_ms
+        .min(work + work.max(1.0) / 2.0)
+        .max(work)
+}
+
+fn episode_calls(episode: &EpisodeView) -> Markup {
     if episode.calls.is_empty() {
         return html! {};
     }
+    let axis = &WaterfallAxis::from_episode(episode);
     html! {
         h3 { "Calls" }
         ol.calls {
             li.head aria-hidden="true" {
-                span.what { "Call" } span.n { "At" } span.n { "Took" } span.track-cell { (scale.axis()) }
+                span.what { "Call" } span.n { "At" } span.n { "Took" } span.track-cell { (waterfall::axis(axis)) }
             }
             @for item in waterfall_items(episode) {
                 @match item {
-                    WaterfallItem::Wait(it) => (wait(it, scale)),
-                    WaterfallItem::Kubelet(it) => (kubelet(it, scale)),
-                    WaterfallItem::Tries(it) => (tries(&it, scale)),
-                    WaterfallItem::Call(it) => {
-                        (call(it, scale))
-                        @for (it, count) in details(it) { (detail(&it, count, scale)) }
+                    WaterfallItem::Wait(shown) => (wait(shown, axis)),
+                    WaterfallItem::Gap(shown) => (gap(&shown, axis)),
+                    WaterfallItem::Kubelet(shown) => (kubelet(shown, axis)),
+                    WaterfallItem::Tries(shown) => (tries(&shown, axis)),
+                    WaterfallItem::Call(shown) => {
+                        (call(shown, axis))
+                        @for (shown, count) in details(shown) { (detail(&shown, count, axis)) }
                     },
                 }
             }
@@ -136,20 +163,35 @@ fn episode_calls(episode: &EpisodeView, scale: WaterfallScale) -> Markup {
 }
 
 /// A container that the next call waited for.
-fn wait(wait: &InitContainerWaitView, scale: WaterfallScale) -> Markup {
+fn wait(wait: &InitContainerWaitView, axis: &WaterfallAxis) -> Markup {
     let (class, word) = waterfall::look("init_container");
     let took = units::duration(wait.duration_ms);
     let words = format!("{word} {}, ran for {took}", wait.container);
     html! {
         li {
             span.what { strong { (word) } " " (wait.container) }
-            (times(wait.offset_ms, wait.duration_ms, class, scale, &words))
+            (times(wait.offset_ms, wait.duration_ms, class, axis, &words))
+        }
+    }
+}
+
+/// A time without a call.
+fn gap(gap: &WaitGap, axis: &WaterfallAxis) -> Markup {
+    let label = gap.label();
+    let class = match gap.kind {
+        GapKind::BackOff => "backoff",
+        GapKind::OutsideCri => "outside",
+    };
+    html! {
+        li.gap {
+            span.what { (label) }
+            (times(gap.begin_ms, gap.duration_ms(), class, axis, &label))
         }
     }
 }
 
 /// The kubelet's own work. Its bar begins with the episode at the earliest.
-fn kubelet(sync: &PodSyncView, scale: WaterfallScale) -> Markup {
+fn kubelet(sync: &PodSyncView, axis: &WaterfallAxis) -> Markup {
     let at = sync.offset_ms.max(0.0);
     let took = (sync.offset_ms + sync.duration_ms - at).max(0.0);
     let whole = units::duration(sync.duration_ms);
@@ -168,13 +210,13 @@ fn kubelet(sync: &PodSyncView, scale: WaterfallScale) -> Markup {
             }
             span.n { (units::duration(at)) }
             span.n { (whole) }
-            span.track-cell { (waterfall::placed(class, at, took, scale, &words)) }
+            span.track-cell { (waterfall::placed(class, (at, took), axis, &words)) }
             @if let Some(error) = &sync.error { span.note { (error) } }
         }
     }
 }
 
-fn call(call: &CallView, scale: WaterfallScale) -> Markup {
+fn call(call: &CallView, axis: &WaterfallAxis) -> Markup {
     let (class, _) = waterfall::look(waterfall::phase_of(&call.method));
     let mark = match call.outcome.as_str() {
         "ok" => "",
@@ -194,7 +236,7 @@ fn call(call: &CallView, scale: WaterfallScale) -> Markup {
                 strong { (call.method) } " " (about.unwrap_or_default()) " " (outcome(call))
                 @if call.retry { " " span.sub { "retry" } }
             }
-            (times(call.offset_ms, call.duration_ms, &format!("{class}{mark}"), scale, &words))
+            (times(call.offset_ms, call.duration_ms, &format!("{class}{mark}"), axis, &words))
             (error(call))
             @for remark in &call.remarks { span.note.remark { (remark) } }
         }
@@ -202,7 +244,7 @@ fn call(call: &CallView, scale: WaterfallScale) -> Markup {
 }
 
 /// Equal tries in one row, a bar for each; the last of them follows in full.
-fn tries(tries: &RepeatedTries<'_>, scale: WaterfallScale) -> Markup {
+fn tries(tries: &RepeatedTries<'_>, axis: &WaterfallAxis) -> Markup {
     let Some(failed) = tries.failed() else {
         return html! {};
     };
@@ -210,6 +252,10 @@ fn tries(tries: &RepeatedTries<'_>, scale: WaterfallScale) -> Markup {
     let (first, last) = tries.begins_unix_us();
     let about = failed.container.as_deref().or(failed.image.as_deref());
     let words = format!("{} tries, {} UTC", tries.count, units::from_to(first, last));
+    let class = format!(
+        "failed {}",
+        waterfall::look(waterfall::phase_of(&failed.method)).0
+    );
     let bars = tries
         .calls
         .iter()
@@ -222,16 +268,16 @@ fn tries(tries: &RepeatedTries<'_>, scale: WaterfallScale) -> Markup {
             }
             span.n { (units::duration(begin)) }
             span.n { (units::duration(end - begin)) }
-            span.track-cell { (waterfall::several("failed other", bars, scale, &words)) }
+            span.track-cell { (waterfall::several(&class, bars, axis, &words)) }
         }
     }
 }
 
-fn times(at: f64, took: f64, class: &str, scale: WaterfallScale, words: &str) -> Markup {
+fn times(at: f64, took: f64, class: &str, axis: &WaterfallAxis, words: &str) -> Markup {
     html! {
         span.n { (units::duration(at)) }
         span.n { (units::duration(took)) }
-        span.track-cell { (waterfall::placed(class, at, took, scale, words)) }
+        span.track-cell { (waterfall::placed(class, (at, took), axis, words)) }
     }
 }
 
@@ -257,30 +303,18 @@ fn error(call: &CallView) -> Markup {
     }
 }
 
-fn detail(detail: &CallDetail, count: usize, scale: WaterfallScale) -> Markup {
-    let (class, kind) = match detail.what.as_str() {
-        "cni" => ("network", "CNI plugin "),
-        "oci" => ("create", "OCI runtime "),
-        "blocked" => ("other", ""),
-        "injected" => ("other", "injected fault: "),
-        "helper" => ("other", "program "),
-        "layers" => ("other", "layers: "),
-        // Steps of the built-in runtime are named in plain words; names of spans of another runtime need the prefix.
-        _ if detail.source == "runtime" => ("other", ""),
-        _ => ("other", "runtime "),
+fn detail(detail: &CallDetail, count: usize, axis: &WaterfallAxis) -> Markup {
+    let class = match detail.what.as_str() {
+        "cni" => "network",
+        "oci" => "create",
+        _ => "other",
     };
-    let doing = detail.doing.as_ref().map(|doing| format!(": {doing}"));
-    let command = detail.command.as_ref().map(|command| format!(" {command}"));
-    let (command, doing) = (command.unwrap_or_default(), doing.unwrap_or_default());
-    let mut what = format!("{kind}{}{command}{doing}", detail.name);
-    if count > 1 {
-        what += &format!(" × {count}");
-    }
+    let what = detail.label(count);
     let words = format!("{what}, took {}", units::duration(detail.duration_ms));
     html! {
         li.detail {
             span.what { (what) }
-            (times(detail.offset_ms, detail.duration_ms, class, scale, &words))
+            (times(detail.offset_ms, detail.duration_ms, class, axis, &words))
         }
     }
 }
@@ -302,20 +336,20 @@ fn exits(exits: &[ExitView], now: UnixMicros) -> Markup {
         @for exit in exits {
             tr {
                 th.name scope="row" { (exit.container) }
-                td.n { (exit.attempt) }
+                td.n data-label="restarts" { (exit.attempt) }
                 td class=(colour(exit)) {
-                    (exit.reason.replace('_', " ")) @if exit.ordered { ", as asked" }
+                    (exit_reason_in_words(&exit.reason)) @if exit.ordered { ", as asked" }
                 }
-                td.n { (exit.code) }
-                td.n { (units::duration(exit.ran_ms)) }
-                td.n { (units::ago(now.since(exit.at_unix_us))) }
+                td.n data-label="exit code" { (exit.code) }
+                td.n data-label="ran for" { (units::duration(exit.ran_ms)) }
+                td.n data-label="ago" { (units::ago(now.since(exit.at_unix_us))) }
             }
         }
     };
     html! {
         @if !exits.is_empty() {
             h3 { "Container exits" }
-            (wide("Container exits", "Container exits that the kubelet asked about", &columns, &rows))
+            (wide_flowing("Container exits that the kubelet asked about", &columns, &rows))
         }
     }
 }
@@ -329,11 +363,10 @@ mod tests {
     fn a_story_says_where_the_time_went() {
         let html = html(&examples::story(examples::slow_cni()), None).into_string();
         for said in [
-            "9.50 s of 14.2 s in the CNI plugin calico",
             "CNI plugin calico: iptables",
             "<strong>RunPodSandbox</strong>",
             "registry.example.com/shop/web:1.2.3",
-            "network <strong>9.50 s</strong> 67 %",
+            "set up network <strong>9.50 s</strong> 67 %",
             "4bf92f3577b34da6a3ce929d0e0e4736",
         ] {
             assert!(html.contains(said), "{said}: {html}");
@@ -353,7 +386,7 @@ mod tests {
         assert!(text.contains("DEADLINE_EXCEEDED") && text.contains("deadline was 4m 00s"));
         assert_eq!(text.matches("retry</span>").count(), 2);
         let text = html(&examples::story(examples::crash_loop()), None).into_string();
-        assert!(text.contains("oom killed") && text.contains("<td class=\"n\">137</td>"));
+        assert!(text.contains("OOMKilled") && text.contains("data-label=\"exit code\">137</td>"));
         let text = html(&examples::story(examples::in_flight()), None).into_string();
         assert!(text.contains("in flight</span> waiting"));
     }
@@ -364,6 +397,26 @@ mod tests {
         assert!(text.contains("✗ 7 tries, 08:59 to 09:07 UTC"), "{text}");
         assert_eq!(text.matches("class=\"note\"").count(), 1, "{text}");
         assert_eq!(text.matches("<strong>PullImage</strong>").count(), 2);
+    }
+
+    #[test]
+    fn the_time_between_tries_is_told_as_back_off() {
+        let text = html(&examples::story(examples::many_tries()), None).into_string();
+        assert!(text.contains("kubelet waits 1m 19s"), "{text}");
+        assert!(text.contains("class=\"band\"") && text.contains("class=\"ph backoff\""));
+        let fine = html(&examples::story(examples::slow_cni()), None).into_string();
+        assert!(!fine.contains("class=\"band\"") && !fine.contains("kubelet waits"));
+    }
+
+    #[test]
+    fn the_next_step_has_its_commands_as_code() {
+        let mut story = examples::story(examples::slow_cni());
+        story.next = Some("run `kubectl get <pods>`, then wait".to_owned());
+        let text = html(&story, None).into_string();
+        assert!(
+            text.contains("run <code>kubectl get &lt;pods&gt;</code>, then wait"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -62,7 +62,9 @@ pub(super) fn part(sources: &PageSources, only: Option<Method>) -> Markup {
 
 fn html(samples: &CallSamples) -> Markup {
     if samples.methods.is_empty() {
-        return html! { p { "No such call is recorded." } };
+        return html! {
+            p.none { "No such call is recorded. Samples of calls stand here, by how long they took, as soon as some have ended." }
+        };
     }
     let columns = html! {
         (text("method"))

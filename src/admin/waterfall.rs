@@ -1,37 +1,30 @@
 //! Bars: the phases of a start one after the other, and calls at their place in time. They are SVG with lengths in
 //! percent, which need neither a script nor an inline style; each has its numbers as text too.
 
+use std::collections::BTreeSet;
+
 use maud::{Markup, html};
 
-use crate::lifecycle::view::{EpisodeView, PhaseDuration};
+use crate::lifecycle::view::{BACK_OFF_PHASE, EpisodeView, PhaseDuration, WaterfallAxis};
 use crate::units;
 
 /// Name, CSS class (`style.css`) and label of each phase.
-const PHASES: [(&str, &str, &str); 12] = [
-    ("sandbox", "sandbox", "sandbox"),
-    ("network", "network", "network"),
-    ("image_pull", "pull", "image pull"),
-    ("container_create", "create", "create"),
-    ("container_start", "start", "start"),
-    ("init_container", "init", "init container"),
-    ("hook", "init", "hook"),
+const PHASES: [(&str, &str, &str); 15] = [
+    ("sandbox", "sandbox", "create sandbox"),
+    ("restore", "sandbox", "restore pod"),
+    ("network", "network", "set up network"),
+    ("image_pull", "pull", "pull image"),
+    ("container_create", "create", "create container"),
+    ("container_start", "start", "start container"),
+    ("init_container", "init", "run init container"),
+    ("hook", "hook", "run hook"),
+    ("checkpoint", "frozen", "frozen for a checkpoint"),
     ("container_stop", "cstop", "stop container"),
     ("sandbox_stop", "sstop", "stop sandbox"),
     ("container_remove", "cremove", "remove container"),
     ("sandbox_remove", "sremove", "remove sandbox"),
     ("outside_cri", "outside", "outside CRI"),
-];
-
-/// The phases of a start, for the legend of a list.
-pub(super) const START_PHASES: [&str; 8] = [
-    "sandbox",
-    "network",
-    "image_pull",
-    "container_create",
-    "container_start",
-    "init_container",
-    "hook",
-    "outside_cri",
+    (BACK_OFF_PHASE, "backoff", "kubelet back-off"),
 ];
 
 /// CSS class and label of a phase.
@@ -46,10 +39,12 @@ pub(super) fn look(phase: &str) -> (&'static str, &str) {
 pub(super) fn phase_of(method: &str) -> &'static str {
     match method {
         "RunPodSandbox" => "sandbox",
+        "RestorePod" => "restore",
         "PullImage" => "image_pull",
         "CreateContainer" => "container_create",
         "StartContainer" => "container_start",
         "ExecSync" => "hook",
+        "CheckpointPod" | "CheckpointContainer" => "checkpoint",
         "StopContainer" => "container_stop",
         "StopPodSandbox" => "sandbox_stop",
         "RemoveContainer" => "container_remove",
@@ -58,11 +53,17 @@ pub(super) fn phase_of(method: &str) -> &'static str {
     }
 }
 
-/// The legend of the textures.
-pub(super) fn legend<'a>(phases: impl IntoIterator<Item = &'a str>) -> Markup {
+/// The legend of the textures of these phases, each once: those of a start in their order, then any other.
+pub(super) fn legend(phases: impl IntoIterator<Item = String>) -> Markup {
+    let shown: BTreeSet<_> = phases.into_iter().collect();
+    let known = PHASES.iter().filter(|(name, ..)| shown.contains(*name));
+    let known = known.map(|(_, class, word)| (*class, *word));
+    let mut others = shown.iter().filter(|name| look(name).0 == "other");
+    let has_others = others.next().is_some();
     html! {
         ul.legend aria-label="Legend of the bars" {
-            @for (class, word) in phases.into_iter().map(look) { li { (key(class)) (word) } }
+            @for (class, word) in known { li { (key(class)) (word) } }
+            @if has_others { li { (key("other")) "other" } }
         }
     }
 }
@@ -138,26 +139,35 @@ fn round_up(ms: f64) -> f64 {
     }
 }
 
-/// The phases of an episode, one after the other, on a scale.
+/// Milliseconds of an episode without those in which the kubelet backs off.
+pub(super) fn work_ms(episode: &EpisodeView) -> f64 {
+    let phases = episode.shown_phases().into_iter();
+    let work = phases.filter(|phase| phase.phase != BACK_OFF_PHASE);
+    work.map(|phase| phase.ms).fold(0.0, |a, b| a + b)
+}
+
+/// The phases of an episode, one after the other, on a scale. Back-off comes last, and is cut where the scale ends.
 pub(super) fn stacked(episode: &EpisodeView, scale: WaterfallScale) -> Markup {
-    let total: f64 = episode.phases.iter().map(|phase| phase.ms).sum();
+    let phases = episode.shown_phases();
+    let total: f64 = phases.iter().map(|phase| phase.ms).sum();
     let cut = total > scale.end * 1.001;
-    // In a bar that is too long the parts keep their proportions.
-    let scale = if cut {
+    // In a bar whose work alone is too long the parts keep their proportions.
+    let scale = if cut && work_ms(episode) > scale.end {
         WaterfallScale::to(total)
     } else {
         scale
     };
-    let starts = episode.phases.iter().scan(0.0, |end, phase| {
+    let starts = phases.iter().scan(0.0, |end, phase| {
         let start = *end;
         *end += phase.ms;
         Some(start)
     });
     html! {
-        svg.bar width="100%" height="14" role="img" aria-label=(in_words(&episode.phases, cut)) {
-            @for (phase, start) in episode.phases.iter().zip(starts) {
+        svg.bar width="100%" height="14" role="img" aria-label=(in_words(&phases, cut)) {
+            @for (phase, start) in phases.iter().zip(starts).filter(|(_, start)| *start < scale.end) {
                 @let (class, word) = look(&phase.phase);
-                (rect(class, (start, phase.ms), scale, &format!("{word}: {}", units::duration(phase.ms))))
+                @let (from, to) = (scale.percent(start), scale.percent(start + phase.ms));
+                (rect(class, (from, to), &format!("{word}: {}", units::duration(phase.ms))))
             }
             @if cut {
                 svg x="100%" overflow="visible" { path.cut d="M-16 -1l6 8l-6 8h5l6-8l-6-8z" {} }
@@ -185,22 +195,51 @@ pub(super) fn in_words(phases: &[PhaseDuration], cut: bool) -> String {
 }
 
 /// One bar at its place in time, with the class of its phase and of its state.
-pub(super) fn placed(class: &str, at: f64, ms: f64, scale: WaterfallScale, words: &str) -> Markup {
-    html! {
-        svg.bar width="100%" height="12" role="img" aria-label=(words) { (rect(class, (at, ms), scale, words)) }
-    }
+pub(super) fn placed(
+    class: &str,
+    (at, ms): (f64, f64),
+    axis: &WaterfallAxis,
+    words: &str,
+) -> Markup {
+    several(class, [(at, ms)], axis, words)
 }
 
-/// Several bars of one kind on one line.
+/// Several bars of one kind on one line. Where the axis is compressed, the line has a band.
 pub(super) fn several(
     class: &str,
     bars: impl IntoIterator<Item = (f64, f64)>,
-    scale: WaterfallScale,
+    axis: &WaterfallAxis,
     words: &str,
 ) -> Markup {
+    let lines = if axis.is_compressed() {
+        "bar free"
+    } else {
+        "bar"
+    };
     html! {
-        svg.bar width="100%" height="12" role="img" aria-label=(words) {
-            @for bar in bars { (rect(class, bar, scale, words)) }
+        svg class=(lines) width="100%" height="12" role="img" aria-label=(words) {
+            @for (from, to) in axis.bands() {
+                rect.band x=(format_args!("{:.2}%", from * 100.0)) width=(format_args!("{:.2}%", (to - from) * 100.0)) height="100%" {}
+            }
+            @for (at, ms) in bars {
+                (rect(class, (axis.place(at) * 100.0, axis.place(at + ms) * 100.0), words))
+            }
+        }
+    }
+}
+
+/// The numbers of an axis: at the quarters if it is linear, else where a part of it begins.
+pub(super) fn axis(axis: &WaterfallAxis) -> Markup {
+    let marks = axis.marks();
+    let last = marks.len().saturating_sub(1);
+    html! {
+        svg.marks width="100%" height="14" aria-hidden="true" {
+            @for (n, ms) in marks.into_iter().enumerate() {
+                @let anchor = match n { 0 => "start", n if n == last => "end", _ => "middle" };
+                text class=[(n % 2 == 1 && n != last).then_some("opt")] x=(format_args!("{:.2}%", axis.place(ms) * 100.0)) y="11" text-anchor=(anchor) {
+                    @if n == 0 { "0" } @else { (units::duration(ms)) }
+                }
+            }
         }
     }
 }
@@ -220,11 +259,10 @@ pub(super) fn gauge(percent: u64, words: &str) -> Markup {
     }
 }
 
-fn rect(class: &str, (at, ms): (f64, f64), scale: WaterfallScale, title: &str) -> Markup {
-    let from = scale.percent(at);
-    let width = scale.percent(at + ms) - from;
+/// A rectangle between two places in percent.
+fn rect(class: &str, (from, to): (f64, f64), title: &str) -> Markup {
     // Next to no time is a thin line, not nothing.
-    let (from, width) = (from.min(99.7), width.max(0.3));
+    let (from, width) = (from.min(99.7), (to - from).max(0.3));
     html! {
         rect class={ "ph " (class) } x=(format_args!("{from:.2}%")) width=(format_args!("{width:.2}%")) height="100%" {
             title { (title) }
@@ -252,11 +290,23 @@ mod tests {
     fn the_parts_fill_their_bar() {
         let episode = examples::slow_cni();
         let html = stacked(&episode, WaterfallScale::fitting([episode.duration_ms])).into_string();
-        assert!(html.contains("aria-label=\"network 9.50 s, image pull 3.20 s,"));
+        assert!(html.contains("aria-label=\"set up network 9.50 s, pull image 3.20 s,"));
         // 330 ms of 20 s, and the network after it.
         assert!(html.contains("class=\"ph sandbox\" x=\"0.00%\" width=\"1.65%\""));
         assert!(html.contains("class=\"ph network\" x=\"1.65%\" width=\"47.50%\""));
         assert!(!html.contains("class=\"cut\""));
+        // Neither a phase that did not occur nor a time without work stretches the scale.
+        let failing = EpisodeView {
+            back_off_ms: 14_100.0,
+            ..examples::failed_image()
+        };
+        assert_eq!(work_ms(&failing), 2800.0);
+        let html = stacked(&failing, WaterfallScale::to(4000.0)).into_string();
+        assert!(
+            html.contains("class=\"ph pull\" x=\"7.50%\" width=\"45.00%\""),
+            "{html}"
+        );
+        assert!(html.contains("class=\"ph backoff\"") && html.contains("class=\"cut\""));
         let html = stacked(&episode, WaterfallScale::to(1000.0)).into_string();
         assert!(html.contains("class=\"cut\"") && html.contains("longer than the scale"));
     }

@@ -1,15 +1,18 @@
 //! The admin endpoint of the daemon: pages over TCP, metrics for other machines, and the sockets of root and of agents.
 
+use std::io;
 use std::net::TcpListener;
 
+use futures_util::future::join_all;
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::build::ProcessParts;
 use super::{ROOT_ONLY_MODE, ServeError};
 use crate::admin;
 use crate::config::Config;
-use crate::proxy::listener::BoundSocket;
+use crate::proxy::listener::{BoundSocket, SocketFile};
 use crate::telemetry::logging::LogHandle;
 use crate::tls::CertificateMetrics;
 
@@ -19,6 +22,21 @@ pub(super) struct AdminSockets {
     metrics: Option<TcpListener>,
     root: Option<BoundSocket>,
     agents: Option<BoundSocket>,
+}
+
+/// The tasks that serve the endpoint, and the files of its unix sockets, which are removed when this is dropped.
+#[derive(Default)]
+pub(super) struct AdminTasks {
+    serving: Vec<JoinHandle<io::Result<()>>>,
+    files: Vec<SocketFile>,
+}
+
+impl AdminTasks {
+    /// Waits until the addresses are free, after `stop`.
+    pub(super) async fn ended(&mut self) {
+        join_all(self.serving.drain(..)).await;
+        self.files.clear();
+    }
 }
 
 impl AdminSockets {
@@ -37,7 +55,7 @@ impl AdminSockets {
         })
     }
 
-    /// Serves until `stop`. Returns a guard that removes the files of the unix sockets.
+    /// Serves until `stop`.
     pub(super) fn serve(
         self,
         built: &ProcessParts,
@@ -46,33 +64,34 @@ impl AdminSockets {
         certificates: CertificateMetrics,
         side: &Runtime,
         stop: &CancellationToken,
-    ) -> impl Sized + use<> {
+    ) -> AdminTasks {
         let sources = built.sources(config, log.clone());
+        let mut tasks = AdminTasks::default();
         if let Some(listener) = self.pages {
             let settings = config.admin.clone();
             let pages = admin::serve(listener, sources.clone(), settings, stop.clone());
-            side.spawn(pages);
+            tasks.serving.push(side.spawn(pages));
         }
         if let Some(listener) = self.metrics {
             let settings = config.metrics.clone();
-            side.spawn(admin::remote::serve(
+            tasks.serving.push(side.spawn(admin::remote::serve(
                 listener,
                 sources.clone(),
                 settings,
                 certificates,
                 stop.clone(),
-            ));
+            )));
         }
-        let mut files = Vec::new();
         if let Some((listener, file)) = self.root.map(BoundSocket::into_parts) {
             let socket = admin::serve_socket(listener, sources.clone(), stop.clone());
-            side.spawn(socket);
-            files.push(file);
+            tasks.serving.push(side.spawn(socket));
+            tasks.files.extend(file);
         }
         if let Some((listener, file)) = self.agents.map(BoundSocket::into_parts) {
-            side.spawn(admin::serve_agents(listener, sources, stop.clone()));
-            files.push(file);
+            let agents = admin::serve_agents(listener, sources, stop.clone());
+            tasks.serving.push(side.spawn(agents));
+            tasks.files.extend(file);
         }
-        files
+        tasks
     }
 }

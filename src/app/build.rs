@@ -1,6 +1,7 @@
 //! Builds every part from the configuration, without starting any.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -10,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender};
 use tokio_util::sync::CancellationToken;
 
+use super::listed_pods::ListedPodsWriter;
 use super::node::NodeStateReader;
 use super::observer::LifecycleObserver;
 use super::supervise::supervised;
@@ -21,11 +23,13 @@ use crate::cri::secrets::Secrets;
 use crate::grpc::CriService;
 use crate::lifecycle::capture::requests::RequestRecording;
 use crate::lifecycle::containerd::PullProgress;
+use crate::lifecycle::node::BypassFiles;
 use crate::lifecycle::process_scanner::Observations;
 use crate::lifecycle::rates::CallRates;
 use crate::lifecycle::recorder::{DumpWriter, FlightRecorder};
 use crate::lifecycle::{Aggregator, AggregatorEvent, CallSink, EpisodeTracer, Stories, aggregator};
-use crate::proxy::backend::{self, Backend, probe, resync};
+use crate::proxy::backend::resync::{self, ResyncParts};
+use crate::proxy::backend::{self, Backend, probe};
 use crate::proxy::faults::ActiveFaults;
 use crate::proxy::inspect::Inspector;
 use crate::proxy::instrument::signals::{CallSignals, SignalSettings, watch_in_flight};
@@ -214,8 +218,16 @@ fn aggregator(
         drops: Arc::clone(drops),
         subscriber: trace.map(|trace| Arc::new(trace) as _),
         node: Arc::new(node),
+        bypass: bypass_files(config),
         clock: Arc::new(SystemTime::now),
     }
+}
+
+/// The files of the bypass are where agents see them: next to their socket.
+fn bypass_files(config: &Config) -> BypassFiles {
+    let socket = config.admin.agent_socket.as_deref();
+    let directory = socket.and_then(Path::parent);
+    directory.map(BypassFiles::at).unwrap_or_default()
 }
 
 /// The index of pods, and which backend a call goes to.
@@ -274,7 +286,8 @@ fn backend(
 ) -> Result<Backend, ServeError> {
     let name = &settings.name;
     match (settings.endpoint.as_deref(), builtin) {
-        (Some(endpoint), _) => Ok(Backend::remote(name, endpoint.to_owned())),
+        (Some(endpoint), _) => Ok(Backend::remote(name, endpoint.to_owned())
+            .answering_runtime_config(settings.answer_runtime_config)),
         (None, Some(service)) => Ok(Backend::local(name, service.clone())),
         (None, None) => Err(ServeError::Backends(format!(
             "backend {name}: the built-in runtime is not configured"
@@ -322,13 +335,14 @@ impl ProcessParts {
     pub(super) fn start_background(&self, side: &Runtime, stop: &CancellationToken) {
         for backend in &self.backends {
             let came_up = Arc::new(Notify::new());
-            let (parts, up) = (
-                (Arc::clone(backend), Arc::clone(&self.index)),
-                Arc::clone(&came_up),
-            );
+            let parts = Arc::new(ResyncParts {
+                backend: Arc::clone(backend),
+                index: Arc::clone(&self.index),
+                receiver: Arc::new(ListedPodsWriter(Arc::clone(&self.stories))),
+                wanted: Arc::clone(&came_up),
+            });
             spawn(side, stop, "resync", move || {
-                let (backend, index) = parts.clone();
-                resync::run(backend, index, Arc::clone(&up))
+                resync::run(Arc::clone(&parts))
             });
             let backend = Arc::clone(backend);
             spawn(side, stop, "probe", move || {

@@ -27,7 +27,7 @@ use crate::runtime::paths::Paths;
 use crate::runtime::sections::ProgramError;
 use crate::runtime::streams::Sessions;
 use crate::runtime::{self, Runtime, Settings, grpc};
-use crate::streaming::StreamingServer;
+use crate::streaming::StreamingListener;
 use crate::telemetry::registry::{Registry, RegistryError};
 use crate::tls::{CertificateMetrics, ClientCertificates};
 use crate::units::times::UnixMicros;
@@ -169,9 +169,9 @@ impl BuiltinRuntime {
         certificates: &CertificateMetrics,
         stop: CancellationToken,
     ) -> Result<JoinHandle<()>, ServeError> {
-        let bound = StreamingServer::bind(settings, Sessions::new(&self.runtime), observers);
-        let (server, listener) = self.threads.block_on(bound)?;
-        self.runtime.serve_streams(server);
+        let bound = StreamingListener::bind(settings, Sessions::new(&self.runtime), observers);
+        let listener = self.threads.block_on(bound)?;
+        self.runtime.serve_streams(listener.server().clone());
         if let Some(pair) = listener.certificate() {
             certificates.measure(Arc::clone(pair));
         }

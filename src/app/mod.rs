@@ -7,16 +7,20 @@
 mod admin_endpoint;
 mod build;
 mod builtin;
+mod calls;
 pub mod captured;
 mod containerd_socket;
 pub mod export;
+mod handover;
 mod heap;
+mod listed_pods;
 pub mod load;
 mod node;
 mod observer;
 mod recording;
 mod runtime_events;
 mod sessions;
+mod shutdown;
 mod signals;
 mod supervise;
 mod watchers;
@@ -28,7 +32,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use sd_notify::NotifyState;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -40,17 +43,16 @@ pub use crate::runtime::oci::spec::hooks::Registry as Hooks;
 pub use crate::runtime::oci::version::Version as OciVersion;
 
 use self::admin_endpoint::AdminSockets;
-use self::build::{ProcessParts, build};
+use self::build::build;
 use self::builtin::BuiltinRuntime;
-use self::containerd_socket::ContainerdRoutes;
+use self::calls::serve_calls;
+use self::handover::HandoverParts;
 use self::sessions::SessionThread;
+use self::shutdown::ShutdownStages;
 use crate::admin;
 use crate::config::{self, Config, LoadedConfig};
-use crate::grpc::CriService;
 use crate::lifecycle::otlp_receiver;
 use crate::proxy::listener::{self, BoundSocket};
-use crate::proxy::sessions::SessionProxy;
-use crate::proxy::stack;
 use crate::reload::{ConfigReloader, RuntimeReload};
 use crate::streaming;
 use crate::telemetry::Drops;
@@ -58,7 +60,6 @@ use crate::telemetry::logging::{self, LogError, LogGuard, LogHandle};
 use crate::telemetry::otlp::{self, OtlpExports};
 use crate::telemetry::registry::RegistryError;
 use crate::tls::{CertificateMetrics, TlsCertificate};
-use crate::watchdog;
 
 /// Permission bits of the admin socket and of the one that stands in for containerd's.
 const ROOT_ONLY_MODE: u32 = 0o600;
@@ -261,34 +262,36 @@ pub fn serve(loaded: LoadedConfig) -> Result<(), ServeError> {
         let _inside = side.enter();
         otlp.push_metrics(&parts.registry);
     }
-    let stop = CancellationToken::new();
+    let stages = ShutdownStages::default();
+    let stop = stages.release.clone();
     let observers = sessions::observers(&parts, &config.streaming, &drops, sink)?;
     let certificates = CertificateMetrics::register(&parts.registry)?;
     if let Some((cert, key)) = otlp::client_certificate(&config.telemetry.otlp) {
         let pair = Arc::new(TlsCertificate::for_client("otlp", &cert, &key));
         certificates.measure(Arc::clone(&pair));
-        side.spawn(pair.watch(stop.clone()));
+        side.spawn(pair.watch(stages.calls_ended.clone()));
     }
     let mut serving = Vec::new();
     if let Some(builtin) = &builtin {
         let (settings, observers) = (&config.streaming, observers.clone());
         builtin.watch_registry_certificates(&certificates, stop.clone());
-        serving.push(builtin.stream(settings, observers, &certificates, stop.clone())?);
+        let cut = stages.cut_sessions.clone();
+        serving.push(builtin.stream(settings, observers, &certificates, cut)?);
         let events = parts.runtime_events(builtin, &drops);
         side.spawn(stop.clone().run_until_cancelled_owned(events));
     }
-    let mut session_thread =
-        SessionThread::start(&parts, &config.streaming, observers, stop.clone())?;
+    let mut session_thread = SessionThread::start(&parts, &config.streaming, observers, &stages)?;
     serving.extend(session_thread.as_mut().and_then(SessionThread::serving));
     let proxy = session_thread.as_ref().map(SessionThread::proxy).cloned();
-    parts.start_background(&side, &stop);
+    parts.start_background(&side, &stages.drain);
     let trimming = heap::trim_when_grown();
     side.spawn(stop.clone().run_until_cancelled_owned(trimming));
     let end_aggregator = CancellationToken::new();
     let aggregator = { parts.aggregator.take() }
+        .map(|aggregator| aggregator.with_handover(stages.handover.clone()))
         .map(|aggregator| side.spawn(aggregator.run(end_aggregator.clone())));
-    parts.start_watchers(&config, sockets.receiver, &drops, &side, &stop)?;
-    let _admin_files = sockets
+    let receiver = parts.start_watchers(&config, sockets.receiver, &drops, &side, &stages)?;
+    let admin = sockets
         .admin
         .serve(&parts, &config, &log, certificates, &side, &stop);
     let reloader = ConfigReloader::new(
@@ -299,18 +302,28 @@ pub fn serve(loaded: LoadedConfig) -> Result<(), ServeError> {
         Arc::clone(&parts.config),
         RuntimeReload(builtin.as_ref().map(BuiltinRuntime::reconfigure)),
     );
-    side.spawn(signals::reload(reloader, stop.clone()));
-    side.spawn(signals::watch(Arc::clone(&parts.dumps), stop.clone()));
+    side.spawn(signals::reload(reloader, stages.release.clone()));
+    let handover = HandoverParts {
+        stages: stages.clone(),
+        is_possible: handover::is_possible(&sockets.cri, builtin.is_some()),
+        server: config.server.clone(),
+        state_dir: config.story.state_dir.clone(),
+        heartbeat: Arc::clone(&parts.heartbeat),
+        in_flight: Arc::clone(&parts.in_flight),
+        admin,
+        receiver,
+    };
+    side.spawn(signals::watch(Arc::clone(&parts.dumps), handover));
     let last_dump = recording::on_panic(&parts.dumps);
 
     let containerd = builtin.as_ref().map(BuiltinRuntime::containerd);
     let second = sockets.containerd.zip(containerd);
-    let calls = serve_calls(&config, sockets.cri, second, &parts, proxy, stop.clone());
+    let calls = serve_calls(&config, sockets.cri, second, &parts, proxy, &stages);
     let result = main.block_on(calls);
 
+    stages.end_calls();
+    side.block_on(sessions::wait_for_sessions(serving, &stages.cut_sessions));
     // The last calls and sessions have ended; they are still to be reported.
-    stop.cancel();
-    side.block_on(sessions::wait_for_sessions(serving));
     if let Some(session_thread) = session_thread {
         session_thread.stop();
     }
@@ -329,67 +342,6 @@ pub fn serve(loaded: LoadedConfig) -> Result<(), ServeError> {
     tracing::info!(event = "stopped", "stopped");
     drop(log_guard);
     result
-}
-
-/// Serves calls until `stop`, then drains. `second` is a socket that also serves containerd's services.
-async fn serve_calls(
-    config: &Config,
-    socket: BoundSocket,
-    second: Option<(BoundSocket, CriService)>,
-    built: &ProcessParts,
-    proxy: Option<SessionProxy>,
-    stop: CancellationToken,
-) -> Result<(), ServeError> {
-    tokio::spawn(Arc::clone(&built.heartbeat).run());
-    watchdog::feed(Arc::clone(&built.heartbeat)).map_err(ServeError::Start)?;
-    let activated = socket.is_activated();
-    let (listener, _file) = socket.into_parts();
-    tracing::info!(
-        event = "started",
-        service.version = env!("CARGO_PKG_VERSION"),
-        server.address = %config.server.listen.display(),
-        socket_activation = activated,
-        "serving"
-    );
-    watchdog::notify(&[NotifyState::Ready]);
-
-    let parts = built.connection_parts(config.server.max_message_bytes, proxy);
-    let connections = Arc::clone(&built.connections);
-    let drain = config.server.drain_timeout;
-    let second = async {
-        let Some((socket, containerd)) = second else {
-            return Ok(0);
-        };
-        let (listener, _file) = socket.into_parts();
-        listener::serve(
-            listener,
-            |peer| {
-                let cri = stack::stack(&parts, peer);
-                ContainerdRoutes::new(cri, containerd.clone())
-            },
-            Arc::clone(&connections),
-            stop.clone(),
-            drain,
-        )
-        .await
-    };
-    let first = listener::serve(
-        listener,
-        |peer| stack::stack(&parts, peer),
-        Arc::clone(&connections),
-        stop.clone(),
-        drain,
-    );
-    let (first, second) = tokio::try_join!(first, second).map_err(ServeError::Serve)?;
-    let cut = first + second;
-    if cut > 0 {
-        tracing::warn!(
-            event = "drain.cut",
-            connections = cut,
-            "connections had calls in flight after the drain timeout and were cut"
-        );
-    }
-    Ok(())
 }
 
 /// Each connection takes two or three descriptors; the usual soft limit of 1024 is soon reached.

@@ -1,5 +1,7 @@
 //! Reads the state of the node for `lifecycle`, which knows neither backends nor the listener.
 
+use std::ffi::OsStr;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::cri::subject::REQUIRED_CONDITIONS;
@@ -31,6 +33,8 @@ fn state(backend: &Backend) -> BackendState {
         changed,
         conditions,
         image_fs,
+        runtime,
+        found_driver,
         ..
     } = health.state();
     let not_ready = conditions
@@ -48,6 +52,24 @@ fn state(backend: &Backend) -> BackendState {
         reason,
         not_ready: not_ready.collect(),
         image_fs,
+        runtime: runtime_name(backend, runtime.map(|(name, _)| name)),
         pid: health.pid(),
+        answered_driver: found_driver.map(|found| found.to_string().into()),
     }
+}
+
+/// The name of a runtime: as it says itself, else as its socket is usually called.
+fn runtime_name(backend: &Backend, said: Option<String>) -> Option<Box<str>> {
+    if backend.is_local() {
+        return Some("criscope".into());
+    }
+    let socket = backend.socket().and_then(Path::file_name);
+    let usual = match socket.and_then(OsStr::to_str) {
+        Some("containerd.sock") => Some("containerd"),
+        Some("crio.sock") => Some("cri-o"),
+        Some("cri-dockerd.sock") => Some("docker"),
+        _ => None,
+    };
+    let said = said.filter(|name| !name.is_empty());
+    said.map(Into::into).or_else(|| usual.map(Into::into))
 }

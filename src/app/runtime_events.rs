@@ -52,15 +52,18 @@ fn container_event(event: &ProcessEvent, subject: Subject) -> Option<ContainerEv
         },
         ProcessChange::Exited {
             code,
+            signal,
             started_at,
             evicted,
         } => ContainerEventKind::Ended {
             code: *code,
+            signal: *signal,
             started: Some(time(*started_at)),
             evicted: evicted.clone(),
         },
         ProcessChange::InitExited => ContainerEventKind::Ended {
             code: None,
+            signal: None,
             started: None,
             evicted: None,
         },
@@ -133,6 +136,7 @@ mod tests {
         let (feed, mut fed) = mpsc::channel(8);
         let exited = ProcessChange::Exited {
             code: Some(137),
+            signal: Some(9),
             started_at: 2_000_000,
             evicted: Some("evicted by NRI plugin 10-a".into()),
         };
@@ -163,6 +167,7 @@ mod tests {
         let app = || Some("app".to_owned());
         let ended = |code, started, evicted: Option<&str>| ContainerEventKind::Ended {
             code,
+            signal: code.map(|_| 9),
             started,
             evicted: evicted.map(Into::into),
         };

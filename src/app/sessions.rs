@@ -8,11 +8,12 @@ use futures_util::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::ServeError;
 use super::build::ProcessParts;
+use super::shutdown::ShutdownStages;
 use crate::call::Call;
 use crate::config::StreamingSettings;
 use crate::cri::subject::{PodIdentity, Subject};
@@ -28,9 +29,19 @@ use crate::telemetry::registry::RegistryError;
 /// How long sessions may take to end at shutdown: a little longer than a session waits for its client to close.
 const LAST_SESSIONS_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// Waits until the servers of sessions have ended them, and their observers know.
-pub(super) async fn wait_for_sessions(serving: impl IntoIterator<Item = JoinHandle<()>>) {
-    let _ = timeout(LAST_SESSIONS_TIMEOUT, join_all(serving)).await;
+/// Waits until the last session has ended and its observers know: for any time until `cut`, and then for a moment.
+pub(super) async fn wait_for_sessions(
+    serving: impl IntoIterator<Item = JoinHandle<()>>,
+    cut: &CancellationToken,
+) {
+    let limit = async {
+        cut.cancelled().await;
+        sleep(LAST_SESSIONS_TIMEOUT).await;
+    };
+    tokio::select! {
+        _ = join_all(serving) => {}
+        () = limit => {}
+    }
 }
 
 /// The observers of all sessions.
@@ -154,13 +165,13 @@ pub(super) struct SessionThread {
 }
 
 impl SessionThread {
-    /// Starts the session proxy until `stop`, if the settings enable it and there is an upstream. A failure to bind is
+    /// Starts the session proxy until sessions are cut, if the settings enable it and there is an upstream. A failure to bind is
     /// only logged: sessions then go to the upstream directly.
     pub(super) fn start(
         built: &ProcessParts,
         settings: &StreamingSettings,
         observers: Vec<Arc<dyn SessionObserver>>,
-        stop: CancellationToken,
+        stages: &ShutdownStages,
     ) -> Result<Option<Self>, ServeError> {
         let wanted = built.backends.iter().any(|backend| !backend.is_local());
         if !(settings.observe && wanted) {
@@ -177,7 +188,9 @@ impl SessionThread {
         match thread.block_on(bound) {
             Ok((proxy, listener)) => {
                 tracing::debug!(event = "stream.relay", server.address = %listener.address(), "sessions of upstreams are proxied");
-                let serving = Some(thread.spawn(listener.serve(stop)));
+                let serving =
+                    listener.serve(stages.calls_ended.clone(), stages.cut_sessions.clone());
+                let serving = Some(thread.spawn(serving));
                 Ok(Some(Self {
                     thread,
                     proxy,

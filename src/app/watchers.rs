@@ -6,11 +6,12 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use tokio::runtime::Runtime;
-use tokio_util::sync::CancellationToken;
+use tokio::task::JoinHandle;
 
 use super::build::{ProcessParts, reading};
 use super::builtin::BuiltinRuntime;
 use super::runtime_events;
+use super::shutdown::ShutdownStages;
 use super::supervise::supervised;
 use crate::call::episode::is_episodic;
 use crate::config::Config;
@@ -26,27 +27,32 @@ use crate::telemetry::otlp::{Collector, Signal};
 use crate::telemetry::registry::RegistryError;
 
 impl ProcessParts {
-    /// Starts all of them but the events of the built-in runtime, until `stop`; the OTLP receiver on a bound listener.
+    /// Starts all of them but the events of the built-in runtime. The watches over calls run until the last call has ended. Returns the task
+    /// of the OTLP receiver, which owns a bound listener.
     pub(super) fn start_watchers(
         &self,
         config: &Config,
         receiver: Option<TcpListener>,
         drops: &Arc<Drops>,
         side: &Runtime,
-        stop: &CancellationToken,
-    ) -> Result<(), RegistryError> {
+        stages: &ShutdownStages,
+    ) -> Result<Option<JoinHandle<()>>, RegistryError> {
+        let (release, ended) = (&stages.release, &stages.calls_ended);
         let sampler = self.sampler(config, drops)?;
-        side.spawn(stop.clone().run_until_cancelled_owned(sampler.run()));
+        side.spawn(ended.clone().run_until_cancelled_owned(sampler.run()));
         let pulls = self.pull_watch(config);
-        side.spawn(stop.clone().run_until_cancelled_owned(pulls.run()));
+        side.spawn(ended.clone().run_until_cancelled_owned(pulls.run()));
         let events = self.event_watch(config, drops)?;
         let events = supervised("containerd events", move || Arc::clone(&events).run());
-        side.spawn(stop.clone().run_until_cancelled_owned(events));
-        if let Some(listener) = receiver {
-            let receiver = self.receiver(listener, config, drops)?;
-            side.spawn(stop.clone().run_until_cancelled_owned(receiver.run()));
-        }
-        Ok(())
+        side.spawn(release.clone().run_until_cancelled_owned(events));
+        let Some(listener) = receiver else {
+            return Ok(None);
+        };
+        let receiver = self.receiver(listener, config, drops)?;
+        let release = release.clone();
+        Ok(Some(side.spawn(async move {
+            release.run_until_cancelled_owned(receiver.run()).await;
+        })))
     }
 
     /// The process scanner. It scans if the settings and the permissions on the node allow it.

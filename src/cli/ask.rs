@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::future::Future;
-use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -11,27 +10,20 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::de::DeserializeOwned;
+use nix::unistd::geteuid;
 use tower::ServiceExt as _;
 
-use super::http::{AdminRequestError, HttpResponse, UNIX_SOCKET_PREFIX, get, send};
+use super::http::{UNIX_SOCKET_PREFIX, get, send};
 use super::{CommandFailure, DEFAULT_CONFIG_FILE, output};
 use crate::app::captured::pages;
 use crate::config::{AdminSettings, Config, ConfigErrors, FlagOverrides};
 use crate::cri::visible::visible;
 use crate::lifecycle::capture::{BundleError, CaptureBundle, CaptureManifest, CaptureOrigin};
+use crate::pages::source::{PageError, PageReply, PageSource};
 use crate::units::rfc3339;
 
 /// The default address.
 const DEFAULT_ADMIN_ADDRESS: &str = "127.0.0.1:9478";
-
-/// Characters that stay unencoded in a path segment or a value (RFC 3986, unreserved).
-const URL_ESCAPES: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
 
 /// The address of the admin endpoint.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -108,9 +100,9 @@ fn usual(file: &Path) -> String {
     }
 }
 
-fn configured(file: &Path) -> Result<Result<String, AdminRequestError>, ConfigErrors> {
+fn configured(file: &Path) -> Result<Result<String, PageError>, ConfigErrors> {
     let loaded = Config::load(Some(file), &FlagOverrides::default())?;
-    Ok(at(&loaded.config.admin).ok_or_else(|| AdminRequestError::Off(file.to_owned())))
+    Ok(at(&loaded.config.admin).ok_or_else(|| PageError::Off(file.to_owned())))
 }
 
 /// The socket if it is accessible, else the port.
@@ -182,21 +174,17 @@ pub(super) fn open(file: &Path) -> Result<CaptureBundle, CommandFailure> {
 }
 
 /// A page of a capture.
-async fn ask_capture(
-    capture: &Router,
-    file: &str,
-    path: &str,
-) -> Result<HttpResponse, AdminRequestError> {
+async fn ask_capture(capture: &Router, file: &str, path: &str) -> Result<PageReply, PageError> {
     let request = Request::get(path).body(Body::empty());
-    let request = request.map_err(|error| AdminRequestError::broken(file, error))?;
+    let request = request.map_err(|error| PageError::broken(file, error))?;
     let response = match capture.clone().oneshot(request).await {
         Ok(response) => response,
         Err(never) => match never {},
     };
     let status = response.status();
     let body = response.into_body().collect().await;
-    let body = body.map_err(|error| AdminRequestError::broken(file, error))?;
-    Ok(HttpResponse {
+    let body = body.map_err(|error| PageError::broken(file, error))?;
+    Ok(PageReply {
         status,
         body: body.to_bytes(),
     })
@@ -210,61 +198,29 @@ pub(super) struct AdminEndpoint {
     capture: Option<Router>,
 }
 
-impl AdminEndpoint {
-    /// The address, for messages.
-    pub(super) fn address(&self) -> &str {
+impl PageSource for AdminEndpoint {
+    fn address(&self) -> &str {
         &self.address
     }
 
-    /// The body of a page; as `Err` if the HTTP status is 404.
-    async fn page(&self, path: &str) -> Result<Result<Bytes, Bytes>, AdminRequestError> {
-        let answer = match &self.capture {
-            Some(capture) => ask_capture(capture, &self.address, path).await?,
-            None => get(&self.address, path).await?,
-        };
-        match answer.status {
-            StatusCode::OK => Ok(Ok(answer.body)),
-            StatusCode::NOT_FOUND => Ok(Err(answer.body)),
-            status => Err(AdminRequestError::Status {
-                address: self.address.clone(),
-                path: path.to_owned(),
-                status,
-            }),
+    async fn get(&self, path: &str) -> Result<PageReply, PageError> {
+        match &self.capture {
+            Some(capture) => ask_capture(capture, &self.address, path).await,
+            None => get(&self.address, path).await,
         }
     }
+}
 
-    /// The body of a page that always exists.
-    ///
-    /// # Errors
-    /// If it could not be read.
-    pub(super) async fn bytes(&self, path: &str) -> Result<Bytes, AdminRequestError> {
-        self.page(path).await?.map_err(|_| self.no_page(path))
-    }
-
-    /// A page that always exists, parsed.
-    ///
-    /// # Errors
-    /// If it could not be read or parsed.
-    pub(super) async fn json<T: DeserializeOwned>(
-        &self,
-        path: &str,
-    ) -> Result<T, AdminRequestError> {
-        self.parse(path, &self.bytes(path).await?)
-    }
-
-    /// A page that may not exist: its body, or the parsed body of the 404.
-    ///
-    /// # Errors
-    /// If there is no response, or a 404 without a body of this type.
-    pub(super) async fn or_else<T: DeserializeOwned>(
-        &self,
-        path: &str,
-    ) -> Result<Result<Bytes, T>, AdminRequestError> {
-        Ok(match self.page(path).await? {
-            Ok(bytes) => Ok(bytes),
-            // The router answers 404 without a body if there is no such page.
-            Err(bytes) => Err(serde_json::from_slice(&bytes).map_err(|_| self.no_page(path))?),
-        })
+impl AdminEndpoint {
+    /// Returns whether it is a criscope that runs on this machine, and no capture.
+    pub(super) fn is_of_this_node(&self) -> bool {
+        let is_socket = self.address.starts_with(UNIX_SOCKET_PREFIX);
+        let host = self.address.rsplit_once(':').map(|(host, _)| host);
+        let is_loopback = host.is_some_and(|host| {
+            let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+            host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+        });
+        self.capture.is_none() && (is_socket || is_loopback)
     }
 
     /// Asks for a change, which only root may do over the socket.
@@ -276,47 +232,22 @@ impl AdminEndpoint {
         method: Method,
         path: &str,
         body: Vec<u8>,
-    ) -> Result<Bytes, AdminRequestError> {
+    ) -> Result<Bytes, PageError> {
         let answer = send(&self.address, method, path, body.into()).await?;
         let text = match answer.status {
             status if status.is_success() => return Ok(answer.body),
             StatusCode::NOT_FOUND => return Err(self.no_page(path)),
+            StatusCode::METHOD_NOT_ALLOWED if geteuid().is_root() => {
+                "changes are made over the socket of admin.socket only, and this is a port: leave out --admin".to_owned()
+            }
             StatusCode::METHOD_NOT_ALLOWED => {
                 "changes are made over the socket of admin.socket only: run this as root".to_owned()
             }
             _ => String::from_utf8_lossy(&answer.body).trim().to_owned(),
         };
         let address = self.address.clone();
-        Err(AdminRequestError::Refused { address, text })
+        Err(PageError::Refused { address, text })
     }
-
-    /// Parses the body of a page.
-    ///
-    /// # Errors
-    /// If it has another form.
-    pub(super) fn parse<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        bytes: &[u8],
-    ) -> Result<T, AdminRequestError> {
-        serde_json::from_slice(bytes).map_err(|source| AdminRequestError::Json {
-            address: self.address.clone(),
-            path: path.to_owned(),
-            source,
-        })
-    }
-
-    fn no_page(&self, path: &str) -> AdminRequestError {
-        AdminRequestError::NoPage {
-            address: self.address.clone(),
-            path: path.to_owned(),
-        }
-    }
-}
-
-/// Percent-encodes a path segment or a query value.
-pub(super) fn encoded(text: &str) -> impl std::fmt::Display + '_ {
-    utf8_percent_encode(text, URL_ESCAPES)
 }
 
 /// Runs a future to completion on this thread.
@@ -330,17 +261,6 @@ pub(super) fn block_on<T>(
         .enable_all()
         .build()?
         .block_on(work)
-}
-
-/// Writes a JSON response unchanged.
-///
-/// # Errors
-/// If writing fails.
-pub(super) fn print_json(bytes: &[u8]) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(bytes)?;
-    out.write_all(b"\n")?;
-    out.flush()
 }
 
 #[cfg(test)]
@@ -416,10 +336,5 @@ mod tests {
         assert!(error.to_string().contains("\"off\" in"), "{error}");
         let (_dir, args) = config("[admin]\nlistn = 1\n");
         assert!(matches!(args.endpoint(), Err(CommandFailure::Config(_))));
-    }
-
-    #[test]
-    fn names_cannot_leave_their_place() {
-        assert_eq!(encoded("a/b?c d").to_string(), "a%2Fb%3Fc%20d");
     }
 }

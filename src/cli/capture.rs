@@ -12,13 +12,13 @@ use std::time::Duration;
 use self::requests::MAX_RECORDING_LEN;
 use super::CommandFailure;
 use super::ask::{AdminEndpoint, AdminEndpointArgs, block_on};
-use super::http::AdminRequestError;
 use super::output;
-use super::smoke::duration;
 use crate::app::captured::PAGES;
 use crate::lifecycle::capture::{
     self, CAPTURE_FORMAT, CaptureBundle, CaptureManifest, CaptureOrigin, ProcessSnapshot,
 };
+use crate::pages::commands::duration;
+use crate::pages::source::{PageError, PageSource as _};
 use crate::units;
 use crate::units::times::UnixMicros;
 use crate::version;
@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
             let journal = journal(&snapshot.state_dir)?;
             bundle(snapshot, journal, pages, CaptureOrigin::Daemon)
         }
-        Err(CommandFailure::Ask(AdminRequestError::Connect { .. } | AdminRequestError::Off(_))) => {
+        Err(CommandFailure::Ask(PageError::Connect { .. } | PageError::Off(_))) => {
             let story = args.admin.config()?.story;
             let journal = journal(&story.state_dir)?;
             let [older, newer] = &journal;
@@ -125,13 +125,13 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
 /// Pages of the running criscope.
 async fn running(
     endpoint: &AdminEndpoint,
-) -> Result<(ProcessSnapshot, BTreeMap<String, Vec<u8>>), AdminRequestError> {
+) -> Result<(ProcessSnapshot, BTreeMap<String, Vec<u8>>), PageError> {
     let snapshot = match endpoint.json(CAPTURE_PAGE).await {
         // The port does not have it.
-        Err(AdminRequestError::NoPage { address, .. }) => {
+        Err(PageError::NoPage { address, .. }) => {
             let text = "captures are made over the socket of admin.socket only: run this as root";
             let text = text.to_owned();
-            return Err(AdminRequestError::Refused { address, text });
+            return Err(PageError::Refused { address, text });
         }
         snapshot => snapshot?,
     };

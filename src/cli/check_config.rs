@@ -1,7 +1,8 @@
 //! `criscope check-config`
 
+use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{CommandFailure, output};
 use crate::app;
@@ -20,6 +21,10 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
+    if let Some(runtime) = other_runtime(&args.file) {
+        let file = args.file.clone();
+        return Err(CommandFailure::OtherConfig { file, runtime });
+    }
     let loaded = Config::load(Some(&args.file), &FlagOverrides::default())?;
     if loaded.config.metrics.listen.is_some() {
         app::check_web_config(&loaded.config.metrics.web_config)?;
@@ -39,6 +44,15 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
         output::hint(warning);
     }
     Ok(())
+}
+
+/// The runtime whose configuration file this is, by a table that only that runtime has; `None` for any other file.
+fn other_runtime(file: &Path) -> Option<&'static str> {
+    let text = fs::read_to_string(file).ok()?;
+    let table: toml::Table = text.parse().ok()?;
+    let tables = [("plugins", "containerd"), ("crio", "CRI-O")];
+    let mut own = tables.iter().filter(|(key, _)| table.contains_key(*key));
+    own.next().map(|(_, runtime)| *runtime)
 }
 
 /// Warns about settings that are valid but cannot work.

@@ -31,7 +31,7 @@ pub(super) struct CriSocketArgs {
     )]
     endpoint: PathBuf,
     /// Time for each call (500ms, 60s, 2m)
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = super::smoke::duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = crate::pages::commands::duration)]
     timeout: Duration,
 }
 

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::CommandFailure;
 use super::cri::{CriConnection, CriSocketArgs, Error};
-use super::format::{self, OutputFormat};
 use super::images::{self, ListedImage};
 use crate::cri::v1;
 use crate::cri::visible::visible;
+use crate::pages::terminal::format::{self, OutputFormat};
 use crate::units;
 
 /// Show how much disk space images and containers use, and how much prune would free

@@ -12,6 +12,7 @@ use cri_streaming::Transport;
 use cri_streaming::client::UpgradeError;
 
 use self::session::ExecSession;
+use self::target::ExecTarget;
 use super::CommandFailure;
 use super::cri::{CriConnection, CriSocketArgs};
 use crate::cri::v1;
@@ -44,7 +45,14 @@ pub(super) struct Args {
     /// The name in the certificate of the sessions [default: the host of their URL]
     #[arg(long, value_name = "NAME")]
     tls_server_name: Option<String>,
-    /// The container: its id or the beginning of it, NAMESPACE/POD/CONTAINER, or NAMESPACE/POD if one container of the pod runs
+    /// The pod's namespace
+    #[arg(long, short, value_name = "NS")]
+    namespace: Option<String>,
+    /// The container of the pod, if several run
+    #[arg(long = "container", short = 'c', value_name = "NAME")]
+    name: Option<String>,
+    /// The container: its id or the beginning of it, NAMESPACE/POD/CONTAINER, or NAMESPACE/POD, POD or pod/POD if one container
+    /// of the pod runs or -c names one
     #[arg(value_name = "CONTAINER")]
     container: String,
     /// The command with its arguments
@@ -128,7 +136,12 @@ impl Error {
 pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     CriConnection::run(&args.socket, async |cri| {
         let (sandboxes, containers) = (cri.sandboxes().await?, cri.containers().await?);
-        let id = target::find(&args.container, &sandboxes, &containers).map_err(Error::from)?;
+        let target = ExecTarget {
+            text: &args.container,
+            namespace: args.namespace.as_deref(),
+            container: args.name.as_deref(),
+        };
+        let id = target.find(&sandboxes, &containers).map_err(Error::from)?;
         let code = if args.sync {
             sync(cri, id, &args.command).await?
         } else {
@@ -206,6 +219,12 @@ mod tests {
         let args = parsed("--sync a/b/c ls -t");
         assert!(args.sync && !args.tty);
         assert_eq!((args.container.as_str(), args.command.len()), ("a/b/c", 2));
+        let args = parsed("-n shop -c app web -- ls -n");
+        let named = (args.namespace.as_deref(), args.name.as_deref());
+        assert_eq!(
+            (named, args.command.len()),
+            ((Some("shop"), Some("app")), 2)
+        );
         let parse = |words: &[&str]| CommandLine::try_parse_from(words).is_err();
         assert!(parse(&["criscope", "exec", "c1"]), "no command");
         assert!(parse(&["criscope", "exec", "--sync", "-i", "c1", "ls"]));

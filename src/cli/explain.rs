@@ -1,187 +1,164 @@
 //! `criscope explain`: why was this pod slow, or never up?
 
-use std::io::{self, Write};
+use http::StatusCode;
 
 use super::CommandFailure;
-use super::ask::{StateSourceArgs, block_on, encoded, print_json};
-use super::format::{self, OutputFormat};
-use super::output;
-use super::render::explain::story;
-use crate::cri::visible::visible;
-use crate::lifecycle::view::{PodStory, UnknownPod};
+use super::ask::{AdminEndpoint, StateSourceArgs, block_on};
+use super::kubelet_log::LoggedPod;
+use crate::pages::commands::explain::ExplainArgs;
+use crate::pages::source::{PageError, PageReply, PageSource, encoded};
+use crate::pages::view::{PodStory, UnknownPod};
 
-/// Width of the output without a terminal.
-const DEFAULT_COLUMNS: usize = 80;
-
-/// The default namespace.
-const DEFAULT_NAMESPACE: &str = "default";
+/// Stands for the namespace of a pod whose namespace criscope does not know.
+const UNKNOWN_NAMESPACE: &str = "-";
 
 /// Explain why a pod is slow or will not start
 ///
 /// The first line names the failure, or the step that took the most time; the calls follow as a waterfall. Reads from the
-/// running criscope. Exits with 1 if criscope does not know the pod.
+/// running criscope, and of a pod that no call has named, from the kubelet's log. Exits with 1 if criscope does not know the pod.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The pod: NAMESPACE/POD, POD (of the namespace default), or pod/POD with -n
-    #[arg(value_name = "POD")]
-    pod: String,
+    #[command(flatten)]
+    explain: ExplainArgs,
     #[command(flatten)]
     admin: StateSourceArgs,
-    /// The pod's namespace
-    #[arg(long, short, value_name = "NS")]
-    namespace: Option<String>,
-    /// Only the pod with this uid, of several with the same name
-    #[arg(long, value_name = "UID")]
-    uid: Option<String>,
-    /// Show all episodes in memory, not only the one that matters most
-    #[arg(long)]
-    all: bool,
-    /// Output format, instead of text
-    #[arg(long, short, value_name = "FORMAT")]
-    output: Option<OutputFormat>,
     /// Short for -o json
     #[arg(long, hide = true, conflicts_with = "output")]
     json: bool,
 }
 
-/// Why a pod cannot be explained.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The argument is not a pod.
-    #[error("{0:?} is not a pod: write NAMESPACE/POD, or POD with -n NAMESPACE")]
-    NoPod(String),
-    /// Two namespaces.
-    #[error("two namespaces, {0:?} (-n) and {1:?}: remove one")]
-    Namespaces(String, String),
-    /// The pod is unknown.
-    #[error("{}", what(.0))]
-    Unknown(Box<UnknownPod>),
-}
-
-impl Error {
-    /// Returns whether it is a usage error.
-    pub(super) const fn is_usage(&self) -> bool {
-        matches!(self, Self::NoPod(_) | Self::Namespaces(..))
-    }
-
-    /// Pods with similar names.
-    pub(super) fn hint(&self) -> Option<String> {
-        match self {
-            Self::NoPod(_) | Self::Namespaces(..) => None,
-            Self::Unknown(unknown) if unknown.near.is_empty() => Some(
-                "only pods whose calls went through this criscope are known: see criscope pods"
-                    .to_owned(),
-            ),
-            Self::Unknown(unknown) => {
-                let more = unknown.more.map(|n| format!(" ({n} more are similar)"));
-                let near = unknown.near.join(", ");
-                Some(format!("did you mean {near}?{}", more.unwrap_or_default()))
-            }
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
+    let pod = args.explain.pod_name()?;
+    let source = WithKubeletLog(args.admin.endpoint()?);
+    block_on(async {
+        if args.json {
+            return Ok(args.explain.print_page(&pod, &source).await?);
         }
-    }
-}
-
-/// The headline, then its possible causes and the state of the node.
-fn what(unknown: &UnknownPod) -> String {
-    let notes = unknown.notes.iter();
-    notes.fold(unknown.error.clone(), |text, note| {
-        format!("{text}\n  - {}", visible(note))
+        Ok(args.explain.run(&pod, &source).await?)
     })
 }
 
-pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
-    let (namespace, name) = pod(&args.pod, args.namespace.as_deref())?;
-    let endpoint = args.admin.endpoint()?;
-    let mut path = format!(
-        "/debug/pods/{}/{}?format=json",
-        encoded(&namespace),
-        encoded(&name)
-    );
-    if let Some(uid) = &args.uid {
-        path.push_str(&format!("&uid={}", encoded(uid)));
+/// The running criscope, and for a pod that it does not know by name the kubelet's log of this node.
+struct WithKubeletLog(AdminEndpoint);
+
+impl PageSource for WithKubeletLog {
+    fn address(&self) -> &str {
+        self.0.address()
     }
-    let found = block_on(async { Ok(endpoint.or_else::<UnknownPod>(&path).await?) })?;
-    let bytes = found.map_err(|unknown| Error::Unknown(Box::new(unknown)))?;
-    if args.json {
-        return Ok(print_json(&bytes)?);
+
+    async fn get(&self, path: &str) -> Result<PageReply, PageError> {
+        let reply = self.0.get(path).await?;
+        if reply.status != StatusCode::NOT_FOUND || !self.0.is_of_this_node() {
+            return Ok(reply);
+        }
+        let Ok(mut unknown) = serde_json::from_slice::<UnknownPod>(&reply.body) else {
+            return Ok(reply);
+        };
+        let Some(logged) = LoggedPod::find(&unknown.namespace, &unknown.name) else {
+            return Ok(reply);
+        };
+        if let Some(mut story) = self.story_of_uid(&unknown, &logged).await? {
+            add_log(&mut story, &unknown, &logged);
+            return Ok(page(StatusCode::OK, &story).unwrap_or(reply));
+        }
+        tell(&mut unknown, &logged);
+        Ok(page(StatusCode::NOT_FOUND, &unknown).unwrap_or(reply))
     }
-    let pod_story: PodStory = endpoint.parse(&path, &bytes)?;
-    if let Some(format) = args.output {
-        return Ok(format::print(format, &pod_story)?);
-    }
-    let mut out = io::stdout().lock();
-    out.write_all(story(&pod_story, args.all, output::look(DEFAULT_COLUMNS)).as_bytes())?;
-    Ok(out.flush()?)
 }
 
-/// Namespace and name from `NAMESPACE/POD`, `POD` or, as in kubectl, `pod/POD`.
-///
-/// # Errors
-/// If the text has another form, or the two namespaces differ.
-pub(super) fn pod(text: &str, namespace: Option<&str>) -> Result<(String, String), Error> {
-    let parts: Vec<_> = text.split('/').collect();
-    let (said, name) = match parts[..] {
-        [name] => (None, name),
-        ["pod" | "pods" | "po", name] => (None, name),
-        [namespace, name] => (Some(namespace), name),
-        _ => return Err(Error::NoPod(text.to_owned())),
+impl WithKubeletLog {
+    /// The story of a pod that criscope knows by its uid only.
+    async fn story_of_uid(
+        &self,
+        unknown: &UnknownPod,
+        logged: &LoggedPod,
+    ) -> Result<Option<PodStory>, PageError> {
+        let Some(uid) = &logged.uid else {
+            return Ok(None);
+        };
+        for namespace in [&*unknown.namespace, UNKNOWN_NAMESPACE] {
+            let (namespace, name) = (encoded(namespace), encoded(uid));
+            let path = format!("/debug/pods/{namespace}/{name}?format=json");
+            let reply = self.0.get(&path).await?;
+            if reply.status == StatusCode::OK {
+                return Ok(serde_json::from_slice(&reply.body).ok());
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn page(status: StatusCode, value: &impl serde::Serialize) -> Option<PageReply> {
+    let body = serde_json::to_vec(value).ok()?.into();
+    Some(PageReply { status, body })
+}
+
+/// Adds the name and the newest trouble that the kubelet has logged.
+fn add_log(story: &mut PodStory, unknown: &UnknownPod, logged: &LoggedPod) {
+    story.namespace.clone_from(&unknown.namespace);
+    story.name.clone_from(&unknown.name);
+    if let Some(trouble) = &logged.trouble {
+        story.headline += &format!("; the kubelet's log: {trouble}");
+    }
+}
+
+/// Tells what the kubelet has logged of a pod that criscope does not know; what criscope says of it becomes a note.
+fn tell(unknown: &mut UnknownPod, logged: &LoggedPod) {
+    let UnknownPod {
+        namespace, name, ..
+    } = &*unknown;
+    let known = format!("no call has named pod {namespace}/{name}; the kubelet's log");
+    let error = match &logged.trouble {
+        Some(trouble) => format!("{known}: {trouble}"),
+        None => format!("{known} names it, and no trouble with it"),
     };
-    if name.is_empty() || said == Some("") {
-        return Err(Error::NoPod(text.to_owned()));
-    }
-    match (said, namespace) {
-        (Some(a), Some(b)) if a != b => Err(Error::Namespaces(b.to_owned(), a.to_owned())),
-        (a, b) => Ok((
-            a.or(b).unwrap_or(DEFAULT_NAMESPACE).to_owned(),
-            name.to_owned(),
-        )),
-    }
+    let before = std::mem::replace(&mut unknown.error, error);
+    unknown.notes.insert(0, before);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn pods_are_named_as_kubectl_names_them() {
-        let read = |text, namespace| pod(text, namespace).map(|(a, b)| format!("{a} {b}")).ok();
-        let some = |text: &str| Some(text.to_owned());
-        assert_eq!(read("shop/web", None), some("shop web"));
-        assert_eq!(read("web", None), some("default web"));
-        assert_eq!(read("web", Some("shop")), some("shop web"));
-        assert_eq!(read("pod/web", Some("shop")), some("shop web"));
-        assert_eq!(read("pod/web", None), some("default web"));
-        assert_eq!(read("shop/web", Some("shop")), some("shop web"));
-        for (bad, namespace) in [
-            ("", None),
-            ("a/b/c", None),
-            ("/b", None),
-            ("a/", None),
-            ("a/b", Some("c")),
-        ] {
-            assert!(pod(bad, namespace).is_err(), "{bad:?} {namespace:?}");
+    fn unknown() -> UnknownPod {
+        UnknownPod {
+            error: "no record of pod shop/big; 2 other pods are recorded".to_owned(),
+            namespace: "shop".to_owned(),
+            name: "big".to_owned(),
+            ..UnknownPod::default()
         }
     }
 
     #[test]
-    fn who_is_not_known_may_have_near_names() {
-        let mut unknown = UnknownPod {
-            error: "nothing is known".to_owned(),
-            ..UnknownPod::default()
-        };
-        let hint = |unknown: &UnknownPod| {
-            Error::Unknown(Box::new(unknown.clone()))
-                .hint()
-                .expect("a hint")
-        };
-        assert!(hint(&unknown).contains("criscope pods"));
-        unknown.notes = vec!["NetworkReady of main has been false for 3m 00s: no CNI".to_owned()];
+    fn a_refused_pod_is_told_with_the_words_of_the_kubelet() {
+        let mut unknown = unknown();
+        let trouble = Some("09:17:00 Pod admission denied (OutOfcpu): no CPU".to_owned());
+        tell(&mut unknown, &LoggedPod { uid: None, trouble });
         assert_eq!(
-            Error::Unknown(Box::new(unknown.clone())).to_string(),
-            "nothing is known\n  - NetworkReady of main has been false for 3m 00s: no CNI"
+            unknown.error,
+            "no call has named pod shop/big; the kubelet's log: 09:17:00 Pod admission denied (OutOfcpu): no CPU"
         );
-        unknown.near = vec!["shop/web".to_owned(), "shop/db".to_owned()];
-        assert_eq!(hint(&unknown), "did you mean shop/web, shop/db?");
+        assert_eq!(
+            unknown.notes,
+            ["no record of pod shop/big; 2 other pods are recorded"]
+        );
+    }
+
+    #[test]
+    fn a_pod_that_is_known_by_its_uid_gets_its_name() {
+        let mut story = PodStory {
+            headline: "the kubelet has known the pod for 3 min".to_owned(),
+            namespace: UNKNOWN_NAMESPACE.to_owned(),
+            name: "0b5e2f6c".to_owned(),
+            ..PodStory::default()
+        };
+        let trouble =
+            Some("09:16:04 Error syncing pod, skipping: unmounted volumes=[data]".to_owned());
+        add_log(&mut story, &unknown(), &LoggedPod { uid: None, trouble });
+        assert_eq!((&*story.namespace, &*story.name), ("shop", "big"));
+        assert_eq!(
+            story.headline,
+            "the kubelet has known the pod for 3 min; the kubelet's log: 09:16:04 Error syncing pod, skipping: unmounted volumes=[data]"
+        );
     }
 }

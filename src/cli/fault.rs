@@ -3,16 +3,17 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use http::Method as Verb;
 
 use super::CommandFailure;
 use super::ask::{AdminEndpointArgs, block_on};
-use super::format::{self, OutputFormat};
-use super::smoke::duration;
 use crate::cri::Method;
 use crate::cri::status::{CODES, Code, code_name};
 use crate::cri::visible::visible;
+use crate::pages::commands::duration;
+use crate::pages::source::PageSource as _;
+use crate::pages::terminal::format::{self, OutputFormat};
 use crate::proxy::faults::{FaultEffect, FaultRule, FaultView};
 use crate::units;
 use crate::units::times::{UnixMicros, millis, whole_millis};
@@ -39,7 +40,7 @@ pub(super) struct AddFaultArgs {
     #[command(flatten)]
     admin: AdminEndpointArgs,
     /// Method of the CRI, such as RunPodSandbox
-    #[arg(long, value_name = "METHOD", value_parser = method)]
+    #[arg(long, value_name = "METHOD", hide_possible_values = true, value_parser = method())]
     method: Method,
     /// Only calls for pods in this namespace
     #[arg(long, short, value_name = "NS")]
@@ -86,14 +87,21 @@ pub(super) struct ClearFaultsArgs {
     /// Number of the fault [default: all]
     #[arg(value_name = "NUMBER")]
     number: Option<u64>,
+    /// End every fault, which is the default
+    #[arg(long, conflicts_with = "number")]
+    all: bool,
 }
 
-/// A method in the table.
-fn method(name: &str) -> Result<Method, String> {
+/// The methods of the CRI; clap suggests one for a name that is nearly one.
+fn method() -> impl TypedValueParser<Value = Method> {
     let methods = Method::ALL.into_iter();
-    let mut methods = methods.filter(|method| *method != Method::Other);
-    let found = methods.find(|method| method.name() == name);
-    found.ok_or_else(|| "no method of the CRI has this name".to_owned())
+    let known = methods.filter(|method| *method != Method::Other);
+    PossibleValuesParser::new(known.map(Method::name)).map(|name| {
+        let mut methods = Method::ALL.into_iter();
+        methods
+            .find(|method| method.name() == name)
+            .unwrap_or(Method::Other)
+    })
 }
 
 /// The names of the codes that a call can fail with.
@@ -224,7 +232,16 @@ mod tests {
             assert_eq!(of(bad), None, "{bad:?}");
         }
         assert_eq!(effect(&["--hang"]), None, "without an end");
-        assert!(method("_OTHER").is_err() && method("RunPod").is_err());
+        let named = |name: &str| {
+            let line = ["fault", "add", "--method", name, "--hang", "--for", "1s"];
+            ParsedLine::try_parse_from(line)
+                .map(|_| ())
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(named("RunPodSandbox"), Ok(()));
+        assert!(named("_OTHER").is_err());
+        let suggested = named("RunPodSandbx").expect_err("no method");
+        assert!(suggested.contains("'RunPodSandbox'"), "{suggested}");
     }
 
     #[test]

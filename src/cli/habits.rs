@@ -3,11 +3,15 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// A word that users of other tools type, and the commands that do it here.
-const HABITS: [(&str, &str); 24] = [
+const HABITS: [(&str, &str); 25] = [
     ("get", "criscope pods, criscope explain NAMESPACE/POD"),
     ("list", "criscope pods"),
     ("pod", "criscope explain NAMESPACE/POD"),
-    ("events", "criscope logs NAMESPACE/POD"),
+    ("events", "criscope daemon-log NAMESPACE/POD"),
+    (
+        "logs",
+        "kubectl logs or crictl logs for the output of a container, criscope daemon-log for criscope's own",
+    ),
     ("stats", "criscope calls"),
     ("tap", "criscope calls"),
     ("stat", "criscope calls"),
@@ -52,8 +56,15 @@ const CRICTL_COMMANDS: [&str; 12] = [
     "stopp",
 ];
 
-/// The command to type instead of a subcommand that does not exist.
+/// The command to type instead of a subcommand that does not exist, or before one whose pod is missing.
 pub(super) fn hint(error: &clap::Error) -> Option<String> {
+    if error.kind() == ErrorKind::MissingRequiredArgument {
+        let ContextValue::Strings(missing) = error.get(ContextKind::InvalidArg)? else {
+            return None;
+        };
+        let lacks_pod = missing.iter().any(|argument| argument.starts_with("<POD>"));
+        return lacks_pod.then(|| "criscope pods lists the pods".to_owned());
+    }
     if error.kind() != ErrorKind::InvalidSubcommand {
         return None;
     }
@@ -98,5 +109,10 @@ mod tests {
             assert!(hinted(word).expect("a hint").ends_with(word));
         }
         assert_eq!(hinted("nonsense"), None);
+        assert_eq!(
+            hinted("explain").as_deref(),
+            Some("criscope pods lists the pods")
+        );
+        assert_eq!(hinted("view"), None, "another argument is missing");
     }
 }

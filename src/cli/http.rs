@@ -1,13 +1,13 @@
 //! HTTP client for the admin endpoint of a running criscope.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytes::Bytes;
-use http::{Method, Request, StatusCode, header};
+use http::{Method, Request, header};
 use http_body_util::Full;
 
 use crate::client::admin::{self, AdminListener, AdminSendError, REQUEST_TIMEOUT};
+use crate::pages::source::{PageError, PageReply};
 
 /// Prefix of the address of a unix socket.
 pub(super) const UNIX_SOCKET_PREFIX: &str = "unix://";
@@ -15,114 +15,11 @@ pub(super) const UNIX_SOCKET_PREFIX: &str = "unix://";
 /// The largest response that is read, in bytes.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
-/// Why there is no response.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AdminRequestError {
-    /// The configuration turns the port off, and the socket is not accessible.
-    #[error("admin.listen is \"off\" in {}, and its admin.socket cannot be used", .0.display())]
-    Off(PathBuf),
-    /// No listener, or no permission to connect.
-    #[error("cannot connect to {address}: {source}")]
-    Connect {
-        /// The address.
-        address: String,
-        /// The error of the system call or the resolver.
-        source: io::Error,
-    },
-    /// Timeout.
-    #[error("no answer from {address} within {} s", REQUEST_TIMEOUT.as_secs())]
-    Timeout {
-        /// The address.
-        address: String,
-    },
-    /// The peer does not speak HTTP/1.1, or closed the connection early.
-    #[error("{address} sent an incomplete answer: {cause}")]
-    Broken {
-        /// The address.
-        address: String,
-        /// The error.
-        cause: String,
-    },
-    /// HTTP status 404.
-    #[error("{address} has no {}", path.split('?').next().unwrap_or_default())]
-    NoPage {
-        /// The address.
-        address: String,
-        /// The page.
-        path: String,
-    },
-    /// Another HTTP error.
-    #[error("{address} answered {path} with {status}")]
-    Status {
-        /// The address.
-        address: String,
-        /// The page.
-        path: String,
-        /// The HTTP status.
-        status: StatusCode,
-    },
-    /// A change was refused.
-    #[error("{address} refused: {text}")]
-    Refused {
-        /// The address.
-        address: String,
-        /// The reason.
-        text: String,
-    },
-    /// The body has an unexpected form.
-    #[error("{address} answered {path} in an unexpected form: {source}")]
-    Json {
-        /// The address.
-        address: String,
-        /// The page.
-        path: String,
-        /// The error of the JSON parser.
-        source: serde_json::Error,
-    },
-}
-
-impl AdminRequestError {
-    pub(super) fn broken(address: &str, cause: impl std::fmt::Display) -> Self {
-        Self::Broken {
-            address: address.to_owned(),
-            cause: cause.to_string(),
-        }
-    }
-
-    /// A recommendation for the user.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::Off(_) => Some(
-                "is criscope running? Run this as root, set admin.listen, or name another address with --admin",
-            ),
-            Self::Connect { .. } => Some(
-                "is criscope running, and does admin.listen in its configuration name this address? Name another with --admin or CRISCOPE_ADMIN",
-            ),
-            Self::Timeout { .. } => Some("does criscope listen there? See /livez"),
-            Self::Broken { .. } | Self::Json { .. } => {
-                Some("does criscope listen there, in the same version?")
-            }
-            Self::NoPage { .. } => Some(
-                "the configuration may have admin.debug = false, or the program there is an older criscope or something else",
-            ),
-            Self::Status { .. } | Self::Refused { .. } => None,
-        }
-    }
-}
-
-/// A response.
-#[derive(Debug)]
-pub(super) struct HttpResponse {
-    pub(super) status: StatusCode,
-    pub(super) body: Bytes,
-}
-
 /// Gets a page.
 ///
 /// # Errors
 /// If there is no complete response; any HTTP status is one.
-pub(super) async fn get(address: &str, path: &str) -> Result<HttpResponse, AdminRequestError> {
+pub(super) async fn get(address: &str, path: &str) -> Result<PageReply, PageError> {
     send(address, Method::GET, path, Bytes::new()).await
 }
 
@@ -135,12 +32,12 @@ pub(super) async fn send(
     method: Method,
     path: &str,
     body: Bytes,
-) -> Result<HttpResponse, AdminRequestError> {
+) -> Result<PageReply, PageError> {
     let request = Request::builder().method(method).uri(path);
     let request = request
         .header(header::USER_AGENT, "criscope")
         .body(Full::new(body))
-        .map_err(|error| AdminRequestError::broken(address, error))?;
+        .map_err(|error| PageError::broken(address, error))?;
     let listener = match address.strip_prefix(UNIX_SOCKET_PREFIX) {
         Some(socket) => AdminListener::Socket(Path::new(socket)),
         None => AdminListener::Port(address),
@@ -149,12 +46,15 @@ pub(super) async fn send(
     let response = sent.map_err(|error| {
         let address = address.to_owned();
         match error {
-            AdminSendError::Connect(source) => AdminRequestError::Connect { address, source },
-            AdminSendError::Timeout => AdminRequestError::Timeout { address },
-            AdminSendError::Broken(cause) => AdminRequestError::Broken { address, cause },
+            AdminSendError::Connect(source) => PageError::Connect { address, source },
+            AdminSendError::Timeout => PageError::Timeout {
+                address,
+                limit: REQUEST_TIMEOUT,
+            },
+            AdminSendError::Broken(cause) => PageError::Broken { address, cause },
         }
     })?;
-    Ok(HttpResponse {
+    Ok(PageReply {
         status: response.status(),
         body: response.into_body(),
     })
@@ -207,16 +107,13 @@ pub(super) mod tests {
         socket.bind(([127, 0, 0, 1], 0).into()).expect("bound");
         let address = socket.local_addr().expect("bound").to_string();
         let error = get(&address, "/").await.expect_err("no listener");
-        assert!(
-            matches!(error, AdminRequestError::Connect { .. }),
-            "{error}"
-        );
+        assert!(matches!(error, PageError::Connect { .. }), "{error}");
         assert!(error.hint().is_some_and(|hint| hint.contains("running")));
 
         let short = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc";
         for nonsense in ["SSH-2.0-OpenSSH_9.2\r\n", "", short] {
             let error = get(&server(nonsense).await, "/").await.expect_err("broken");
-            assert!(matches!(error, AdminRequestError::Broken { .. }), "{error}");
+            assert!(matches!(error, PageError::Broken { .. }), "{error}");
         }
     }
 
@@ -225,9 +122,6 @@ pub(super) mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let address = listener.local_addr().expect("bound").to_string();
         let error = get(&address, "/").await.expect_err("silence");
-        assert!(
-            matches!(error, AdminRequestError::Timeout { .. }),
-            "{error}"
-        );
+        assert!(matches!(error, PageError::Timeout { .. }), "{error}");
     }
 }

@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::CommandFailure;
 use super::cri::{CriConnection, CriSocketArgs, Error};
-use super::format::{self, OutputFormat};
 use super::output;
 use crate::cri::v1;
 use crate::cri::visible::visible;
+use crate::pages::terminal::format::{self, OutputFormat};
 use crate::units;
 
 /// Printed for a missing name, as by crictl.

@@ -41,11 +41,14 @@ pub(super) struct Args {
     /// Serve criscope-agent, which runs in a pod: adds the drop-in file 50-agent.toml with admin.agent_socket
     #[arg(long)]
     agent: bool,
+    /// Whether the kubelet's calls reach the runtime while criscope cannot serve [default: true, or as it was installed before]
+    #[arg(long, value_name = "BOOL", conflicts_with = "runtime")]
+    bypass: Option<bool>,
     /// Print every change as a diff, and change nothing
     #[arg(long)]
     dry_run: bool,
     /// How long criscope and the kubelet may each take to become healthy
-    #[arg(long, value_name = "TIME", default_value = "90s", value_parser = super::smoke::duration)]
+    #[arg(long, value_name = "TIME", default_value = "90s", value_parser = crate::pages::commands::duration)]
     timeout: Duration,
     /// Undo or finish an interrupted installation, without starting anything: at boot, before kubelet and runtime
     #[arg(long, hide = true)]
@@ -62,7 +65,7 @@ pub(super) struct UninstallArgs {
     #[arg(long)]
     dry_run: bool,
     /// How long the kubelet may take to become healthy
-    #[arg(long, value_name = "TIME", default_value = "90s", value_parser = super::smoke::duration)]
+    #[arg(long, value_name = "TIME", default_value = "90s", value_parser = crate::pages::commands::duration)]
     timeout: Duration,
 }
 
@@ -139,6 +142,7 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
         unit: args.kubelet_unit.clone(),
         cluster: args.cluster.clone(),
         agent: args.agent,
+        bypass: args.bypass,
         program: std::env::current_exe()?,
     };
     let plan = InstallPlan::make(&root, &machine, &options).map_err(Error::from)?;

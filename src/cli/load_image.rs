@@ -34,11 +34,21 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
         .config
         .or_usual(Path::new(DEFAULT_CONFIG_FILE))
         .load()?;
-    let loader = ImageLoader::new(&loaded.config)?;
+    let mut loader = None;
     let mut failed = false;
     for archive in &args.archives {
         let mut progress = ProgressLine::new(&archive.display().to_string());
-        let result = load(&loader, archive, &mut progress);
+        // The first archive that can be opened makes the store, not a path that is wrong.
+        let result = match open(archive, &mut progress) {
+            Ok(file) => {
+                let loader = match &mut loader {
+                    Some(loader) => loader,
+                    none => none.insert(ImageLoader::new(&loaded.config)?),
+                };
+                load(loader, file, archive, &mut progress)
+            }
+            Err(error) => Err(error.into()),
+        };
         progress.clear();
         match result {
             Ok(lines) => io::stdout().lock().write_all(lines.as_bytes())?,
@@ -63,10 +73,10 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
 /// Loads one archive; returns a line for each image.
 fn load(
     loader: &ImageLoader,
+    file: File,
     archive: &Path,
     progress: &mut ProgressLine,
 ) -> Result<String, LoadFailure> {
-    let file = open(archive, progress)?;
     let (name, mut report) = (archive.display().to_string(), |done, all| {
         progress.show("loading", done, all);
     });

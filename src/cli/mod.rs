@@ -7,28 +7,29 @@ mod check_config;
 mod client;
 mod completions;
 mod cri;
+mod daemon_log;
 mod df;
 mod doctor;
 mod exec;
 mod explain;
 mod export;
+mod failure;
 mod fault;
-mod format;
 mod habits;
 mod http;
 mod images;
+mod in_progress;
 mod install;
+mod kubelet_log;
 mod load_image;
-mod logs;
 mod man;
 mod migrate_config;
 mod output;
 mod pods;
 mod progress;
-mod render;
 mod replaced;
 mod replay;
-mod screen;
+mod restart;
 mod serve;
 mod smoke;
 mod status;
@@ -36,23 +37,13 @@ mod version;
 mod view;
 
 use std::ffi::OsString;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use crate::app;
+pub use self::failure::CommandFailure;
 use crate::config::{Config, ConfigErrors, FlagOverrides, LoadedConfig};
-use crate::cri::visible::visible;
-use crate::lifecycle::capture::BundleError;
 use crate::version as built;
-
-/// Bad flags or a bad configuration: `EX_USAGE` of sysexits(3).
-const EX_USAGE: u8 = 64;
-
-/// Store or state on this node belong to another criscope: `EX_CONFIG` of sysexits(3).
-const EX_CONFIG: u8 = 78;
 
 /// The configuration file of the units in `deploy/systemd`.
 const DEFAULT_CONFIG_FILE: &str = "/etc/criscope/criscope.toml";
@@ -61,19 +52,19 @@ const DEFAULT_CONFIG_FILE: &str = "/etc/criscope/criscope.toml";
 const FIRST_STEPS: &str = "\
 First steps:
   criscope doctor                  check this node and recommend fixes
-  criscope install --dry-run       show how this node's kubelet would use it; without --dry-run, do it
+  criscope install --dry-run       show what would change; without --dry-run, change it
   criscope serve                   run as the container runtime, with runc or crun and CNI plugins
   criscope serve --upstream unix:///run/containerd/containerd.sock
                                    or as a proxy in front of another runtime
   criscope smoke                   run a pod through it
   criscope status                  whether criscope, the runtime and the pods are well
-  criscope explain NAMESPACE/POD   why that pod was slow, or is not up
+  criscope explain POD             why that pod was slow, or is not up
 
 Exit codes: 0 success, 1 failure, 64 wrong arguments or configuration,
 78 store and state do not belong together, or are of a later version;
 exec exits with the code of its command";
 
-/// An observable container runtime for the kubelet, or a proxy in front of another one
+/// Tells why a pod is slow or will not start, between the kubelet and its runtime or as the runtime
 #[derive(Debug, Parser)]
 #[command(name = "criscope", version = built::with_commit(), subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = FIRST_STEPS, max_term_width = 100)]
@@ -82,9 +73,59 @@ struct CommandLine {
     command: CliCommand,
 }
 
+/// The commands by what people want, for the help; hidden commands are in none.
+const COMMAND_GROUPS: [(&str, &[&str]); 4] = [
+    (
+        "See what is wrong with pods",
+        &["explain", "pods", "status", "calls", "daemon-log", "exec"],
+    ),
+    (
+        "Set up a node",
+        &[
+            "doctor",
+            "install",
+            "uninstall",
+            "serve",
+            "restart",
+            "smoke",
+            "check-config",
+            "migrate-config",
+        ],
+    ),
+    (
+        "Look after the images of the built-in runtime",
+        &["images", "df", "prune", "load-image", "export"],
+    ),
+    (
+        "Get help from others, and try things out",
+        &["capture", "view", "replay", "fault", "version"],
+    ),
+];
+
+/// The definition of the command line, with its commands in groups, which clap does not have.
+fn command_line() -> Command {
+    let command = CommandLine::command();
+    let mut groups = String::new();
+    for (title, names) in COMMAND_GROUPS {
+        groups += &format!("\n{title}:\n");
+        for name in names {
+            let about = command.find_subcommand(name).and_then(Command::get_about);
+            groups += &format!(
+                "  {name:<14}  {}\n",
+                about.map(ToString::to_string).unwrap_or_default()
+            );
+        }
+    }
+    let template = format!(
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n{groups}\nOptions:\n{{options}}\n{{after-help}}"
+    );
+    command.help_template(template)
+}
+
 #[derive(Debug, Subcommand)]
 enum CliCommand {
     Serve(serve::Args),
+    Restart(restart::Args),
     CheckConfig(check_config::Args),
     MigrateConfig(migrate_config::Args),
     Doctor(doctor::Args),
@@ -97,7 +138,7 @@ enum CliCommand {
     Explain(explain::Args),
     #[command(visible_alias = "top")]
     Calls(calls::Args),
-    Logs(logs::Args),
+    DaemonLog(daemon_log::Args),
     Capture(capture::Args),
     View(view::Args),
     Replay(replay::Args),
@@ -110,6 +151,7 @@ enum CliCommand {
     Df(df::Args),
     LoadImage(load_image::Args),
     Export(export::Args),
+    #[command(hide = true)]
     Completions(completions::Args),
     Version(version::Args),
     #[command(hide = true)]
@@ -121,8 +163,10 @@ enum CliCommand {
 /// # Errors
 /// Those of the command; [`CommandFailure::report`] prints them and returns the exit code.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), CommandFailure> {
-    match CommandLine::try_parse_from(args)?.command {
+    let matches = command_line().try_get_matches_from(args)?;
+    match CommandLine::from_arg_matches(&matches)?.command {
         CliCommand::Serve(args) => serve::run(&args),
+        CliCommand::Restart(args) => restart::run(&args),
         CliCommand::CheckConfig(args) => check_config::run(&args),
         CliCommand::MigrateConfig(args) => migrate_config::run(&args),
         CliCommand::Doctor(args) => doctor::run(&args),
@@ -132,13 +176,13 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), CommandFailur
         CliCommand::Pods(args) => pods::run(&args),
         CliCommand::Explain(args) => explain::run(&args),
         CliCommand::Calls(args) => calls::run(&args),
-        CliCommand::Logs(args) => logs::run(&args),
+        CliCommand::DaemonLog(args) => daemon_log::run(&args),
         CliCommand::Capture(args) => capture::run(&args),
         CliCommand::View(args) => view::run(&args),
         CliCommand::Replay(args) => replay::run(&args),
         CliCommand::Fault(command) => fault::run(&command),
         CliCommand::Exec(args) => exec::run(&args),
-        CliCommand::Smoke(args) => Ok(smoke::run(args)?),
+        CliCommand::Smoke(args) => smoke::run(args),
         CliCommand::Images(args) => images::run(&args),
         CliCommand::Prune(args) => images::prune(&args),
         CliCommand::Df(args) => df::run(&args),
@@ -148,141 +192,6 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), CommandFailur
         CliCommand::Version(args) => version::run(&args),
         CliCommand::Man(args) => man::run(&args),
     }
-}
-
-/// Why a command failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CommandFailure {
-    /// The arguments are wrong, or they ask for help.
-    #[error(transparent)]
-    Arguments(#[from] clap::Error),
-    /// The configuration is wrong.
-    #[error(transparent)]
-    Config(#[from] ConfigErrors),
-    /// The configuration of another runtime cannot be read.
-    #[error(transparent)]
-    Migrate(#[from] migrate_config::SourceConfigError),
-    /// The web configuration file of `[metrics]` is wrong.
-    #[error(transparent)]
-    WebConfig(#[from] app::WebConfigError),
-    /// `serve` failed.
-    #[error(transparent)]
-    Serve(#[from] app::ServeError),
-    /// `smoke` failed.
-    #[error(transparent)]
-    Smoke(#[from] smoke::Error),
-    /// `load-image` has no store.
-    #[error(transparent)]
-    Load(#[from] app::load::ImageLoaderError),
-    /// `export` has not written an archive.
-    #[error(transparent)]
-    Export(#[from] export::Error),
-    /// The running criscope could not be read.
-    #[error(transparent)]
-    Ask(#[from] http::AdminRequestError),
-    /// The CRI socket could not be used.
-    #[error(transparent)]
-    Cri(#[from] cri::Error),
-    /// `exec` has not run its command to the end.
-    #[error(transparent)]
-    Exec(#[from] exec::Error),
-    /// The command of `exec` has failed, or a signal ended it; with the exit code.
-    #[error("the command exited with code {0}")]
-    Command(u8),
-    /// A capture could not be read.
-    #[error("{}: {source}", file.display())]
-    Capture {
-        /// The file.
-        file: PathBuf,
-        /// The reason.
-        source: BundleError,
-    },
-    /// `install` or `uninstall` failed.
-    #[error(transparent)]
-    Install(#[from] install::Error),
-    /// A capture has no calls to play.
-    #[error(transparent)]
-    NoRequests(#[from] replay::NoRequests),
-    /// `replay` has no target.
-    #[error(transparent)]
-    Replay(#[from] crate::replay::Error),
-    /// `explain` found no pod.
-    #[error(transparent)]
-    Explain(#[from] explain::Error),
-    /// The log could not be read.
-    #[error(transparent)]
-    Logs(#[from] logs::Error),
-    /// The command reports a failure; its findings have been printed.
-    #[error("a check failed")]
-    Found,
-    /// The output could not be written, or a thread or socket could not be created.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
-
-impl CommandFailure {
-    /// Prints the error on standard error and returns the exit code: 64 for bad arguments or configuration, 78 for a
-    /// refused store or state, else 1.
-    pub fn report(&self) -> ExitCode {
-        match self {
-            Self::Arguments(error) => {
-                // Standard error may be closed.
-                let _ = error.print();
-            }
-            Self::Config(errors) => errors.iter().for_each(output::error),
-            Self::Found | Self::Command(_) => {}
-            Self::Io(error) if is_broken_pipe(error) => {}
-            // These errors quote texts of a runtime or names of pods.
-            Self::Cri(_)
-            | Self::Exec(_)
-            | Self::Export(_)
-            | Self::Explain(_)
-            | Self::Install(_) => {
-                output::error(visible(&self.to_string()));
-            }
-            _ => output::error(self),
-        }
-        self.hint().into_iter().for_each(output::hint);
-        self.exit_code()
-    }
-
-    fn hint(&self) -> Option<String> {
-        let hint = match self {
-            Self::Arguments(error) => return habits::hint(error),
-            Self::Explain(error) => return error.hint().map(|hint| visible(&hint)),
-            Self::Ask(error) => error.hint(),
-            Self::Cri(error) => error.hint(),
-            Self::Exec(error) => error.hint(),
-            Self::Export(error) => error.hint(),
-            Self::Logs(error) => error.hint(),
-            Self::Install(error) => error.hint(),
-            Self::Serve(error) => error.hint(),
-            _ => None,
-        };
-        hint.map(str::to_owned)
-    }
-
-    fn exit_code(&self) -> ExitCode {
-        match self {
-            // Help was asked for.
-            Self::Arguments(error) if !error.use_stderr() => ExitCode::SUCCESS,
-            Self::Io(error) if is_broken_pipe(error) => ExitCode::SUCCESS,
-            Self::Arguments(_) | Self::Config(_) | Self::WebConfig(_) | Self::Migrate(_) => {
-                ExitCode::from(EX_USAGE)
-            }
-            Self::Export(error) if error.is_usage() => ExitCode::from(EX_USAGE),
-            Self::Explain(error) if error.is_usage() => ExitCode::from(EX_USAGE),
-            Self::Serve(error) if error.is_refusal() => ExitCode::from(EX_CONFIG),
-            Self::Command(code) => ExitCode::from(*code),
-            _ => ExitCode::FAILURE,
-        }
-    }
-}
-
-/// Returns whether the reader of the output is gone: `criscope doctor | head` is not an error.
-fn is_broken_pipe(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::BrokenPipe
 }
 
 /// The source of the configuration, for every command that needs one.
@@ -324,7 +233,8 @@ impl ConfigSourceArgs {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use std::io;
+    use std::process::ExitCode;
 
     use super::*;
 
@@ -368,6 +278,33 @@ mod tests {
         for command in ["doctor", "serve", "smoke", "explain"] {
             assert!(help.contains(&format!("\n  criscope {command} ")), "{help}");
         }
+    }
+
+    #[test]
+    fn the_configuration_of_another_runtime_is_not_checked() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), "version = 2\n[plugins]\n").expect("written");
+        let path = file.path().display().to_string();
+        let failure = failure(&["check-config", &path]);
+        let expected = format!("{path} is a configuration of containerd, not of criscope");
+        assert_eq!(failure.to_string(), expected);
+        let hint = format!("criscope migrate-config {path} converts it");
+        assert_eq!(failure.hint(), Some(hint));
+    }
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        let command = CommandLine::command();
+        let shown = command
+            .get_subcommands()
+            .filter(|command| !command.is_hide_set());
+        let mut shown: Vec<_> = shown.map(Command::get_name).collect();
+        let mut grouped = COMMAND_GROUPS.map(|(_, names)| names).concat();
+        shown.sort_unstable();
+        grouped.sort_unstable();
+        assert_eq!(grouped, shown);
+        let help = failure(&["--help"]).to_string();
+        assert!(help.contains("\nSet up a node:\n  doctor "), "{help}");
     }
 
     #[test]

@@ -2,13 +2,12 @@
 //! knows the conventions).
 
 use std::fmt::Display;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
 use crate::cri::visible::visible;
-use crate::smoke::waterfall::WaterfallStyle;
 
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -97,41 +96,6 @@ impl ReportFinding {
         }
         Ok(())
     }
-}
-
-/// The style of tables and waterfalls on standard output. Without a known width it is `default`.
-pub(super) fn look(default: usize) -> WaterfallStyle {
-    WaterfallStyle {
-        width: columns().unwrap_or(default),
-        colour: colour(&io::stdout()),
-        unicode: unicode(),
-    }
-}
-
-/// The width of standard output: the terminal's width, or `COLUMNS` (POSIX), which watch(1) and others set for a pipe.
-/// `None` if there is neither.
-pub(super) fn columns() -> Option<usize> {
-    let size = terminal_size::terminal_size_of(io::stdout());
-    size.map(|(width, _)| usize::from(width.0))
-        .or_else(|| std::env::var("COLUMNS").ok()?.parse().ok())
-        .filter(|columns| *columns > 0)
-}
-
-/// Returns whether to use colours: only on a terminal, and not with a non-empty NO_COLOR (no-color.org).
-pub(super) fn colour(stream: &impl IsTerminal) -> bool {
-    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-}
-
-/// Returns whether the locale has block characters.
-fn unicode() -> bool {
-    // The first that is set and not empty counts (POSIX, "Internationalization variables").
-    ["LC_ALL", "LC_CTYPE", "LANG"]
-        .iter()
-        .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
-        .is_some_and(|locale| {
-            let locale = locale.to_ascii_lowercase();
-            locale.contains("utf-8") || locale.contains("utf8")
-        })
 }
 
 /// Prints a recommendation for an error on standard error.

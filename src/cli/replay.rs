@@ -7,9 +7,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::ask::{block_on, open};
-use super::format::{self, OutputFormat};
 use super::{CommandFailure, output};
 use crate::client;
+use crate::pages::terminal::format::{self, OutputFormat};
 use crate::replay::{self, ReplayOptions};
 
 /// Play the calls of a capture against another runtime, and compare codes and times

@@ -5,15 +5,20 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::format::{self, OutputFormat};
-use super::output::{colour, look};
+use super::CommandFailure;
+use super::ask::{AdminEndpoint, AdminEndpointArgs};
 use crate::client;
+use crate::pages::commands::{self, explain};
+use crate::pages::terminal::format::{self, OutputFormat};
+use crate::pages::terminal::{WaterfallStyle, colour, look};
+use crate::smoke::pod::{POD_NAME, POD_NAMESPACE};
 use crate::smoke::timeline::{FinishedStep, StepProgress};
-use crate::smoke::waterfall::{self, WaterfallStyle};
+use crate::smoke::waterfall;
 use crate::smoke::{self, SmokeOptions, SmokeReport};
 use crate::units;
 
@@ -30,7 +35,10 @@ pub(super) struct Args {
     /// The CRI socket
     #[arg(
         long,
+        short = 'r',
         value_name = "URI",
+        env = "CONTAINER_RUNTIME_ENDPOINT",
+        visible_alias = "runtime-endpoint",
         default_value = "unix:///run/criscope/criscope.sock",
         value_parser = socket
     )]
@@ -41,6 +49,21 @@ pub(super) struct Args {
     /// The static busybox for the built-in image [default: the machine's]
     #[arg(long, value_name = "PATH", conflicts_with = "image")]
     busybox: Option<PathBuf>,
+    /// Name of the pod
+    #[arg(long, value_name = "NAME", default_value = POD_NAME)]
+    name: String,
+    /// Start this program in the container instead of the shell, and remove the pod then: one that the image does not have shows what
+    /// criscope says of a pod that fails
+    #[arg(long, value_name = "PATH")]
+    command: Option<String>,
+    /// Let the registry for the built-in image answer so late (500ms, 3s): shows what criscope says of a slow pull
+    #[arg(long, value_name = "TIME", conflicts_with = "image", value_parser = commands::duration)]
+    slow_pull: Option<Duration>,
+    /// Print what criscope explain says of the pod just before the pod is removed
+    #[arg(long, conflicts_with_all = ["output", "json"])]
+    explain: bool,
+    #[command(flatten)]
+    admin: AdminEndpointArgs,
     /// Runtime handler [default: the runtime's]
     #[arg(long, value_name = "NAME")]
     handler: Option<String>,
@@ -66,7 +89,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "CGROUP")]
     cgroup_parent: Option<String>,
     /// Time for all steps together (500ms, 60s, 2m)
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = commands::duration)]
     timeout: Duration,
 }
 
@@ -85,25 +108,27 @@ pub enum Error {
 }
 
 /// Runs the command.
-pub(super) fn run(args: Args) -> Result<(), Error> {
+pub(super) fn run(args: Args) -> Result<(), CommandFailure> {
     let format = args.output.or(args.json.then_some(OutputFormat::Json));
+    let endpoint = args.explain.then(|| args.admin.endpoint()).transpose()?;
     let options = options(args)?;
-    let report = runtime::Builder::new_current_thread()
+    let (report, said) = runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(Error::Start)?
-        .block_on(run_all(&options))?;
+        .block_on(run_all(&options, endpoint))?;
     let written = match format {
         Some(format) => format::print(format, &report),
         None => {
             let mut out = io::stdout().lock();
-            let written = out.write_all(text(&report, look(DEFAULT_COLUMNS)).as_bytes());
+            let text = text(&report, look(DEFAULT_COLUMNS)) + &said;
+            let written = out.write_all(text.as_bytes());
             written.and_then(|()| out.flush())
         }
     };
     written.map_err(Error::Output)?;
     match report.failed() {
-        Some(step) => Err(Error::Failed(step.name)),
+        Some(step) => Err(Error::Failed(step.name).into()),
         None => Ok(()),
     }
 }
@@ -112,6 +137,9 @@ fn options(args: Args) -> Result<SmokeOptions, Error> {
     Ok(SmokeOptions {
         socket: args.endpoint,
         run: smoke::new_run_id().map_err(Error::Start)?,
+        name: args.name,
+        command: args.command,
+        registry_delay: args.slow_pull.unwrap_or_default(),
         image: args.image,
         busybox: args.busybox,
         handler: args.handler,
@@ -124,14 +152,22 @@ fn options(args: Args) -> Result<SmokeOptions, Error> {
     })
 }
 
-async fn run_all(options: &SmokeOptions) -> Result<SmokeReport, Error> {
+/// Runs the pod. Returns the report, and what criscope said of the pod if it was asked.
+async fn run_all(
+    options: &SmokeOptions,
+    endpoint: Option<AdminEndpoint>,
+) -> Result<(SmokeReport, String), Error> {
     let mut interrupts = interrupts().map_err(Error::Start)?;
     let stderr = io::stderr();
     let mut progress = StepLinePrinter {
         terminal: stderr.is_terminal(),
         colour: colour(&stderr),
+        pod: options.clone(),
+        endpoint,
+        said: String::new(),
     };
-    Ok(smoke::run(options, &mut progress, &mut interrupts).await)
+    let report = smoke::run(options, &mut progress, &mut interrupts).await;
+    Ok((report, progress.said))
 }
 
 /// SIGINT and SIGTERM, each as a message.
@@ -159,14 +195,19 @@ fn socket(text: &str) -> Result<PathBuf, String> {
     client::socket_path(text).map_err(|error| error.to_string())
 }
 
-/// The syntax of durations.
-const DURATION_SYNTAX: &str = "write 500ms, 60s, 2m or 1h";
-
-/// A line per step on stderr, so that stdout has only the result.
+/// A line per step on stderr, so that stdout has only the result. Before the pod is removed, criscope is asked about it.
 struct StepLinePrinter {
     terminal: bool,
     colour: bool,
+    pod: SmokeOptions,
+    /// Where to ask about the pod.
+    endpoint: Option<AdminEndpoint>,
+    /// What criscope said of it.
+    said: String,
 }
+
+/// How long criscope may take to count the last call of the pod.
+const STORY_FOLLOWS_WITHIN: Duration = Duration::from_millis(300);
 
 impl StepProgress for StepLinePrinter {
     fn begins(&mut self, name: &'static str) {
@@ -179,6 +220,20 @@ impl StepProgress for StepLinePrinter {
         let clear = if self.terminal { "\r\x1b[2K" } else { "" };
         let line = waterfall::progress(step, self.colour);
         print(&format!("{clear}{line}\n"));
+    }
+
+    fn before_removal(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let Some(endpoint) = &self.endpoint else {
+                return;
+            };
+            tokio::time::sleep(STORY_FOLLOWS_WITHIN).await;
+            let SmokeOptions { name, run, .. } = &self.pod;
+            let look = look(DEFAULT_COLUMNS);
+            let said = explain::text(endpoint, POD_NAMESPACE, name, run, look).await;
+            let said = said.unwrap_or_else(|error| format!("not explained: {error}\n"));
+            self.said = format!("\ncriscope explain {POD_NAMESPACE}/{name}\n\n{said}");
+        })
     }
 }
 
@@ -219,52 +274,4 @@ fn remains(report: &SmokeReport) -> String {
         text.push_str(&format!("  {}\n    remove: {}\n", left.what, left.remove));
     }
     text
-}
-
-/// A whole positive number with `ms`, `s`, `m` or `h`, as in the configuration.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let split = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let number: u64 = number
-        .parse()
-        .map_err(|_| format!("{text:?} is not a duration: {DURATION_SYNTAX}"))?;
-    let time = match unit {
-        "ms" => Duration::from_millis(number),
-        "s" => Duration::from_secs(number),
-        "m" => Duration::from_secs(number.saturating_mul(60)),
-        "h" => Duration::from_secs(number.saturating_mul(3600)),
-        _ => return Err(format!("{text:?} has an unknown unit: {DURATION_SYNTAX}")),
-    };
-    if time.is_zero() {
-        Err(format!("{text:?} is zero: {DURATION_SYNTAX}"))
-    } else {
-        Ok(time)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_need_a_unit() {
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(duration("60s"), Ok(Duration::from_secs(60)));
-        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        assert_eq!(duration("1h"), Ok(Duration::from_secs(3600)));
-        for bad in [
-            "",
-            "5",
-            "s",
-            "-1s",
-            "1d",
-            "1.5s",
-            "99999999999999999999s",
-            "0s",
-        ] {
-            assert!(duration(bad).is_err(), "{bad}");
-        }
-    }
 }

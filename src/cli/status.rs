@@ -1,16 +1,24 @@
 //! `criscope status`: whether the running criscope, the runtimes behind it and its pods are well.
 
+mod report;
+
 use serde::Deserialize;
 
+use self::report::{BypassReport, StatusReport};
+
 use super::CommandFailure;
-use super::ask::{AdminEndpoint, AdminEndpointArgs, block_on};
-use super::format::{self, OutputFormat};
-use super::http::AdminRequestError;
+use super::ask::{AdminEndpoint, StateSourceArgs, block_on};
+use super::in_progress::{OpenSession, WorkInProgress};
 use super::output::{FindingLevel, ReportFinding};
 use crate::cri::subject::REQUIRED_CONDITIONS;
+use crate::install::{LocalNode, hands_over};
+use crate::lifecycle::node::BypassFiles;
 use crate::lifecycle::tables::RpcTable;
 use crate::lifecycle::view::{PodList, PodState, PodSummary};
+use crate::pages::source::{PageError, PageSource as _};
+use crate::pages::terminal::format::{self, OutputFormat};
 use crate::units;
+use crate::units::times::UnixMicros;
 
 /// The front page.
 const FRONT_PAGE: &str = "/?format=json";
@@ -24,7 +32,7 @@ const PODS_PAGE: &str = "/debug/pods?format=json&by=pod";
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    admin: AdminEndpointArgs,
+    admin: StateSourceArgs,
     /// Output format, instead of text
     #[arg(long, short, value_name = "FORMAT")]
     output: Option<OutputFormat>,
@@ -40,11 +48,15 @@ struct DaemonState {
     #[serde(default)]
     methods: RpcTable,
     #[serde(default)]
-    sessions: Vec<serde::de::IgnoredAny>,
+    sessions: Vec<OpenSession>,
     #[serde(default)]
     faults: Vec<String>,
     #[serde(default)]
     relist: Option<String>,
+    #[serde(default)]
+    relist_ms: Option<f64>,
+    #[serde(default)]
+    bypass: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -58,6 +70,8 @@ struct BackendStatus {
     reason: String,
     #[serde(default)]
     runtime: Option<(String, String)>,
+    #[serde(default)]
+    answered_cgroup_driver: Option<String>,
     #[serde(default)]
     conditions: Vec<BackendCondition>,
 }
@@ -74,38 +88,92 @@ struct BackendCondition {
 
 pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let endpoint = args.admin.endpoint()?;
-    let findings = block_on(async { Ok(ask(&endpoint).await?) })?;
-    match args.output {
-        Some(format) => format::print(format, &findings)?,
-        None => {
-            let mut out = anstream::stdout().lock();
-            for finding in &findings {
-                finding.write(&mut out)?;
-            }
-        }
-    }
-    if findings
-        .iter()
-        .any(|finding| finding.level == FindingLevel::Fail)
-    {
-        Err(CommandFailure::Found)
-    } else {
-        Ok(())
-    }
-}
-
-async fn ask(endpoint: &AdminEndpoint) -> Result<Vec<ReportFinding>, AdminRequestError> {
-    let live = endpoint.json(FRONT_PAGE).await?;
-    let pods = match endpoint.json::<PodList>(PODS_PAGE).await {
-        Ok(pods) => Some(pods.pods),
-        // The pages below /debug are turned off.
-        Err(AdminRequestError::NoPage { .. }) => None,
-        Err(error) => return Err(error),
+    let (live, pods) = match block_on(async { Ok(ask(&endpoint).await) })? {
+        Ok(state) => state,
+        Err(error) => return without_daemon(args.output, error),
     };
-    Ok(findings(&live, pods.as_deref()))
+    let hands_over = hands_over(&LocalNode::default());
+    let findings = findings(&live, pods.as_deref(), hands_over);
+    let worst = findings.iter().map(|finding| finding.level).max();
+    let worst = worst.unwrap_or(FindingLevel::Ok);
+    match args.output {
+        Some(format) => {
+            format::print(format, &StatusReport::new(&live, pods.as_deref(), worst))?;
+        }
+        None => write_findings(&findings)?,
+    }
+    match worst {
+        FindingLevel::Fail => Err(CommandFailure::Found),
+        FindingLevel::Ok | FindingLevel::Note | FindingLevel::Warn => Ok(()),
+    }
 }
 
-fn findings(live: &DaemonState, pods: Option<&[PodSummary]>) -> Vec<ReportFinding> {
+fn write_findings(findings: &[ReportFinding]) -> Result<(), CommandFailure> {
+    let mut out = anstream::stdout().lock();
+    for finding in findings {
+        finding.write(&mut out)?;
+    }
+    Ok(())
+}
+
+/// Says since when a criscope that does not answer is bypassed, else only the error.
+fn without_daemon(output: Option<OutputFormat>, error: PageError) -> Result<(), CommandFailure> {
+    let does_not_answer = matches!(error, PageError::Connect { .. } | PageError::Timeout { .. });
+    let since = BypassFiles::default().since();
+    let Some(since) = since.filter(|_| does_not_answer) else {
+        return Err(error.into());
+    };
+    match output {
+        Some(format) => format::print(format, &BypassReport::new(since, &error))?,
+        None => write_findings(&bypassed(&error, since))?,
+    }
+    Err(CommandFailure::Found)
+}
+
+/// What can be said of a criscope that does not answer and is bypassed.
+fn bypassed(error: &PageError, since: UnixMicros) -> [ReportFinding; 2] {
+    let text = format!(
+        "calls have reached the runtime without criscope since {}",
+        units::rfc3339(since)
+    );
+    [
+        ReportFinding::fail("criscope", error.to_string()).hint("journalctl -u criscope"),
+        ReportFinding::warn("bypass", text),
+    ]
+}
+
+/// The front page and the pods, which are `None` if the pages below `/debug` are turned off.
+async fn ask(
+    endpoint: &AdminEndpoint,
+) -> Result<(DaemonState, Option<Vec<PodSummary>>), PageError> {
+    let live = endpoint.json(FRONT_PAGE).await?;
+    match endpoint.json::<PodList>(PODS_PAGE).await {
+        Ok(pods) => Ok((live, Some(pods.pods))),
+        Err(PageError::NoPage { .. }) => Ok((live, None)),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a restart would break off.
+fn restart(work: &WorkInProgress, hands_over: bool) -> ReportFinding {
+    if hands_over {
+        let text = format!(
+            "{work}: they go on in a restart of criscope, and one of the runtime breaks them off"
+        );
+        return ReportFinding::new(FindingLevel::Note, "restart", text);
+    }
+    let text = format!(
+        "{work}: a restart of criscope or of the runtime breaks off what does not end within seconds"
+    );
+    let hint = "criscope restart --when-quiet waits for their end";
+    ReportFinding::new(FindingLevel::Note, "restart", text).hint(hint)
+}
+
+fn findings(
+    live: &DaemonState,
+    pods: Option<&[PodSummary]>,
+    hands_over: bool,
+) -> Vec<ReportFinding> {
     let up = units::duration(live.uptime_ms);
     let mut findings = vec![ReportFinding::ok(
         "criscope",
@@ -118,13 +186,29 @@ fn findings(live: &DaemonState, pods: Option<&[PodSummary]>) -> Vec<ReportFindin
             .iter()
             .filter(|condition| !condition.status);
         findings.extend(failing.map(|condition| condition_of(backend, condition)));
+        findings.extend(backend.answered_cgroup_driver.as_deref().map(|driver| {
+            let text = format!(
+                "{} does not implement RuntimeConfig: criscope answers with the cgroup driver {driver}",
+                backend.name
+            );
+            ReportFinding::new(FindingLevel::Note, "backend", text)
+        }));
     }
     if live.backends.is_empty() {
         findings.push(ReportFinding::fail("backend", "there is none"));
     }
     findings.push(calls(live));
+    let work = WorkInProgress::new(&live.methods, &live.sessions);
+    if !work.is_empty() {
+        findings.push(restart(&work, hands_over));
+    }
     if let Some(relist) = &live.relist {
         findings.push(ReportFinding::warn("kubelet", relist.clone()));
+    }
+    if let Some(bypass) = &live.bypass {
+        let hint =
+            "it ends when criscope has run for a minute; why it began: journalctl -u criscope";
+        findings.push(ReportFinding::warn("bypass", bypass.clone()).hint(hint));
     }
     findings.extend(pods.map(pods_of));
     let faults = live.faults.iter();
@@ -198,12 +282,14 @@ fn calls(live: &DaemonState) -> ReportFinding {
 }
 
 fn pods_of(pods: &[PodSummary]) -> ReportFinding {
-    let groups: [(&[PodState], &str); 6] = [
+    let groups: [(&[PodState], &str); 8] = [
         (&[PodState::Failing, PodState::Failed], "failing"),
         (&[PodState::CrashLoop], "in a crash loop"),
+        (&[PodState::Stopped], "stopped"),
         (&[PodState::Starting], "starting"),
         (&[PodState::Stopping], "stopping"),
         (&[PodState::Ok], "ok"),
+        (&[PodState::Completed], "completed"),
         (&[PodState::Gone], "gone"),
     ];
     let counts = groups.map(|(states, word)| {
@@ -236,7 +322,7 @@ mod tests {
     }
 
     fn lines(live: &DaemonState, pods: &[PodSummary]) -> Vec<(FindingLevel, String)> {
-        let findings = findings(live, Some(pods)).into_iter();
+        let findings = findings(live, Some(pods), false).into_iter();
         findings
             .map(|finding| (finding.level, finding.text))
             .collect()
@@ -284,6 +370,19 @@ mod tests {
     }
 
     #[test]
+    fn what_a_restart_would_break_off_is_said() {
+        let mut live = live("");
+        let session = r#"[{"kind":"exec"},{"kind":"exec"}]"#;
+        live.sessions = serde_json::from_str(session).expect("parsed");
+        let lines = lines(&live, &[]);
+        let said = "2 exec sessions are in progress: a restart of criscope or of the runtime breaks off what does not end within seconds";
+        assert!(
+            lines.contains(&(FindingLevel::Note, said.to_owned())),
+            "{lines:?}"
+        );
+    }
+
+    #[test]
     fn a_backend_that_is_down_fails() {
         let down = r#"{"name":"a","endpoint":"/a","up":false,"reason":"connection refused"}"#;
         let expected = "a is down: connection refused".to_owned();
@@ -307,5 +406,24 @@ mod tests {
         ];
         let expected = "1 failing, 1 in a crash loop, 1 ok".to_owned();
         assert_eq!(last(&ill), (FindingLevel::Warn, expected));
+    }
+
+    #[test]
+    fn a_criscope_that_is_bypassed_says_so_also_while_it_does_not_run() {
+        let refused = PageError::Connect {
+            address: "127.0.0.1:9478".to_owned(),
+            source: std::io::ErrorKind::ConnectionRefused.into(),
+        };
+        let since = UnixMicros::new(1_767_268_800_000_000);
+        let [down, bypass] = bypassed(&refused, since);
+        assert_eq!(down.level, FindingLevel::Fail);
+        assert_eq!(
+            bypass.text,
+            "calls have reached the runtime without criscope since 2026-01-01T12:00:00.000Z"
+        );
+        let mut live = live("");
+        live.bypass = Some("criscope has been bypassed for 3.00 s".to_owned());
+        let warned = findings(&live, None, false);
+        assert!(warned.iter().any(|finding| finding.topic == "bypass"));
     }
 }

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::CommandFailure;
 use super::ask::{AdminEndpoint, AdminEndpointArgs, block_on};
-use super::format::{self, OutputFormat};
-use super::http::AdminRequestError;
 use crate::cri::visible::visible;
+use crate::pages::source::{PageError, PageSource as _};
+use crate::pages::terminal::format::{self, OutputFormat};
 use crate::version;
 
 /// The front page, which is also served without the pages below /debug.
@@ -93,7 +93,7 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     failure.map_or(Ok(()), Err)
 }
 
-async fn ask(endpoint: &AdminEndpoint) -> Result<DaemonVersion, AdminRequestError> {
+async fn ask(endpoint: &AdminEndpoint) -> Result<DaemonVersion, PageError> {
     endpoint.json(FRONT_PAGE).await
 }
 

@@ -20,6 +20,11 @@ pub(super) const DIRECTORY: &str = "/var/lib/criscope-install";
 /// The file whose existence says that something is unfinished.
 pub(super) const TRANSACTION: &str = "/var/lib/criscope-install/transaction.json";
 const RECORD: &str = "/var/lib/criscope-install/record.json";
+
+/// Returns whether `criscope install` has changed a node, completely or not.
+pub fn is_installed(root: &FilesystemRoot) -> bool {
+    root.has(RECORD) || root.has(TRANSACTION)
+}
 const BLOBS: &str = "/var/lib/criscope-install/blobs";
 
 /// The order of changes: an installation goes down this list, taking away goes up.

@@ -5,6 +5,7 @@
 //! [`Installer`] carries them out by way of a journal, so that a power failure at any moment leaves a node that works. The
 //! reasons are in `docs/adr/0054-install-and-roll-back.md`.
 
+mod bypass;
 mod config;
 mod detect;
 mod edit;
@@ -28,17 +29,21 @@ mod workspace;
 #[cfg(test)]
 mod tests;
 
+pub use bypass::{
+    BYPASS_DROP_IN, BYPASS_UNIT, InstalledBypass, NoBypass, obstacle as bypass_obstacle,
+    proxy_program,
+};
 pub use detect::{DetectError, Distribution};
 pub use edit::TextEditError;
 pub(crate) use edit::{document, flag};
-pub use journal::ChangeGroup;
+pub use journal::{ChangeGroup, is_installed};
 pub(crate) use machine::arguments;
 pub use machine::{NodeOperations, RuntimeReadiness};
 pub use node::LocalNode;
 pub use plan::{InstallMode, InstallOptions, InstallPlan, PlanError, PlannedContent, PlannedEdit};
 pub use root::FilesystemRoot;
 pub use run::{InstallError, InstallLock, Installer};
-pub use services::{AGENT_SOCKET, is_name};
+pub use services::{AGENT_SOCKET, hands_over, is_name};
 pub use sockdiag::{ServerConnection, served};
 pub use takedown::{RecoveryOutcome, RemovalPlan};
 pub use takeover::TakeOverError;

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+use super::bypass::{self, NoBypass};
 use super::config::{self, ExistingConfig, RequiredSettings};
 use super::detect::{DetectError, DetectedKubelet};
 use super::files;
@@ -52,6 +53,8 @@ pub struct InstallOptions {
     pub cluster: Option<String>,
     /// True if pods of criscope-agent read a socket of the daemon. A socket from an earlier installation stays in any case.
     pub agent: bool,
+    /// Whether calls shall reach the runtime while criscope cannot serve; `None` if an earlier installation decides.
+    pub bypass: Option<bool>,
     /// The running program.
     pub program: PathBuf,
 }
@@ -183,6 +186,8 @@ impl InstallPlan {
         let kubelet = DetectedKubelet::find(root, machine, options.unit.as_deref())?;
         let sockets = PlannedSockets::choose(root, &kubelet, options, record.as_ref())?;
         let mut edits = services::edits(root, options, &sockets, &kubelet)?;
+        let (bypass, no_bypass) = bypass::edits(root, options.mode, options.bypass, &sockets)?;
+        edits.extend(bypass);
         let mut moved = EditWorkspace::new(root);
         let mut runtime = None;
         if options.mode == InstallMode::TakeOver {
@@ -209,7 +214,7 @@ impl InstallPlan {
                 show_endpoint(&kubelet.runtime),
                 kubelet.source
             )],
-            notes: notes(&kubelet, &sockets),
+            notes: notes(&kubelet, &sockets, no_bypass.as_ref()),
             edits: different,
             units: AffectedUnits {
                 kubelet: kubelet.unit,
@@ -350,7 +355,11 @@ impl PlannedSockets {
     }
 }
 
-fn notes(kubelet: &DetectedKubelet, sockets: &PlannedSockets) -> Vec<String> {
+fn notes(
+    kubelet: &DetectedKubelet,
+    sockets: &PlannedSockets,
+    no_bypass: Option<&NoBypass>,
+) -> Vec<String> {
     let mut notes: Vec<_> = kubelet
         .notes
         .iter()
@@ -362,6 +371,10 @@ fn notes(kubelet: &DetectedKubelet, sockets: &PlannedSockets) -> Vec<String> {
             kubelet.unit
         ));
     }
+    let is_told = no_bypass.filter(|reason| **reason != NoBypass::BuiltIn);
+    notes.extend(is_told.map(|reason| {
+        format!("no bypass: {reason}; while criscope cannot serve, the kubelet has no runtime")
+    }));
     notes
 }
 

@@ -231,7 +231,10 @@ impl Installer<'_> {
             "waiting until the runtime is ready at {}",
             units.new.display()
         ));
-        self.wait(false, || health::runtime(self.machine, &units.new, before))?;
+        self.wait(false, || {
+            self.criscope_runs()?;
+            health::runtime(self.machine, &units.new, before)
+        })?;
         self.machine.reached("criscope started");
         if plan.has(ChangeGroup::Kubelet) {
             self.apply_groups(transaction, &[ChangeGroup::Kubelet])?;
@@ -244,9 +247,19 @@ impl Installer<'_> {
         if units.kubelet_active {
             (self.say)(&format!("waiting until {} works with it", units.kubelet));
             let mut kubelet = KubeletCheck::new(self.machine, units, &units.new, before);
-            self.wait(true, || kubelet.look())?;
+            self.wait(true, || {
+                self.criscope_runs()?;
+                kubelet.look()
+            })?;
         }
         Ok(())
+    }
+
+    /// The runtime also answers while criscope is bypassed.
+    fn criscope_runs(&self) -> Result<(), String> {
+        let runs = active(self.machine, CRISCOPE_SERVICE);
+        runs.then_some(())
+            .ok_or_else(|| format!("{CRISCOPE_SERVICE} is not active"))
     }
 
     fn start_criscope(&self, plan: &InstallPlan) -> Result<(), String> {

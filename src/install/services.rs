@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::config;
 use super::detect::{DetectedKubelet, WRITTEN_BY_INSTALL};
 use super::journal::ChangeGroup;
+use super::machine::NodeOperations;
 use super::plan::{
     InstallMode, InstallOptions, PlanError, PlannedContent, PlannedEdit, PlannedSockets,
 };
@@ -13,8 +14,12 @@ use crate::settings::show_endpoint;
 
 const PROXY_SERVICE: &str = include_str!("../../deploy/systemd/criscope.service");
 const RUNTIME_SERVICE: &str = include_str!("../../deploy/systemd/criscope-runtime.service");
+const HANDOVER_SERVICE: &str = include_str!("../../deploy/systemd/criscope-handover.service");
 const SOCKET_UNIT: &str = include_str!("../../deploy/systemd/criscope.socket");
 const RECOVER_SERVICE: &str = include_str!("../../deploy/systemd/criscope-recover.service");
+
+/// The unit by which a restart hands over; criscope's unit wants it.
+const HANDOVER_UNIT: &str = "criscope-handover.service";
 
 /// Drop-in with the names of Node and cluster, for criscope's exports.
 const IDENTITY_DROP_IN: &str = "/etc/systemd/system/criscope.service.d/criscope-identity.conf";
@@ -33,7 +38,7 @@ const AGENT_DROP_IN: &str = "/etc/criscope/conf.d/50-agent.toml";
 const UNIT_PROGRAM: &str = "/usr/local/bin/criscope";
 const SHIM_PROGRAM: &str = "criscope-shim";
 
-const SYSTEMD_DIRECTORY: &str = "/etc/systemd/system";
+pub(super) const SYSTEMD_DIRECTORY: &str = "/etc/systemd/system";
 /// Units of packages; on older systems /lib is another directory.
 const PACKAGE_UNIT_DIRECTORIES: [&str; 2] = ["/usr/lib/systemd/system", "/lib/systemd/system"];
 
@@ -92,11 +97,24 @@ pub(super) fn edits(
         };
         edits.push(wants_link(target, &path, ChangeGroup::Service));
     }
+    if options.mode != InstallMode::Runtime
+        && packaged(root, HANDOVER_UNIT, HANDOVER_SERVICE)?.is_none()
+    {
+        let path = format!("{SYSTEMD_DIRECTORY}/{HANDOVER_UNIT}").into();
+        let unit = HANDOVER_SERVICE.to_owned();
+        edits.push(text_file(path, unit, ChangeGroup::Service));
+    }
     if let Some(identity) = identity(root, options, kubelet)? {
         let path = IDENTITY_DROP_IN.into();
         edits.push(text_file(path, identity, ChangeGroup::Service));
     }
     Ok(edits)
+}
+
+/// Returns whether a restart of criscope hands over on this node.
+pub fn hands_over(node: &impl NodeOperations) -> bool {
+    let is_active = node.systemctl(&["--quiet", "is-active", HANDOVER_UNIT]);
+    is_active.is_ok()
 }
 
 fn text_file(path: PathBuf, text: String, group: ChangeGroup) -> PlannedEdit {

@@ -14,6 +14,7 @@ use super::run::{
     CRISCOPE_SERVICE, CRISCOPE_SOCKET_UNIT, InstallError, Installer, UninterruptedNode, joined,
 };
 use super::services::{AGENT_DIRECTORY, AGENT_SOCKET};
+use crate::lifecycle::node::{BYPASS_SINCE_FILE, LAST_BYPASS_FILE};
 
 /// The changes of an uninstallation, planned before the first one.
 #[derive(Debug)]
@@ -336,6 +337,9 @@ impl Installer<'_> {
         for path in entries.map(|entry| entry.path()) {
             if path == self.root.path(AGENT_DIRECTORY) {
                 let _ = fs::remove_file(self.root.path(AGENT_SOCKET.trim_start_matches("unix://")));
+                for file in [BYPASS_SINCE_FILE, LAST_BYPASS_FILE] {
+                    let _ = fs::remove_file(path.join(file));
+                }
             } else if path.is_dir() && !path.is_symlink() {
                 let _ = fs::remove_dir_all(path);
             } else {

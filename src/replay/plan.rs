@@ -78,6 +78,8 @@ const fn is_left_out(method: Method) -> bool {
             | Method::RemoveImage
             | Method::UpdateRuntimeConfig
             | Method::CheckpointContainer
+            | Method::CheckpointPod
+            | Method::RestorePod
             | Method::Other
     )
 }

@@ -78,10 +78,13 @@ pub(super) async fn run(
     let (logs, reference) = timeline
         .step("prepare", &around, prepare(options, made))
         .await?;
-    let config = pod::sandbox(&options.run, &logs, &parent, host_network);
+    let config = pod::sandbox(options, &logs, &parent);
     let image = image(&cri, &reference, &config, made, timeline).await?;
     start(&cri, options, &config, (&image, &reference), made, timeline).await?;
-    check(&cri, options, &logs, made, timeline).await?;
+    if options.command.is_none() {
+        check(&cri, options, &logs, made, timeline).await?;
+    }
+    timeline.before_removal().await;
     if options.keep {
         return Ok(());
     }
@@ -141,7 +144,7 @@ async fn prepare(
         .await
         .map_err(|error| StepError::check(format!("assembling the image: {error}")))??;
     let listen = options.registry_listen;
-    let registry = CanaryRegistry::serve(listen, &images)
+    let registry = CanaryRegistry::serve(listen, &images, options.registry_delay)
         .await
         .map_err(|error| {
             StepError::hinted(
@@ -232,12 +235,7 @@ async fn start(
     let create = async {
         let request = cri.request(CreateContainerRequest {
             pod_sandbox_id: sandbox,
-            config: Some(pod::container(
-                &options.run,
-                image,
-                reference,
-                options.host_network,
-            )),
+            config: Some(pod::container(options, image, reference)),
             sandbox_config: Some(config.clone()),
         });
         let id = cri

@@ -61,6 +61,12 @@ pub struct SmokeOptions {
     pub socket: PathBuf,
     /// Identifies this run: the pod's uid.
     pub run: String,
+    /// Name of the pod.
+    pub name: String,
+    /// The program of the container, instead of the shell of the image. The run ends with its start.
+    pub command: Option<String>,
+    /// How long the registry for our own image waits before it answers a request for the tag.
+    pub registry_delay: Duration,
     /// Use this image, which must contain `sh`, `echo` and `sleep`, instead of our own.
     pub image: Option<String>,
     /// The static busybox of our own image, if not the machine's.
@@ -105,7 +111,7 @@ pub struct CanaryPodInfo {
     /// Its namespace.
     pub namespace: &'static str,
     /// Its name.
-    pub name: &'static str,
+    pub name: String,
     /// Its uid.
     pub uid: String,
 }
@@ -170,6 +176,9 @@ pub async fn run(
         Err(StepFailed)
     });
     if ended.is_err() && !options.keep {
+        if made.sandbox.is_some() {
+            timeline.before_removal().await;
+        }
         timeline.go_on();
         clean_up(options, &mut made, &mut timeline, interrupts).await;
     }
@@ -247,7 +256,7 @@ fn finish(
         endpoint: format!("unix://{}", options.socket.display()),
         pod: CanaryPodInfo {
             namespace: pod::POD_NAMESPACE,
-            name: pod::POD_NAME,
+            name: options.name.clone(),
             uid: options.run.clone(),
         },
         total_ms: rounded_millis(total.unwrap_or_default()),

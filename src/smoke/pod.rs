@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use super::SmokeOptions;
 use crate::cri::v1::{
     ContainerConfig, ContainerMetadata, ImageSpec, LinuxContainerConfig,
     LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext,
@@ -25,23 +26,19 @@ pub const RUN_LABEL: &str = "io.criscope.smoke.run";
 pub const EXEC_EXIT_CODE: i32 = 7;
 
 /// The pod's configuration.
-pub fn sandbox(
-    run: &str,
-    logs: &Path,
-    cgroup_parent: &str,
-    host_network: bool,
-) -> PodSandboxConfig {
+pub fn sandbox(options: &SmokeOptions, logs: &Path, cgroup_parent: &str) -> PodSandboxConfig {
+    let host_network = options.host_network;
     PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
-            name: POD_NAME.to_owned(),
-            uid: run.to_owned(),
+            name: options.name.clone(),
+            uid: options.run.clone(),
             namespace: POD_NAMESPACE.to_owned(),
             attempt: 0,
         }),
         // A pod in the host's network must keep the host's name.
-        hostname: if host_network { "" } else { POD_NAME }.to_owned(),
+        hostname: if host_network { "" } else { &options.name }.to_owned(),
         log_directory: logs.display().to_string(),
-        labels: labels(run),
+        labels: labels(&options.run),
         linux: Some(LinuxPodSandboxConfig {
             cgroup_parent: cgroup_parent.to_owned(),
             security_context: Some(LinuxSandboxSecurityContext {
@@ -55,7 +52,13 @@ pub fn sandbox(
 }
 
 /// The container's configuration. `image` is what PullImage returned, `reference` the requested image.
-pub fn container(run: &str, image: &str, reference: &str, host_network: bool) -> ContainerConfig {
+pub fn container(options: &SmokeOptions, image: &str, reference: &str) -> ContainerConfig {
+    let command = match &options.command {
+        Some(command) => vec![command.clone()],
+        None => ["sh", "-c", &script(&options.run)]
+            .map(str::to_owned)
+            .into(),
+    };
     ContainerConfig {
         metadata: Some(ContainerMetadata {
             name: CONTAINER_NAME.to_owned(),
@@ -66,12 +69,12 @@ pub fn container(run: &str, image: &str, reference: &str, host_network: bool) ->
             user_specified_image: reference.to_owned(),
             ..Default::default()
         }),
-        command: ["sh", "-c", &script(run)].map(str::to_owned).into(),
-        labels: labels(run),
+        command,
+        labels: labels(&options.run),
         log_path: CONTAINER_LOG.to_owned(),
         linux: Some(LinuxContainerConfig {
             security_context: Some(LinuxContainerSecurityContext {
-                namespace_options: Some(namespaces(host_network)),
+                namespace_options: Some(namespaces(options.host_network)),
                 ..Default::default()
             }),
             ..Default::default()
@@ -135,17 +138,21 @@ mod tests {
     #[test]
     fn host_network_is_set_on_both_and_keeps_the_hostname() {
         for (host, network, hostname) in [
-            (false, NamespaceMode::Pod, POD_NAME),
+            (false, NamespaceMode::Pod, "web"),
             (true, NamespaceMode::Node, ""),
         ] {
-            let pod = sandbox("r", Path::new("/logs"), "", host);
+            let options = SmokeOptions {
+                host_network: host,
+                ..super::super::tests::options()
+            };
+            let pod = sandbox(&options, Path::new("/logs"), "");
             assert_eq!(pod.hostname, hostname);
-            let options = pod
+            let of_pod = pod
                 .linux
                 .and_then(|linux| linux.security_context?.namespace_options)
                 .expect("namespaces");
-            assert_eq!(options.network, i32::from(network));
-            let options = container("r", "i", "i", host)
+            assert_eq!(of_pod.network, i32::from(network));
+            let options = container(&options, "i", "i")
                 .linux
                 .and_then(|linux| linux.security_context?.namespace_options)
                 .expect("namespaces");

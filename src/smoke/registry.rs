@@ -6,6 +6,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::Json;
 use axum::Router;
@@ -33,11 +34,16 @@ struct RegistryContent {
     blobs: HashMap<String, DigestedBlob>,
     /// Requests so far.
     requests: AtomicU64,
+    /// How long a request for a tag waits.
+    delay: Duration,
 }
 
 impl RegistryContent {
-    fn new(images: &[CanaryImage]) -> Self {
-        let mut content = Self::default();
+    fn new(images: &[CanaryImage], delay: Duration) -> Self {
+        let mut content = Self {
+            delay,
+            ..Self::default()
+        };
         for image in images {
             let repository = image.repository;
             for reference in [IMAGE_TAG, &image.manifest.digest] {
@@ -62,11 +68,15 @@ pub struct CanaryRegistry {
 }
 
 impl CanaryRegistry {
-    /// Binds `listen` (port 0 for any free one) and serves `images` there.
-    pub async fn serve(listen: SocketAddr, images: &[CanaryImage]) -> io::Result<Self> {
+    /// Binds `listen` (port 0 for any free one) and serves `images` there. A request for a tag is answered after `delay`.
+    pub async fn serve(
+        listen: SocketAddr,
+        images: &[CanaryImage],
+        delay: Duration,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind(listen).await?;
         let address = reachable(listener.local_addr()?);
-        let content = Arc::new(RegistryContent::new(images));
+        let content = Arc::new(RegistryContent::new(images, delay));
         let app = router(Arc::clone(&content));
         let server = tokio::spawn(async move { axum::serve(listener, app).await });
         Ok(Self {
@@ -126,6 +136,9 @@ async fn version(State(content): State<Arc<RegistryContent>>) -> Response {
 async fn object(State(content): State<Arc<RegistryContent>>, Path(path): Path<String>) -> Response {
     content.requests.fetch_add(1, Ordering::Relaxed);
     if let Some(manifest) = content.manifests.get(&path) {
+        if path.ends_with(&format!("/{IMAGE_TAG}")) {
+            tokio::time::sleep(content.delay).await;
+        }
         return found(manifest, MediaType::ImageManifest.as_ref());
     }
     if let Some(blob) = content.blobs.get(&path) {
@@ -165,7 +178,7 @@ mod tests {
     use super::*;
 
     async fn ask(method: Method, path: &str) -> (StatusCode, http::HeaderMap, Bytes) {
-        let app = router(Arc::new(RegistryContent::new(&example())));
+        let app = router(Arc::new(RegistryContent::new(&example(), Duration::ZERO)));
         let request = Request::builder().method(method).uri(path);
         let request = request.body(Body::empty()).expect("request");
         let response = app.oneshot(request).await.expect("answer");
@@ -241,9 +254,13 @@ mod tests {
 
     #[tokio::test]
     async fn it_listens_and_counts_requests() {
-        let registry = CanaryRegistry::serve(SocketAddr::from(([127, 0, 0, 1], 0)), &example())
-            .await
-            .expect("bind");
+        let registry = CanaryRegistry::serve(
+            SocketAddr::from(([127, 0, 0, 1], 0)),
+            &example(),
+            Duration::ZERO,
+        )
+        .await
+        .expect("bind");
         let address = registry.address();
         assert_eq!(
             registry.reference("criscope/smoke"),

@@ -37,6 +37,39 @@ impl StepProgress for SilentProgress {
     fn ended(&mut self, _: &FinishedStep) {}
 }
 
+/// The options of a run without a runtime.
+pub(super) fn options() -> SmokeOptions {
+    SmokeOptions {
+        socket: PathBuf::new(),
+        run: "run-1".into(),
+        name: "web".into(),
+        command: None,
+        registry_delay: Duration::ZERO,
+        image: None,
+        busybox: None,
+        handler: None,
+        host_network: false,
+        keep: false,
+        registry_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        log_dir: PathBuf::new(),
+        cgroup_parent: None,
+        timeout: Duration::from_secs(30),
+    }
+}
+
+/// Counts the looks at a pod before it is removed.
+#[derive(Default)]
+struct LookCounter(u32);
+
+impl StepProgress for LookCounter {
+    fn begins(&mut self, _: &'static str) {}
+    fn ended(&mut self, _: &FinishedStep) {}
+    fn before_removal(&mut self) -> futures_util::future::BoxFuture<'_, ()> {
+        self.0 += 1;
+        Box::pin(std::future::ready(()))
+    }
+}
+
 /// A fake runtime, and the options of a run against it.
 struct SmokeBench {
     dir: TempDir,
@@ -59,16 +92,9 @@ impl SmokeBench {
             fake: fake.serve(&socket),
             options: SmokeOptions {
                 socket,
-                run: "run-1".into(),
-                image: None,
                 busybox: Some(busybox),
-                handler: None,
-                host_network: false,
-                keep: false,
-                registry_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
                 log_dir: logs,
-                cgroup_parent: None,
-                timeout: Duration::from_secs(30),
+                ..options()
             },
             dir,
             interrupt,
@@ -109,6 +135,30 @@ async fn a_run_makes_every_call_once_and_leaves_nothing() {
     assert_eq!(json["steps"].as_array().map(Vec::len), Some(18));
     assert_eq!(json["steps"][1]["name"], "Version");
     assert!(json["steps"][1]["took_ms"].as_f64() > Some(0.0));
+}
+
+#[tokio::test]
+async fn a_pod_can_be_looked_at_before_it_is_removed_even_if_it_failed() {
+    for (fails, looks) in [
+        (None, 1),
+        (Some(("StartContainer", Code::Internal)), 1),
+        (Some(("RunPodSandbox", Code::Internal)), 0),
+    ] {
+        let mut bench = SmokeBench::new(FakeRuntime {
+            fails,
+            ..FakeRuntime::default()
+        });
+        bench.options.command = Some("/usr/bin/servd".to_owned());
+        let mut seen = LookCounter::default();
+        let report = run(&bench.options, &mut seen, &mut bench.interrupts).await;
+        assert_eq!((report.ok, seen.0), (fails.is_none(), looks), "{fails:?}");
+        bench.assert_clean(&report);
+        let calls = bench.fake.objects().calls.clone();
+        assert!(
+            !calls.iter().any(|call| call == "ExecSync"),
+            "another program has no shell: {calls:?}"
+        );
+    }
 }
 
 #[tokio::test]

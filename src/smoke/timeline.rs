@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use serde::{Serialize, Serializer};
 use tonic::Status;
 
@@ -127,6 +128,10 @@ pub trait StepProgress: Send {
     fn begins(&mut self, name: &'static str);
     /// A step ended.
     fn ended(&mut self, step: &FinishedStep);
+    /// The pod is about to be removed. Nothing is removed before this is done.
+    fn before_removal(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// Marks that a step failed; the reason is in the timeline.
@@ -155,6 +160,11 @@ impl fmt::Debug for StepTimeline<'_> {
 }
 
 impl<'a> StepTimeline<'a> {
+    /// Lets the observer look at the pod before it is removed.
+    pub async fn before_removal(&mut self) {
+        self.progress.before_removal().await;
+    }
+
     /// An empty timeline that begins now.
     pub fn new(progress: &'a mut dyn StepProgress, stop: &'a RunStopReason) -> Self {
         Self {

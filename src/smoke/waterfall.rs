@@ -5,18 +5,8 @@ use std::time::Duration;
 
 use super::timeline::{FinishedStep, StepOutcome, rounded_millis};
 use crate::cri::visible::visible;
+use crate::pages::terminal::{WaterfallStyle, bar};
 use crate::units;
-
-/// Style of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WaterfallStyle {
-    /// Total columns. At least 60 are used.
-    pub width: usize,
-    /// ANSI colours.
-    pub colour: bool,
-    /// Block characters; plain ASCII otherwise.
-    pub unicode: bool,
-}
 
 const MIN_COLUMNS: usize = 60;
 /// Widths of start and length.
@@ -87,32 +77,6 @@ fn line(text: &mut String, look: WaterfallStyle, colour: &str, content: &str) {
 /// Formats a duration.
 fn time(length: Duration) -> String {
     units::duration(rounded_millis(length))
-}
-
-/// A bar with this start and length, in `room` columns that represent `total`: full cells where it covers at least one,
-/// a thin mark otherwise.
-pub fn bar(
-    (start, took): (Duration, Duration),
-    total: Duration,
-    room: usize,
-    unicode: bool,
-) -> String {
-    let (block, thin) = if unicode { ('█', '▏') } else { ('#', '|') };
-    let from = cell(start, total, room);
-    let to = cell(start + took, total, room);
-    let mut bar = " ".repeat(from.min(room - 1));
-    if to > from {
-        bar.extend(std::iter::repeat_n(block, to - from));
-    } else {
-        bar.push(thin);
-    }
-    bar
-}
-
-fn cell(at: Duration, total: Duration, room: usize) -> usize {
-    let share = at.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE);
-    // Rounded, so that the end of one step and the start of the next are in the same cell.
-    ((share * room as f64).round() as usize).min(room)
 }
 
 /// A line for a step that has just ended, without the newline, with its hint on the next line.

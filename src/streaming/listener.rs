@@ -56,6 +56,11 @@ impl StreamingListener {
         self.address
     }
 
+    /// The server behind it, which issues the URLs of sessions.
+    pub fn server(&self) -> &SessionServer {
+        &self.server
+    }
+
     /// The certificate that it shows; `None` without TLS.
     pub fn certificate(&self) -> Option<&Arc<TlsCertificate>> {
         self.tls.as_ref().map(|(_, pair)| pair)

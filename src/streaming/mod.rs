@@ -2,10 +2,10 @@
 //! (metrics, audit log, traces). [`crate::proxy::sessions`] proxies the sessions of other runtimes.
 
 mod audit;
+mod bind;
 mod error;
 pub(crate) mod listener;
 pub(crate) mod metrics;
-mod server;
 pub mod settings;
 mod tls;
 mod trace;
@@ -18,18 +18,8 @@ pub use self::audit::SessionAuditLog;
 pub use self::error::StreamingBindError;
 pub use self::listener::StreamingListener;
 pub use self::metrics::SessionMetrics;
-pub use self::server::StreamingServer;
 pub use self::trace::SessionSpans;
 use crate::call::Call;
-
-/// Extensions for the observers of a session: the call that requested it.
-pub(crate) fn extensions(call: Option<Arc<Call>>) -> Extensions {
-    let mut extensions = Extensions::new();
-    if let Some(call) = call {
-        extensions.insert(call);
-    }
-    extensions
-}
 
 /// The call that requested a session.
 pub(crate) fn call(extensions: &Extensions) -> Option<&Call> {

@@ -6,6 +6,7 @@ mod invariants;
 mod metrics;
 mod settings;
 mod source;
+mod systems;
 mod telemetry;
 
 use std::fmt::Debug;

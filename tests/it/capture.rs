@@ -92,7 +92,7 @@ async fn another_machine_says_the_same() {
     let hanging = kubelet.client().start(pods::run("hanging")).await;
     until_true("it takes long", async || {
         let (status, story) = rig.proxy.get("/debug/pods/shop/hanging?format=json").await;
-        status == 200 && story.contains("has taken")
+        status == 200 && story.contains("waiting ")
     })
     .await;
     rig.journaled("CreateContainer").await;
@@ -120,10 +120,7 @@ async fn another_machine_says_the_same() {
         );
     }
     let (hanging, _) = done(&["explain", "shop/hanging", "--from", from], "").await;
-    assert!(
-        first(&hanging).starts_with("RunPodSandbox has taken "),
-        "{hanging}"
-    );
+    assert!(first(&hanging).starts_with("waiting "), "{hanging}");
     let (listed, _) = done(&["pods", "--from", from, "-o", "json"], "").await;
     for pod in ["up", "failing", "hanging"] {
         assert!(listed.contains(&format!("\"name\": \"{pod}\"")), "{listed}");
@@ -155,7 +152,7 @@ async fn in_a_browser(file: &str) {
         .expect("a page");
     for (page, said) in [
         ("/debug/pods", "shop/</span>failing"),
-        ("/debug/pods/shop/failing", "cannot be created"),
+        ("/debug/pods/shop/failing", "cannot create app: "),
         ("/metrics", "criscope_rpc_total"),
         ("/debug/config", "story.state_dir"),
     ] {

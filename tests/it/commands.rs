@@ -80,7 +80,8 @@ async fn a_pod_that_does_not_start_is_explained() {
         assert!(text.contains("UNKNOWN: no network:"), "{text}");
         assert!(text.is_ascii() && !text.contains('\u{1b}'), "{text:?}");
         let first = text.lines().next().expect("a first line");
-        assert!(first.contains("cni plugin not initialized"), "{first}");
+        assert!(first.contains("no CNI configuration is loaded"), "{first}");
+        assert!(text.contains("cni plugin not initialized"), "{text}");
     }
     let json = printed(&proxy, &["explain", "shop/web-1", "--json"]).await;
     let json: Value = serde_json::from_str(&json).expect("json");
@@ -166,7 +167,7 @@ async fn pods_are_chosen_by_name_namespace_and_state() {
         let widest = table.lines().map(|line| line.chars().count()).max();
         assert!(widest <= columns.parse().ok(), "{columns}: {table}");
         assert!(
-            table.contains("-x2x9k") && words.contains("cni plugin not initialized"),
+            table.contains("-x2x9k") && words.contains("no CNI configuration is loaded"),
             "{table}"
         );
     }
@@ -191,7 +192,7 @@ async fn empty_results_are_stated() {
     let text = printed(&proxy, &["pods"]).await;
     assert_eq!(
         text,
-        "No pod has been started, restarted or stopped through this criscope yet.\n"
+        "No pod has been started, restarted or stopped through this criscope yet, and its runtimes list none.\n"
     );
     let text = printed(&proxy, &["calls"]).await;
     assert!(text.contains("No call is in flight.") && text.contains("No call has ended yet."));
@@ -300,7 +301,7 @@ async fn watching_pods_updates_their_times() {
         .collect();
     assert!(rows.len() >= 3, "the time changes: {rows:?}");
     assert!(
-        text.contains("1 pod: ") && text.contains("1 failing"),
+        text.contains("The only pod cannot start: 1 CNI."),
         "{text:?}"
     );
     assert!(text.ends_with("\u{1b}[?25h\u{1b}[?1049l"), "{text:?}");
@@ -328,12 +329,9 @@ async fn status_and_version_report_the_daemon_and_its_runtime() {
     drop(fake);
     until_true("the backend is down", async || {
         let output = output(&proxy, &["status", "-o", "json"]).await;
-        let findings: Value = serde_json::from_slice(&output.stdout).expect("json");
-        let down = findings
-            .as_array()
-            .expect("findings")
-            .iter()
-            .any(|it| it["level"] == "fail");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("json");
+        let down = report["level"] == "fail";
+        assert_eq!(report["backends"][0]["up"], !down, "{report}");
         assert_eq!(output.status.code(), Some(i32::from(down)));
         down
     })

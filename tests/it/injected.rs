@@ -78,7 +78,7 @@ async fn a_fault_hits_only_the_selected_calls_and_is_visible_everywhere() {
     });
     let text = text.await;
     assert!(
-        text.starts_with("the sandbox cannot be made: UNAVAILABLE injected fault: "),
+        text.starts_with("cannot create the sandbox: injected fault: "),
         "{text}"
     );
     let line = proxy.wait_event("fault.injected").await;
@@ -122,7 +122,7 @@ async fn a_held_call_continues_when_its_fault_ends() {
     let call = client.start(pods::run("web")).await;
     until_true("the call to be held", async || {
         let text = headline(&proxy, "web").await;
-        text.contains("now in an injected fault (hang)")
+        text.contains("now in an injected hang")
     })
     .await;
     let (_, calls) = proxy.get("/debug/calls?format=json").await;

@@ -16,6 +16,7 @@ mod drills;
 mod exec_command;
 mod faults;
 mod fixture;
+mod handover;
 mod hostile;
 mod identity;
 mod injected;

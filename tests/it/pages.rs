@@ -1,5 +1,6 @@
 //! The pages in a browser: a headless Chromium, in front of a proxy with calls in flight.
 
+mod verdicts;
 mod width;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -39,6 +40,11 @@ async fn show(url: &str, profile: &Path) -> Shown {
 
 /// The same in a window of this width in pixels.
 async fn show_in(url: &str, profile: &Path, width: u32) -> Shown {
+    show_with(url, profile, width, &[]).await
+}
+
+/// The same with more arguments for the browser.
+async fn show_with(url: &str, profile: &Path, width: u32, arguments: &[&str]) -> Shown {
     let mut command = Command::new(packages::program("chromium", "chromium"));
     command
         .args([
@@ -55,6 +61,7 @@ async fn show_in(url: &str, profile: &Path, width: u32) -> Shown {
             "--enable-logging=stderr",
             "--dump-dom",
         ])
+        .args(arguments)
         .arg(format!("--window-size={width},900"))
         .arg(format!("--user-data-dir={}", profile.display()))
         .arg(url)
@@ -292,7 +299,7 @@ async fn the_navigation_is_short_and_old_paths_still_work() {
         nav.matches("<li>").count()
     };
     for (path, heading, part) in [
-        ("/", "", "All 0 pods"),
+        ("/", "", "No pod is known yet."),
         ("/debug", "Debug", "href=\"/debug/flight\""),
         ("/debug/flight", "Flight recorder", "On disk"),
         ("/debug/tracez", "Flight recorder", "On disk"),
@@ -371,7 +378,7 @@ async fn unknown_pods_are_reported() {
     let (_fake, proxy) = proxied().await;
     let (status, html) = proxy.get("/debug/pods/shop/web").await;
     assert_eq!(status, 404);
-    assert!(html.contains("no record of pod shop/web"), "{html}");
+    assert!(html.contains("No record of pod shop/web"), "{html}");
     let (status, json) = proxy.get("/debug/pods/a%2Fb/%3Cb%3E?format=json").await;
     assert_eq!(status, 404);
     let json: Value = serde_json::from_str(&json).expect("json");

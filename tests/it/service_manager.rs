@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use crate::prelude::*;
 
 /// Passes a descriptor as systemd does: as number 3, with the pid of the program.
-fn activated(start: Start, fd: impl Into<OwnedFd>) -> Start {
+pub(crate) fn activated(start: Start, fd: impl Into<OwnedFd>) -> Start {
     let mut shell = Command::new("sh");
     let script = "export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$@\" 3<&0 0</dev/null";
     shell.args(["-c", script, "sh"]);
@@ -56,7 +56,8 @@ async fn a_descriptor_that_is_not_a_socket_is_refused() {
     );
 }
 
-struct Manager(UnixDatagram);
+/// The service manager as it is notified.
+pub(crate) struct Manager(pub(crate) UnixDatagram);
 
 impl Manager {
     async fn next(&self) -> String {
@@ -68,7 +69,7 @@ impl Manager {
     }
 
     /// The next notification other than the watchdog's.
-    async fn next_state(&self) -> String {
+    pub(crate) async fn next_state(&self) -> String {
         loop {
             let state = self.next().await;
             if state.trim() != "WATCHDOG=1" {

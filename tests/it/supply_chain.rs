@@ -212,6 +212,7 @@ fn the_shim_is_linked_with_its_crate_alone() {
     let others = [
         "criscope::",
         "criscope_cri",
+        "criscope_runtime",
         "criscope_telemetry",
         "hyper",
         "opentelemetry",

@@ -3,7 +3,8 @@
 # that works and with one that does not, through a reboot and an upgrade, and with the power going off in the middle. A small program in the kubelet's place
 # (crates/testkit/examples/kubelet.rs) reads the real configuration files and calls the CRI.
 #
-# usage: tests/v2/install.sh
+# usage: tests/v2/install.sh             the parts of node.sh
+#        tests/v2/install.sh SCRIPT      another script in the virtual machine, such as tests/v2/bypass.sh
 # environment: as of tests/v2/run.sh. Without qemu, a kernel, systemd or containerd it prints NOT CHECKED and exits with 0.
 set -euo pipefail
 
@@ -14,7 +15,7 @@ PROGRAMS=(sh bash runc containerd containerd-shim-runc-v2 ctr systemctl sha256su
     dpkg dpkg-deb dpkg-query dpkg-split tar rm ldconfig start-stop-daemon)
 OPTIONAL=()
 SYSTEMD=/lib/systemd
-FILES=("$SYSTEMD/systemd" "$SYSTEMD/systemd-shutdown" "$SYSTEMD/system/containerd.service")
+FILES=("$SYSTEMD/systemd" "$SYSTEMD/systemd-shutdown" "$SYSTEMD/systemd-socket-proxyd" "$SYSTEMD/system/containerd.service")
 UNITS=(basic sysinit sockets slices paths timers local-fs local-fs-pre network multi-user shutdown umount reboot final)
 
 build_programs() {
@@ -49,7 +50,7 @@ stage_node() {
     : > "$ROOT/etc/resolv.conf"
     add_modules
     printf '#!/bin/sh\nexec %s/systemd --log-target=kmsg\n' "$SYSTEMD" > "$ROOT/guest.sh"
-    cp tests/v2/node.sh "$ROOT/node.sh"
+    cp "$SCRIPT" "$ROOT/node.sh"
     node_files
 }
 
@@ -153,6 +154,7 @@ boot_node() {
 
 main_install() {
     local began boots=0
+    SCRIPT=${1:-tests/v2/node.sh}
     [ "$(uname -m)" = x86_64 ] || not_checked "this machine is $(uname -m), the virtual machine requires x86_64"
     have qemu-system-x86_64 || not_checked "this machine has no qemu-system-x86_64"
     [ -x "$SYSTEMD/systemd" ] || not_checked "this machine has no systemd"

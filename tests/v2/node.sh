@@ -96,8 +96,9 @@ case $stage in
         until_ready kubelet_works || fail "the kubelet does not work after a removal that was refused"
         daemon=$(systemctl show -p MainPID --value criscope.service)
         dpkg -i /download/9.9.9.deb || fail "the upgrade"
-        [ "$(systemctl show -p MainPID --value criscope.service)" = "$daemon" ] || fail "the upgrade restarts the daemon"
-        systemctl restart criscope.service || fail "the new version does not start"
+        [ "$(systemctl show -p MainPID --value criscope.service)" != "$daemon" ] || fail "the upgrade does not hand over"
+        systemctl is-active criscope.service || fail "the new version does not start"
+        systemctl restart criscope.service || fail "the new version does not restart"
         until_ready kubelet_works || fail "the kubelet does not work after the upgrade"
         [ "$(pods)" = "$pod" ] || fail "the upgrade touched the pod: $pod, now $(pods)"
         criscope uninstall || fail "uninstall"

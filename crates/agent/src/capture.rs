@@ -1,7 +1,5 @@
 //! `criscope-agent capture`: the part of `kubectl criscope capture` that runs on the node, in a pod of its own.
-//!
-//! A container's log is text, and does not keep the order of lines of different streams. So standard output gets everything:
-//! first the messages, then the capture in base64, between two marker lines for the plugin.
+//! Standard output gets everything, in the form of `capture_log`.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,11 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Marker line before the capture.
-pub(crate) const CAPTURE_BEGIN: &str = "-----BEGIN CRISCOPE CAPTURE-----";
-
-/// Marker line after the capture.
-pub(crate) const CAPTURE_END: &str = "-----END CRISCOPE CAPTURE-----";
+use crate::capture_log::{CAPTURE_BEGIN, CAPTURE_END};
 
 /// Bytes per line; base64 has 4 characters for 3 bytes.
 const BYTES_PER_LINE: usize = 57;
@@ -80,6 +74,10 @@ pub fn run(args: &Args) -> Result<(), CaptureError> {
     Ok(print(&output.stdout, &mut out)?)
 }
 
+/// Prints a capture between the marker lines.
+///
+/// # Errors
+/// If writing fails.
 fn print(capture: &[u8], out: &mut impl Write) -> io::Result<()> {
     let mut out = io::BufWriter::new(out);
     writeln!(out, "{CAPTURE_BEGIN}")?;
@@ -90,34 +88,10 @@ fn print(capture: &[u8], out: &mut impl Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Splits a log into the capture and the other lines. The capture is `None` if the log does not have all of it.
-pub(crate) fn read(log: &str) -> (Option<Vec<u8>>, Vec<&str>) {
-    let mut messages = Vec::new();
-    let mut capture: Option<Vec<u8>> = None;
-    let mut lines = log.lines();
-    while let Some(line) = lines.next() {
-        if line != CAPTURE_BEGIN {
-            messages.push(line);
-            continue;
-        }
-        let mut bytes = Vec::new();
-        for line in lines.by_ref() {
-            if line == CAPTURE_END {
-                capture = Some(std::mem::take(&mut bytes));
-                break;
-            }
-            match STANDARD.decode(line) {
-                Ok(decoded) => bytes.extend(decoded),
-                Err(_) => return (None, messages),
-            }
-        }
-    }
-    (capture, messages)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capture_log::read;
 
     #[test]
     fn a_capture_in_a_log_is_whole_or_absent() {

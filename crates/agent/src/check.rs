@@ -27,6 +27,11 @@ pub enum Expectation {
     Absent,
 }
 
+impl Expectation {
+    /// The option of the expected state in the command of a probe.
+    pub(crate) const OPTION: &str = "--expect=";
+}
+
 /// The difference from the expected state.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::io;
 use std::net::{AddrParseError, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use bytes::Bytes;
 use criscope::client::admin::{self, AdminListener, AdminSendError, REQUEST_TIMEOUT};
 use criscope::client::{ClientError, socket_path};
+use criscope::lifecycle::node::BypassFiles;
 use http::{HeaderValue, Request, StatusCode, header};
 use http_body_util::Full;
 use serde::de::DeserializeOwned;
@@ -96,6 +97,19 @@ impl DaemonClient {
     /// The daemon at this address.
     pub const fn new(address: DaemonAddress) -> Self {
         Self { address }
+    }
+
+    /// The directory of the daemon's socket for agents. Other files for agents are next to it.
+    pub fn directory(&self) -> Option<&Path> {
+        match &self.address {
+            DaemonAddress::Socket(path) => path.parent(),
+            DaemonAddress::Port(_) => None,
+        }
+    }
+
+    /// The files in which the daemon's units tell of a bypass.
+    pub fn bypass_files(&self) -> BypassFiles {
+        self.directory().map(BypassFiles::at).unwrap_or_default()
     }
 
     /// Gets a page with any status.

@@ -2,19 +2,30 @@
 //! and the reasons.
 //!
 //! [`daemon`] reads the pages of the daemon on this node; [`events`] reports slow and failing pods as Events; [`serve`] offers
-//! metrics and stories over TLS to users whom [`guard`] admits. [`install`] puts criscope on the nodes, one after the other, in a
-//! pod of its own, whose readiness is [`check`]. [`plugin`] is `kubectl criscope`; [`capture`] is the part of its command
-//! `capture` that runs on a node.
+//! metrics and stories over TLS to users whom [`guard`] admits. [`install`] puts criscope on the node in a pod of its own, whose
+//! readiness is [`check`]; [`rollout`] decides which node is next. [`plugin`] is `kubectl criscope`; [`capture`] is the part of its command
+//! `capture` that runs on a node. People run the plugin on other systems too, so it is all that is compiled there.
 
+#[cfg(target_os = "linux")]
 pub mod agent;
+#[cfg(target_os = "linux")]
 pub mod capture;
+mod capture_log;
+#[cfg(target_os = "linux")]
 pub mod certificate;
+#[cfg(target_os = "linux")]
 pub mod check;
+#[cfg(target_os = "linux")]
 pub mod daemon;
+#[cfg(target_os = "linux")]
 pub mod events;
+#[cfg(target_os = "linux")]
 pub mod guard;
+#[cfg(target_os = "linux")]
 pub mod install;
 pub mod plugin;
+pub mod rollout;
+#[cfg(target_os = "linux")]
 pub mod serve;
 
 /// The header with a token for agents. API servers remove `Authorization` from proxied requests.

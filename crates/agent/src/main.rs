@@ -1,10 +1,10 @@
 //! The `criscope-agent` command.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser;
-use criscope_agent::{agent, capture, check, install};
+use criscope_agent::{agent, capture, check, install, rollout};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -15,6 +15,7 @@ enum Command {
     Serve(agent::Args),
     Install(install::Args),
     Check(check::Args),
+    UninstallCluster(rollout::removal::Args),
     /// Do nothing until SIGTERM: the container that stays when the installer of its pod is done
     Hold,
     #[command(hide = true)]
@@ -38,10 +39,16 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve(args).map_err(Into::into),
         Command::Install(args) => install(args),
         Command::Check(args) => check(args).map_err(Into::into),
+        Command::UninstallCluster(args) => uninstall_cluster(args),
         Command::Hold => hold().map_err(Into::into),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        // The installer, or a person who has run `helm uninstall`, reads this line.
+        Err(error) if matches!(command, Command::Enter(_) | Command::UninstallCluster(_)) => {
+            let _ = writeln!(io::stderr(), "error: {error}");
+            ExitCode::FAILURE
+        }
         Err(error) => {
             tracing::error!(event = "agent.failed", %error, "the agent ends");
             ExitCode::FAILURE
@@ -83,5 +90,13 @@ async fn check(args: &check::Args) -> Result<(), check::CheckError> {
 #[tokio::main(flavor = "current_thread")]
 async fn install(args: &install::Args) -> Result<(), Box<dyn std::error::Error>> {
     let client = kube::Client::try_default().await?;
-    Ok(install::run(args, client).await?)
+    Ok(install::run(args, client, terminated()?).await?)
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn uninstall_cluster(
+    args: &rollout::removal::Args,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let client = kube::Client::try_default().await?;
+    Ok(rollout::removal::run(args, client).await?)
 }

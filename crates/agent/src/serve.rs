@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | `/livez` | all | 200 while the agent runs |
 //! | `/readyz` | all | 200 while the daemon on this node is ready |
-//! | `/metrics` | `get` on `/metrics` | metrics of the daemon |
+//! | `/metrics` | `get` on `/metrics` | state of the installation, and metrics of the daemon; `criscope_bypassed` alone while it is bypassed and down |
 //! | `/criscope/debug/pods` and others, `format=json` | `get` on `/criscope/stories` | pages of the daemon, as JSON |
 
 use std::convert::Infallible;
@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use criscope::lifecycle::node::rollout::InstallState;
 use criscope::uds::limit::{ConnectionLimit, ConnectionPermit, EvictionPolicy};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
@@ -31,6 +32,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::certificate::AgentCertificate;
 use crate::daemon::{DaemonClient, DaemonPage};
 use crate::guard::{AccessGuard, AgentPermission};
+use crate::rollout::local_state::{InstallStateFile, metrics_text};
 use crate::{NODE_HEADER, STORIES_PREFIX};
 
 /// Upper bound of connections. At the limit, the connection that is idle for longest is closed for a new one.
@@ -45,10 +47,15 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for a connection, which carries one request, until its response is read.
 const CONNECTION_LIFETIME: Duration = Duration::from_secs(60);
 
+/// What can be told in place of a daemon that is down and bypassed, in the text format of Prometheus.
+const BYPASSED_METRICS: &str = "# TYPE criscope_bypassed gauge\ncriscope_bypassed 1\n";
+
 /// The service on the agent's port.
 #[derive(Debug)]
 pub struct AgentService {
     daemon: DaemonClient,
+    /// The state of the installation, if it can be known.
+    install_state: Option<InstallStateFile>,
     guard: AccessGuard,
     node: String,
     /// Permits of requests that wait.
@@ -138,6 +145,7 @@ impl AgentService {
     /// Serves the pages of `daemon` to users whom `guard` admits.
     pub fn new(daemon: DaemonClient, guard: AccessGuard, node: String) -> Self {
         Self {
+            install_state: daemon.directory().map(InstallStateFile::at),
             daemon,
             guard,
             node,
@@ -220,17 +228,33 @@ impl AgentService {
             return response;
         }
         let accept = request.headers().get(header::ACCEPT);
+        let is_metrics = permission == AgentPermission::Metrics;
+        let state = self.install_state.as_ref().filter(|_| is_metrics);
+        let state = state.and_then(InstallStateFile::read);
+        let own = state.map(metrics_text).unwrap_or_default();
         match self.daemon.get(page, accept).await {
             Ok(DaemonPage {
                 status,
                 content_type,
                 body,
             }) => {
+                let body = if status == StatusCode::OK && !own.is_empty() {
+                    [own.as_bytes(), &body].concat().into()
+                } else {
+                    body
+                };
                 let mut response = Response::new(Full::new(body));
                 *response.status_mut() = status;
                 let headers = response.headers_mut();
                 headers.extend(content_type.map(|value| (header::CONTENT_TYPE, value)));
                 response
+            }
+            Err(_) if is_metrics && self.daemon.bypass_files().since().is_some() => {
+                text(StatusCode::OK, own + BYPASSED_METRICS)
+            }
+            // A node that waits for its turn, or has failed, has no daemon.
+            Err(_) if state.is_some_and(|state| state != InstallState::Done) => {
+                text(StatusCode::OK, own)
             }
             Err(error) => text(StatusCode::BAD_GATEWAY, format!("{error}\n")),
         }

@@ -108,6 +108,11 @@ impl<T> SessionTokens<T> {
         None
     }
 
+    /// Returns whether no session was requested that has not started.
+    pub fn is_empty(&self) -> bool {
+        self.entries().is_empty()
+    }
+
     /// Removes expired tokens.
     pub fn sweep(&self) {
         let now = Instant::now();

@@ -1,14 +1,16 @@
-//! The annotations that are read: when the kubelet saw a pod first, from where, and the grace period of its specification. The
-//! kubelet adds the first two to every pod it accepts and sends them with RunPodSandbox, the third with CreateContainer. Only a
-//! time, a word of a fixed list and a number leave this module; keys and values of annotations are compared where they lie and
-//! never copied.
+//! The annotations that are read. With RunPodSandbox the kubelet sends when it saw a pod first, and from where; with
+//! CreateContainer the grace period of the pod, the ports of the container and the handler of its preStop hook. Only times,
+//! numbers and words of fixed lists leave this module; keys and values of annotations are compared where they lie and never
+//! copied.
 
+use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use crate::container_request::HookHandler;
 use crate::serde_by_name;
 
 /// The time at which the kubelet first saw the pod in its configuration, RFC 3339 with nanoseconds. A kubelet that was
@@ -19,9 +21,15 @@ const SOURCE: &[u8] = b"kubernetes.io/config.source";
 
 /// The pod's `terminationGracePeriodSeconds`.
 const GRACE_PERIOD: &[u8] = b"io.kubernetes.pod.terminationGracePeriod";
+/// The ports of the container, as JSON.
+const PORTS: &[u8] = b"io.kubernetes.container.ports";
+/// The preStop hook of the container, as JSON.
+const PRE_STOP: &[u8] = b"io.kubernetes.container.preStopHandler";
 
 /// Longest value that is parsed: a time with nanoseconds and an offset takes 35 bytes.
 const LONGEST: usize = 64;
+/// How much of the ports of a container is read, in bytes. One port takes about 60.
+const MAX_PORTS_LEN: usize = 8 << 10;
 
 /// What the kubelet says of a pod's origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,11 +70,12 @@ impl ConfigSource {
 
 serde_by_name!(ConfigSource);
 
-/// The origin of the pod in a RunPodSandbox request; `None` if the request does not say when the pod was seen.
-pub(super) fn origin(request: &[u8]) -> Option<PodOrigin> {
+/// The origin of the pod in a request that has the configuration of its sandbox in this field; `None` if the request does not say when the
+/// pod was seen.
+pub(super) fn origin(request: &[u8], config_field: u32) -> Option<PodOrigin> {
     let mut seen = None;
     let mut source = ConfigSource::Unknown;
-    for config in fields(request, 1) {
+    for config in fields(request, config_field) {
         for entry in fields(config, 7) {
             match fields(entry, 1).last() {
                 Some(SEEN) => seen = fields(entry, 2).last().and_then(micros),
@@ -80,19 +89,68 @@ pub(super) fn origin(request: &[u8]) -> Option<PodOrigin> {
     seen.map(|seen_us| PodOrigin { seen_us, source })
 }
 
-/// The grace period of the pod in a CreateContainer request, in seconds.
-pub(super) fn grace_period(request: &[u8]) -> Option<u32> {
-    let configs = fields(request, 2);
-    let entries = configs.flat_map(|config| fields(config, 10));
-    let mut values = entries.filter(|entry| fields(entry, 1).last() == Some(GRACE_PERIOD));
-    let value = fields(values.next()?, 2).last()?;
+/// What the annotations of a container say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ContainerAnnotations {
+    /// The grace period of the pod, in seconds.
+    pub(super) pod_grace: Option<u32>,
+    /// The lowest port that the container declares.
+    pub(super) lowest_port: Option<u16>,
+    pub(super) pre_stop: Option<HookHandler>,
+}
+
+impl ContainerAnnotations {
+    /// Reads the annotations of a ContainerConfig.
+    pub(super) fn read(config: &[u8]) -> Self {
+        let mut found = Self::default();
+        for entry in fields(config, 10) {
+            let (Some(key), Some(value)) = (fields(entry, 1).last(), fields(entry, 2).last())
+            else {
+                continue;
+            };
+            match key {
+                GRACE_PERIOD => found.pod_grace = number(value),
+                PORTS => found.lowest_port = lowest_port(value),
+                PRE_STOP => found.pre_stop = hook_handler(value),
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+/// A number of at most ten digits.
+fn number<T: FromStr>(value: &[u8]) -> Option<T> {
     let is_number = (1..=10).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
     let text = std::str::from_utf8(value).ok().filter(|_| is_number)?;
     text.parse().ok()
 }
 
+/// The lowest number behind `"containerPort":` in the JSON of a container's ports.
+fn lowest_port(ports: &[u8]) -> Option<u16> {
+    let text = std::str::from_utf8(ports.get(..ports.len().min(MAX_PORTS_LEN))?).ok()?;
+    let parts = text.split("\"containerPort\":").skip(1);
+    let ports = parts.filter_map(|part| {
+        let end = part.find(|c: char| !c.is_ascii_digit())?;
+        number(&part.as_bytes()[..end])
+    });
+    ports.min()
+}
+
+/// The handler in the JSON of a hook, which has one.
+fn hook_handler(hook: &[u8]) -> Option<HookHandler> {
+    let handlers = [
+        (&b"{\"exec\":"[..], HookHandler::Exec),
+        (b"{\"httpGet\":", HookHandler::HttpGet),
+        (b"{\"tcpSocket\":", HookHandler::TcpSocket),
+        (b"{\"sleep\":", HookHandler::Sleep),
+    ];
+    let found = handlers.iter().find(|(begin, _)| hook.starts_with(begin));
+    found.map(|(_, handler)| *handler)
+}
+
 /// The length-delimited fields with this number, until the message ends or does not decode.
-fn fields(mut message: &[u8], wanted: u32) -> impl Iterator<Item = &[u8]> {
+pub(super) fn fields(mut message: &[u8], wanted: u32) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         while !message.is_empty() {
             let (number, wire_type) = decode_key(&mut message).ok()?;
@@ -144,7 +202,7 @@ mod tests {
 
     #[test]
     fn the_two_keys_are_read_and_no_other() {
-        let of = |annotations: &[_]| origin(&run(annotations));
+        let of = |annotations: &[_]| origin(&run(annotations), 1);
         let seen = (
             "kubernetes.io/config.seen",
             "2025-06-15T15:06:40.123456789Z",
@@ -167,7 +225,8 @@ mod tests {
 
     #[test]
     fn times_of_any_zone_are_read_and_nothing_else() {
-        let of = |value| origin(&run(&[("kubernetes.io/config.seen", value)])).map(|o| o.seen_us);
+        let of =
+            |value| origin(&run(&[("kubernetes.io/config.seen", value)]), 1).map(|o| o.seen_us);
         assert_eq!(of("2025-06-15T17:06:40+02:00"), Some(1_750_000_000_000_000));
         assert_eq!(
             of("2025-06-15T10:06:40.5-05:00"),
@@ -185,7 +244,7 @@ mod tests {
         assert_eq!(of(&"2".repeat(100_000)), None);
     }
 
-    fn create(annotations: &[(&str, &str)]) -> Vec<u8> {
+    fn container(annotations: &[(&str, &str)]) -> Vec<u8> {
         let config = v1::ContainerConfig {
             working_dir: GRACE.into(),
             annotations: annotations
@@ -194,18 +253,14 @@ mod tests {
                 .collect(),
             ..Default::default()
         };
-        let request = v1::CreateContainerRequest {
-            config: Some(config),
-            ..Default::default()
-        };
-        request.encode_to_vec()
+        config.encode_to_vec()
     }
 
     const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 
     #[test]
     fn the_grace_period_of_a_pod_is_read_and_nothing_else() {
-        let of = |annotations: &[_]| grace_period(&create(annotations));
+        let of = |annotations: &[_]| ContainerAnnotations::read(&container(annotations)).pod_grace;
         let hash = ("io.kubernetes.container.hash", "31");
         assert_eq!(of(&[hash, (GRACE, "30")]), Some(30));
         assert_eq!(of(&[(GRACE, "0")]), Some(0));
@@ -214,9 +269,42 @@ mod tests {
             assert_eq!(of(&[(GRACE, nonsense)]), None, "{nonsense}");
         }
         assert_eq!(of(&[(GRACE, &"3".repeat(100_000))]), None);
-        let whole = create(&[(GRACE, "30")]);
+        let whole = container(&[(GRACE, "30")]);
         for end in 0..whole.len() {
-            assert_eq!(grace_period(&whole[..end]), None, "{end}");
+            assert_eq!(ContainerAnnotations::read(&whole[..end]).pod_grace, None);
+        }
+    }
+
+    #[test]
+    fn ports_and_hooks_of_a_container_are_read() {
+        let ports =
+            r#"[{"name":"web","containerPort":8080,"protocol":"TCP"},{"containerPort":80}]"#;
+        let hook = r#"{"sleep":{"seconds":5}}"#;
+        let found = ContainerAnnotations::read(&container(&[
+            ("io.kubernetes.container.ports", ports),
+            ("io.kubernetes.container.preStopHandler", hook),
+        ]));
+        let lowest_port = Some(80);
+        let pre_stop = Some(HookHandler::Sleep);
+        let expected = ContainerAnnotations {
+            pod_grace: None,
+            lowest_port,
+            pre_stop,
+        };
+        assert_eq!(found, expected);
+        for nonsense in [
+            "",
+            "[]",
+            "\"containerPort\":",
+            "\"containerPort\":99999}",
+            "hunter2",
+        ] {
+            let annotations = container(&[
+                ("io.kubernetes.container.ports", nonsense),
+                ("io.kubernetes.container.preStopHandler", nonsense),
+            ]);
+            let found = ContainerAnnotations::read(&annotations);
+            assert_eq!(found, ContainerAnnotations::default(), "{nonsense}");
         }
     }
 
@@ -224,9 +312,9 @@ mod tests {
     fn a_broken_message_says_nothing() {
         let whole = run(&[("kubernetes.io/config.seen", "2025-06-15T15:06:40Z")]);
         for end in 0..whole.len() {
-            let _ = origin(&whole[..end]);
+            let _ = origin(&whole[..end], 1);
         }
-        assert_eq!(origin(b"\x0a\xff\xff\xff\xff\xff"), None);
-        assert_eq!(origin(b"\xff\xff"), None);
+        assert_eq!(origin(b"\x0a\xff\xff\xff\xff\xff", 1), None);
+        assert_eq!(origin(b"\xff\xff", 1), None);
     }
 }

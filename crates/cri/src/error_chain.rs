@@ -134,9 +134,10 @@ const EMPTY_ENDS: &[&str] = &["unknown", "<nil>", "exit status 1"];
 /// How deep texts within texts are unwrapped.
 const MOST_DEPTH: usize = 4;
 
-/// The cause at the end of the words of all layers, or the text itself if it has no such words.
+/// The cause at the end of the words of all layers, or the text itself if it has no such words, on one line.
 pub fn innermost(text: &str) -> String {
-    unwrapped(text, MOST_DEPTH)
+    let cause = unwrapped(text, MOST_DEPTH);
+    cause.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The text with at most `max` bytes. A longer text loses words in the middle: the first words name the attempt, the last

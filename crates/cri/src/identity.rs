@@ -14,6 +14,9 @@ pub const SHOWN: &[&str] = &[
     "ContainerMetadata.name",
     // Ids made by the runtime.
     "RunPodSandboxResponse.pod_sandbox_id",
+    "RestorePodResponse.pod_sandbox_id",
+    "RestoredContainer.name",
+    "RestoredContainer.container_id",
     "StopPodSandboxRequest.pod_sandbox_id",
     "RemovePodSandboxRequest.pod_sandbox_id",
     "PodSandboxStatusRequest.pod_sandbox_id",
@@ -33,6 +36,7 @@ pub const SHOWN: &[&str] = &[
     "ExecRequest.container_id",
     "AttachRequest.container_id",
     "CheckpointContainerRequest.container_id",
+    "CheckpointPodRequest.pod_sandbox_id",
     "PodSandboxFilter.id",
     "ContainerFilter.id",
     "PodSandbox.id",
@@ -40,8 +44,12 @@ pub const SHOWN: &[&str] = &[
     "Container.pod_sandbox_id",
     // Image and runtime handler.
     "ImageSpec.image",
+    "ImageSpec.user_specified_image",
     "ImageSpec.runtime_handler",
     "RunPodSandboxRequest.runtime_handler",
+    "RestorePodRequest.runtime_handler",
+    // Where volumes are mounted in a container: a mount may hide its programs.
+    "Mount.container_path",
     // The runtime's description of itself.
     "VersionResponse.runtime_name",
     "VersionResponse.runtime_version",
@@ -71,9 +79,9 @@ pub const QUOTABLE: &[&str] = &[
     "LinuxContainerResources.cpuset_cpus",
     "LinuxContainerResources.cpuset_mems",
     "HugepageLimit.page_size",
-    "Mount.container_path",
     "Mount.host_path",
     "Mount.image_sub_path",
+    "Mount.mount_options",
     "Device.container_path",
     "Device.host_path",
     "Device.permissions",
@@ -92,7 +100,6 @@ pub const QUOTABLE: &[&str] = &[
     "ExecRequest.cmd",
     "ContainerConfig.working_dir",
     "ContainerConfig.log_path",
-    "ImageSpec.user_specified_image",
     "ImageSpec.image_ref",
     "AuthConfig.server_address",
 ];

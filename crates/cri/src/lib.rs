@@ -4,6 +4,7 @@
 pub mod annotations;
 pub mod call;
 mod configs;
+pub mod container_request;
 pub mod error_chain;
 pub mod identity;
 pub mod image_pattern;

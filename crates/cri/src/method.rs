@@ -63,7 +63,7 @@ macro_rules! methods {
 
         impl Method {
             /// Every method, `Other` last. Indexed by [`Method::index`].
-            pub const ALL: [Method; 42] = [$(Method::$name,)* Method::Other];
+            pub const ALL: [Method; 44] = [$(Method::$name,)* Method::Other];
 
             /// The short name, unique over both services; `_OTHER` for an unknown method.
             pub const fn name(self) -> &'static str {
@@ -141,6 +141,8 @@ methods! {
     UpdateRuntimeConfig, Runtime, Mutating, false;
     Status, Runtime, Poll, false;
     CheckpointContainer, Runtime, Mutating, false;
+    CheckpointPod, Runtime, Mutating, false;
+    RestorePod, Runtime, Mutating, false;
     GetContainerEvents, Runtime, Watch, true;
     ListMetricDescriptors, Runtime, Poll, false;
     ListPodSandboxMetrics, Runtime, Poll, false;
@@ -156,6 +158,16 @@ methods! {
 }
 
 impl Method {
+    /// Returns whether it makes a sandbox: the pod begins anew.
+    pub const fn makes_sandbox(self) -> bool {
+        matches!(self, Self::RunPodSandbox | Self::RestorePod)
+    }
+
+    /// Returns whether it freezes containers to write their state to files.
+    pub const fn checkpoints(self) -> bool {
+        matches!(self, Self::CheckpointContainer | Self::CheckpointPod)
+    }
+
     /// Returns whether it stops or removes an object.
     pub const fn takes_away(self) -> bool {
         matches!(
@@ -201,6 +213,7 @@ impl Method {
             | Self::PodSandboxStats
             | Self::PortForward
             | Self::UpdatePodSandboxResources
+            | Self::CheckpointPod
             | Self::CreateContainer => Some(FirstId::Sandbox),
             Self::StartContainer
             | Self::StopContainer
@@ -264,7 +277,7 @@ mod tests {
             "/",
             "/runtime.v1.ImageService/RunPodSandbox",
             "/runtime.v2.RuntimeService/Version",
-            "/runtime.v1.RuntimeService/CheckpointPod",
+            "/runtime.v1.RuntimeService/MigratePod",
             "/grpc.health.v1.Health/Check",
         ] {
             assert_eq!(Method::from_path(unknown), None, "{unknown}");

@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use prost::Message;
 
-use super::annotations;
 use super::method::{FirstId, Method};
 use super::redact::image_reference;
 use super::subject::{
     ContainerExit, ContainerIdentity, ContainerState, ExitReason, PodIdentity, ResponseDetails,
-    RuntimeCondition, Subject, Unseen,
+    RestoredContainer, RuntimeCondition, Subject, Unseen,
 };
+use super::{annotations, container_request};
 
 /// Longest identity string kept, in bytes. The kubelet's are at most 253.
 const MAX: usize = 256;
@@ -43,6 +43,8 @@ partial! {
     }
     ImageSpec {
         #[prost(string, tag = "1")] image: String,
+        /// The name in the pod, where `image` is an id.
+        #[prost(string, tag = "18")] user_specified_image: String,
         #[prost(string, tag = "19")] runtime_handler: String,
     }
     PodConfig {
@@ -55,6 +57,21 @@ partial! {
     RunPodSandbox {
         #[prost(message, optional, tag = "1")] config: Option<PodConfig>,
         #[prost(string, tag = "2")] runtime_handler: String,
+    }
+    RestorePod {
+        #[prost(message, optional, tag = "2")] config: Option<PodConfig>,
+        #[prost(string, tag = "3")] runtime_handler: String,
+    }
+    RestoredConfigs {
+        #[prost(message, repeated, tag = "5")] containers: Vec<ContainerConfig>,
+    }
+    Restored {
+        #[prost(string, tag = "1")] name: String,
+        #[prost(string, tag = "2")] container_id: String,
+    }
+    RestorePodAnswer {
+        #[prost(string, tag = "1")] pod_sandbox_id: String,
+        #[prost(message, repeated, tag = "2")] restored: Vec<Restored>,
     }
     CreateContainer {
         #[prost(string, tag = "1")] pod_sandbox_id: String,
@@ -86,9 +103,6 @@ partial! {
         #[prost(int64, tag = "6")] finished_at: i64,
         #[prost(int32, tag = "7")] exit_code: i32,
         #[prost(string, tag = "10")] reason: String,
-    }
-    ContainerStatusAnswer {
-        #[prost(message, optional, tag = "1")] status: Option<ContainerStatus>,
     }
     ExecSyncAnswer {
         #[prost(int32, tag = "3")] exit_code: i32,
@@ -133,6 +147,37 @@ impl ContainerMetadata {
             name: cut(&self.name).into(),
             attempt: self.attempt,
         })
+    }
+}
+
+impl Restored {
+    fn container(&self) -> Option<RestoredContainer> {
+        Some(RestoredContainer {
+            id: id(&self.container_id)?,
+            name: cut(&self.name).into(),
+        })
+    }
+}
+
+/// The identities of the containers that a RestorePod request names.
+pub fn restored_containers(request: &[u8]) -> Vec<Arc<ContainerIdentity>> {
+    let configs: RestoredConfigs = decode(request);
+    let metadata = configs.containers.iter();
+    let metadata = metadata.filter_map(|config| config.metadata.as_ref());
+    metadata.map(ContainerMetadata::identity).collect()
+}
+
+/// The state in a `ContainerStatusResponse`.
+#[derive(Clone, PartialEq, Message)]
+pub struct ContainerStatusAnswer {
+    #[prost(message, optional, tag = "1")]
+    status: Option<ContainerStatus>,
+}
+
+impl ContainerStatusAnswer {
+    /// The state of the container; `None` if the response has no status.
+    pub fn state(&self) -> Option<ContainerState> {
+        self.status.as_ref().map(ContainerStatus::state)
     }
 }
 
@@ -202,7 +247,15 @@ pub fn request(method: Method, message: &[u8]) -> Subject {
             let m: RunPodSandbox = decode(message);
             subject.pod = pod(m.config.as_ref());
             subject.handler = Some(cut(&m.runtime_handler).into());
-            subject.origin = annotations::origin(message);
+            subject.origin = annotations::origin(message, 1);
+            subject.limits = container_request::sandbox_limits(message, 1);
+        }
+        Method::RestorePod => {
+            let m: RestorePod = decode(message);
+            subject.pod = pod(m.config.as_ref());
+            subject.handler = Some(cut(&m.runtime_handler).into());
+            subject.origin = annotations::origin(message, 2);
+            subject.limits = container_request::sandbox_limits(message, 2);
         }
         Method::StopContainer => {
             subject.container_id = first_id(message);
@@ -216,7 +269,7 @@ pub fn request(method: Method, message: &[u8]) -> Subject {
             let m: CreateContainer = decode(message);
             subject.pod = pod(m.sandbox_config.as_ref());
             subject.sandbox_id = id(&m.pod_sandbox_id);
-            subject.grace_period = annotations::grace_period(message);
+            subject.request = container_request::container_request(message).map(Arc::new);
             if let Some(config) = &m.config {
                 subject.container = config.metadata.as_ref().map(ContainerMetadata::identity);
                 set_image(&mut subject, config.image.as_ref());
@@ -226,6 +279,10 @@ pub fn request(method: Method, message: &[u8]) -> Subject {
             let m: PullImage = decode(message);
             subject.pod = pod(m.sandbox_config.as_ref());
             set_image(&mut subject, m.image.as_ref());
+        }
+        Method::UpdateContainerResources => {
+            subject.container_id = first_id(message);
+            subject.limits = Some(container_request::updated_limits(message));
         }
         Method::ImageStatus | Method::RemoveImage => {
             set_image(&mut subject, decode::<OneImage>(message).image.as_ref());
@@ -251,7 +308,9 @@ fn pod(config: Option<&PodConfig>) -> Option<Arc<PodIdentity>> {
 
 fn set_image(subject: &mut Subject, image: Option<&ImageSpec>) {
     let Some(image) = image else { return };
-    subject.image = Some(image_reference(cut(&image.image)).into());
+    let name = Some(&image.user_specified_image).filter(|name| !name.is_empty());
+    let name = name.unwrap_or(&image.image);
+    subject.image = Some(image_reference(cut(name)).into());
     if !image.runtime_handler.is_empty() {
         subject.handler = Some(cut(&image.runtime_handler).into());
     }
@@ -266,6 +325,7 @@ pub const fn wants_answer(method: Method) -> bool {
     matches!(
         method,
         Method::RunPodSandbox
+            | Method::RestorePod
             | Method::CreateContainer
             | Method::ContainerStatus
             | Method::ExecSync
@@ -280,12 +340,16 @@ pub fn answer(method: Method, message: &[u8]) -> ResponseDetails {
     match method {
         Method::RunPodSandbox => answer.sandbox_id = id(&decode::<OneId>(message).id),
         Method::CreateContainer => answer.container_id = id(&decode::<OneId>(message).id),
+        Method::RestorePod => {
+            let m: RestorePodAnswer = decode(message);
+            answer.sandbox_id = id(&m.pod_sandbox_id);
+            answer.restored = m.restored.iter().filter_map(Restored::container).collect();
+        }
         Method::ExecSync => {
             answer.exit_code = Some(decode::<ExecSyncAnswer>(message).exit_code);
         }
         Method::ContainerStatus => {
-            let status = decode::<ContainerStatusAnswer>(message).status;
-            answer.state = status.as_ref().map(ContainerStatus::state);
+            answer.state = decode::<ContainerStatusAnswer>(message).state();
         }
         Method::Status => {
             let status = decode::<StatusAnswer>(message).status;

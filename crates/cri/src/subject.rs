@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::annotations::PodOrigin;
+use super::container_request::{ContainerRequest, ResourceLimits};
 use crate::serde_by_name;
 
 /// A pod's identity in the kubelet's requests.
@@ -57,22 +58,26 @@ pub struct Subject {
     pub image: Option<Arc<str>>,
     /// The requested runtime handler; empty means the default.
     pub handler: Option<Arc<str>>,
-    /// When the kubelet first saw the pod (RunPodSandbox).
+    /// When the kubelet first saw the pod (RunPodSandbox, RestorePod).
     pub origin: Option<PodOrigin>,
     /// The timeout in the request, in seconds: of the command (ExecSync, 0 for none), or until the container is killed
     /// (StopContainer).
     pub timeout: Option<i64>,
-    /// The pod's `terminationGracePeriodSeconds`, which the kubelet sends with each container (CreateContainer).
-    pub grace_period: Option<u32>,
+    /// Limits, mounts and rights of the container (CreateContainer).
+    pub request: Option<Arc<ContainerRequest>>,
+    /// The limits that change (UpdateContainerResources).
+    pub limits: Option<ResourceLimits>,
 }
 
 /// Fields of the response, for the few methods whose response is decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseDetails {
-    /// The new sandbox (RunPodSandbox).
+    /// The new sandbox (RunPodSandbox, RestorePod).
     pub sandbox_id: Option<Arc<str>>,
     /// The new container (CreateContainer).
     pub container_id: Option<Arc<str>>,
+    /// The new containers (RestorePod).
+    pub restored: Vec<RestoredContainer>,
     /// Exit code of the command (ExecSync).
     pub exit_code: Option<i32>,
     /// State of the container (ContainerStatus).
@@ -81,6 +86,15 @@ pub struct ResponseDetails {
     pub conditions: Option<Arc<[RuntimeCondition]>>,
     /// The mount point of the filesystem of images (ImageFsInfo).
     pub image_fs: Option<Unseen>,
+}
+
+/// A container that a RestorePod has made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoredContainer {
+    /// Its id.
+    pub id: Arc<str>,
+    /// Its name in the pod.
+    pub name: Box<str>,
 }
 
 /// The conditions without which the kubelet starts no pod (`cri-api`, `RuntimeCondition`). Others, such as containerd's

@@ -37,6 +37,29 @@ pub fn duration(ms: f64) -> String {
     long(s.round() as u64)
 }
 
+/// A duration in a sentence, in seconds or more, with two significant digits: `0.04 s`, `1.7 s`, `42 s`, `1m 47s`, `2 min`, `3h 12m`,
+/// `5d 3h`. Sentences have one scale, so there are no milliseconds.
+pub fn spoken(time: Duration) -> String {
+    let hundredths = (time.as_millis() + 5) / 10;
+    let tenths = (time.as_millis() + 50) / 100;
+    let s = time
+        .as_secs()
+        .saturating_add(u64::from(time.subsec_millis() >= 500));
+    let (minutes, hours, days) = (s / 60, s / 3600, s / 86_400);
+    match s {
+        _ if hundredths == 0 => "less than 0.01 s".to_owned(),
+        _ if hundredths < 100 => format!("{} s", hundredths as f64 / 100.0),
+        _ if tenths < 100 => format!("{} s", tenths as f64 / 10.0),
+        0..60 => format!("{s} s"),
+        60..600 if !s.is_multiple_of(60) => format!("{minutes}m {:02}s", s % 60),
+        60..3600 => format!("{minutes} min"),
+        3600..86_400 if !minutes.is_multiple_of(60) => format!("{hours}h {:02}m", minutes % 60),
+        3600..86_400 => format!("{hours} h"),
+        _ if !hours.is_multiple_of(24) => format!("{days}d {}h", hours % 24),
+        _ => format!("{days} d"),
+    }
+}
+
 /// A size with a binary unit: `512 B`, `4.0 KiB`, `31.5 MiB`.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 3] = ["KiB", "MiB", "GiB"];
@@ -154,6 +177,65 @@ mod tests {
         assert_eq!(duration(f64::NAN), "0.00 ms");
         assert_eq!(duration(-1.0), "0.00 ms");
         assert!(!duration(f64::MAX).is_empty());
+    }
+
+    #[test]
+    fn spoken_durations_have_two_digits_and_no_milliseconds() {
+        let shown = [
+            0,
+            4,
+            7,
+            40,
+            104,
+            500,
+            861,
+            999,
+            1000,
+            1710,
+            9940,
+            9960,
+            42_100,
+            59_400,
+            59_600,
+            107_000,
+            120_000,
+            599_000,
+            640_000,
+            3_600_000,
+            11_520_000,
+            86_400_000,
+            442_800_000,
+        ]
+        .map(|ms| spoken(Duration::from_millis(ms)));
+        assert_eq!(
+            shown,
+            [
+                "less than 0.01 s",
+                "less than 0.01 s",
+                "0.01 s",
+                "0.04 s",
+                "0.1 s",
+                "0.5 s",
+                "0.86 s",
+                "1 s",
+                "1 s",
+                "1.7 s",
+                "9.9 s",
+                "10 s",
+                "42 s",
+                "59 s",
+                "1 min",
+                "1m 47s",
+                "2 min",
+                "9m 59s",
+                "10 min",
+                "1 h",
+                "3h 12m",
+                "1 d",
+                "5d 3h",
+            ]
+        );
+        assert!(!spoken(Duration::MAX).is_empty());
     }
 
     #[test]

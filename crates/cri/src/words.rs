@@ -28,12 +28,13 @@ static KNOWN: LazyLock<HashSet<&str>> = LazyLock::new(|| {
 });
 
 /// Their capitals would split them into pieces too short to be judged.
-const AS_WRITTEN: [&str; 19] = [
+const AS_WRITTEN: [&str; 24] = [
     "GiB",
     "KiB",
     "MBps",
     "MiB",
     "SELinux",
+    "SetUp",
     "cAdvisor",
     "caData",
     "caPath",
@@ -42,10 +43,14 @@ const AS_WRITTEN: [&str; 19] = [
     "closID",
     "dstFd",
     "gRPC",
+    "imageFs",
+    "init-p",
     "keyData",
     "keyPath",
     "keyPaths",
+    "runAsGroup",
     "runAsNonRoot",
+    "runAsUser",
     "signedBy",
     "srcFd",
 ];
@@ -215,10 +220,10 @@ checker checkout checkpointing chosen cifs cim circular claim classic clktck clo
 combination combined come comm comma commonly communicating compatibility compiled compiling completion compliant components
 compressor compute concurrent configmap conn connector cons consider constant constraints construct consumed consuming
 containerfs containerized containing continuing controlling conversion converting converts copyable correctly corresponding
-corresponds counter coverage covert cpumanager crypto csi ctrl ctx customizations customized cycle cycles dacl dadfailed
-dcachebsize deactivate deal debian debugging decompression dedicated dedup deduplication defer delegation deletable deleter
-deletes delim demand depending deprecation described despite detacher detaching detachment determined determining dhcpack
-dhcprelease diagnostics dies directly dirname disallowing disassemble disassembling discarding disconnecting discover
+corresponds counter coverage covert cpumanager crc crc32 crypto csi ctrl ctx customizations customized cycle cycles dacl
+dadfailed dcachebsize deactivate deal debian debugging decompression dedicated dedup deduplication defer delegation deletable
+deleter deletes delim demand depending deprecation described despite detacher detaching detachment determined determining
+dhcpack dhcprelease diagnostics dies directly dirname disallowing disassemble disassembling discarding disconnecting discover
 discoverydb display displayed displays distances dll dlmopen dlopen dockercfg doing domainname downgrade downgrading downward
 dra drive drivers dropping dtv dynamically earlier easily ecdsa echild edit editing editor effect egid elf elfw enabling enc
 enclosed endian ending enforce enforcements enosys ensures entity envelope envvars epoll epoller equality equals erange errored
@@ -227,48 +232,49 @@ existence expander expanding expandvolume expansion expects expensive expiration
 extend facility factory falling families family faulty feasible feat few fibre fifos fileinfo filenames filepath fill filtered
 fini fitness fix flex flexvolume flight fmt forcing formatter forwards foundation fourth fpucw fqdn freed fsck fsinfo fsnotify
 fsstats fulfil fun func further futex gate gateways gather gave generic gets git github glibc glob global glro golang gvk halted
-happen hardcap hardcapping hardware healthz hello help helps historically hklm hns homedir hostpath hostutil housekeeping hugtlb
-hwaddr hwcap hwcaps hybrid icachebsize ident identifies identify idle idx iface ifb ifunc ignoring imagefs imap implementation
-important inc include included includes including inclusive inconsistency independent independently indicating infer inform
-informer ingress inherit inheritable inherited inherits inherritable inhibit inhibitor initially initiative insert inspecting
-instantiate instructions int integers integrates integration intelrdt intent intents interchangeable interpreter interval
-invoking iota ipmasq iptable iqn irregular isa issued issues issuing iterate iteration jail jailing jmap judgement jumps keeping
-kern kernelpath kernelversion keypair killall kubeconfig kubereserved labeled lacks lastp laversion lazily lazy lchown leading
-leaf leaked leaving leftover legacy lenient libpathrs libraries libseccomp lifecycle likely linker linking linkval linter lister
-listp loadable loadavg locally locate located locations locks loggers logind logrus lookups lose losetup lots lsattr lun mac
-machines mainpid makefile malformatted manipulating manually mapper maps mark marking marshal marshaling marshall marshalling
-masq maybe mba means medium mem members memorymanager met micro mid migratable migrating minsigstksz miss mkfs models modid
-modifies modules mostly mounter mountid mountpoints much multicast multipath nameserver nameservers nano native naudit netconf
-netwok newly niov niovmax nlink nlist nloaded nmaps nodelete nolint nonzero noop normalize normalized normalizing noswap notelf
-notifications notified npipe npreloads nsenter nsexec nsid nsmask nul num oauth obsoleted obtaining offsets often omitempty
-omitting operating operator operators ordinary outputs overlaps overrided overwrite packaged packets padding pager pagesize
-pagesz parallelism params parents parsable parses passing past patch patching pathname pathrs patterns pci pdeath pelem percent
-perf performance performs period personality phdr phent phentsize phnum physical picked pkcs pleg plt podresources podsanbox
-points populate populated populator portal portals positional possibly poststart pprof pre preempt preemption preemptive
-preferred preinit preload preloaded prematurely prepend preserved preshutdown pressure prettyfier prev print prints prior
-priorities privs prober proceeding processor processors product production profiler programs project projected projection
-prometheus promisc prot protection protections provides provision provisionable provisioning proxying pruning pseudoterminal ptr
-publishing pushing pvc qdisc qps queries quiet quite quote quotes races ramdisk ranking readd really realm reassign rebuild
-receives recognise reconstruct reconstruction recursing recvtty recyclable recycle recycler redirected redirecting referencing
-referrers referring refetch refs refusing regarded regexp registering rejecting rel rela relating relationship relink relist
-reloc relocation relocations relr remotepath renaming reparented reportedly represent represents reservation resetting resizing
-resp responsive restoration restores ret reused reverification revise revive right rights rootful rootgid rootpath rootuid row
-rpath runcfeatures runner runonce runpath rus safety sanbox sane sanity satisfied satisfy saves scan scheduling scopes scores
-scsi seal sealable sealing searched searching sec sed segment segments select selector sendfile sendtargets sense separated
-separator serving settle setxattr sgid shelling shift shorten shows sid sigchan sigchld sighup signing sigstr sigurg
-sigwinch simultaneously singleflight sizeof slaving slices slot slotinfo smb sockpath software sort spaces spawned specconv
-specifier specifies specifying specs spoof ssb stable standalone starter staticcheck stating statisticsdisplay statuses statx
-sticky strategy strconv streamid strictly strings struct structures stub subbucket subcpu subdir subdirectories subdomain
-subfields subgids submount subnets subordinate subprocesses subresource substitution subsystems subuids sudo suid suitable sum
-summary supervisor supervisors supporting sure suspends switching sym symbol synced synchronisation synchronization
-synchronously syncing syscalls sysinfo systemreserved tables tabwriter tail taint taints tearing telemetry tells tentative term
-though three thresholds throttle ticker tidy timestamps tiocgptpeer title titles tmap tmpdir tmpfile todo toleration topic
-topologymanager traces tracing tracking trailing transition transmit traverse tries trimming truncate trunk trust tunables
-turned ubr ubuntu ucachebsize ucounts uint uintptr ummounting unaware uncertain unclosed uncommittable underlying understand
-unexcepted unformatted unhandled unicast uninstalling unixgram unlimited unlinked unlinking unmap unmapped unmapper unmarshalany
-unmarshall unmounter unprepare unreasonably unreferenced unregistered unsatisfiable unstage untested upgraded upon upsert uptime
-usable usecs userfaultfd usually utc utils utime utimes val vars verb verbose verdef verneed versymidx vfs violates vol vsocket
-waitid walk walking weak weights whence whenever worry wwn xdg zeros
+happen hardcap hardcapping hardware healthz hello help helps historically hklm hns homedir hostpath hostutil housekeeping html
+hugtlb hwaddr hwcap hwcaps hybrid icachebsize ident identifies identify idle idx iface ifb ifunc ignoring imagefs imap
+implementation important inc include included includes including inclusive inconsistency independent independently indicating
+infer inform informer ingress inherit inheritable inherited inherits inherritable inhibit inhibitor initially initiative insert
+inspecting instantiate instructions int integers integrates integration intelrdt intent intents interchangeable interpreter
+interval invoking iota ipmasq iptable iqn irregular isa issued issues issuing iterate iteration jail jailing jmap judgement
+jumps keeping kern kernelpath kernelversion keypair killall kubeconfig kubereserved labeled lacks lastp laversion lazily lazy
+lchown leading leaf leaked leaving leftover legacy lenient libpathrs libraries libseccomp lifecycle likely linker linking
+linkval linter lister listp loadable loadavg locally locate located locations locks loggers logind logrus lookups lose losetup
+lots lsattr lun mac machines mainpid makefile malformatted manipulating manually mapper maps mark marking marshal marshaling
+marshall marshalling masq maybe mba means medium mem members memorymanager met micro mid migratable migrating minsigstksz miss
+mkfs models modid modifies modules mostly mounter mountid mountpoints mountvolume much multicast multipath nameserver
+nameservers nano native naudit netconf netwok newly niov niovmax nlink nlist nloaded nmaps nodelete nodename nolint nonzero noop
+normalize normalized normalizing noswap notelf notifications notified npipe npreloads nsenter nsexec nsid nsmask nul num
+numerical oauth obsoleted obtaining offsets often omitempty omitting operating operator operators ordinary outputs overlaps
+overrided overwrite packaged packets padding pager pagesize pagesz parallelism params parents parsable parses passing past patch
+patching pathname pathrs patterns pci pdeath pelem percent perf performance performs period personality phdr phent phentsize
+phnum physical picked pigz pinns pkcs pleg plt podresources podsanbox points populate populated populator portal portals
+positional possibly poststart pprof pre preempt preemption preemptive preferred preinit preload preloaded prematurely prepend
+preserved preshutdown pressure prettyfier prev print prints prior priorities privs prober proceeding processor processors
+product production profiler programs project projected projection prometheus promisc prompt prot protection protections provides
+provision provisionable provisioning proxying pruning pseudoterminal ptr publishing pushing pvc qdisc qps queries quiet quite
+quote quotes races ramdisk ranking readd really realm reassign rebuild receives recognise reconstruct reconstruction recursing
+recvtty recyclable recycle recycler redirected redirecting referencing referrers referring refetch refs refusing regarded regexp
+registering rejecting rel rela relating relationship relink relist reloc relocation relocations relr remotepath remounted
+renaming reparented reportedly represent represents reservation resetting resizing resp responsive restoration restores ret
+reused reverification revise revive right rights rootful rootgid rootpath rootuid row rpath runcfeatures runner runonce runpath
+rus safety sanbox sane sanity satisfied satisfy saves scan scheduling scopes scores scsi seal sealable sealing searched
+searching sec sed segment segments select selector sendfile sendtargets sense separated separator serving settle setxattr sgid
+shelling shift shorten shows sid sigchan sigchld sighup signing sigstr sigurg sigwinch simultaneously singleflight sizeof
+slaving slices slot slotinfo smb sockpath software sort spaces spawned specconv specifier specifies specifying specs spoof ssb
+stable standalone starter staticcheck stating statisticsdisplay statuses statx sticky strategy strconv streamid strictly strings
+struct structures stub subbucket subcpu subdir subdirectories subdomain subfields subgids submount subnets subordinate
+subprocesses subresource substitution subsystems subuids sudo suid suitable sum summary supervisor supervisors supporting sure
+suspends switching sym symbol synced synchronisation synchronization synchronously syncing syscalls sysinfo systemreserved
+tables tabwriter tail taint taints tearing telemetry tells tentative term though three thresholds throttle ticker tidy
+timestamps tiocgptpeer title titles tmap tmpdir tmpfile todo toleration topic topologymanager traces tracing tracking trailing
+transition transmit traverse tries trimming truncate trunk trust tunables turned ubr ubuntu ucachebsize ucounts uint uintptr
+ummounting unattached unaware uncertain unclosed uncommittable underlying understand unexcepted unformatted unhandled unicast
+uninstalling unixgram unlimited unlinked unlinking unmap unmapped unmapper unmarshalany unmarshall unmounter unpigz unprepare
+unreasonably unreferenced unregistered unsatisfiable unstage untested upgraded upon upsert uptime usable usecs userfaultfd
+usually utc utils utime utimes val vars verb verbose verdef verneed versymidx vfs violates vol vsocket waitid walk walking weak
+weights whence whenever worry wwn xdg zeros
 ";
 
 #[cfg(test)]

@@ -52,6 +52,7 @@ mod pull;
 mod rebase;
 mod reference;
 mod registry;
+mod requests;
 mod resolve;
 #[cfg(test)]
 mod shapes_tests;
@@ -87,6 +88,7 @@ pub use self::progress::{EndedPull, LayerPhase, LayerView, PullPhase, PullView};
 pub use self::pull::PullOptions;
 pub use self::reference::Reference;
 pub use self::registry::{BlobPart, ClientCertificate, RegistryClient, Repository};
+pub use self::requests::RequestProgress;
 pub use self::store::{Collected, LayerUsage, Problem, RECORD_VERSION};
 
 /// Compiles the example of the README.

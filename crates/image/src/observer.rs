@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::requests::{self, RequestProgress};
 
 /// A step of a pull or an import.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -181,6 +182,11 @@ pub trait ActiveStep: Send + Sync {
     /// Receives the steps within this one.
     fn steps(&self) -> Arc<dyn Steps>;
 
+    /// Receives the progress of this step's requests; `None` if there is no receiver.
+    fn requests(&self) -> Option<Arc<dyn RequestProgress>> {
+        None
+    }
+
     /// The step has ended, and was not cancelled.
     fn end(self: Box<Self>, outcome: Outcome);
 }
@@ -217,7 +223,7 @@ pub(crate) async fn observed<T>(
     work: impl Future<Output = Result<T>>,
 ) -> Result<T> {
     let active = steps.start(step, name);
-    let result = work.await;
+    let result = requests::within(&*active, work).await;
     active.end(Outcome::from_result(&result));
     result
 }

@@ -21,6 +21,7 @@ use super::platform::Fit;
 use super::progress::{PullGuard, PullPhase};
 use super::reference::Reference;
 use super::registry::{Answers, Repository};
+use super::requests;
 use super::resolve::Resolved;
 use super::store::{Held, NewImage, Origin, Record};
 use super::verify::Subject;
@@ -145,7 +146,7 @@ impl ImageStore {
         let active = steps.start(Step::Resolve, None);
         let inner = active.steps();
         let recipe = self.resolve_and_verify(repository, reference, options, &inner);
-        let recipe = recipe.await;
+        let recipe = requests::within(&*active, recipe).await;
         active.end(Outcome::from_result(&recipe));
         let Recipe {
             record,

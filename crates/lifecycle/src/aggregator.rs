@@ -1,8 +1,12 @@
 //! Applies ended calls to the episode store, closes episodes and reports them. A task of the side thread.
 
 mod container_events;
+mod handover;
+mod journaling;
 mod kubelet_dir;
+mod kubelet_work;
 mod node;
+mod running_calls;
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -17,16 +21,19 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use self::container_events::ContainerEventState;
+use self::handover::HandoverState;
+use self::kubelet_dir::KubeletReads;
+use self::running_calls::RunningCalls;
 use super::episode_call::EpisodeCall;
-use super::episode_store::{CallEffect, DueReport, ExitChange, ExitRecord};
-use super::journal::{self, JournalFiles, JournalLine, JournalWriter, ReplayResult};
+use super::episode_store::{CallEffect, DueReport, Episode};
+use super::journal::{JournalLine, JournalWriter};
 use super::kubelet::execs;
-use super::kubelet::relist::{self, KubeletPoll};
 use super::metrics::StoryMetrics;
-use super::node::{AliveFile, NodeBoot, NodeSource, NodeWatch};
+use super::node::{AliveFile, BypassFiles, NodeBoot, NodeSource, NodeWatch};
 use super::pod_dirs::KnownPodDirs;
 use super::usual::UsualFile;
 use super::{AggregatorEvent, EpisodeSubscriber, Stories, summary};
+use criscope_cri::Method;
 use criscope_cri::call::Call;
 use criscope_cri::call::CallRecord;
 use criscope_cri::call::episode::is_episodic;
@@ -63,6 +70,8 @@ pub struct AggregatorParts {
     pub subscriber: Option<Arc<dyn EpisodeSubscriber>>,
     /// The state of the node.
     pub node: Arc<dyn NodeSource>,
+    /// The files that tell of a bypass.
+    pub bypass: BypassFiles,
     /// The wall clock.
     pub clock: WallClock,
 }
@@ -91,6 +100,12 @@ pub struct Aggregator {
     counts_from: UnixMicros,
     container_events: ContainerEventState,
     pod_dirs: KnownPodDirs,
+    running: RunningCalls,
+    handover: HandoverState,
+    looks_for_waiting: u64,
+    kubelet_reads: KubeletReads,
+    /// The end of the last call of a kubelet that changes something.
+    kubelet_called: UnixMicros,
 }
 
 impl Aggregator {
@@ -103,10 +118,12 @@ impl Aggregator {
         let alive = parts.state_dir.as_deref();
         let alive = alive.map(|dir| AliveFile::new(dir, &boot.id));
         Ok(Self {
-            metrics: StoryMetrics::new(registry, &parts.stories)?,
-            watch: NodeWatch::new(Arc::clone(&parts.node), alive.clone()),
+            metrics: StoryMetrics::new(registry, &parts.stories, &parts.in_flight)?,
+            watch: NodeWatch::new(Arc::clone(&parts.node), alive.clone())
+                .with_bypass(parts.bypass.clone()),
             alive,
             boot,
+            handover: HandoverState::begin(parts.state_dir.clone()),
             parts,
             journal_until: UnixMicros::EPOCH,
             journal: None,
@@ -114,6 +131,10 @@ impl Aggregator {
             counts_from: UnixMicros::EPOCH,
             container_events: ContainerEventState::default(),
             pod_dirs: KnownPodDirs::default(),
+            running: RunningCalls::default(),
+            looks_for_waiting: 0,
+            kubelet_reads: KubeletReads::default(),
+            kubelet_called: UnixMicros::EPOCH,
         })
     }
 
@@ -130,7 +151,14 @@ impl Aggregator {
                     Some(event) => self.handle_guarded(event).await,
                     None => break,
                 },
+                () = self.handover.steps.begun.cancelled(), if !self.handover.is_left => {
+                    self.hand_over().await;
+                }
                 _ = ticks.tick() => {
+                    if self.handover.is_left {
+                        self.guarded(Self::tick_after_handover).await;
+                        continue;
+                    }
                     self.guarded(Self::look_at_node).await;
                     self.guarded(Self::tick).await;
                 }
@@ -139,12 +167,16 @@ impl Aggregator {
         while let Ok(event) = self.parts.events.try_recv() {
             self.handle_guarded(event).await;
         }
-        self.guarded(Self::end_node).await;
-        self.count_settled(UnixMicros::MAX);
+        if !self.handover.is_left {
+            self.guarded(Self::end_node).await;
+            self.count_settled(UnixMicros::MAX);
+            self.write_last_lines();
+        }
         if let Some(journal) = self.journal.take() {
             // Joining fails only if the journal's thread panicked.
             let _ = spawn_blocking(move || journal.close()).await;
         }
+        self.end_handover();
         if let Some(usual) = self.usual.take() {
             usual.close(&self.parts.stories).await;
         }
@@ -174,46 +206,10 @@ impl Aggregator {
         UnixMicros::from((self.parts.clock)())
     }
 
-    /// Replays the journal and opens it for writing.
-    async fn begin(&mut self) {
-        self.counts_from = self.now();
-        self.parts.stories.store().set_boot(self.boot.at);
-        let Some(dir) = self.parts.state_dir.clone() else {
-            return self.parts.stories.store().watch_since(self.counts_from);
-        };
-        self.usual = Some(UsualFile::load(&dir, &self.parts.stories).await);
-        let files = JournalFiles::new(&dir);
-        let stories = Arc::clone(&self.parts.stories);
-        let replayed = spawn_blocking({
-            let files = files.clone();
-            move || replay(&files, &stories)
-        });
-        // Lines that were read before a panic stay; new lines are appended to the journal.
-        let replayed = replayed.await.unwrap_or_else(|error| {
-            if error.is_panic() {
-                self.panicked("a panic while the journal was read: earlier stories are incomplete");
-            }
-            ReplayResult::default()
-        });
-        self.journal_until = replayed.last;
-        let began = self.counts_from;
-        if replayed.last > UnixMicros::EPOCH {
-            self.counts_from = self.counts_from.min(replayed.last);
-        }
-        {
-            let mut store = self.parts.stories.store();
-            let first = store.episodes().next().map(|episode| episode.began);
-            store.watch_since(first.unwrap_or(began).min(began));
-        }
-        let damaged = replayed.damaged;
-        self.parts.drops.add(DropReason::JournalDamaged, damaged);
-        self.journal = start_journal(files, &self.parts.drops);
-        for number in replayed.unreported {
-            self.report(number);
-        }
-    }
-
     fn handle_event(&mut self, event: AggregatorEvent) {
+        if self.handover.is_left && !matches!(event, AggregatorEvent::Ended(..)) {
+            return;
+        }
         let (record, steps) = match event {
             AggregatorEvent::Ended(record, steps) => (record, steps),
             AggregatorEvent::Spans(spans) => {
@@ -227,9 +223,7 @@ impl Aggregator {
                 let took = self.parts.stories.relists().note(poll);
                 return took.into_iter().for_each(|took| self.metrics.relist(took));
             }
-            AggregatorEvent::NoImage(found) => {
-                return self.parts.stories.store().note_no_image(found);
-            }
+            AggregatorEvent::ImageLookup(found) => return self.image_lookup(&found),
             AggregatorEvent::Container(event) => return self.container_event(&event),
             AggregatorEvent::SessionBegan(open) => {
                 return self.parts.stories.sessions().begin(*open);
@@ -239,10 +233,25 @@ impl Aggregator {
                 return self.parts.stories.sessions().end(number, session);
             }
         };
-        if is_episodic(record.method) || execs::is_hook(&record) {
+        if record.peer.is_kubelet() {
+            self.kubelet_called = self.kubelet_called.max(record.ended_at());
+            self.parts
+                .stories
+                .store()
+                .programs
+                .set_kubelet(&record.peer);
+        }
+        let is_news = record.facts.new_limits().is_some();
+        let is_told = is_episodic(record.method) || record.method.checkpoints();
+        if is_news || is_told || execs::is_hook(&record) {
             self.call(record, steps.as_deref());
         } else if execs::is_probe(&record) {
-            self.parts.stories.store().note_probe(&record);
+            // The next process counts on from the numbers that were handed over.
+            if !self.handover.is_left {
+                self.probe(&record);
+            }
+        } else if record.method == Method::ExecSync {
+            self.intervention(record);
         } else {
             self.container_status(&record);
         }
@@ -253,19 +262,24 @@ impl Aggregator {
         let scanned = observations.is_scanned_since(record.began);
         let seen = observations.take(record.seq);
         let mut call = EpisodeCall::new(record, seen, steps).scanned(scanned);
-        let applied = {
-            let mut store = self.parts.stories.store();
-            // A journal line names its pod, also if only the store knew it.
-            store.observe(&mut call);
-            store.apply(call.clone())
-        };
+        // A journal line names its pod, also if only the store knew it.
+        self.parts.stories.store().observe(&mut call);
+        let applied = self.parts.stories.store().apply(call.clone());
         if applied != CallEffect::Nothing {
             self.write(JournalLine::call(&call));
         }
+        self.report_call(&call, applied);
+    }
+
+    /// Reports what an ended call has changed; after a handover the next process does.
+    fn report_call(&mut self, call: &EpisodeCall, applied: CallEffect) {
+        if self.handover.is_left {
+            return;
+        }
         if let CallEffect::PartOf(number) = applied {
-            let kind = self.parts.stories.store().get(number).map(|t| t.kind);
-            if let Some(kind) = kind {
-                self.metrics.call(kind, &call);
+            let store = self.parts.stories.store();
+            if let Some(episode) = store.get(number) {
+                self.metrics.call(episode, call);
             }
         }
         if call.is_bad() {
@@ -274,53 +288,18 @@ impl Aggregator {
         self.report_closed();
     }
 
-    /// Records the exit of the container in a ContainerStatus, if it is new.
-    fn container_status(&mut self, record: &CallRecord) {
-        let (Some(state), Some(pod), Some(container)) =
-            (&record.container_state, &record.pod, &record.container)
-        else {
-            return;
-        };
-        let Some(exit) = &state.exit else { return };
-        let id = record.container_id.as_deref();
-        let mut ended = ExitRecord::new(container, state.started_at, exit);
-        if ended.code != 0 {
-            let now = self.now();
-            let kills = self.watch.oom_kills(ended.at, now);
-            let store = self.parts.stories.store();
-            ended.oom_kills = store.unattributed_oom_kills(kills, ended.at);
-        }
-        let noted = self.parts.stories.store().note_exit(pod, id, ended.clone());
-        if noted != ExitChange::Nothing {
-            self.write(Some(JournalLine::exit(pod, id, &ended)));
-        }
-        if noted == ExitChange::New && ended.at >= self.counts_from {
-            self.metrics.exit(&ended);
-        }
-    }
-
-    /// Reports the kubelet's relist when it takes unusually long.
-    fn watch_relist(&self, calls: &[Arc<Call>], now: UnixMicros) {
-        let polls = calls.iter().filter(|call| relist::is_poll(call.method));
-        let polls = polls.filter_map(|call| KubeletPoll::from_record(&CallRecord::in_flight(call)));
-        let slow = self.parts.stories.relists().tick(now, polls.collect());
-        if let Some(state) = slow {
-            tracing::warn!(
-                target: "criscope::lifecycle",
-                event = "kubelet.relist.slow",
-                since_ms = millis(state.since),
-                "{state}"
-            );
-        }
-    }
-
     async fn tick(&mut self) {
+        self.read_predecessors().await;
         self.read_containers().await;
         let now = self.now();
         self.look_for_deleted(now).await;
+        self.look_for_kept(now).await;
         let calls = (self.parts.in_flight)();
         self.watch_relist(&calls, now);
+        self.journal_running(&calls, now);
+        self.look_for_waiting(&calls, now).await;
         self.count_settled(now);
+        self.note_stops_in_flight();
         let some_open = self.parts.stories.store().open_episodes().next().is_some();
         if let Some(usual) = &mut self.usual {
             usual.tick(&self.parts.stories);
@@ -394,54 +373,15 @@ impl Aggregator {
             (Some(subscriber), None) => subscriber.closed(&shown, &ids),
             (None, _) => {}
         }
+        let pressure = self
+            .parts
+            .stories
+            .store()
+            .get(number)
+            .and_then(Episode::scarcity);
+        self.write(pressure.map(|pressure| JournalLine::pressure(ids.root, pressure)));
         let line = JournalLine::closed(ids.root, shown.state, now, deleted);
         self.write(Some(line));
-    }
-
-    fn write(&self, line: Option<JournalLine<'_>>) {
-        if let (Some(journal), Some(line)) = (&self.journal, line) {
-            journal.write(&line);
-        }
-    }
-}
-
-/// Replays the journal. Blocks.
-fn replay(files: &JournalFiles, stories: &Stories) -> ReplayResult {
-    let (replayed, result) = journal::replay(files, &stories.store);
-    if let Err(error) = result {
-        tracing::warn!(
-            target: "criscope::lifecycle",
-            event = "story.journal",
-            file.directory = %files.dir.display(),
-            error.message = %error,
-            "the journal cannot be read: stories start empty"
-        );
-    }
-    if replayed.damaged > 0 {
-        tracing::warn!(
-            target: "criscope::lifecycle",
-            event = "story.journal",
-            file.directory = %files.dir.display(),
-            lines = replayed.lines,
-            damaged = replayed.damaged,
-            "damaged lines of the journal were skipped"
-        );
-    }
-    replayed
-}
-
-fn start_journal(files: JournalFiles, drops: &Arc<Drops>) -> Option<JournalWriter> {
-    match JournalWriter::start(files, drops) {
-        Ok(journal) => Some(journal),
-        Err(error) => {
-            tracing::warn!(
-                target: "criscope::lifecycle",
-                event = "story.journal",
-                error.message = %error,
-                "no thread for the journal: stories will not survive a restart"
-            );
-            None
-        }
     }
 }
 

@@ -2,8 +2,10 @@
 //!
 //! The CRI neither says how many containers a pod has, nor marks init containers. The kubelet (1.33 to 1.36, by
 //! default) writes an entry to `allocated_pods_state` in its directory when it admits a pod, before it calls the runtime. The
-//! entry has the containers that keep their resources: all but ordinary init containers. Only these names are read; a file in
-//! another format, such as that of later kubelets, tells nothing.
+//! entry has the containers that can be resized: all containers and sidecars, and ordinary init containers too if
+//! `InPlacePodVerticalScalingInitContainers` is on, as in 1.36 (`IsResizableContainer` in pkg/kubelet/allocation). So a container that is
+//! in it may be an init container. Ephemeral containers are never in it. Only the names are read; a file in another format, such as that
+//! of later kubelets, tells nothing.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,7 +23,7 @@ const MAX_CHECKPOINT_BYTES: u64 = 4 << 20;
 /// Most containers of a pod.
 const MAX_CONTAINERS_PER_POD: usize = 64;
 
-/// Container names, without ordinary init containers, by pod uid.
+/// Container names, in some kubelets without ordinary init containers, by pod uid.
 pub(super) type PodContainers = HashMap<Box<str>, Arc<[Box<str>]>>;
 
 #[derive(Deserialize)]

@@ -7,7 +7,7 @@ use opentelemetry::trace::{SpanId, TraceId};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::container_events::ContainerEvent;
-use super::kubelet::images::FailedImageLookup;
+use super::kubelet::images::ImageLookup;
 use super::kubelet::relist::{KubeletPoll, is_poll};
 use super::kubelet::syncs::KubeletSpan;
 use super::recorder::FlightRecorder;
@@ -25,7 +25,7 @@ const QUEUE_LEN: usize = 4096;
 /// Input of the aggregator.
 #[derive(Debug)]
 pub enum AggregatorEvent {
-    /// A call of an episode, a ContainerStatus or an ExecSync has ended; with its steps, if the built-in runtime served it.
+    /// A call of an episode, a ContainerStatus, an ExecSync or a change of limits has ended; with its steps, if the built-in runtime served it.
     Ended(Arc<CallRecord>, Option<Arc<RuntimeSteps>>),
     /// Spans that the runtime exported below our calls, [`MAX_EVENT_SPANS`] at most. They arrive before their call has ended, or
     /// some seconds after.
@@ -34,8 +34,8 @@ pub enum AggregatorEvent {
     Syncs(Vec<KubeletSpan>),
     /// A call of the kubelet that may be part of its relist has ended.
     Polled(KubeletPoll),
-    /// The kubelet looked for an image that is missing, or that the runtime cannot look up.
-    NoImage(FailedImageLookup),
+    /// The kubelet looked for an image.
+    ImageLookup(ImageLookup),
     /// The runtime reported an event of a container or sandbox.
     Container(ContainerEvent),
     /// A session of exec, attach or port-forward begins.
@@ -105,14 +105,19 @@ impl CallSink {
         {
             self.drops.add(DropReason::StoryQueueFull, 1);
         }
-        if let Some(found) = FailedImageLookup::from_record(&record)
-            && self.feed.try_send(AggregatorEvent::NoImage(found)).is_err()
+        if let Some(found) = ImageLookup::from_record(&record)
+            && self
+                .feed
+                .try_send(AggregatorEvent::ImageLookup(found))
+                .is_err()
         {
             self.drops.add(DropReason::StoryQueueFull, 1);
         }
         let is_status = call.method == Method::ContainerStatus && record.container_state.is_some();
         let is_exec = call.method == Method::ExecSync && record.container_id.is_some();
-        if is_status || is_exec || is_episodic(call.method) {
+        let is_news = record.facts.new_limits().is_some();
+        let is_told = is_episodic(call.method) || call.method.checkpoints();
+        if is_status || is_exec || is_news || is_told {
             let event = AggregatorEvent::Ended(Arc::clone(&record), call.steps.get().cloned());
             if self.feed.try_send(event).is_err() {
                 self.drops.add(DropReason::StoryQueueFull, 1);

@@ -45,6 +45,8 @@ pub enum ContainerEventKind {
         /// Exit code; 128 plus the number of the signal that killed the process. `None` if the runtime did not see it, and for
         /// the init of a shared PID namespace: the built-in runtime knows only that it has ended.
         code: Option<i32>,
+        /// The signal that ended it, 0 if it exited by itself; `None` if the runtime tells only the code, as containerd does.
+        signal: Option<i32>,
         /// Start time, if the event has it.
         started: Option<UnixMicros>,
         /// The evictor and its reason, if the container was evicted. The built-in runtime evicts for NRI plugins.
@@ -105,6 +107,7 @@ impl RunningContainers {
             }
             ContainerEventKind::Ended {
                 code,
+                signal,
                 started,
                 evicted,
             } => {
@@ -112,7 +115,10 @@ impl RunningContainers {
                 run.started = started.or(run.started);
                 Some(match event.container.as_deref() {
                     Some(container) => {
-                        let exit = exit(container, event.at, *code, run);
+                        let exit = ExitRecord {
+                            signal: *signal,
+                            ..exit(container, event.at, *code, run)
+                        };
                         ContainerFact::Ended(exit.evicted_by(evicted.clone()))
                     }
                     None => ContainerFact::SandboxEnded(SandboxEnd::new(event.at, *code)),
@@ -156,10 +162,13 @@ fn exit(
         at,
         stop_requested: false,
         oom_kills: 0,
+        is_oom_uncounted: false,
         oom_at: run.oom_at,
         evicted: None,
         node_restarted: None,
+        signal: None,
         by_event: true,
+        request: None,
     }
 }
 
@@ -173,6 +182,7 @@ mod tests {
         let code = Some(code);
         ContainerEventKind::Ended {
             code,
+            signal: None,
             started: None,
             evicted: None,
         }
@@ -242,6 +252,7 @@ mod tests {
         let mut runs = RunningContainers::default();
         let ended = ContainerEventKind::Ended {
             code: None,
+            signal: None,
             started: Some(UnixMicros::new(1_000_000)),
             evicted: None,
         };

@@ -12,10 +12,16 @@ use super::kubelet::probes::FailedProbe;
 use super::kubelet::pulls::PullQueue;
 use super::process_scanner::{Observation, WorkKind};
 use super::texts::SharedTexts;
+use super::transfer_words::transfer_words;
+use super::usual::UsualAtEnd;
 use super::view;
 use criscope_cri::Method;
 use criscope_cri::call::steps::{RuntimeSteps, StepRecord, Worker};
-use criscope_cri::call::{Call, CallRecord, FaultKind};
+use criscope_cri::call::{
+    Call, CallFacts, CallRecord, CallStage, CallState, Ending, FaultKind, Outcome, Source,
+};
+use criscope_cri::container_request::ResourceLimits;
+use criscope_cri::status::Code;
 use criscope_cri::units::times::{UnixMicros, millis, whole_micros};
 
 /// Upper bound of pieces of work per call; the longest are kept.
@@ -30,6 +36,12 @@ pub(super) struct EpisodeCall {
     /// Set if the same call had failed before in the episode.
     #[serde(skip)]
     pub(super) retry: bool,
+    /// Set if criscope went down while the call was in flight. The journal tells so by the lines around this one.
+    #[serde(skip)]
+    pub(super) is_lost: bool,
+    /// Set if no call had named its pod before, and the runtime listed all containers of the pod as running.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) was_listed_up: bool,
     #[serde(rename = "seen", default, skip_serializing_if = "Vec::is_empty")]
     pub(super) work: Vec<ObservedWork>,
     /// Set if processes were scanned during the call: then a call without work had no process at work.
@@ -45,6 +57,9 @@ pub(super) struct EpisodeCall {
     /// The other pulls that this one waited for (PullImage).
     #[serde(rename = "queued", default, skip_serializing_if = "Option::is_none")]
     pub(super) queue: Option<Box<PullQueue>>,
+    /// What was usual for such a call when it ended.
+    #[serde(rename = "usual", default, skip_serializing_if = "Option::is_none")]
+    pub(super) usual: Option<Box<UsualAtEnd>>,
     /// Warnings of the built-in runtime, such as that an image is for another platform.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) remarks: Vec<Arc<str>>,
@@ -90,25 +105,26 @@ impl EpisodeCall {
         observations: Vec<Observation>,
         steps: Option<&RuntimeSteps>,
     ) -> Self {
-        let mut work: Vec<_> = match steps {
-            Some(steps) => steps
-                .read()
-                .iter()
-                .filter_map(ObservedWork::from_step)
-                .collect(),
-            None => observations
-                .into_iter()
-                .map(ObservedWork::observed)
-                .collect(),
-        };
+        let mut work: Vec<_> = observations
+            .into_iter()
+            .map(ObservedWork::observed)
+            .collect();
+        if let Some(steps) = steps {
+            // The steps do not tell what holds them up.
+            work.retain(|work| work.kind == WorkKind::Blocked);
+            work.extend(steps.read().iter().filter_map(ObservedWork::from_step));
+        }
         work.extend(ObservedWork::injected(&record));
         Self {
             record,
             retry: false,
+            is_lost: false,
+            was_listed_up: false,
             work: longest(work),
             scanned: false,
             probe: None,
             queue: None,
+            usual: None,
             remarks: steps.map(RuntimeSteps::remarks).unwrap_or_default(),
         }
     }
@@ -118,9 +134,41 @@ impl EpisodeCall {
         Arc::make_mut(&mut self.record)
     }
 
+    /// Changes the limits of a CreateContainer.
+    pub(super) fn update_limits(&mut self, limits: ResourceLimits) {
+        if let CallFacts::Create(request) = &mut self.record_mut().facts {
+            Arc::make_mut(request).update(limits);
+        }
+    }
+
     /// Notes whether processes were scanned while the call was in flight.
     pub(super) fn scanned(mut self, scanned: bool) -> Self {
         self.scanned = scanned;
+        self
+    }
+
+    /// The call as one that was lost because criscope went down at this time. The caller's connection was cut, and a runtime gives up
+    /// work that nobody waits for.
+    pub(super) fn lost_at(mut self, at: UnixMicros) -> Self {
+        self.is_lost = true;
+        self.record_mut().state = CallState::Ended(Outcome {
+            ending: Ending::Error,
+            code: Code::Unavailable,
+            source: Source::Proxy,
+            message: Some("criscope went down during the call".into()),
+            elapsed: at.since(self.began_at()),
+        });
+        self
+    }
+
+    /// The call as one that is in flight at this time, in a process that hands over.
+    pub(super) fn in_flight_at(mut self, now: UnixMicros) -> Self {
+        let age = now.since(self.began_at());
+        self.is_lost = false;
+        self.record_mut().state = CallState::InFlight {
+            stage: CallStage::Waiting,
+            age,
+        };
         self
     }
 
@@ -167,7 +215,7 @@ impl EpisodeCall {
 
     /// Returns whether the call created a sandbox.
     pub(super) fn is_new_sandbox(&self) -> bool {
-        self.method == Method::RunPodSandbox && self.is_good()
+        self.method.makes_sandbox() && self.is_good()
     }
 
     /// The object within the pod: an image, a container's name, or empty for the sandbox itself.
@@ -223,7 +271,11 @@ impl ObservedWork {
             ),
             Worker::Own => {
                 let whole = format!("{words} {}", name.unwrap_or_default());
-                (WorkKind::Runtime, whole.trim_end().into(), None)
+                let reading = record.transfer.read();
+                let words = reading.map(|reading| {
+                    transfer_words(&reading, record.took(), record.ended.is_none()).into()
+                });
+                (WorkKind::Runtime, whole.trim_end().into(), words)
             }
         };
         let began = UnixMicros::from(record.began);

@@ -23,14 +23,15 @@ mod diagnosis;
 mod episode_call;
 mod episode_store;
 pub mod episode_subscriber;
-#[cfg(any(test, feature = "test-util"))]
-pub mod examples;
+pub mod handover;
 mod journal;
 pub mod kubelet;
+mod listed_pods;
 pub mod metrics;
 pub mod node;
 pub mod otlp_receiver;
 mod pod_dirs;
+pub mod pod_gauges;
 mod pods;
 pub mod process_scanner;
 pub mod rates;
@@ -50,8 +51,13 @@ mod tests;
 mod texts;
 pub mod timeline;
 pub mod trace;
+mod transfer_words;
 mod usual;
-pub mod view;
+mod waiting_pods;
+
+#[cfg(any(test, feature = "test-util"))]
+pub use criscope_pages::examples;
+pub use criscope_pages::view;
 
 pub use self::aggregator::Aggregator;
 pub use self::call_sink::{AggregatorEvent, CallSink, RuntimeSpan};

@@ -6,13 +6,15 @@ use std::time::Duration;
 use opentelemetry::trace::TraceId;
 
 use super::Stories;
-use super::diagnosis;
+use super::aggregator::CallsInFlight;
+use super::diagnosis::{COMMON_FAILURES, FailureCause, FaultOrigin, StartFailure};
 use super::episode_call::EpisodeCall;
 use super::episode_store::{Episode, ExitRecord};
 use super::timeline::EpisodePhase;
 use super::view::EpisodeState;
 use criscope_cri::call::Ending;
 use criscope_cri::call::episode::Kind;
+use criscope_cri::status::Code;
 use criscope_cri::subject::ExitReason;
 use criscope_cri::units::times::millis;
 use criscope_cri::{Method, names};
@@ -59,14 +61,12 @@ metrics! {
         "The same with pulls and init containers.");
     POD_START_BEFORE_CRI = Metric::histogram("pod_start_before_cri_seconds", Unit::Seconds, &[], PHASE_BUCKETS,
         "The part of it before the first call: volumes, admission and the queue of the kubelet.");
-    POD_START_FAILURES = Metric::counter("pod_start_failures_total", &[START_CALL],
-        "Calls of pod starts that failed, each at once.");
-    POD_STARTS_FAILING = Metric::gauge("pod_starts_failing", Unit::Count, &[START_CALL],
-        "Pods that are starting and in which a call of this phase failed and was not made good since.");
-    POD_STARTS_OPEN = Metric::gauge("pod_starts_open", Unit::Count, &[],
-        "Pod starts that have not come to their end.");
-    POD_START_OLDEST_OPEN = Metric::gauge("pod_start_oldest_open_seconds", Unit::Seconds, &[],
-        "Age of the oldest of them; absent when there is none.");
+    POD_START_FAILURES = Metric::counter("pod_start_failures_total", &[START_CALL, label::<FailureCause>("cause")],
+        "Calls of pod starts that failed, each at once, by the cause that `criscope explain` names. Series of common causes exist from \
+        the start, others since they occurred.");
+    POD_AUTHOR_FAILURES = Metric::counter("pod_author_failures_total", &[label::<AuthorCall>("method")],
+        "Calls that failed with a code that counts as a fault of the node, by a fault of the pod's author: the command is not in the \
+        image, the registry has no such image. Rules subtract them from the failed calls of `criscope_rpc_total`.");
     POD_STOP_DURATION = Metric::histogram("pod_stop_duration_seconds", Unit::Seconds, &[EPISODE_OUTCOME], START_BUCKETS,
         "Time from the first call that stops a pod to the end of the first StopPodSandbox that succeeds.");
     CONTAINER_RESTARTS = Metric::counter("container_restarts_total", &[],
@@ -113,14 +113,16 @@ criscope_cri::listed! {
     struct StartPhase in &names!(START_PHASES, EpisodePhase::name);
 }
 
-const START_PHASES: [EpisodePhase; 8] = [
+const START_PHASES: [EpisodePhase; 10] = [
     EpisodePhase::Sandbox,
+    EpisodePhase::Restore,
     EpisodePhase::Network,
     EpisodePhase::ImagePull,
     EpisodePhase::ContainerCreate,
     EpisodePhase::ContainerStart,
     EpisodePhase::InitContainer,
     EpisodePhase::Hook,
+    EpisodePhase::Checkpoint,
     EpisodePhase::OutsideCri,
 ];
 
@@ -129,12 +131,40 @@ criscope_cri::listed! {
     struct StartCall in &names!(START_CALLS, EpisodePhase::name);
 }
 
-const START_CALLS: [EpisodePhase; 5] = [
+const START_CALLS: [EpisodePhase; 6] = [
     EpisodePhase::Sandbox,
+    EpisodePhase::Restore,
     EpisodePhase::Network,
     EpisodePhase::ImagePull,
     EpisodePhase::ContainerCreate,
     EpisodePhase::ContainerStart,
+];
+
+impl StartCall {
+    fn in_phase(phase: EpisodePhase) -> Option<Self> {
+        START_CALLS.iter().position(|p| *p == phase).map(Self)
+    }
+}
+
+criscope_cri::listed! {
+    /// A call that can fail by a fault of the pod's author.
+    struct AuthorCall in &names!(AUTHOR_CALLS, Method::name);
+}
+
+const AUTHOR_CALLS: [Method; 4] = [
+    Method::RunPodSandbox,
+    Method::PullImage,
+    Method::CreateContainer,
+    Method::StartContainer,
+];
+
+/// The codes with which a call counts as failed by the node in the rules of the objectives.
+const NODE_FAULT_CODES: [Code; 5] = [
+    Code::Unknown,
+    Code::DeadlineExceeded,
+    Code::Internal,
+    Code::Unavailable,
+    Code::DataLoss,
 ];
 
 /// Metrics that the aggregator counts.
@@ -145,7 +175,8 @@ pub(super) struct StoryMetrics {
     sli: Histograms,
     total: Histograms,
     before_cri: Histograms,
-    failures: Counters<StartCall>,
+    failures: Counters<(StartCall, FailureCause)>,
+    author_failures: Counters<AuthorCall>,
     stops: Histograms<EpisodeOutcome>,
     relists: Histograms,
     restarts: Counters,
@@ -153,6 +184,19 @@ pub(super) struct StoryMetrics {
     oom_kills: Counters,
     sandbox_deaths: Counters,
     handlers: HandlerLabels,
+}
+
+/// The counters of failed calls of starts, with the series of common causes.
+fn start_failures(
+    registry: &Registry,
+) -> Result<Counters<(StartCall, FailureCause)>, RegistryError> {
+    let failures = registry.counters(&POD_START_FAILURES)?;
+    for common in COMMON_FAILURES {
+        if let Some(call) = StartCall::in_phase(common.phase) {
+            failures.inc_by((call, FailureCause::named(common.cause)), 0);
+        }
+    }
+    Ok(failures)
 }
 
 fn seconds(time: Duration) -> f64 {
@@ -172,8 +216,13 @@ impl StoryMetrics {
     ///
     /// # Errors
     /// If a metric is registered already.
-    pub(super) fn new(registry: &Registry, stories: &Arc<Stories>) -> Result<Self, RegistryError> {
+    pub(super) fn new(
+        registry: &Registry,
+        stories: &Arc<Stories>,
+        in_flight: &CallsInFlight,
+    ) -> Result<Self, RegistryError> {
         compute(registry, stories)?;
+        super::pod_gauges::register(registry, stories, in_flight)?;
         super::node::metrics::register(registry, stories)?;
         Ok(Self {
             starts: registry.histograms(&POD_START_DURATION)?,
@@ -181,7 +230,8 @@ impl StoryMetrics {
             sli: registry.histograms(&POD_START_SLI)?,
             total: registry.histograms(&POD_START_TOTAL)?,
             before_cri: registry.histograms(&POD_START_BEFORE_CRI)?,
-            failures: registry.counters(&POD_START_FAILURES)?.with_all_series(),
+            failures: start_failures(registry)?,
+            author_failures: registry.counters(&POD_AUTHOR_FAILURES)?.with_all_series(),
             stops: registry.histograms(&POD_STOP_DURATION)?,
             relists: registry.histograms(&RELIST_DURATION)?,
             restarts: registry.counters(&CONTAINER_RESTARTS)?.with_all_series(),
@@ -192,18 +242,35 @@ impl StoryMetrics {
         })
     }
 
-    /// Counts a call of an episode of this kind.
-    pub(super) fn call(&self, kind: Kind, call: &EpisodeCall) {
-        let phase = diagnosis::phase(call);
-        let failed = START_CALLS.iter().position(|p| *p == phase);
+    /// Counts a call of this episode.
+    pub(super) fn call(&self, episode: &Episode, call: &EpisodeCall) {
+        self.author_failure(episode, call);
         // A call that the kubelet breaks off because the pod was deleted has not failed.
         let is_failure = call.is_bad() && !call.has_ended(Ending::Cancelled);
-        if let Some(place) = failed.filter(|_| kind == Kind::Start && is_failure) {
-            self.failures.inc(StartCall(place));
+        if is_failure && episode.kind == Kind::Start {
+            let failure = StartFailure::from_call(episode, call);
+            if let Some(call) = StartCall::in_phase(failure.phase) {
+                self.failures
+                    .inc((call, FailureCause::named(failure.cause)));
+            }
         }
         let again = call.container.as_ref().is_some_and(|c| c.attempt > 0);
         if again && call.method == Method::StartContainer && call.is_good() {
             self.restarts.inc(());
+        }
+    }
+
+    /// Counts a call that failed by a fault of the pod's author.
+    fn author_failure(&self, episode: &Episode, call: &EpisodeCall) {
+        let place = AUTHOR_CALLS
+            .iter()
+            .position(|method| *method == call.method);
+        let code = call.outcome().map(|outcome| outcome.code);
+        let counts = call.is_bad() && code.is_some_and(|code| NODE_FAULT_CODES.contains(&code));
+        if let Some(place) = place.filter(|_| counts)
+            && StartFailure::from_call(episode, call).origin == FaultOrigin::Pod
+        {
+            self.author_failures.inc(AuthorCall(place));
         }
     }
 
@@ -282,24 +349,6 @@ impl StoryMetrics {
 /// Metrics that are computed on each scrape.
 fn compute(registry: &Registry, stories: &Arc<Stories>) -> Result<(), RegistryError> {
     let source = Arc::clone(stories);
-    registry.computed(&POD_STARTS_OPEN, move |out| {
-        let open = source.open();
-        let starts = open.get(Kind::Start.name()).copied().unwrap_or_default();
-        out.put(&[], starts as f64);
-    })?;
-    let source = Arc::clone(stories);
-    registry.computed(&POD_STARTS_FAILING, move |out| {
-        for (phase, pods) in START_CALLS.iter().zip(source.failing(&START_CALLS)) {
-            out.put(&[phase.name()], pods as f64);
-        }
-    })?;
-    let source = Arc::clone(stories);
-    registry.computed(&POD_START_OLDEST_OPEN, move |out| {
-        if let Some(age) = source.oldest_open_start() {
-            out.put(&[], seconds(age));
-        }
-    })?;
-    let source = Arc::clone(stories);
     registry.computed(&RELIST_LAST, move |out| {
         if let Some(state) = source.relist() {
             out.put(&[], seconds(state.since));
@@ -320,7 +369,8 @@ pub fn populate(registry: &Registry) {
     let mut reader = criscope_settings::SettingsReader::empty();
     let settings = super::settings::StorySettings::read(&mut reader, "/nowhere".as_ref());
     let stories = Arc::new(Stories::new(&settings, Arc::default()));
-    let metrics = StoryMetrics::new(registry, &stories).expect("once");
+    let no_calls: CallsInFlight = Arc::new(Vec::new);
+    let metrics = StoryMetrics::new(registry, &stories, &no_calls).expect("once");
     {
         let mut node = stories.node();
         node.kubelet = Some(true);

@@ -19,9 +19,11 @@ settings! {
             or "the path of `server.listen` with the ending `.state`" like "\"/run/criscope/criscope.state\"";
         /// The kubelet's directory. Its checkpoint of allocated resources tells which containers a pod has, so that a start is
         /// not taken for complete while an init container runs; only names are read. Without the checkpoint nothing changes.
-        /// A directory of a pod in it that is gone tells that a pod was deleted before it had a sandbox.
+        /// A directory of a pod in it that is gone tells that a pod was deleted before it had a sandbox. A directory
+        /// without a container tells of a pod that waits before its first call, and which of its volumes are not mounted.
         kubelet_dir: PathBuf = "/var/lib/kubelet".into(), DirectoryPath;
-        /// How many starts, restarts and stops are remembered. The oldest are forgotten first.
+        /// How many starts, restarts and stops are remembered. Those of pods that are gone are forgotten first, pod by
+        /// pod; then the oldest.
         episodes: usize = 512, BoundedNumber::between(16, 1 << 16);
         /// How long after its last call a start counts as complete. The CRI does not say how many containers a pod has, so
         /// only silence tells the end of a start; the silence itself is not counted.

@@ -54,6 +54,10 @@ impl Episode {
             })
         });
         let diagnosis = pods.cause(self);
+        let crash_loop = pods.crash_loop(self);
+        let loop_step = crash_loop
+            .as_ref()
+            .and_then(|crash_loop| pods.next_step(crash_loop, self));
         view::EpisodeView {
             kind: self.kind.name().to_owned(),
             namespace: self.pod.namespace.to_string(),
@@ -71,9 +75,17 @@ impl Episode {
             before_cri_ms: self.before_cri().map(millis),
             headline: diagnosis.to_string(),
             cause: diagnosis.name().to_owned(),
-            crash_loop: pods.crash_loop(self),
+            raw_message: diagnosis.raw_message(pods.programs()),
+            next: pods
+                .next_step(&diagnosis, self)
+                .map(|step| step.to_string()),
+            cause_state: diagnosis.state(),
+            origin: diagnosis.origin().map(|origin| origin.name().to_owned()),
+            crash_loop: crash_loop.as_ref().map(ToString::to_string),
+            crash_loop_next: loop_step.map(|step| step.to_string()),
             deleted_unix_us: self.deleted,
             phases: phases.collect(),
+            back_off_ms: self.back_off_ms(pods.now()),
             retries: self.retries,
             failures: self.failures,
             pulled: self.pulled,
@@ -83,5 +95,26 @@ impl Episode {
             sandbox_death: pods.sandbox_death(self),
             ..view::EpisodeView::default()
         }
+    }
+
+    /// Time in which the kubelet waited before it tried again.
+    fn back_off_ms(&self, now: UnixMicros) -> f64 {
+        let calls = self.calls.iter().map(|call| view::WorkSpan {
+            begin_ms: millis(call.began_at().since(self.began)),
+            end_ms: millis(call.ended_at().since(self.began)),
+            failed: call.is_bad(),
+        });
+        let waits = self.waits().into_iter().map(|wait| {
+            let begin_ms = millis(wait.began.since(self.began));
+            view::WorkSpan {
+                begin_ms,
+                end_ms: begin_ms + millis(wait.took),
+                failed: false,
+            }
+        });
+        view::back_off_ms(
+            calls.chain(waits).collect(),
+            millis(self.shown_duration(now)),
+        )
     }
 }

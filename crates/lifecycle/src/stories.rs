@@ -1,24 +1,29 @@
 //! The episodes and sessions of this node, for pages and commands.
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+mod said;
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use self::said::SaidCause;
 use super::capture::CapturedState;
-use super::diagnosis::{self, Diagnoser, FailingSync};
+use super::diagnosis::{Diagnoser, FailingSync};
 use super::episode_call::EpisodeCall;
 use super::episode_store::{Episode, EpisodeStore, StoreLimits};
 use super::kubelet::execs;
 use super::kubelet::hanging_probe::HangingProbe;
 use super::kubelet::pulls::PullInFlight;
 use super::kubelet::relist::{RelistState, RelistTracker};
-use super::node::NodeStatus;
+use super::kubelet::waiting::WaitingPod;
+use super::listed_pods::sentence::ListedVerdict;
+use super::listed_pods::stories::START_NOT_SEEN;
+use super::node::{NodeFact, NodeFactKind, NodeStatus};
 use super::process_scanner::Observations;
 use super::sessions::SessionHistory;
 use super::settings;
-use super::timeline::EpisodePhase;
 use super::usual::UsualDurations;
 use super::view::{self, OpenSessionView, PodStory, RecentEpisodes};
+use super::waiting_pods::WAITS_BEFORE_FIRST_CALL;
 use criscope_cri::Method;
 use criscope_cri::call::Call;
 use criscope_cri::call::episode::{Kind, is_episodic};
@@ -36,6 +41,9 @@ pub struct Stories {
     sessions: Mutex<SessionHistory>,
     node: Mutex<NodeStatus>,
     relists: Mutex<RelistTracker>,
+    waiting: Mutex<Vec<WaitingPod>>,
+    /// Calls in flight in processes that hand over to this one.
+    handed_over: Mutex<Vec<EpisodeCall>>,
     /// The present, if these are the stories of a capture.
     pub(super) captured: Option<CapturedState>,
 }
@@ -57,8 +65,17 @@ impl Stories {
             sessions: Mutex::default(),
             node: Mutex::default(),
             relists: Mutex::default(),
+            waiting: Mutex::default(),
+            handed_over: Mutex::default(),
             captured: None,
         }
+    }
+
+    /// Since when criscope is bypassed, as a sentence; `None` if it is not.
+    pub fn bypass(&self) -> Option<String> {
+        let since = self.node().bypassed_since?;
+        let fact = NodeFact::new(NodeFactKind::CriscopeBypassed, since, "");
+        Some(fact.sentence(self.now()))
     }
 
     pub(super) fn store(&self) -> MutexGuard<'_, EpisodeStore> {
@@ -82,6 +99,16 @@ impl Stories {
 
     pub(super) fn relists(&self) -> MutexGuard<'_, RelistTracker> {
         self.relists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pods that waited for their first call at the last look.
+    pub(super) fn waiting(&self) -> MutexGuard<'_, Vec<WaitingPod>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn handed_over(&self) -> MutexGuard<'_, Vec<EpisodeCall>> {
+        let calls = self.handed_over.lock();
+        calls.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The state of the kubelet's relist (PLEG); `None` if none was seen, or no kubelet is at work. Its `Display` is a
@@ -128,7 +155,8 @@ impl Stories {
             name,
             uid,
         };
-        let hanging = self.hanging_probes(in_flight, wanted);
+        let hanging = self.hanging_probes(in_flight, |pod| wanted.is(pod));
+        let hanging = hanging.into_iter().map(|(_, probe)| probe).collect();
         let (mut episodes, cause, probes) = self.read(
             in_flight,
             |pod| wanted.is(pod),
@@ -139,37 +167,68 @@ impl Stories {
                     .with_probes(probes.clone())
                     .with_hanging_probes(hanging);
                 let shown = episodes.iter().map(|episode| episode.view(&pods));
-                let cause = pods.newest_cause().map(|newest| {
-                    let next = newest.next.as_ref().map(ToString::to_string);
-                    (newest.to_string(), newest.name(), next)
-                });
+                let cause = pods
+                    .newest_verdict()
+                    .map(|verdict| SaidCause::from_diagnosis(&verdict.diagnosis, &pods));
                 (shown.collect::<Vec<_>>(), cause, probes)
             },
         );
         let sessions = self.sessions().select(|pod| wanted.is(pod));
-        let cause = self.sync_failure(wanted, &episodes, now).or(cause);
+        let listed = self.listed_story(|pod| wanted.is(pod), &episodes, now);
+        let of_listed = listed.as_ref().map(|listed| {
+            let ListedVerdict { headline, next, .. } = &listed.verdict;
+            SaidCause {
+                next: next.clone(),
+                ..SaidCause::new(headline.clone(), START_NOT_SEEN)
+            }
+        });
+        let cause = self
+            .sync_failure(wanted, &episodes, now)
+            .or(of_listed)
+            .or_else(|| self.wait_before_calls(wanted, &episodes, now))
+            .or(cause);
         if cause.is_none() && sessions.is_empty() {
             return None;
         }
         episodes.sort_by_key(|episode| episode.began_unix_us);
         let captured = self.captured.as_ref().filter(|_| uid.is_none());
         let said = captured.and_then(|captured| captured.headline(namespace, name));
-        let cause = match said {
-            Some(said) => Some((said.headline.clone(), &*said.cause, None)),
-            None => cause,
-        };
-        let (headline, cause, next) =
-            cause.unwrap_or_else(|| (NO_EPISODE.to_owned(), "no_episode", None));
+        let cause = said.map(SaidCause::from_capture).or(cause);
+        let said = cause.unwrap_or_else(|| SaidCause::new(NO_EPISODE.to_owned(), "no_episode"));
         Some(PodStory {
             now_unix_us: now,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            headline,
-            cause: cause.to_owned(),
-            next,
+            headline: said.headline,
+            cause: said.cause,
+            raw_message: said.raw_message,
+            next: said.next,
             episodes,
             sessions,
             probes,
+            listed: listed.map(|listed| listed.view()),
+        })
+    }
+
+    /// The wait of a pod that no call has named, if it is the newest of the wanted pods.
+    fn wait_before_calls(
+        &self,
+        wanted: WantedPod<'_>,
+        episodes: &[view::EpisodeView],
+        now: UnixMicros,
+    ) -> Option<SaidCause> {
+        let WantedPod {
+            namespace,
+            name,
+            uid,
+        } = wanted;
+        let waiting = self.waiting_pod(namespace, name, uid, now)?;
+        let mut others = episodes.iter();
+        let is_newest = others
+            .all(|episode| *episode.uid != *waiting.uid && episode.began_unix_us < waiting.since);
+        is_newest.then(|| SaidCause {
+            next: Some(waiting.next),
+            ..SaidCause::new(waiting.headline, WAITS_BEFORE_FIRST_CALL)
         })
     }
 
@@ -179,7 +238,7 @@ impl Stories {
         wanted: WantedPod<'_>,
         episodes: &[view::EpisodeView],
         now: UnixMicros,
-    ) -> Option<(String, &'static str, Option<String>)> {
+    ) -> Option<SaidCause> {
         let store = self.store();
         let syncs = store.syncs_of_pods(|pod| {
             let mut uids = episodes.iter().map(|episode| &*episode.uid);
@@ -194,7 +253,18 @@ impl Stories {
             }
             Some(_) => return None,
         };
-        Some((format!("{fails}; {whom}"), "kubelet_sync_failed", None))
+        let pod = PodIdentity {
+            namespace: wanted.namespace.into(),
+            name: wanted.name.into(),
+            uid: wanted.uid.unwrap_or_default().into(),
+            attempt: 0,
+        };
+        let next = fails.next_step(&pod, &store.programs);
+        Some(SaidCause {
+            raw_message: fails.raw_message(),
+            next: next.map(|step| step.to_string()),
+            ..SaidCause::new(format!("{fails}; {whom}"), "kubelet_sync_failed")
+        })
     }
 
     /// Reads the selected pods' episodes, calls in flight included, with the store locked, and the pulls of all pods in flight.
@@ -216,8 +286,12 @@ impl Stories {
         read(&episodes.collect::<Vec<_>>(), &store, pulls)
     }
 
-    /// The exec probes of a pod that hang.
-    fn hanging_probes(&self, in_flight: &[Arc<Call>], wanted: WantedPod<'_>) -> Vec<HangingProbe> {
+    /// The exec probes of the selected pods that hang.
+    pub(super) fn hanging_probes(
+        &self,
+        in_flight: &[Arc<Call>],
+        is_meant: impl Fn(&PodIdentity) -> bool,
+    ) -> Vec<(Arc<PodIdentity>, HangingProbe)> {
         let execs = in_flight
             .iter()
             .filter(|call| call.method == Method::ExecSync);
@@ -225,8 +299,8 @@ impl Stories {
             execs.map(|call| EpisodeCall::in_flight(call, self.observations.for_call(call.seq)));
         let hanging = calls.filter_map(|mut call| {
             self.store().identify(&mut call);
-            let is_wanted = call.pod.as_deref().is_some_and(|pod| wanted.is(pod));
-            HangingProbe::from_call(&call).filter(|_| is_wanted)
+            let pod = call.pod.clone().filter(|pod| is_meant(pod))?;
+            Some((pod, HangingProbe::from_call(&call)?))
         });
         hanging.collect()
     }
@@ -241,60 +315,31 @@ impl Stories {
         if let Some(captured) = &self.captured {
             return captured.in_flight.clone();
         }
-        let calls = in_flight
-            .iter()
-            .filter(|call| is_episodic(call.method) || call.method == Method::ExecSync);
+        let calls = in_flight.iter().filter(|call| {
+            let is_told = is_episodic(call.method) || call.method.checkpoints();
+            is_told || call.method == Method::ExecSync
+        });
         calls
             .map(|call| {
                 let scanned = self.observations.is_scanned_since(call.started_at);
                 EpisodeCall::in_flight(call, self.observations.for_call(call.seq)).scanned(scanned)
             })
             .filter(|call| call.method != Method::ExecSync || execs::is_hook(call))
+            .chain({
+                let (handed_over, now) = (self.handed_over(), self.now());
+                let calls = handed_over.iter().cloned();
+                calls.map(|call| call.in_flight_at(now)).collect::<Vec<_>>()
+            })
             .collect()
-    }
-
-    /// Number of open episodes, by kind.
-    pub(super) fn open(&self) -> BTreeMap<&'static str, usize> {
-        self.count(|episode| episode.is_open())
     }
 
     /// Number of episodes in memory, by kind.
     pub(super) fn remembered(&self) -> BTreeMap<&'static str, usize> {
-        self.count(|_| true)
-    }
-
-    fn count(&self, wanted: impl Fn(&Episode) -> bool) -> BTreeMap<&'static str, usize> {
         let mut counts: BTreeMap<_, _> = Kind::ALL.iter().map(|kind| (kind.name(), 0)).collect();
-        for episode in self.store().episodes().filter(|episode| wanted(episode)) {
+        for episode in self.store().episodes() {
             *counts.entry(episode.kind.name()).or_default() += 1;
         }
         counts
-    }
-
-    /// Number of pods, for each of the phases, with an open start in which a call of the phase failed and no later call resolved it.
-    pub(super) fn failing<const N: usize>(&self, phases: &[EpisodePhase; N]) -> [usize; N] {
-        let store = self.store();
-        let starts = store.open_episodes();
-        let starts = starts.filter(|start| start.kind == Kind::Start);
-        let failing = starts.flat_map(|start| {
-            let phases = diagnosis::failing_phases(start);
-            phases.map(|phase| (phase, &start.pod.uid))
-        });
-        let failing: HashSet<_> = failing.collect();
-        phases.map(|phase| {
-            let own = failing.iter().filter(|(other, _)| *other == phase);
-            own.count()
-        })
-    }
-
-    /// Age of the oldest open start.
-    pub(super) fn oldest_open_start(&self) -> Option<Duration> {
-        let now = self.now();
-        let store = self.store();
-        let starts = store
-            .open_episodes()
-            .filter(|episode| episode.kind == Kind::Start);
-        starts.map(|episode| now.since(episode.began)).max()
     }
 }
 
@@ -340,6 +385,7 @@ fn touched(
             if matches!(call.method, Method::StopContainer | Method::ExecSync) {
                 store.observe_in(excerpt, &mut call);
             }
+            call.was_listed_up = store.is_listed_up(&call);
             excerpt.apply(call);
         }
     }

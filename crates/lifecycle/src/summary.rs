@@ -25,12 +25,14 @@ macro_rules! line {
             duration_ms = $episode.duration_ms,
             before_cri_ms = $episode.before_cri_ms,
             sandbox_ms = phase($episode, "sandbox"),
+            restore_ms = phase($episode, "restore"),
             network_ms = phase($episode, "network"),
             image_pull_ms = phase($episode, "image_pull"),
             container_create_ms = phase($episode, "container_create"),
             container_start_ms = phase($episode, "container_start"),
             init_container_ms = phase($episode, "init_container"),
             hook_ms = phase($episode, "hook"),
+            checkpoint_ms = phase($episode, "checkpoint"),
             container_stop_ms = phase($episode, "container_stop"),
             sandbox_stop_ms = phase($episode, "sandbox_stop"),
             container_remove_ms = phase($episode, "container_remove"),
@@ -41,6 +43,8 @@ macro_rules! line {
             criscope.retries = $episode.retries,
             failures = $episode.failures,
             crash_loop = $episode.crash_loop.as_deref(),
+            raw_message = $episode.raw_message.as_ref().map(tracing::field::display),
+            next = $episode.next.as_deref(),
             "{}",
             $episode.headline
         )

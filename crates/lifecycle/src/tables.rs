@@ -1,4 +1,4 @@
-//! Tables of calls: the JSON of `/debug/rpcz` and `/debug/tracez`, read back by `criscope calls`.
+//! Fills the tables of calls: the JSON of `/debug/rpcz` and `/debug/tracez`.
 //!
 //! Times of day are microseconds since 1970-01-01 UTC; durations are milliseconds, with fractions, if their name does not say
 //! microseconds.
@@ -6,84 +6,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+pub use criscope_pages::tables::{
+    BUCKETS_US, CallSamples, LatencyBucket, MethodSamples, RateWindow, RpcMethodRow, RpcTable,
+};
 
 use super::rates::{CallRates, WindowRates};
 use super::recorder::FlightRecorder;
-use super::view;
+use super::view::CallView;
 use super::view::call::exact_millis;
 use criscope_cri::Method;
 use criscope_cri::call::Call;
 use criscope_cri::call::{CallRecord, Ending};
 use criscope_cri::units::times::UnixMicros;
-
-/// `/debug/rpcz?format=json`: rates of every method that was called.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RpcTable {
-    /// The time of this response.
-    pub now_unix_us: UnixMicros,
-    /// When counting began.
-    pub since_unix_us: UnixMicros,
-    /// The methods, in the order of the protocol.
-    pub methods: Vec<RpcMethodRow>,
-}
-
-/// A method's row.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RpcMethodRow {
-    /// Short name; `_OTHER` for calls that are not of the CRI.
-    pub method: String,
-    /// Calls in flight.
-    pub in_flight: u64,
-    /// Calls in flight that were reported as stuck.
-    pub stuck: u64,
-    /// Age of the oldest call in flight.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub oldest_ms: Option<f64>,
-    /// The last minute.
-    pub minute: RateWindow,
-    /// The last hour.
-    pub hour: RateWindow,
-    /// Since the start of the process.
-    pub all: RateWindow,
-}
-
-/// Calls that ended within a window.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RateWindow {
-    /// Length of the window: up to 5 seconds more than the minute and one minute more than the hour, less while the process
-    /// is young.
-    pub seconds: f64,
-    /// Calls that ended.
-    pub calls: u64,
-    /// Calls that ended with an error or at their deadline, without routine errors.
-    pub errors: u64,
-    /// Calls with an error that is routine on a healthy node, such as `NOT_FOUND` of a status.
-    #[serde(default)]
-    pub routine: u64,
-    /// Calls that the caller cancelled.
-    pub cancelled: u64,
-    /// Median duration.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p50_ms: Option<f64>,
-    /// 95th percentile.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p95_ms: Option<f64>,
-    /// 99th percentile.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p99_ms: Option<f64>,
-}
-
-impl RateWindow {
-    /// Calls per second.
-    pub fn rate(&self) -> f64 {
-        if self.seconds > 0.0 {
-            self.calls as f64 / self.seconds
-        } else {
-            0.0
-        }
-    }
-}
 
 impl From<WindowRates> for RateWindow {
     fn from(within: WindowRates) -> Self {
@@ -131,57 +65,11 @@ pub fn rpc_table(rates: &CallRates, in_flight: &[Arc<Call>]) -> RpcTable {
     }
 }
 
-/// Lower bounds of the latency buckets of [`CallSamples`].
-pub const BUCKETS_US: [u64; 9] = [
-    0,
-    10,
-    100,
-    1_000,
-    10_000,
-    100_000,
-    1_000_000,
-    10_000_000,
-    100_000_000,
-];
-
 /// Most samples in a bucket.
 const MAX_SAMPLES_PER_BUCKET: usize = 5;
 
 /// Most samples of failed calls.
 const MAX_FAILED_SAMPLES: usize = 10;
-
-/// `/debug/tracez?format=json`: samples of the calls in the flight recorder.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct CallSamples {
-    /// The time of this response.
-    pub now_unix_us: UnixMicros,
-    /// The methods, in the order of the protocol.
-    pub methods: Vec<MethodSamples>,
-}
-
-/// Samples of one method.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct MethodSamples {
-    /// Short name; `_OTHER` for calls that are not of the CRI.
-    pub method: String,
-    /// Calls in flight.
-    pub in_flight: u64,
-    /// Successful calls by duration, one bucket for each of [`BUCKETS_US`].
-    pub buckets: Vec<LatencyBucket>,
-    /// Calls that failed.
-    pub errors: LatencyBucket,
-}
-
-/// Calls of one latency range, or the failed ones.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct LatencyBucket {
-    /// Lower bound of the duration; 0 for errors.
-    pub from_us: u64,
-    /// Recorded calls of this bucket.
-    pub count: u64,
-    /// The last of them, the newest first.
-    pub samples: Vec<view::CallView>,
-}
 
 /// Samples of every method that is recorded or in flight; of one method, if `only` is set.
 pub fn samples(
@@ -197,7 +85,7 @@ pub fn samples(
         let of_method = methods
             .entry(record.method)
             .or_insert_with(|| empty(record.method));
-        of_method.take(record);
+        add_sample(of_method, record);
     }
     let in_flight = in_flight
         .iter()
@@ -229,19 +117,17 @@ fn empty(method: Method) -> MethodSamples {
     }
 }
 
-impl MethodSamples {
-    /// Adds a call; expects the newest first.
-    fn take(&mut self, record: &CallRecord) {
-        let took = record.elapsed().as_micros();
-        let bucket = BUCKETS_US.partition_point(|from| u128::from(*from) <= took) - 1;
-        let (bucket, most) = match self.buckets.get_mut(bucket) {
-            Some(bucket) if record.has_ended(Ending::Ok) => (bucket, MAX_SAMPLES_PER_BUCKET),
-            _ => (&mut self.errors, MAX_FAILED_SAMPLES),
-        };
-        bucket.count += 1;
-        if bucket.samples.len() < most {
-            bucket.samples.push(view::CallView::from_record(record));
-        }
+/// Adds a call; expects the newest first.
+fn add_sample(samples: &mut MethodSamples, record: &CallRecord) {
+    let took = record.elapsed().as_micros();
+    let bucket = BUCKETS_US.partition_point(|from| u128::from(*from) <= took) - 1;
+    let (bucket, most) = match samples.buckets.get_mut(bucket) {
+        Some(bucket) if record.has_ended(Ending::Ok) => (bucket, MAX_SAMPLES_PER_BUCKET),
+        _ => (&mut samples.errors, MAX_FAILED_SAMPLES),
+    };
+    bucket.count += 1;
+    if bucket.samples.len() < most {
+        bucket.samples.push(CallView::from_record(record));
     }
 }
 
@@ -250,8 +136,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::examples::{plain, record};
     use crate::rates::tests::{RPC_DURATION, RPC_ROUTINE};
-    use crate::view::call::tests::{plain, record};
     use criscope_cri::call::Ending;
     use criscope_telemetry::Registry;
 

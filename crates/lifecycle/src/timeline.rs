@@ -13,6 +13,8 @@ criscope_cri::named! {
     pub enum EpisodePhase {
         /// RunPodSandbox, without observed CNI plugins.
         Sandbox = "sandbox",
+        /// RestorePod: the sandbox and its containers, from a checkpoint.
+        Restore = "restore",
         /// CNI plugins.
         Network = "network",
         /// PullImage.
@@ -25,6 +27,8 @@ criscope_cri::named! {
         InitContainer = "init_container",
         /// ExecSync of a postStart or preStop hook.
         Hook = "hook",
+        /// No call of the episode in flight, while CheckpointPod or CheckpointContainer had frozen containers.
+        Checkpoint = "checkpoint",
         /// StopContainer: mostly the container's grace period.
         ContainerStop = "container_stop",
         /// StopPodSandbox, without observed CNI plugins.
@@ -43,10 +47,12 @@ impl EpisodePhase {
     pub const fn from_method(method: Method) -> Self {
         match method {
             Method::RunPodSandbox => Self::Sandbox,
+            Method::RestorePod => Self::Restore,
             Method::PullImage => Self::ImagePull,
             Method::CreateContainer => Self::ContainerCreate,
             Method::StartContainer => Self::ContainerStart,
             Method::ExecSync => Self::Hook,
+            Method::CheckpointPod | Method::CheckpointContainer => Self::Checkpoint,
             Method::StopContainer => Self::ContainerStop,
             Method::StopPodSandbox => Self::SandboxStop,
             Method::RemoveContainer => Self::ContainerRemove,
@@ -68,7 +74,7 @@ pub(super) struct PhaseInterval {
 }
 
 /// Divides the time from `from` to `to` among phases. At each instant the network precedes its call, and a call precedes a
-/// running container; among several calls the first to begin counts.
+/// running container and a checkpoint; among several calls the first to begin counts.
 pub(super) fn divide(from: UnixMicros, to: UnixMicros, intervals: &[PhaseInterval]) -> PhaseShares {
     let mut shares = PhaseShares::default();
     let mut edges = edges(from, to, intervals);
@@ -108,7 +114,7 @@ fn edges(
         if begin < end {
             let order = match interval.phase {
                 EpisodePhase::Network => 0,
-                EpisodePhase::InitContainer => 2,
+                EpisodePhase::InitContainer | EpisodePhase::Checkpoint => 2,
                 _ => 1,
             };
             let rank = (order, interval.begin, i, interval.phase);

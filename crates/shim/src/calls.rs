@@ -6,10 +6,12 @@ use std::os::unix::net::UnixListener;
 use std::process::Stdio as Child;
 use std::time::{Duration, Instant};
 
-use super::job::{Job, Purpose};
+use rustix::process::WaitStatus;
+
+use super::job::{Job, Purpose, runtime_failure};
 use super::process::Process;
 use super::protocol::{
-    Answer, Create, Empty, Exec, PRECONDITION, RUNTIME, Runtime, Stdio, TIMEOUT, Target, Verb,
+    Answer, Create, Empty, Exec, PRECONDITION, RUNTIME, Runtime, Stdio, Target, Verb,
 };
 use super::requests::{Result, deleted_meanwhile, failure, system};
 use super::server::Shim;
@@ -213,9 +215,10 @@ impl Shim {
     }
 
     /// Completes an OCI runtime call that has ended.
-    pub(super) fn finish(&mut self, mut job: Job, success: bool) {
+    pub(super) fn finish(&mut self, mut job: Job, status: WaitStatus) {
+        let success = status.exit_status() == Some(0);
         let answer = match job.purpose {
-            Purpose::Make => self.made(&job, success),
+            Purpose::Make => self.made(&job, status),
             Purpose::PidNamespace => self.pid_namespace_made(&mut job, success),
             Purpose::TaskStart => match self.task_started(&mut job, success) {
                 // The create that follows is answered.
@@ -226,10 +229,10 @@ impl Shim {
                 self.kill_left(job.process);
                 return self.task_ended(job.process);
             }
-            _ if !success => Err(failure(
-                if job.timed_out { TIMEOUT } else { RUNTIME },
-                job.words.take().map(last_words).unwrap_or_default(),
-            )),
+            _ if !success => {
+                let words = job.words.take().map(last_words).unwrap_or_default();
+                Err(runtime_failure(&job, status, words))
+            }
             Purpose::Start => {
                 self.with(job.process, |process| process.started_at = clock::now());
                 Ok(Answer::Done(Empty {}))
@@ -244,7 +247,7 @@ impl Shim {
         self.answer(job.connection, job.request, &answer);
     }
 
-    fn made(&mut self, job: &Job, success: bool) -> Result<Answer> {
+    fn made(&mut self, job: &Job, status: WaitStatus) -> Result<Answer> {
         let pid = fs::read_to_string(self.path(job.process, "pid"))
             .ok()
             .and_then(|text| text.trim().parse().ok());
@@ -258,8 +261,8 @@ impl Shim {
             return Err(deleted_meanwhile());
         };
         let process = &mut self.processes[at];
-        let result = match (success, pid) {
-            (true, Some(pid)) => {
+        let result = match (status.exit_status(), pid) {
+            (Some(0), Some(pid)) => {
                 let terminal = job
                     .console
                     .as_ref()
@@ -272,10 +275,7 @@ impl Shim {
                 // An OCI runtime that panics, or fails before it opens its log, writes to stderr.
                 let words = [log.ok(), process.streams.out[1].take()]
                     .map(|file| file.map(|file| last_words(file.into())).unwrap_or_default());
-                Err(failure(
-                    if job.timed_out { TIMEOUT } else { RUNTIME },
-                    words.join("\n"),
-                ))
+                Err(runtime_failure(job, status, words.join("\n")))
             }
         };
         let pid: u32 = match result {

@@ -61,7 +61,7 @@ impl Shim {
         };
         if let Some(job) = self.jobs.iter().position(|job| job.pid == pid) {
             let job = self.jobs.remove(job);
-            self.finish(job, status.exit_status() == Some(0));
+            self.finish(job, status);
         } else if self.pid_namespace == pid {
             self.pid_namespace = 0;
             self.pid_namespace_held = None;

@@ -1,6 +1,7 @@
 //! A stand-in for the kubelet in the virtual machine of `tests/v2/install.sh`: it reads flags, `--config` and `--config-dir` with the
 //! kubelet's precedence, ends if the runtime does not answer at its start, then asks it once a second and answers `/healthz`.
 //!
+//! `/run/kubelet-longest-gap` has the longest time between two answers in milliseconds, since that file was last removed.
 //! A file `/etc/kubelet-rejects` with an endpoint makes it end with that endpoint.
 
 use std::error::Error;
@@ -9,11 +10,13 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use criscope::client;
 use criscope::cri::v1;
 use serde::Deserialize;
+
+const LONGEST_GAP: &str = "/run/kubelet-longest-gap";
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -81,12 +84,23 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut runtime = client::runtime(channel);
     runtime.version(v1::VersionRequest::default()).await?;
     healthz()?;
+    let mut answered = Instant::now();
     loop {
-        let pods = runtime
-            .list_pod_sandbox(v1::ListPodSandboxRequest::default())
-            .await;
-        let shown = pods.map(|pods| pods.into_inner().items.len());
-        println!("{endpoint}: {shown:?} pods");
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        let pods = runtime.list_pod_sandbox(v1::ListPodSandboxRequest::default());
+        // A real kubelet waits two minutes, and longer than the connection lasts.
+        let pods = tokio::time::timeout(Duration::from_secs(2), pods).await;
+        let pause = if let Ok(Ok(_)) = pods {
+            let gap = answered.elapsed().as_millis();
+            answered = Instant::now();
+            let longest = fs::read_to_string(LONGEST_GAP).ok();
+            let longest = longest.and_then(|text| text.parse().ok());
+            if longest.is_none_or(|longest: u128| longest < gap) {
+                fs::write(LONGEST_GAP, gap.to_string())?;
+            }
+            Duration::from_secs(1)
+        } else {
+            Duration::from_millis(200)
+        };
+        tokio::time::sleep(pause).await;
     }
 }

@@ -42,10 +42,11 @@ fn serve(criscope: &Path) -> Command {
 pub struct Proxy {
     dir: TempDir,
     listen: PathBuf,
-    child: Child,
+    command: Mutex<Command>,
+    child: Mutex<Child>,
     admin: u16,
     log: Arc<Mutex<Vec<String>>>,
-    reader: Option<JoinHandle<()>>,
+    reader: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Builder of [`Proxy`].
@@ -130,31 +131,21 @@ impl Start {
     /// Starts it without waiting.
     pub fn spawn(mut self) -> Proxy {
         let admin = self.admin.unwrap_or_else(free_port);
-        let mut child = self
-            .command
+        self.command
             .args(["--listen", &format!("unix://{}", self.listen.display())])
             .args(["--admin", &format!("127.0.0.1:{admin}")])
             .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("start criscope");
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
-        let reader = {
-            let log = Arc::clone(&log);
-            std::thread::spawn(move || {
-                for line in lines.map_while(Result::ok) {
-                    lock(&log).push(line);
-                }
-            })
-        };
+            .stderr(Stdio::piped());
+        let log = Arc::default();
+        let (child, reader) = run(&mut self.command, &log);
         Proxy {
             dir: self.dir,
             listen: self.listen,
-            child,
+            command: Mutex::new(self.command),
+            child: Mutex::new(child),
             admin,
             log,
-            reader: Some(reader),
+            reader: Mutex::new(Some(reader)),
         }
     }
 
@@ -171,6 +162,19 @@ impl Start {
         proxy.wait_ready().await;
         proxy
     }
+}
+
+/// Starts criscope; a thread appends its log lines to `log` until it ends.
+fn run(command: &mut Command, log: &Arc<Mutex<Vec<String>>>) -> (Child, JoinHandle<()>) {
+    let mut child = command.spawn().expect("start criscope");
+    let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let log = Arc::clone(log);
+    let reader = std::thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            lock(&log).push(line);
+        }
+    });
+    (child, reader)
 }
 
 /// Sends a request and reads the response.
@@ -204,9 +208,7 @@ fn config_path(dir: &TempDir) -> PathBuf {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // It may have exited already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
         if std::thread::panicking() {
             eprintln!("log of criscope:\n{}", lock(&self.log).join("\n"));
         }
@@ -246,7 +248,23 @@ impl Proxy {
     }
 
     pub fn pid(&self) -> Pid {
-        Pid::from_raw(self.child.id().try_into().expect("pid"))
+        Pid::from_raw(lock(&self.child).id().try_into().expect("pid"))
+    }
+
+    /// Kills it with SIGKILL.
+    pub fn kill(&self) {
+        let mut child = lock(&self.child);
+        // It may have exited already.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+
+    /// Starts it again after [`Proxy::kill`], with the same configuration and files, and waits until it is ready.
+    pub async fn start_again(&self) {
+        let (child, reader) = run(&mut lock(&self.command), &self.log);
+        *lock(&self.child) = child;
+        *lock(&self.reader) = Some(reader);
+        self.wait_ready().await;
     }
 
     /// Connects as a caller.
@@ -402,13 +420,12 @@ impl Proxy {
     }
 
     /// Waits until it exits; returns its exit status and the complete log.
-    pub async fn ended(mut self) -> (ExitStatus, Vec<String>) {
-        let cell = Mutex::new(&mut self.child);
+    pub async fn ended(self) -> (ExitStatus, Vec<String>) {
         let status = until("end of criscope", || async {
-            lock(&cell).try_wait().expect("wait")
+            lock(&self.child).try_wait().expect("wait")
         })
         .await;
-        if let Some(reader) = self.reader.take() {
+        if let Some(reader) = lock(&self.reader).take() {
             reader.join().expect("reader");
         }
         (status, self.log())

@@ -100,7 +100,7 @@ fn pods_are_found_by_a_part_of_their_name_and_by_state() {
             ..PodListQuery::default()
         })
     };
-    assert_eq!(of("failing"), ["leaky-0", "typo-5c9f", "typo-2"]);
+    assert_eq!(of("failing"), ["typo-5c9f", "typo-2", "leaky-0"]);
     assert_eq!(of("open"), ["stuck-1"]);
     assert_eq!(of("gone,crash-loop").len(), 2);
     assert!(of("nonsense").is_empty());
@@ -138,7 +138,12 @@ fn a_crash_loop_is_one_row() {
         html.contains("3 restarts") && html.contains("1m 00s"),
         "{html}"
     );
-    let page = pod_page(&examples::story(examples::crash_loop()), None).into_html();
+    let page = pod_page(
+        &examples::story(examples::crash_loop()),
+        VerdictLevel::Warning,
+        None,
+    )
+    .into_html();
     assert_eq!(page.matches(&sentence).count(), 1, "{page}");
     assert!(page.contains("↻ crash loop") && !page.contains("✓ ok"));
 }
@@ -160,9 +165,14 @@ fn what_fails_is_red_and_what_is_gone_is_marked() {
 
 #[test]
 fn a_container_that_others_wait_for_stands_among_the_calls() {
-    let html = pod_page(&examples::story(examples::slow_init()), None).into_html();
+    let html = pod_page(
+        &examples::story(examples::slow_init()),
+        VerdictLevel::Good,
+        None,
+    )
+    .into_html();
     let row = html
-        .find("<strong>init container</strong> migrate")
+        .find("<strong>run init container</strong> migrate")
         .expect("a row");
     let started = html
         .find("<strong>StartContainer</strong> migrate")
@@ -172,23 +182,27 @@ fn a_container_that_others_wait_for_stands_among_the_calls() {
         .expect("a call");
     assert!(started < row && row < created);
     assert!(
-        html.contains("init container <strong>6.50 s</strong> 80 %"),
+        html.contains("run init container <strong>6.50 s</strong> 80 %"),
         "{html}"
     );
 }
 
 #[test]
 fn hostile_names_stay_text_on_every_page() {
-    let recent = examples::recent();
     let filter = PodListQuery {
         namespace: Some("\"><script>".to_owned()),
         name: Some("\"><script>".to_owned()),
         ..PodListQuery::default()
     };
-    let unknown = near::unknown("<b>", "\"><script>", &recent.episodes, Vec::new());
+    let unknown = near::unknown("<b>", "\"><script>", &examples::pods().pods, Vec::new());
     for html in [
         list_page(&examples::pods(), &filter, 9).into_html(),
-        pod_page(&examples::story(examples::hostile()), None).into_html(),
+        pod_page(
+            &examples::story(examples::hostile()),
+            VerdictLevel::Bad,
+            None,
+        )
+        .into_html(),
         unknown_page(&unknown).into_html(),
     ] {
         // One script, ours; no markup of theirs; nothing invisible.
@@ -202,8 +216,40 @@ fn hostile_names_stay_text_on_every_page() {
 fn a_list_says_when_there_is_nothing() {
     let mut none = PodList::default();
     let html = list_page(&none, &PodListQuery::default(), 0).into_html();
-    assert!(html.contains("No pod has been started"), "{html}");
+    assert!(html.contains("Pods appear when the kubelet"), "{html}");
     none.known = 7;
     let html = list_page(&none, &PodListQuery::default(), 0).into_html();
     assert!(html.contains("None of the 7 pods"), "{html}");
+}
+
+#[test]
+fn a_filtered_list_says_so_and_leads_back() {
+    let some = |text: &str| Some(text.to_owned());
+    let filter = PodListQuery {
+        state: some("cannot_start"),
+        cause: some("image_pull"),
+        ..PodListQuery::default()
+    };
+    let mut list = examples::pods();
+    for pod in &mut list.pods {
+        if pod.name.starts_with("typo") {
+            pod.cause = "image_not_found".to_owned();
+        }
+    }
+    let found = filter.apply_to_pods(&mut list, DEFAULT_LIST_LIMIT);
+    let html = list_page(&list, &filter, found).into_html();
+    let part = format!("Shown: {found} of {} pods, with", list.known);
+    assert!(found > 0 && html.contains(&part), "{html}");
+    assert!(html.contains("<strong>image pull</strong>") && html.contains("Show all</a>"));
+    assert!(html.contains("shop/</span>typo-2") && !html.contains("shop/</span>stuck-1"));
+    // The verdict is over all pods, not only over the listed ones.
+    assert!(
+        html.contains("href=\"/debug/pods?state=crash_loop\""),
+        "{html}"
+    );
+    let exact = PodListQuery {
+        cause: some("image_not_found"),
+        ..PodListQuery::default()
+    };
+    assert_eq!(exact.apply_to_pods(&mut list, DEFAULT_LIST_LIMIT), found);
 }

@@ -68,7 +68,7 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> io::Result<()> {
     let remote = Arc::new(RemoteEndpoint {
-        app: finished(always(), sources),
+        app: finished(always(), None, sources),
         settings,
         certificates,
         pair: Mutex::default(),

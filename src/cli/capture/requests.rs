@@ -10,10 +10,10 @@ pub(super) use crate::lifecycle::capture::requests::MAX_RECORDING_LEN;
 
 use super::super::CommandFailure;
 use super::super::ask::AdminEndpoint;
-use super::super::http::AdminRequestError;
 use super::super::output;
 use crate::lifecycle::capture::RequestsHead;
 use crate::lifecycle::capture::requests::{RecordedBatch, RecordedCall, RecordingRequest};
+use crate::pages::source::{PageError, PageSource as _};
 use crate::units;
 use crate::units::times::UnixMicros;
 
@@ -85,15 +85,15 @@ async fn fetch(
     endpoint: &AdminEndpoint,
     verb: Verb,
     path: &str,
-) -> Result<RecordedBatch, AdminRequestError> {
+) -> Result<RecordedBatch, PageError> {
     let body = endpoint.change(verb, path, Vec::new()).await?;
     endpoint.parse(path, &body)
 }
 
 /// The port does not have the page.
-fn only_root(error: AdminRequestError) -> AdminRequestError {
+fn only_root(error: PageError) -> PageError {
     match error {
-        AdminRequestError::NoPage { address, .. } => AdminRequestError::Refused {
+        PageError::NoPage { address, .. } => PageError::Refused {
             address,
             text: "requests are recorded over the socket of admin.socket only: run this as root"
                 .to_owned(),

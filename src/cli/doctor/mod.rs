@@ -3,6 +3,7 @@
 
 mod admin;
 mod builtin;
+mod bypass;
 mod cgroups;
 mod classes;
 mod clients;
@@ -29,10 +30,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::format::{self, OutputFormat};
 use super::output::{FindingLevel, ReportFinding};
 use super::{CommandFailure, ConfigSourceArgs, DEFAULT_CONFIG_FILE};
 use crate::config::{Config, ConfigErrors};
+use crate::pages::terminal::format::{self, OutputFormat};
 use process::NodeFiles;
 
 /// Sockets of common runtimes.
@@ -153,8 +154,12 @@ async fn examine(
             let (findings, _) = listen::check("runtime.containerd_socket", path, node).await;
             report.add(findings)?;
         }
-        for (name, endpoint) in upstreams(config) {
-            report.add(upstream::check(name, endpoint, node).await)?;
+        for backend in &config.backends {
+            let Some(endpoint) = &backend.endpoint else {
+                continue;
+            };
+            let answers = backend.answer_runtime_config;
+            report.add(upstream::check(&backend.name, endpoint, answers, node).await)?;
         }
         if let Some(runtime) = &config.runtime {
             report.add(builtin::check(runtime))?;
@@ -162,6 +167,7 @@ async fn examine(
         report.add(admin::check(config.admin.listen).await)?;
     }
     report.add([limits::check(running, node)])?;
+    report.add(bypass::check(config.as_ref(), node))?;
     report.add(kubelet::check(config.as_ref(), node))?;
     if let Some(config) = &config {
         report.add(clients::check(config, node))?;

@@ -29,7 +29,7 @@ fn stale(path: &Path) {
 }
 
 async fn upstream(path: &Path) -> Vec<(FindingLevel, String)> {
-    let findings = upstream::check("up", path, &NodeFiles::default()).await;
+    let findings = upstream::check("up", path, true, &NodeFiles::default()).await;
     findings
         .into_iter()
         .map(|finding| (finding.level, finding.text))
@@ -263,6 +263,8 @@ fn answers(package: &'static str, ready: bool, network: bool) -> FakeResponses {
 async fn a_runtime_in_every_state() {
     let dir = directory();
     let ok = |text: &str| (FindingLevel::Ok, text.to_owned());
+    let lacks = upstream::lacks_runtime_config("up", true);
+    let lacks = (lacks.level, lacks.text);
     let cases = [
         (
             answers("runtime.v1", true, true),
@@ -270,6 +272,7 @@ async fn a_runtime_in_every_state() {
                 ok("fakerd 7 speaks runtime.v1"),
                 ok("RuntimeReady"),
                 ok("NetworkReady"),
+                lacks.clone(),
             ],
         ),
         (
@@ -287,6 +290,7 @@ async fn a_runtime_in_every_state() {
                     FindingLevel::Warn,
                     "not NetworkReady: Because it\u{1b}[31m is so".to_owned(),
                 ),
+                lacks,
             ],
         ),
         (

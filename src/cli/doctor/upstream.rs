@@ -5,23 +5,29 @@ use std::path::Path;
 use tonic::Code;
 
 use super::super::client::{CriCallError, CriSocketClient};
-use super::super::output::ReportFinding;
+use super::super::output::{FindingLevel, ReportFinding};
 use super::CHECK_TIMEOUT;
 use super::process::NodeFiles;
 use super::socket::{SocketState, probe};
 use crate::cri::Method;
 use crate::cri::method::ApiVersion;
 use crate::cri::v1::{
-    RuntimeCondition, StatusRequest, StatusResponse, VersionRequest, VersionResponse,
+    RuntimeCondition, RuntimeConfigRequest, RuntimeConfigResponse, StatusRequest, StatusResponse,
+    VersionRequest, VersionResponse,
 };
 
-pub(super) async fn check(name: &str, endpoint: &Path, node: &NodeFiles) -> Vec<ReportFinding> {
+pub(super) async fn check(
+    name: &str,
+    endpoint: &Path,
+    answers_runtime_config: bool,
+    node: &NodeFiles,
+) -> Vec<ReportFinding> {
     let mut findings = Vec::new();
     match reach(name, endpoint, node).await {
         Ok(finding) => findings.push(finding),
         Err(finding) => return vec![finding],
     }
-    match ask(name, endpoint, &mut findings).await {
+    match ask(name, endpoint, answers_runtime_config, &mut findings).await {
         Ok(()) => {}
         Err(finding) => findings.push(finding),
     }
@@ -70,6 +76,7 @@ async fn reach(
 async fn ask(
     name: &str,
     endpoint: &Path,
+    answers_runtime_config: bool,
     findings: &mut Vec<ReportFinding>,
 ) -> Result<(), ReportFinding> {
     let client = CriSocketClient::connect(endpoint, CHECK_TIMEOUT)
@@ -101,7 +108,24 @@ async fn ask(
         let found = conditions.iter().find(|condition| condition.r#type == kind);
         findings.push(judge(name, kind, found));
     }
+    let answer = client.call(version, Method::RuntimeConfig, RuntimeConfigRequest {});
+    let answer: Result<RuntimeConfigResponse, _> = answer.await;
+    if matches!(answer, Err(CriCallError::Status(status)) if status.code() == Code::Unimplemented) {
+        findings.push(lacks_runtime_config(name, answers_runtime_config));
+    }
     Ok(())
+}
+
+/// A runtime whose cgroup driver a kubelet cannot ask for.
+pub(super) fn lacks_runtime_config(name: &str, answers_runtime_config: bool) -> ReportFinding {
+    if answers_runtime_config {
+        let text = "does not implement RuntimeConfig: criscope answers with the cgroup driver of its pods, or of its configuration";
+        return ReportFinding::new(FindingLevel::Note, name, text);
+    }
+    let text = "does not implement RuntimeConfig: a kubelet from 1.38 on will not start with it";
+    ReportFinding::warn(name, text).hint(format!(
+        "set backends.{name}.answer_runtime_config = true, or upgrade the runtime"
+    ))
 }
 
 async fn says_version(

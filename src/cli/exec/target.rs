@@ -31,47 +31,78 @@ impl Error {
     }
 }
 
-/// Finds a running container by its id or the beginning of it, `namespace/pod/container` or `namespace/pod`. A whole id
-/// precedes others that begin with it.
-pub(super) fn find<'a>(
-    name: &str,
-    sandboxes: &[v1::PodSandbox],
-    containers: &'a [v1::Container],
-) -> Result<&'a str, Error> {
-    if let Some(exact) = containers.iter().find(|container| container.id == name) {
-        return if is_running(exact) {
-            Ok(&exact.id)
-        } else {
-            Err(Error::NotRunning(exact.id.clone()))
-        };
+/// What the arguments say of a container.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ExecTarget<'a> {
+    /// Its id or the beginning of it, `namespace/pod/container`, `namespace/pod`, `pod/NAME` or the name of its pod.
+    pub(super) text: &'a str,
+    /// The value of `-n`.
+    pub(super) namespace: Option<&'a str>,
+    /// The value of `-c`.
+    pub(super) container: Option<&'a str>,
+}
+
+impl ExecTarget<'_> {
+    /// Finds the running container. A whole id precedes others that begin with it.
+    pub(super) fn find<'a>(
+        &self,
+        sandboxes: &[v1::PodSandbox],
+        containers: &'a [v1::Container],
+    ) -> Result<&'a str, Error> {
+        if let Some(exact) = containers
+            .iter()
+            .find(|container| container.id == self.text)
+        {
+            return if is_running(exact) {
+                Ok(&exact.id)
+            } else {
+                Err(Error::NotRunning(exact.id.clone()))
+            };
+        }
+        let containers = containers.iter();
+        let meant: Vec<_> = containers
+            .filter(|container| self.means(container, sandboxes))
+            .collect();
+        let running: Vec<_> = meant
+            .iter()
+            .filter(|container| is_running(container))
+            .collect();
+        match (running.as_slice(), meant.as_slice()) {
+            ([one], _) => Ok(&one.id),
+            ([], [one]) => Err(Error::NotRunning(one.id.clone())),
+            ([], _) => Err(Error::NotFound(self.text.to_owned())),
+            (several, _) => Err(Error::Ambiguous {
+                name: self.text.to_owned(),
+                candidates: several
+                    .iter()
+                    .map(|container| shown(container, sandboxes))
+                    .collect(),
+            }),
+        }
     }
-    let parts: Vec<_> = name.split('/').collect();
-    let meant: Vec<_> = containers
-        .iter()
-        .filter(|container| match *parts {
-            [id] => !id.is_empty() && container.id.starts_with(id),
-            [namespace, pod] => pod_of(container, sandboxes) == Some((namespace, pod)),
-            [namespace, pod, own] => {
-                pod_of(container, sandboxes) == Some((namespace, pod)) && name_of(container) == own
+
+    fn means(&self, container: &v1::Container, sandboxes: &[v1::PodSandbox]) -> bool {
+        let pod = pod_of(container, sandboxes);
+        let is_chosen = self.container.is_none_or(|name| name_of(container) == name)
+            && self
+                .namespace
+                .is_none_or(|name| pod.is_some_and(|(namespace, _)| namespace == name));
+        let parts: Vec<_> = self.text.split('/').collect();
+        is_chosen
+            && match *parts {
+                [""] => false,
+                [name] | ["pod" | "pods" | "po", name]
+                    if pod.is_some_and(|(_, pod)| pod == name) =>
+                {
+                    true
+                }
+                [id] => container.id.starts_with(id),
+                [namespace, name] => pod == Some((namespace, name)),
+                [namespace, name, own] => {
+                    pod == Some((namespace, name)) && name_of(container) == own
+                }
+                _ => false,
             }
-            _ => false,
-        })
-        .collect();
-    let running: Vec<_> = meant
-        .iter()
-        .filter(|container| is_running(container))
-        .collect();
-    match (running.as_slice(), meant.as_slice()) {
-        ([one], _) => Ok(&one.id),
-        ([], [one]) => Err(Error::NotRunning(one.id.clone())),
-        ([], _) => Err(Error::NotFound(name.to_owned())),
-        (several, _) => Err(Error::Ambiguous {
-            name: name.to_owned(),
-            candidates: several
-                .iter()
-                .map(|container| shown(container, sandboxes))
-                .collect(),
-        }),
     }
 }
 
@@ -157,13 +188,32 @@ mod tests {
             container("f00d", "p2", "main", true),
             container("done", "p1", "setup", false),
         ];
-        let found = |name| find(name, &sandboxes, &containers);
+        let find = |target: ExecTarget<'_>| target.find(&sandboxes, &containers);
+        let found = |text| {
+            find(ExecTarget {
+                text,
+                ..ExecTarget::default()
+            })
+        };
         assert_eq!(found("abc1"), Ok("abc1"));
         assert_eq!(found("abc"), Ok("abc"), "a whole id");
         assert_eq!(found("f"), Ok("f00d"));
         assert_eq!(found("shop/web/app"), Ok("abc1"));
         assert_eq!(found("shop/db/main"), Ok("f00d"));
         assert_eq!(found("shop/db"), Ok("f00d"));
+        assert_eq!(found("db"), Ok("f00d"));
+        assert_eq!(found("pod/db"), Ok("f00d"));
+        let chosen = ExecTarget {
+            text: "web",
+            namespace: Some("shop"),
+            container: Some("proxy"),
+        };
+        assert_eq!(find(chosen), Ok("abc2"));
+        let elsewhere = ExecTarget {
+            namespace: Some("test"),
+            ..chosen
+        };
+        assert_eq!(find(elsewhere), Err(Error::NotFound("web".into())));
         for stopped in ["dead", "dea"] {
             assert_eq!(found(stopped), Err(Error::NotRunning("dead".into())));
         }

@@ -34,7 +34,7 @@ fn bad_flags_are_named() {
             .lines()
             .collect::<Vec<_>>(),
         [
-            "c.toml:2: server.x: unknown key; known here: drain_timeout, listen, max_message_bytes, mode, owner",
+            "c.toml:2: server.x: unknown key; known here: drain_timeout, handover_timeout, listen, max_message_bytes, mode, owner",
             "--listen: \"here\" is not an absolute path; write unix:///path",
             "--admin: \"9478\" is not an IP address with a port; write one such as \"127.0.0.1:9478\", or \"off\"",
             "--upstream: \"https://x\" is not a unix socket; write unix:///path",

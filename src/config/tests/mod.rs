@@ -91,6 +91,7 @@ mode = "0600"
 owner = "1:2"
 max_message_bytes = "32MiB"
 drain_timeout = "5s"
+handover_timeout = "5m"
 [admin]
 listen = "off"
 socket = "unix:///run/x.adm"
@@ -179,6 +180,7 @@ enabled = true
         name: name.to_owned(),
         kind: BackendKind::Upstream,
         endpoint: Some(PathBuf::from(format!("/run/{name}.sock"))),
+        answer_runtime_config: true,
     };
     let rule = |runtime_handler: &str, backend: &str| RoutingRuleSettings {
         runtime_handler: runtime_handler.to_owned(),
@@ -191,6 +193,7 @@ enabled = true
             owner: Some(FileOwner { uid: 1, gid: 2 }),
             max_message_bytes: 32 << 20,
             drain_timeout: Duration::from_secs(5),
+            handover_timeout: Duration::from_secs(300),
         },
         admin: AdminSettings {
             listen: None,

@@ -101,6 +101,7 @@ impl Node {
             unit: None,
             cluster: None,
             agent: false,
+            bypass: None,
             program: self.root.path("/download/criscope"),
         }
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use super::cgroup_driver::FoundDriver;
 use crate::cri::method::ApiVersion;
 
 /// The health of a runtime.
@@ -33,6 +34,8 @@ pub struct HealthState {
     pub conditions: Vec<HealthCondition>,
     /// When the last successful Status arrived.
     pub last_status: Option<Instant>,
+    /// The cgroup driver that was last answered in its place.
+    pub found_driver: Option<FoundDriver>,
     /// A path on the filesystem of its images, once a caller has asked the runtime for it.
     pub image_fs: Option<PathBuf>,
 }
@@ -153,6 +156,11 @@ impl BackendHealth {
         state.conditions = conditions;
         state.last_status = Some(Instant::now());
         changes
+    }
+
+    /// Sets the cgroup driver that was answered in its place; `None` if it answered by itself.
+    pub(super) fn set_found_driver(&self, found: Option<FoundDriver>) {
+        self.lock().found_driver = found;
     }
 
     /// Sets the path on the filesystem of its images.

@@ -1,6 +1,7 @@
 //! Backends: a runtime behind a unix socket ([`remote`]) or the one in this process ([`local`]). Both are probed, and their
 //! lists fill the pod index.
 
+mod cgroup_driver;
 mod conditions;
 pub mod health;
 pub mod local;
@@ -8,6 +9,7 @@ pub(crate) mod metrics;
 pub mod probe;
 pub mod remote;
 pub mod resync;
+mod runtime_config;
 pub mod settings;
 
 use std::path::PathBuf;
@@ -17,6 +19,7 @@ pub use health::{BackendHealth, HealthState};
 
 use self::local::LocalConnection;
 use self::remote::{RemoteBackend, RemoteConnection};
+use self::runtime_config::RuntimeConfigFallback;
 use crate::grpc::CriService;
 
 /// A CRI runtime. Shared by all connections.
@@ -25,6 +28,8 @@ pub struct Backend {
     name: Arc<str>,
     health: Arc<BackendHealth>,
     kind: BackendTransport,
+    /// Set if criscope answers RuntimeConfig where the runtime does not.
+    answers_runtime_config: bool,
 }
 
 #[derive(Debug)]
@@ -42,6 +47,16 @@ impl Backend {
             name,
             health,
             kind: BackendTransport::Remote(Arc::new(remote)),
+            answers_runtime_config: false,
+        }
+    }
+
+    /// Answers RuntimeConfig with the cgroup driver, if the runtime does not implement it.
+    #[must_use]
+    pub fn answering_runtime_config(self, answers_runtime_config: bool) -> Self {
+        Self {
+            answers_runtime_config,
+            ..self
         }
     }
 
@@ -51,6 +66,7 @@ impl Backend {
             name: name.into(),
             health: Arc::default(),
             kind: BackendTransport::Local(service),
+            answers_runtime_config: false,
         }
     }
 
@@ -58,7 +74,13 @@ impl Backend {
     pub fn service(&self) -> CriService {
         match &self.kind {
             BackendTransport::Remote(remote) => {
-                CriService::new(RemoteConnection::new(Arc::clone(remote)))
+                let remote = CriService::new(RemoteConnection::new(Arc::clone(remote)));
+                if self.answers_runtime_config {
+                    let (name, health) = (Arc::clone(&self.name), Arc::clone(&self.health));
+                    CriService::new(RuntimeConfigFallback::new(remote, name, health))
+                } else {
+                    remote
+                }
             }
             BackendTransport::Local(service) => {
                 CriService::new(LocalConnection::new(service.clone()))

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use crate::settings::value::{KeywordChoice, OptionalValue, SocketPath, UnparsedValue, ValueKind};
+use crate::settings::value::{
+    BooleanValue, KeywordChoice, OptionalValue, SocketPath, UnparsedValue, ValueKind,
+};
 use crate::settings::{ConfigProblem, SettingsReader, ValuePlace, lexical, settings};
 
 /// Name of the backend that `--upstream` adds.
@@ -33,6 +35,10 @@ settings! {
         /// The socket of the runtime. It need not exist when criscope starts. The built-in runtime has none.
         endpoint: Option<PathBuf> = None, OptionalValue(SocketPath),
             or "required for an upstream" like "\"unix:///run/containerd/containerd.sock\"";
+        /// Answer RuntimeConfig with the cgroup driver where the runtime does not implement it, as containerd before 2.0: a kubelet
+        /// from 1.38 on does not start without. The driver is that of the kubelet's running pods, else that of containerd's
+        /// configuration; where neither tells it, the runtime's error passes.
+        answer_runtime_config: bool = true, BooleanValue;
     }
 }
 
@@ -43,6 +49,7 @@ impl BackendSettings {
             name: name.to_owned(),
             kind: BackendKind::Upstream,
             endpoint: Some(endpoint),
+            answer_runtime_config: true,
         }
     }
 
@@ -51,6 +58,7 @@ impl BackendSettings {
             name: BUILTIN.to_owned(),
             kind: BackendKind::Builtin,
             endpoint: None,
+            answer_runtime_config: true,
         }
     }
 

@@ -9,7 +9,8 @@ use http_body::Body as _;
 use tonic::Code;
 
 use super::Inspector;
-use crate::call::Call;
+use crate::call::{Call, Sealed};
+use crate::cri::subject::ContainerIdentity;
 use crate::cri::{Method, peek};
 use crate::grpc::Body;
 use crate::grpc::frame;
@@ -71,13 +72,16 @@ fn learn(call: &Call, inspector: &Inspector) {
         return;
     };
     match call.method {
-        Method::RunPodSandbox => {
+        Method::RunPodSandbox | Method::RestorePod => {
             if let (Some(id), Some(pod)) = (call.sandbox_id(), &subject.pod) {
                 let entry = SandboxEntry {
                     pod: Arc::clone(pod),
                     backend: Arc::clone(&route.backend),
                 };
                 index.insert_sandbox(Arc::clone(id), entry);
+                for (id, entry) in restored(call, id, &route.backend) {
+                    index.insert_container(id, entry);
+                }
             }
         }
         Method::CreateContainer => {
@@ -112,6 +116,34 @@ fn learn(call: &Call, inspector: &Inspector) {
         }
         _ => {}
     }
+}
+
+/// The containers in the answer to a RestorePod. The answer has their names; the request has their attempts, too.
+fn restored(
+    call: &Call,
+    sandbox_id: &Arc<str>,
+    backend: &Arc<str>,
+) -> Vec<(Arc<str>, ContainerEntry)> {
+    let answered = call.response.get().map(|answer| &answer.restored[..]);
+    let request = call.message.get().map(Sealed::bytes);
+    let named = request.map_or_else(Vec::new, peek::restored_containers);
+    let answered = answered.unwrap_or_default().iter();
+    let entries = answered.map(|made| {
+        let named = named.iter().find(|container| container.name == made.name);
+        let container = named.cloned().unwrap_or_else(|| {
+            Arc::new(ContainerIdentity {
+                name: made.name.clone(),
+                attempt: 0,
+            })
+        });
+        let entry = ContainerEntry {
+            container,
+            sandbox_id: Arc::clone(sandbox_id),
+            backend: Arc::clone(backend),
+        };
+        (Arc::clone(&made.id), entry)
+    });
+    entries.collect()
 }
 
 impl BodyObserver<Body> for ResponseCopy {

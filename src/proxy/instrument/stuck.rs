@@ -11,7 +11,7 @@
 //! | polls; Exec, Attach and PortForward, which only return a URL | 10 s | the kubelet polls every second and waits for the response |
 //! | mutating calls | 60 s | |
 //! | ExecSync | 2 min | a lifecycle hook may be slow |
-//! | PullImage, CheckpointContainer | 5 min | gigabytes are moved; the kubelet sets no deadline for a pull |
+//! | PullImage, checkpoints, RestorePod | 5 min | gigabytes are moved; the kubelet sets no deadline for a pull |
 //!
 //! The request path is not involved. The calls in flight are checked every [`FIRST_CHECK_AFTER`], and in between when a known one
 //! is due. A report is late only for a call that is due before its first check, when a share of its deadline is shorter
@@ -43,7 +43,8 @@ pub const fn allowed(method: Method) -> Option<Duration> {
         (_, Class::Watch) => return None,
         (_, Class::Poll) | (Method::Exec | Method::Attach | Method::PortForward, _) => 10,
         (Method::ExecSync, _) => 120,
-        (Method::PullImage | Method::CheckpointContainer, _) => 300,
+        (Method::PullImage | Method::RestorePod, _) => 300,
+        (method, _) if method.checkpoints() => 300,
         (_, Class::Mutating) => 60,
     };
     Some(Duration::from_secs(seconds))

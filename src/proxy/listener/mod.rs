@@ -9,4 +9,4 @@ pub mod settings;
 pub mod socket;
 
 pub use serve::serve;
-pub use socket::{BoundSocket, SocketBindError};
+pub use socket::{BoundSocket, SocketBindError, SocketFile};

@@ -45,7 +45,7 @@ const IDLE_CLOSE_TIMEOUT: Duration = Duration::from_millis(20);
 /// Pause after an accept that failed for lack of file descriptors; each connection that ends frees one.
 const FAILED_ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until `stop`, then waits up to `drain` for the calls in flight. Returns how many connections were cut.
+/// Serves until `stop`, then waits for the calls in flight until `cut`. Returns how many connections were cut.
 ///
 /// # Errors
 /// If the listener cannot be registered with the runtime.
@@ -54,7 +54,7 @@ pub async fn serve<M, S, B>(
     make_service: M,
     connections: Arc<ConnectionMetrics>,
     stop: CancellationToken,
-    drain: Duration,
+    cut: CancellationToken,
 ) -> io::Result<usize>
 where
     M: Fn(Arc<Peer>) -> S,
@@ -68,7 +68,7 @@ where
     let listener = tokio::net::UnixListener::from_std(listener)?;
     let limit = ConnectionLimit::new(MAX_CONNECTIONS, EvictionPolicy::Idle);
     let (tasks, calls) = (TaskTracker::new(), CallExecutor::default());
-    let cut = CancellationToken::new();
+    let cut_connections = CancellationToken::new();
     loop {
         let socket = tokio::select! {
             () = stop.cancelled() => break,
@@ -96,11 +96,12 @@ where
         };
         let open = OpenConnectionGuard::new(&connections, peer.client);
         let service = counted(make_service(peer), Arc::clone(&permit));
-        let (stop, cut, calls) = (stop.clone(), cut.clone(), calls.clone());
+        let (stop, calls) = (stop.clone(), calls.clone());
+        let cut_connection = cut_connections.clone();
         tasks.spawn(async move {
             tokio::select! {
                 () = connection(stream, service, calls, &permit, stop) => {}
-                () = cut.cancelled() => {}
+                () = cut_connection.cancelled() => {}
             }
             drop(open);
         });
@@ -114,12 +115,12 @@ where
         tasks.wait().await;
         calls.0.wait().await;
     };
-    if tokio::time::timeout(drain, ended).await.is_ok() {
+    if cut.run_until_cancelled(ended).await.is_some() {
         return Ok(0);
     }
     let left = tasks.len();
     // Dropping a connection drops the streams of its calls; each ends as cancelled.
-    cut.cancel();
+    cut_connections.cancel();
     tasks.wait().await;
     calls.0.wait().await;
     Ok(left)

@@ -24,5 +24,8 @@ settings! {
         max_message_bytes: usize = 16 << 20, ByteCount::between(64 << 10, 1 << 30);
         /// How long calls in flight may take to finish after SIGTERM. Keep it below `TimeoutStopSec` of the unit.
         drain_timeout: Duration = secs(10), BoundedDuration::between(Duration::ZERO, secs(600));
+        /// How long calls and sessions may go on in the old process after a restart that hands over to a new one. A restart does so under
+        /// systemd with `criscope-handover.service`, in front of a runtime.
+        handover_timeout: Duration = secs(3600), BoundedDuration::between(Duration::ZERO, secs(86_400));
     }
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lru::LruCache;
 
-use crate::cri::lists::{Container, Sandbox};
+use crate::cri::lists::{ListedContainer, ListedSandbox};
 use crate::cri::subject::{ContainerIdentity, PodIdentity, Subject};
 
 /// A sandbox.
@@ -236,22 +236,22 @@ impl PodIndex {
     }
 
     /// Adds a sandbox from a backend's list.
-    pub fn insert_listed_sandbox(&self, sandbox: Sandbox, backend: &Arc<str>) {
+    pub fn insert_listed_sandbox(&self, sandbox: &ListedSandbox, backend: &Arc<str>) {
         let entry = SandboxEntry {
-            pod: sandbox.pod(),
+            pod: Arc::clone(&sandbox.pod),
             backend: Arc::clone(backend),
         };
-        self.insert_sandbox(sandbox.id.into(), entry);
+        self.insert_sandbox(Arc::clone(&sandbox.id), entry);
     }
 
     /// Adds a container from a backend's list.
-    pub fn insert_listed_container(&self, container: Container, backend: &Arc<str>) {
+    pub fn insert_listed_container(&self, container: &ListedContainer, backend: &Arc<str>) {
         let entry = ContainerEntry {
-            container: container.identity(),
-            sandbox_id: container.pod_sandbox_id.as_str().into(),
+            container: Arc::clone(&container.container),
+            sandbox_id: Arc::clone(&container.sandbox_id),
             backend: Arc::clone(backend),
         };
-        self.insert_container(container.id.into(), entry);
+        self.insert_container(Arc::clone(&container.id), entry);
     }
 
     /// Marks a sandbox as removed. It is kept for a while, for late calls.

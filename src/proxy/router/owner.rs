@@ -8,6 +8,7 @@ use tonic::Code;
 use super::CallRouter;
 use super::rules::BackendIndex;
 use crate::call::RouteReason;
+use crate::cri::lists::{Container, Sandbox};
 use crate::cri::subject::Subject;
 use crate::cri::v1;
 use crate::grpc::status::Status;
@@ -75,8 +76,8 @@ impl CallRouter {
                 filter: Some(filter),
             };
             let path = "/runtime.v1.RuntimeService/ListContainers";
-            unary::each(&mut service, path, &request, |container| {
-                index.insert_listed_container(container, backend);
+            unary::each(&mut service, path, &request, |container: Container| {
+                index.insert_listed_container(&container.into(), backend);
             })
             .await
         } else {
@@ -88,8 +89,8 @@ impl CallRouter {
                 filter: Some(filter),
             };
             let path = "/runtime.v1.RuntimeService/ListPodSandbox";
-            unary::each(&mut service, path, &request, |sandbox| {
-                index.insert_listed_sandbox(sandbox, backend);
+            unary::each(&mut service, path, &request, |sandbox: Sandbox| {
+                index.insert_listed_sandbox(&sandbox.into(), backend);
             })
             .await
         };

@@ -63,7 +63,7 @@ impl RoutingRules {
         }
         let by_handler = self.handler(subject);
         match method {
-            Method::RunPodSandbox => match by_handler {
+            Method::RunPodSandbox | Method::RestorePod => match by_handler {
                 Some(backend) => One(backend, RouteReason::Handler),
                 None => One(self.default, RouteReason::Default),
             },
@@ -149,6 +149,12 @@ mod tests {
         assert_eq!(decide("kata"), CallTarget::One(1, RouteReason::Handler));
         assert_eq!(decide("runc"), CallTarget::One(0, RouteReason::Default));
         assert_eq!(decide(""), CallTarget::One(0, RouteReason::Default));
+        let restore = rules().decide(Method::RestorePod, Some(&with_handler("kata")));
+        assert_eq!(restore, CallTarget::One(1, RouteReason::Handler));
+        assert_eq!(
+            rules().decide(Method::CheckpointPod, None),
+            CallTarget::Owner
+        );
     }
 
     #[test]

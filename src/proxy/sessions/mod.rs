@@ -41,7 +41,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -66,6 +66,9 @@ use cri_streaming::{SessionTokens, UrlError};
 const TOKEN_LIFETIME: Duration = Duration::from_secs(55);
 /// Most unused tokens.
 const MAX_TOKENS: usize = 1000;
+
+/// Interval of looks whether the last session has ended.
+const FINISH_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A session that was requested and has not begun.
 struct PendingProxy {
@@ -210,8 +213,9 @@ impl SessionProxyListener {
         self.shared.address
     }
 
-    /// Serves until `stop` fires; then every session is ended.
-    pub async fn serve(mut self, stop: CancellationToken) {
+    /// Serves until `stop` fires; then every session is ended. Once `finish` fires, it also ends with the last session: no URL will be issued
+    /// any more, and the issued ones have expired or are used.
+    pub async fn serve(mut self, finish: CancellationToken, stop: CancellationToken) {
         let shared = self.shared;
         let closing = ProxyClosingGuard(Arc::clone(&shared));
         // Sessions keep their slots; a client that has not presented a token is evicted for a new connection.
@@ -228,6 +232,13 @@ impl SessionProxyListener {
             };
             tokio::select! {
                 () = stop.cancelled() => break,
+                () = finish.cancelled(), if !finish.is_cancelled() => {}
+                () = sleep(FINISH_CHECK_INTERVAL), if finish.is_cancelled() => {
+                    shared.tokens.sweep();
+                    if shared.tokens.is_empty() && self.opened.is_empty() && tasks.is_empty() {
+                        break;
+                    }
+                }
                 _ = sweep.tick() => shared.tokens.sweep(),
                 Some(port) = self.opened.recv() => {
                     let (shared, stop) = (Arc::clone(&shared), stop.clone());
@@ -242,7 +253,7 @@ impl SessionProxyListener {
                     }
                     Err(error) => {
                         tracing::warn!(event = "stream.accept", error.message = %error, "connection not accepted");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                        sleep(ACCEPT_PAUSE).await;
                     }
                 },
             }

@@ -104,7 +104,7 @@ async fn sessions_beyond_the_limit_are_left_to_the_upstream() {
 async fn without_a_listener_there_is_no_url() {
     let (proxy, listener, _) = bound(1).await;
     let stop = CancellationToken::new();
-    let serving = tokio::spawn(listener.serve(stop.clone()));
+    let serving = tokio::spawn(listener.serve(CancellationToken::new(), stop.clone()));
     assert!(issue(&proxy, SessionKind::Exec).is_ok());
     stop.cancel();
     serving.await.expect("no panic");
@@ -117,7 +117,7 @@ async fn without_a_listener_there_is_no_url() {
 #[tokio::test(start_paused = true)]
 async fn a_port_closes_when_its_token_expires() {
     let (proxy, listener, seen) = bound(2 * tls::MAX_PORTS).await;
-    let serving = tokio::spawn(listener.serve(CancellationToken::new()));
+    let serving = tokio::spawn(listener.serve(CancellationToken::new(), CancellationToken::new()));
     let tls =
         |proxy: &SessionProxy| issue_for(proxy, "https://127.0.0.1:1/exec/T", SessionKind::Exec);
     let url = tls(&proxy).expect("a URL");

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::Extensions;
 use prost::Message as _;
 
 use super::SessionProxy;
@@ -11,7 +12,6 @@ use super::url::{self, UrlMessage};
 use crate::call::Call;
 use crate::cri::{Method, v1};
 use crate::grpc::{BoxError, CallHandler, CriService, Request, Response, ResponseFuture};
-use crate::streaming::extensions;
 use cri_streaming::SessionInfo;
 use cri_streaming::SessionKind;
 
@@ -105,10 +105,12 @@ fn about(kind: SessionKind, call: Arc<Call>) -> Option<SessionInfo> {
             (request.pod_sandbox_id, Vec::new())
         }
     };
+    let mut extensions = Extensions::new();
+    extensions.insert(call);
     Some(SessionInfo {
         kind,
         id,
         command,
-        extensions: extensions(Some(call)),
+        extensions,
     })
 }

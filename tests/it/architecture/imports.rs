@@ -12,7 +12,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "lib",
         &[
+            "runtime",
             "lifecycle",
+            "pages",
             "telemetry",
             "grpc",
             "uds",
@@ -37,6 +39,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             // The requests of `criscope fault`.
             "proxy::faults",
             "lifecycle",
+            "pages",
             "config",
             "settings",
             "call",
@@ -77,7 +80,15 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // Installation on a node: files, units and the kubelet.
     (
         "install",
-        &["config", "client", "settings", "cri", "version"],
+        // lifecycle: the files that a bypass leaves.
+        &[
+            "lifecycle",
+            "config",
+            "client",
+            "settings",
+            "cri",
+            "version",
+        ],
     ),
     (
         "reload",
@@ -202,10 +213,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &["streaming", "telemetry", "grpc", "uds", "call", "cri"],
     ),
     // The built-in backend.
-    (
-        "runtime",
-        &["streaming", "telemetry", "grpc", "settings", "call", "cri"],
-    ),
+    ("runtime", &["telemetry", "grpc", "settings", "call", "cri"]),
     // The listener and the observers of exec, attach and port-forward; their protocols are `crates/cri-streaming`.
     (
         "streaming",
@@ -222,7 +230,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // Certificates and keys of servers.
     ("tls", &["telemetry"]),
     // The canary: a caller of any CRI socket, with typed messages of its own.
-    ("smoke", &["client", "cri", "units"]),
+    ("smoke", &["client", "pages", "cri", "units"]),
     // Recorded calls against another runtime.
     ("replay", &["client", "lifecycle", "call", "cri", "units"]),
     ("client", &["cri"]),
@@ -232,6 +240,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "lifecycle",
         &[
+            "pages",
             "telemetry",
             "grpc",
             "uds",
@@ -242,6 +251,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "version",
         ],
     ),
+    // The pages as data, and the commands that show them: all that kubectl-criscope needs.
+    ("pages", &["call", "cri", "units"]),
     ("proxy::pod_index", &["telemetry", "settings", "cri"]),
     // The exporter frames its own gRPC requests.
     (
@@ -254,7 +265,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("settings", &["cri"]),
     // A call in flight, and its record.
     ("call", &["cri", "units"]),
-    ("cri", &[]),
+    ("cri", &["units"]),
     // Durations, sizes and times, and their formats.
     ("units", &[]),
     ("version", &[]),

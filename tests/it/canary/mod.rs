@@ -15,7 +15,14 @@ use self::run::Run;
 use crate::prelude::*;
 
 /// On the list, but told by nothing that a single backend makes us say.
-const NOT_TOLD: [&str; 2] = [
+const NOT_TOLD: [&str; 6] = [
+    // Told where a kubelet does not send the name that the pod has for it.
+    "ImageSpec.image",
+    // Told only of containers that cannot start, or end at once.
+    "Mount.container_path",
+    // Told by the calls that follow.
+    "RestoredContainer.name",
+    "RestoredContainer.container_id",
     // The fake runtime names itself; see `Node`.
     "VersionResponse.runtime_name",
     "VersionResponse.runtime_version",

@@ -53,7 +53,7 @@ async fn an_exit_is_told_without_a_call_and_counts_once() {
         kubelet,
     } = &node;
     end_process(containerd, &container);
-    let line = told(proxy, "container app ended with exit code 137").await;
+    let line = told(proxy, "app ended with exit code 137").await;
     assert!(!line.contains("memory"), "{line}");
     let exits = "criscope_container_exits_total";
     proxy
@@ -98,7 +98,7 @@ async fn a_restarted_containerd_is_subscribed_to_again() {
     node.containerd.start().await;
     subscribed(&node.proxy, 2.0).await;
     end_process(&node.containerd, &container);
-    told(&node.proxy, "container app ended with exit code 137").await;
+    told(&node.proxy, "app ended with exit code 137").await;
     node.end().await;
 }
 
@@ -125,6 +125,6 @@ async fn without_events_an_exit_is_told_by_its_status() {
         assert_eq!(metric(&scrape, &name), 0.0, "{name}");
     }
     kubelet.status(&container).await;
-    told(proxy, "container app ended with exit code 137").await;
+    told(proxy, "app ended with exit code 137").await;
     node.end().await;
 }

@@ -3,12 +3,14 @@
 
 mod asked;
 mod blocked;
+mod earlier;
 mod events;
 mod explained;
 mod load;
 pub(crate) mod pod;
 mod pulls;
 mod replayed;
+mod runtime_config;
 mod sessions;
 mod slow;
 

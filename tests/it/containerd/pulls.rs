@@ -58,9 +58,7 @@ async fn the_layers_of_a_pull_are_shown() {
         assert!(page.contains("fetching: "), "{page}");
         until_true("the fetch in the story", async || {
             let story = proxy.json("/debug/pods/shop/puller").await;
-            story
-                .to_string()
-                .contains("now in the fetch of its layers (")
+            story.to_string().contains(": fetching 2 layers, ")
         })
         .await;
     };

@@ -141,8 +141,8 @@ fn seconds(time: SystemTime) -> String {
     since.as_secs_f64().to_string()
 }
 
-/// Sends a query as Grafana does.
-async fn ask(prometheus: &Prometheus, query: &Query) -> Result<bool, String> {
+/// Sends a query as Grafana does, and returns whether it has a number.
+pub(super) async fn ask(prometheus: &Prometheus, query: &Query) -> Result<bool, String> {
     let expr = query.substituted();
     let now = SystemTime::now();
     let data = match query.instant {

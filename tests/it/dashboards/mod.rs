@@ -3,6 +3,7 @@
 
 mod live;
 mod panels;
+mod trouble;
 
 use self::panels::{Dashboard, Panel, all};
 use crate::prelude::*;
@@ -100,6 +101,11 @@ fn panels_say_what_they_show() {
             if panel.is_row() {
                 continue;
             }
+            if panel.is_text() {
+                let text = panel.json["options"]["content"].as_str();
+                need("a text", text.is_some_and(|text| !text.is_empty()));
+                continue;
+            }
             need(
                 "a description that ends with a full stop",
                 panel.text("description").ends_with('.'),
@@ -107,6 +113,11 @@ fn panels_say_what_they_show() {
             let unit = &panel.json["fieldConfig"]["defaults"]["unit"];
             need("a unit", unit.as_str().is_some_and(|u| !u.is_empty()));
             need("a query", !panel.targets().is_empty());
+            let none = panel.json["fieldConfig"]["defaults"]["noValue"].as_str();
+            need(
+                "a text that says why there are no values",
+                none.is_some_and(|text| !["", "no data"].contains(&text)),
+            );
             let ids: BTreeSet<_> = panel
                 .targets()
                 .iter()
@@ -120,8 +131,6 @@ fn panels_say_what_they_show() {
                     "instant queries",
                     targets.all(|t| t["instant"] == true && t["range"] == false),
                 );
-                let none = &panel.json["fieldConfig"]["defaults"]["noValue"];
-                need("a text for missing values", none.is_string());
                 let steps = &panel.json["fieldConfig"]["defaults"]["thresholds"]["steps"];
                 need(
                     "thresholds",
@@ -131,6 +140,51 @@ fn panels_say_what_they_show() {
         }
     }
     report(&problems);
+}
+
+/// A quantile of nothing is NaN, which Grafana draws as an empty graph. Without it the panel shows its text for missing values.
+#[test]
+fn quantiles_of_nothing_are_left_out() {
+    let mut problems = Vec::new();
+    for dashboard in all() {
+        for query in dashboard.queries() {
+            let is_quantile = query.expr.starts_with("histogram_quantile(");
+            if is_quantile && !query.expr.ends_with(" >= 0") {
+                problems.push(format!("{}: {}", dashboard.file, query.place));
+            }
+        }
+    }
+    report(&problems);
+}
+
+/// Who opens a dashboard at night sees first which pods cannot start, and why.
+#[test]
+fn dashboards_begin_with_pods_in_trouble() {
+    for dashboard in all() {
+        let first = dashboard.panels().next().expect("a row").title().to_owned();
+        assert_eq!(first, "Pods in trouble", "{}", dashboard.file);
+        let exprs = dashboard.first_row().into_iter();
+        let exprs: Vec<_> = exprs.flat_map(|panel| panel.queries()).collect();
+        for part in [
+            "by (phase, cause",
+            "criscope_pods{state=\"crash_loop\"",
+            "max(criscope_pod_start_oldest_open_seconds",
+        ] {
+            let has = exprs.iter().any(|query| query.expr.contains(part));
+            assert!(has, "{}: {part}", dashboard.file);
+        }
+    }
+}
+
+/// criscope's own pages listen on loopback: a link to them leads nowhere.
+#[test]
+fn no_link_leads_to_a_loopback_page() {
+    for dashboard in all() {
+        for link in dashboard.json["links"].as_array().into_iter().flatten() {
+            let url = link["url"].as_str().expect("url");
+            assert!(!url.contains("$node"), "{}: {url}", dashboard.file);
+        }
+    }
 }
 
 #[test]
@@ -243,14 +297,17 @@ fn panels_link_to_existing_runbooks() {
             }
         }
     }
-    // Three alerts have no panel: two are about the process itself, one about certificates, which most nodes have none of.
+    // Five alerts have no panel: three are about the process itself, which may be away, one about certificates, which most nodes have
+    // none of, and one about the rollout, which `kubectl criscope status` shows.
     let missing: Vec<_> = named.difference(&linked).collect();
     assert_eq!(
         missing,
         [
+            "CriscopeBypassed",
             "CriscopeCertificateExpiring",
             "CriscopeConfigReloadFailed",
-            "CriscopeProxyRestarting"
+            "CriscopeProxyRestarting",
+            "CriscopeRolloutStuck"
         ]
     );
 }

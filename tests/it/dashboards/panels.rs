@@ -78,14 +78,15 @@ impl Dashboard {
         })
     }
 
+    /// The panels of the first row.
+    pub(super) fn first_row(&self) -> Vec<Panel<'_>> {
+        let below = self.panels().skip(1);
+        below.take_while(|panel| !panel.is_row()).collect()
+    }
+
     /// The queries of panels and annotations.
     pub(super) fn queries(&self) -> Vec<Query> {
-        let of_panels = self.panels().flat_map(|panel| {
-            let place = panel.title().to_owned();
-            let targets = panel.targets().iter();
-            let queries = targets.map(|t| query(&place, t, "legendFormat"));
-            queries.collect::<Vec<_>>()
-        });
+        let of_panels = self.panels().flat_map(|panel| panel.queries());
         let annotations = items(&self.json["annotations"]["list"]);
         let of_annotations = annotations
             .filter(|a| a["expr"].is_string())
@@ -144,6 +145,18 @@ impl Panel<'_> {
         self.text("type") == "row"
     }
 
+    /// Returns whether it is a text, without data.
+    pub(super) fn is_text(&self) -> bool {
+        self.text("type") == "text"
+    }
+
+    /// Its queries.
+    pub(super) fn queries(&self) -> Vec<Query> {
+        let targets = self.targets().iter();
+        let queries = targets.map(|target| query(self.title(), target, "legendFormat"));
+        queries.collect()
+    }
+
     pub(super) fn targets(&self) -> &[Value] {
         self.json["targets"].as_array().map_or(&[], Vec::as_slice)
     }
@@ -171,6 +184,12 @@ impl Variable<'_> {
 }
 
 impl Query {
+    /// The same query for one node.
+    pub(super) fn on_node(mut self, node: &str) -> Self {
+        self.expr = self.expr.replace("$node", node);
+        self
+    }
+
     /// The query as sent to Prometheus, with all variables substituted.
     pub(super) fn substituted(&self) -> String {
         substitute(&self.expr)

@@ -66,12 +66,14 @@ pub(super) async fn failing(node: Node<'_>, it: &Ordinary) -> Fired {
         .set("CreateContainer", Manner::Fails(Code::Internal));
     it.manners.set("PullImage", Manner::Fails(Code::Unknown));
     let fail = async || {
-        // One pod with a mistake is no fault of the node.
+        // One pod with a mistake is no fault of the node. A kubelet creates no container after a failed pull.
         for name in ["app-1", "app-2"] {
             if let Some(pod) = kubelet.sandbox(name).await {
                 kubelet.pull(&pod).await;
-                kubelet.container(&pod, 0).await;
             }
+        }
+        if let Some(pod) = kubelet.sandbox("pulled").await {
+            kubelet.container(&pod, 0).await;
         }
         pace(50).await;
     };

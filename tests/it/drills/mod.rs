@@ -19,10 +19,18 @@ use crate::rules::file::{alerts, scaled};
 const WELL: Duration = Duration::from_secs(8);
 
 /// Alerts without a drill, which have unit tests only, and why.
-const NOT_DRILLED: [(&str, &str); 6] = [
+const NOT_DRILLED: [(&str, &str); 8] = [
     (
         "CriscopeCertificateExpiring",
         "its limit is a date, which is not scaled",
+    ),
+    (
+        "CriscopeBypassed",
+        "it takes systemd, as in tests/v2/bypass.sh",
+    ),
+    (
+        "CriscopeRolloutStuck",
+        "it takes a cluster, as in tests/by-hand/rollout.sh",
     ),
     ("CriscopeImageDiskFull", "it takes a disk that is full"),
     ("CriscopeKubeletGone", "it takes a program of that name"),

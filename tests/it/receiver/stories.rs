@@ -129,7 +129,7 @@ async fn spans_of_the_kubelet_are_the_story_of_a_pod_before_its_first_call() {
         exporter.export(spans).await.expect("taken");
     }
     let story = story_that_says(&all.proxy, "2 tries").await;
-    let said = "kubelet: syncPod failed: volume data is not mounted: <redacted>: context deadline exceeded (2 tries, the last ";
+    let said = "the kubelet's syncPod failed: volume data is not mounted: <redacted>: context deadline exceeded (2 tries";
     assert!(story.headline.starts_with(said), "{}", story.headline);
     assert!(story.episodes.is_empty());
     // Then the volume is there, and the sandbox is made, but a secret is missing.

@@ -223,6 +223,34 @@ fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
     }
 }
 
+/// Who is paged is rarely on the node: the first commands of a page go through the API server.
+#[test]
+fn runbooks_begin_with_the_plugin_of_kubectl() {
+    for path in files(&shipped("docs/runbooks"), ".md") {
+        let text = fs::read_to_string(&path).expect("page");
+        let (_, look) = text.split_once("## First look\n\n").expect("a section");
+        assert!(
+            look.starts_with("```sh\nkubectl criscope "),
+            "{}",
+            path.display()
+        );
+    }
+}
+
+/// Texts of alerts begin with the node that they are about.
+#[test]
+fn alerts_name_the_node() {
+    for rule in alerts() {
+        let name = rule.alert.expect("a name");
+        let summary = &rule.annotations["summary"];
+        let labels = "Node {{ $labels.instance }}: ";
+        let is_named = summary.starts_with(labels)
+            || summary.starts_with("{{ with $labels.instance }}Node {{ . }}: ")
+            || summary.contains("Node {{ . | first | label \"instance\" }}");
+        assert!(is_named, "{name}: {summary}");
+    }
+}
+
 /// Queries in the runbooks use existing metrics.
 #[test]
 fn queries_in_the_runbooks_use_existing_metrics() {

@@ -30,9 +30,9 @@ async fn the_time_before_the_first_call_counts() {
     let before = number(&line, "before_cri_ms");
     assert!((40_000.0..70_000.0).contains(&before), "{line}");
     let said = line["msg"].as_str().unwrap_or_default();
-    assert!(said.starts_with("kubelet: 4"), "{said}");
+    assert!(said.starts_with("the kubelet took 4"), "{said}");
     assert!(
-        said.contains("before the first call: volumes, admission or its queue"),
+        said.contains("before its first call: volumes, resource claims, "),
         "{said}"
     );
     let scrape = proxy.scrape().await;
@@ -70,13 +70,12 @@ async fn a_failing_exec_probe_kills() {
     }
     let page = until("the kills", || async {
         let (_, page) = proxy.get("/debug/pods/shop/web?format=json").await;
-        page.contains("keeps killing app: 3 times").then_some(page)
+        page.contains("app is killed by its liveness or startup probe: 3 times in ")
+            .then_some(page)
     })
     .await;
     assert!(
-        page.contains(
-            "after a failing liveness or startup probe (exec, exit code 1, twice in a row)"
-        ),
+        page.contains("(exec, exit code 1, twice in a row)"),
         "{page}"
     );
     assert!(!page.contains("hunter2"), "{page}");

@@ -4,6 +4,7 @@ mod kubelet;
 mod loops;
 mod pod;
 mod restart;
+mod restored;
 mod stress;
 
 use criscope::call::episode::Ids;
@@ -61,11 +62,13 @@ fn number(line: &Value, key: &str) -> f64 {
 fn assert_adds_up(line: &Value) {
     let parts = [
         "sandbox_ms",
+        "restore_ms",
         "network_ms",
         "image_pull_ms",
         "container_create_ms",
         "container_start_ms",
         "hook_ms",
+        "checkpoint_ms",
         "container_stop_ms",
         "sandbox_stop_ms",
         "container_remove_ms",
@@ -162,7 +165,8 @@ async fn what_fails_first_is_part_of_the_start() {
     );
     let headline = line["msg"].as_str().unwrap_or_default();
     assert!(
-        headline.starts_with("image docker.io/library/app:1 could not be pulled: the registry has no such image: NOT_FOUND"),
+        headline
+            .starts_with("could not pull docker.io/library/app:1: the registry has no such image"),
         "{line}"
     );
     assert_adds_up(&line);

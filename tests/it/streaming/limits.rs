@@ -1,6 +1,6 @@
 //! Tokens, limits and timeouts, and slow clients.
 
-use cri_streaming::{SessionOutcome, TokenOutcome, UrlError};
+use cri_streaming::{SessionOutcome, SessionRequest, TokenOutcome, UrlError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
@@ -68,11 +68,8 @@ async fn the_thousand_and_first_token_is_refused() {
     for _ in 0..1000 {
         fixture.exec(&["exit", "0"], "o");
     }
-    let request = || requests::forward("pod");
-    let error = fixture
-        .server
-        .port_forward(request(), None)
-        .expect_err("full");
+    let request = SessionRequest::port_forward("pod".into(), &[]);
+    let error = fixture.url(request).expect_err("full");
     assert_eq!(
         (error, criscope::runtime::Error::from(error).code()),
         (UrlError::Full, Code::ResourceExhausted)
@@ -85,8 +82,8 @@ async fn the_thousand_and_first_token_is_refused() {
         .last()
         .copied();
     assert_eq!(last, Some(TokenOutcome::Full));
-    let empty = v1::ExecRequest::default();
-    let error = fixture.server.exec(empty, None).expect_err("invalid");
+    let empty = SessionRequest::port_forward(String::new(), &[]);
+    let error = fixture.url(empty).expect_err("invalid");
     let error = criscope::runtime::Error::from(error);
     assert_eq!(error.code(), Code::InvalidArgument);
     fixture.stop().await;

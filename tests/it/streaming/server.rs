@@ -1,11 +1,13 @@
 //! A server for one test, and a record of its sessions.
 
 use cri_streaming::{
-    Direction, SessionBegin, SessionEnd, SessionKind, SessionObserver, SessionOutcome,
-    TokenOutcome, TrafficCounters, Transport,
+    AttachRequest, Direction, ExecRequest, InvalidRequest, SessionBegin, SessionEnd, SessionKind,
+    SessionObserver, SessionOutcome, SessionRequest, SessionServer, StreamOptions, TokenOutcome,
+    TrafficCounters, Transport, UrlError,
 };
 use criscope::config::StreamingSettings;
-use criscope::streaming::StreamingServer;
+use criscope::streaming::StreamingListener;
+use http::Extensions;
 use tokio::task::JoinHandle;
 
 use super::target::{Fake, Seen};
@@ -89,7 +91,7 @@ pub(super) fn settings() -> StreamingSettings {
 }
 
 pub(super) struct Fixture {
-    pub(super) server: StreamingServer,
+    pub(super) server: SessionServer,
     pub(super) watch: Arc<Watch>,
     pub(super) seen: Arc<Seen>,
     pub(super) stop: CancellationToken,
@@ -105,10 +107,10 @@ impl Fixture {
         let (watch, fake) = (Arc::new(Watch::default()), Fake::default());
         let seen = Arc::clone(&fake.0);
         let observers: Vec<Arc<dyn SessionObserver>> = vec![watch.clone()];
-        let (server, listener) = StreamingServer::bind(&settings, Arc::new(fake), observers)
+        let listener = StreamingListener::bind(&settings, Arc::new(fake), observers)
             .await
             .expect("bound");
-        let stop = CancellationToken::new();
+        let (server, stop) = (listener.server().clone(), CancellationToken::new());
         let serving = tokio::spawn(listener.serve(stop.clone()));
         Self {
             server,
@@ -121,28 +123,47 @@ impl Fixture {
 
     /// A URL for a command; `streams` has the letters of its streams: `i`, `o`, `e`, `t`.
     pub(super) fn exec(&self, argv: &[&str], streams: &str) -> String {
-        let request = v1::ExecRequest {
-            container_id: "app".into(),
-            cmd: argv.iter().map(|&word| word.to_owned()).collect(),
+        let wanted = StreamOptions {
             stdin: streams.contains('i'),
             stdout: streams.contains('o'),
             stderr: streams.contains('e'),
             tty: streams.contains('t'),
         };
-        self.server.exec(request, None).expect("a URL")
+        let exec = ExecRequest {
+            container: "app".into(),
+            argv: argv.iter().map(|&word| word.to_owned()).collect(),
+            tty: wanted.tty,
+        };
+        self.url(SessionRequest::exec(exec, wanted)).expect("a URL")
     }
 
     pub(super) fn attach(&self, container: &str) -> String {
-        let request = requests::attach(container, "ioe");
-        self.server.attach(request, None).expect("a URL")
+        let wanted = StreamOptions {
+            stdin: true,
+            stdout: true,
+            stderr: true,
+            tty: false,
+        };
+        let attach = AttachRequest {
+            container: container.into(),
+            tty: wanted.tty,
+        };
+        let request = SessionRequest::attach(attach, wanted);
+        self.url(request).expect("a URL")
     }
 
     pub(super) fn forward(&self, pod: &str, port: &[u16]) -> String {
-        let request = v1::PortForwardRequest {
-            pod_sandbox_id: pod.into(),
-            port: port.iter().map(|&port| port.into()).collect(),
-        };
-        self.server.port_forward(request, None).expect("a URL")
+        let ports: Vec<_> = port.iter().map(|&port| port.into()).collect();
+        let request = SessionRequest::port_forward(pod.into(), &ports);
+        self.url(request).expect("a URL")
+    }
+
+    /// A URL for a request.
+    pub(super) fn url(
+        &self,
+        request: Result<SessionRequest, InvalidRequest>,
+    ) -> Result<String, UrlError> {
+        self.server.issue(request?, Extensions::new())
     }
 
     /// Waits until this number of sessions have ended; returns them.

@@ -1,7 +1,7 @@
 //! TLS, with a certificate made by openssl.
 
 use criscope::streaming::settings::StreamingTls;
-use criscope::streaming::{StreamingBindError, StreamingServer};
+use criscope::streaming::{StreamingBindError, StreamingListener};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -173,7 +173,7 @@ async fn invalid_files_are_named() {
         let mut settings = settings();
         settings.tls_cert = Some(cert.clone());
         settings.tls_key = Some(key.clone());
-        let bound = StreamingServer::bind(&settings, Arc::new(Fake::default()), vec![]).await;
+        let bound = StreamingListener::bind(&settings, Arc::new(Fake::default()), vec![]).await;
         let error = bound.expect_err("refused");
         assert!(matches!(error, StreamingBindError::Pair(_)));
         let text = error.to_string();

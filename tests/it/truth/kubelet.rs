@@ -42,6 +42,8 @@ pub(super) struct Kubelet {
     /// Woken when something of their pod has changed, by uid.
     workers: Mutex<HashMap<String, Arc<Notify>>>,
     relist: Mutex<Option<JoinHandle<()>>>,
+    /// The containers of pods, by uid, as in its checkpoint.
+    allocated: Mutex<HashMap<String, Value>>,
 }
 
 impl Drop for Kubelet {
@@ -71,9 +73,10 @@ impl Pod {
         self.worker.deleted.cancel();
     }
 
-    /// Its ephemeral container is added, which the next sync sees.
+    /// Its ephemeral container is added.
     pub(super) fn debug(&self) {
         self.worker.debugged.cancel();
+        self.worker.wake.notify_one();
     }
 
     /// Waits until it is deleted and everything of it is removed.
@@ -116,6 +119,7 @@ impl Kubelet {
             dir: root.join(super::stage::KUBELET),
             workers: Mutex::default(),
             relist: Mutex::default(),
+            allocated: Mutex::default(),
         });
         let weak = Arc::downgrade(&kubelet);
         let task = tokio::spawn(async move {
@@ -135,6 +139,21 @@ impl Kubelet {
         });
         *lock(&kubelet.relist) = Some(task);
         kubelet
+    }
+
+    /// Removes the images of a registry, so that the next pull is a first one.
+    pub(super) async fn forget_images(&self, registry: &str) {
+        let mut images = self.images.clone();
+        let request = v1::ListImagesRequest::default();
+        let listed = images.list_images(request).await.expect("ListImages");
+        for image in listed.into_inner().images {
+            if image.repo_tags.iter().any(|tag| tag.starts_with(registry)) {
+                let request = v1::RemoveImageRequest {
+                    image: Some(requests::image_spec(&image.id)),
+                };
+                images.remove_image(request).await.expect("RemoveImage");
+            }
+        }
     }
 
     /// Hears of a pod, and looks after it from now on.
@@ -205,6 +224,9 @@ impl Kubelet {
         seen: SystemTime,
     ) -> v1::PodSandboxConfig {
         fs::create_dir_all(self.pod_dir(spec)).expect("the directory of the pod");
+        if spec.is_written_down {
+            self.write_down(spec);
+        }
         let logs = self.logs.join(&spec.name);
         for container in spec.init.iter().chain(&spec.containers) {
             fs::create_dir_all(logs.join(container.name)).expect("logs");
@@ -214,6 +236,26 @@ impl Kubelet {
 
     fn pod_dir(&self, spec: &PodSpec) -> PathBuf {
         self.dir.join("pods").join(spec.uid())
+    }
+
+    /// Adds the names of the containers to the kubelet's checkpoint of allocated resources.
+    fn write_down(&self, spec: &PodSpec) {
+        let mut entries = lock(&self.allocated);
+        let containers = spec.init.iter().chain(&spec.containers);
+        let names: HashMap<_, _> = containers.map(|c| (c.name, json!({}))).collect();
+        entries.insert(spec.uid(), json!({"ContainerResources": names}));
+        let data = json!({"entries": &*entries}).to_string();
+        let checkpoint = json!({"data": data, "checksum": 7}).to_string();
+        fs::write(self.dir.join("allocated_pods_state"), checkpoint).expect("a checkpoint");
+    }
+
+    /// The pod is admitted, and its volumes are awaited: its directory is there, and no call comes.
+    pub(super) fn admit(&self, spec: &PodSpec) {
+        let volumes = self
+            .pod_dir(spec)
+            .join("volumes/kubernetes.io~empty-dir/cache");
+        fs::create_dir_all(volumes).expect("the directory of the pod");
+        self.write_down(spec);
     }
 
     /// The pod is gone.

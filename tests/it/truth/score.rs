@@ -9,6 +9,35 @@ pub(super) struct Expected {
     pub(super) says: &'static str,
     /// Words that would blame another component.
     pub(super) never: &'static str,
+    /// The states of the pod in `criscope pods` that would be right, with `|` between them; empty for any.
+    pub(super) state: &'static str,
+}
+
+/// What a person sees of a pod at one time.
+#[derive(Clone, Default)]
+pub(super) struct Seen {
+    /// The first line of `criscope explain`.
+    pub(super) line: String,
+    /// The state in `criscope pods`.
+    pub(super) state: String,
+}
+
+impl From<String> for Seen {
+    fn from(line: String) -> Self {
+        Self {
+            line,
+            state: String::new(),
+        }
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.state {
+            "" => f.write_str(&self.line),
+            state => write!(f, "[{state}] {}", self.line),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,8 +73,11 @@ const ALL_CLEAR: &str = "nothing slow";
 const SILENT: [&str; 4] = [ALL_CLEAR, "no record", "so far", "no call"];
 
 impl Expected {
-    pub(super) fn verdict(&self, line: &str) -> Verdict {
-        let line = line.to_lowercase();
+    pub(super) fn verdict(&self, seen: &Seen) -> Verdict {
+        if !self.has_state(seen) {
+            return Verdict::Wrong;
+        }
+        let line = seen.line.to_lowercase();
         let named = facts(self.says).filter(|fact| says(&line, fact)).count();
         let is_whole = named == facts(self.says).count();
         // What is well beside what is not may be said, but not alone.
@@ -63,13 +95,19 @@ impl Expected {
         }
     }
 
+    fn has_state(&self, seen: &Seen) -> bool {
+        self.state.is_empty() || self.state.split('|').any(|state| state == seen.state)
+    }
+
     /// The facts that are missing in it.
-    pub(super) fn missing(&self, line: &str) -> Vec<String> {
-        let line = line.to_lowercase();
+    pub(super) fn missing(&self, seen: &Seen) -> Vec<String> {
+        let line = seen.line.to_lowercase();
+        let state = (!self.has_state(seen)).then(|| format!("STATE {}", self.state));
         let wrong = facts(self.never).filter(|word| says(&line, word));
         let wrong = wrong.map(|word| format!("NOT {word}"));
         let missing = facts(self.says).filter(|fact| !says(&line, fact));
-        wrong.chain(missing.map(str::to_owned)).collect()
+        let missing = missing.map(str::to_owned);
+        state.into_iter().chain(wrong).chain(missing).collect()
     }
 }
 
@@ -116,6 +154,7 @@ fn a_line_is_scored() {
     let expected = Expected {
         says: "image a/b:1; not found|not there; ~2..4",
         never: "kubelet",
+        state: "",
     };
     for (line, verdict) in [
         ("image a/b:1 is NOT FOUND after 3.20 s", Verdict::Right),
@@ -125,7 +164,17 @@ fn a_line_is_scored() {
         ("the kubelet: image a/b:1 not found, 3 s", Verdict::Wrong),
         ("the disk is full", Verdict::Wrong),
     ] {
-        assert_eq!(expected.verdict(line), verdict, "{line}");
+        assert_eq!(expected.verdict(&line.to_owned().into()), verdict, "{line}");
     }
+    let expected = Expected {
+        state: "ok|completed",
+        ..expected
+    };
+    let seen = |state: &str| Seen {
+        line: "image a/b:1 not found, 3 s".to_owned(),
+        state: state.to_owned(),
+    };
+    assert_eq!(expected.verdict(&seen("completed")), Verdict::Right);
+    assert_eq!(expected.verdict(&seen("failing")), Verdict::Wrong);
     assert!(says("(1m 03s)", "~62..64"));
 }

@@ -66,6 +66,10 @@ pub(super) struct Container {
     pub(super) command: Vec<String>,
     pub(super) liveness: Option<Probe>,
     pub(super) readiness: Option<Probe>,
+    /// The script of an exec startup probe, without a limit of failures.
+    pub(super) startup: Option<&'static str>,
+    /// Whether an init container goes on running beside those that follow: `restartPolicy: Always`.
+    pub(super) is_sidecar: bool,
     pub(super) post_start: Option<&'static str>,
     pub(super) pre_stop: Option<&'static str>,
     /// A preStop hook that is no command.
@@ -83,6 +87,8 @@ impl Container {
             command: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
             liveness: None,
             readiness: None,
+            startup: None,
+            is_sidecar: false,
             post_start: None,
             pre_stop: None,
             pre_stop_sleep: Duration::ZERO,
@@ -128,6 +134,8 @@ pub(super) struct PodSpec {
     /// That of its deletion or eviction, if it is another one.
     pub(super) last_grace: Option<i64>,
     pub(super) host_network: bool,
+    /// Whether the kubelet writes down the names of its containers, as it does by default from 1.33 on.
+    pub(super) is_written_down: bool,
     /// How long ago the kubelet heard of it.
     pub(super) seen_ago: Duration,
     /// Of the first sandbox and of its containers, other than 0 after a restart of the node.
@@ -156,6 +164,7 @@ impl PodSpec {
             grace: 30,
             last_grace: None,
             host_network: false,
+            is_written_down: false,
             seen_ago: Duration::from_millis(60),
             attempts: (0, 0),
             sandbox_deadline: Duration::from_secs(240),

@@ -2,14 +2,18 @@
 
 use std::os::unix::fs::symlink;
 
+use criscope::client;
+use criscope::cri::v1::runtime_service_client::RuntimeServiceClient;
 use criscope_nri::PluginStub;
 use tokio::net::UnixStream;
 use tokio::sync::Mutex as AsyncMutex;
+use tonic::transport::Channel;
 
 use super::asked;
 use super::kubelet::{Done, Kubelet, Pod};
 use super::parts;
 use super::registries;
+use super::score::Seen;
 use super::spec::{Container, NAMESPACE, PodSpec};
 use crate::harness::process::Process;
 use crate::prelude::*;
@@ -30,7 +34,10 @@ pub(super) struct Stage {
     pub(super) root: PathBuf,
     /// Of the runtime, its mounts and its cgroup.
     pub(super) name: String,
-    _relay: Relay,
+    pub(super) relay: Relay,
+    /// Other programs that call the runtime.
+    nodetool: Relay,
+    crictl: Relay,
     pub(super) runtime: Runtime,
     /// The NRI plugin of the built-in runtime.
     _plugin: Option<PluginStub>,
@@ -38,35 +45,50 @@ pub(super) struct Stage {
     began: Instant,
 }
 
-/// A process called kubelet between the player and criscope, which asks the kernel who calls.
-struct Relay {
-    _process: Process,
-    _dir: TempDir,
-    socket: PathBuf,
+/// A process of some name between a client and criscope, which asks the kernel who calls.
+pub(super) struct Relay {
+    process: Mutex<Option<Process>>,
+    dir: TempDir,
+    name: &'static str,
+    criscope: PathBuf,
 }
 
 impl Relay {
-    fn to(criscope: &Path) -> Self {
-        let dir = tempfile::tempdir().expect("dir");
-        let (socket, kubelet) = (dir.path().join("cri.sock"), dir.path().join("kubelet"));
-        symlink(program("socat", "socat"), &kubelet).expect("link");
-        let mut command = Command::new(kubelet);
-        command
-            .arg(format!("UNIX-LISTEN:{},fork", socket.display()))
-            .arg(format!("UNIX-CONNECT:{}", criscope.display()));
-        let process = Process::spawn("kubelet", &mut command, dir.path().join("log"));
-        Self {
-            _process: process.expect("start socat"),
-            _dir: dir,
-            socket,
-        }
+    async fn to(criscope: &Path, name: &'static str) -> Self {
+        let relay = Self {
+            process: Mutex::default(),
+            dir: tempfile::tempdir().expect("dir"),
+            name,
+            criscope: criscope.to_owned(),
+        };
+        symlink(program("socat", "socat"), relay.dir.path().join(name)).expect("link");
+        relay.start().await;
+        relay
     }
 
-    async fn kubelet(&self, cgroup: &str, root: &Path) -> Arc<Kubelet> {
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("cri.sock")
+    }
+
+    /// Starts the process.
+    pub(super) async fn start(&self) {
+        let mut command = Command::new(self.dir.path().join(self.name));
+        command
+            .arg(format!(
+                "UNIX-LISTEN:{},fork,unlink-early",
+                self.socket().display()
+            ))
+            .arg(format!("UNIX-CONNECT:{}", self.criscope.display()));
+        let process = Process::spawn(self.name, &mut command, self.dir.path().join("log"));
+        *lock(&self.process) = Some(process.expect("start socat"));
         // socat binds the socket before it listens.
-        let connects = || async { UnixStream::connect(&self.socket).await.ok() };
+        let connects = || async { UnixStream::connect(&self.socket()).await.ok() };
         until("the relay", connects).await;
-        Kubelet::of(&self.socket, cgroup, root).await
+    }
+
+    /// Ends the process and with it all of its connections.
+    pub(super) fn end(&self) {
+        drop(lock(&self.process).take());
     }
 }
 
@@ -96,13 +118,17 @@ impl Stage {
             .ready()
             .await;
         let (name, root) = (containerd.name().to_owned(), containerd.root());
-        let relay = Relay::to(&proxy.socket());
+        let relay = Relay::to(&proxy.socket(), "kubelet").await;
+        let nodetool = Relay::to(&proxy.socket(), "nodetool").await;
+        let crictl = Relay::to(&proxy.socket(), "crictl").await;
         Arc::new(Self {
-            kubelet: relay.kubelet(&containerd.cgroup(), &root).await,
+            kubelet: Kubelet::of(&relay.socket(), &containerd.cgroup(), &root).await,
             registry,
             root,
             name,
-            _relay: relay,
+            relay,
+            nodetool,
+            crictl,
             runtime: Runtime::Containerd(Box::new(AsyncMutex::new(containerd)), Box::new(proxy)),
             _plugin: None,
             began: Instant::now(),
@@ -120,13 +146,17 @@ impl Stage {
         daemon.start().await;
         let plugin = asked::plugin(&daemon).await;
         let (name, root) = (daemon.name().to_owned(), daemon.root());
-        let relay = Relay::to(&daemon.socket());
+        let relay = Relay::to(&daemon.socket(), "kubelet").await;
+        let nodetool = Relay::to(&daemon.socket(), "nodetool").await;
+        let crictl = Relay::to(&daemon.socket(), "crictl").await;
         Arc::new(Self {
-            kubelet: relay.kubelet(&daemon.cgroup(), &root).await,
+            kubelet: Kubelet::of(&relay.socket(), &daemon.cgroup(), &root).await,
             registry,
             root,
             name,
-            _relay: relay,
+            relay,
+            nodetool,
+            crictl,
             runtime: Runtime::Own(Box::new(daemon)),
             _plugin: Some(plugin),
             began: Instant::now(),
@@ -138,6 +168,22 @@ impl Stage {
             Runtime::Containerd(_, proxy) => proxy,
             Runtime::Own(daemon) => daemon.program(),
         }
+    }
+
+    /// The runtime service, as another program calls it.
+    async fn runtime_of(&self, relay: &Relay) -> RuntimeServiceClient<Channel> {
+        let channel = client::connect(&relay.socket(), Duration::from_secs(30)).await;
+        client::runtime(channel.expect("connect"))
+    }
+
+    /// The runtime service, as a program of the name `nodetool` calls it.
+    pub(super) async fn nodetool(&self) -> RuntimeServiceClient<Channel> {
+        self.runtime_of(&self.nodetool).await
+    }
+
+    /// The runtime service, as crictl calls it.
+    pub(super) async fn crictl(&self) -> RuntimeServiceClient<Channel> {
+        self.runtime_of(&self.crictl).await
     }
 
     /// Waits until criscope has watched for so long.
@@ -287,6 +333,39 @@ impl Play {
                 return line;
             }
         }
+    }
+
+    /// The row of a pod in `criscope pods`.
+    pub(super) async fn listed(&self, name: &str) -> Option<Value> {
+        let pods = self
+            .stage
+            .proxy()
+            .json("/debug/pods?by=pod&limit=500")
+            .await;
+        let mut pods = pods["pods"].as_array()?.iter();
+        pods.find(|pod| pod["name"] == *name).cloned()
+    }
+
+    /// The first line of `criscope explain` now, and the state in `criscope pods`.
+    pub(super) async fn seen(&self) -> Seen {
+        let line = self.line().await;
+        let pod = self.listed(&self.pod).await;
+        let state = pod.map(|pod| pod["state"].as_str().unwrap_or_default().to_owned());
+        Seen {
+            line,
+            state: state.unwrap_or_default(),
+        }
+    }
+
+    /// The same after some seconds.
+    pub(super) async fn seen_after(&self, time: f64) -> Seen {
+        seconds(time).await;
+        self.seen().await
+    }
+
+    /// The id of the container `app`, which runs.
+    pub(super) fn app(&self, pod: &Pod) -> String {
+        pod.done().containers["app"].clone()
     }
 
     pub(super) async fn line_of(&self, pod: &str) -> String {

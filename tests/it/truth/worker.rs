@@ -20,7 +20,7 @@ pub(super) struct Worker {
     kubelet: Arc<Kubelet>,
     spec: PodSpec,
     seen: SystemTime,
-    wake: Arc<Notify>,
+    pub(super) wake: Arc<Notify>,
     pub(super) deleted: CancellationToken,
     /// Whether it has its ephemeral container.
     pub(super) debugged: CancellationToken,
@@ -31,6 +31,8 @@ pub(super) struct Worker {
     back_off: Mutex<HashMap<&'static str, (Duration, Instant)>>,
     /// Ids of containers whose liveness probe has failed.
     unhealthy: Mutex<Vec<String>>,
+    /// Ids of containers whose startup probe has succeeded.
+    ready: Mutex<Vec<String>>,
 }
 
 impl Worker {
@@ -46,6 +48,7 @@ impl Worker {
             forgotten: CancellationToken::new(),
             back_off: Mutex::default(),
             unhealthy: Mutex::default(),
+            ready: Mutex::default(),
         }
     }
 
@@ -108,6 +111,7 @@ impl Worker {
         }
         for init in &self.spec.init {
             match status.here(init.name) {
+                Some(it) if is_running(it) && self.has_begun(init, &it.id) => {}
                 Some(it) if is_running(it) => return Ok(None),
                 Some(it) if has_exited(it) && it.exit_code == 0 => {}
                 // It cannot begin before the next sync.
@@ -141,6 +145,11 @@ impl Worker {
             wait = next.map(|next| wait.map_or(next, |wait| wait.min(next)));
         }
         Ok(wait)
+    }
+
+    /// A sidecar is as far as the next container needs it.
+    fn has_begun(&self, init: &Container, id: &String) -> bool {
+        init.is_sidecar && (init.startup.is_none() || lock(&self.ready).contains(id))
     }
 
     /// It has ended and is not to be started again.
@@ -297,6 +306,9 @@ impl Worker {
             lock(&self.done).killed += 1;
             return Err(Status::internal("PostStartHookError"));
         }
+        if let Some(script) = container.startup {
+            tokio::spawn(Arc::clone(self).wait_for_startup(script, id.clone()));
+        }
         for (probe, kills) in [(&container.liveness, true), (&container.readiness, false)] {
             if let Some(probe) = probe {
                 let own = Arc::clone(self);
@@ -315,6 +327,17 @@ impl Worker {
         *wait = (*wait * 2).min(LONGEST_BACK_OFF);
         *until = Instant::now() + *wait;
         *wait
+    }
+
+    /// Probes a container until its startup probe succeeds.
+    async fn wait_for_startup(self: Arc<Self>, script: &'static str, id: String) {
+        while !self.forgotten.is_cancelled() {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            if let Ok(0) = self.kubelet.exec(&id, script, 1).await {
+                lock(&self.ready).push(id);
+                return self.wake.notify_one();
+            }
+        }
     }
 
     /// Probes a container until it is gone.

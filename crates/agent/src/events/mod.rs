@@ -4,6 +4,8 @@
 //! also across restarts of the agent.
 
 pub mod bucket;
+mod bypass;
+pub(crate) mod node;
 pub mod report;
 
 use std::collections::HashMap;
@@ -21,6 +23,9 @@ use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::bucket::TokenBucket;
+use self::bypass::BypassReporter;
+use self::node::NODE_EVENT_NAMESPACE;
+pub(crate) use self::report::MAX_NOTE_LEN;
 use self::report::{EpisodeReport, reports};
 use crate::daemon::DaemonClient;
 
@@ -34,7 +39,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 const SERIES_UPDATE_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Timeout of a request to the API server.
-const API_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const API_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The page of episodes, the newest first.
 const EPISODES_PAGE: &str = "/debug/pods?format=json&limit=1000";
@@ -88,7 +93,9 @@ impl EventWriter {
     pub async fn run(mut self, daemon: DaemonClient, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         let mut is_away = false;
+        let mut bypass = BypassReporter::new(daemon.bypass_files());
         loop {
+            self.report_bypass(&mut bypass).await;
             match daemon.json::<RecentEpisodes>(EPISODES_PAGE).await {
                 Ok(recent) => {
                     self.write(&recent).await;
@@ -104,6 +111,28 @@ impl EventWriter {
                 () = &mut stop => return,
                 () = sleep(POLL_INTERVAL) => {}
             }
+        }
+    }
+
+    /// Writes an event if criscope is bypassed, which does not answer then. After a failure the next round tries again.
+    async fn report_bypass(&self, bypass: &mut BypassReporter) {
+        let Some(since) = bypass.unreported() else {
+            return;
+        };
+        let api = Api::<Event>::namespaced(self.client.0.clone(), NODE_EVENT_NAMESPACE);
+        let event = bypass::event(&self.node, since);
+        match timeout(API_TIMEOUT, api.create(&PostParams::default(), &event)).await {
+            // Other answers are final; 409: it was written before a restart of this agent.
+            Ok(Err(kube::Error::Api(status)))
+                if (400..500).contains(&status.code) && status.code != 429 =>
+            {
+                bypass.note_reported(since);
+            }
+            Ok(Ok(_)) => bypass.note_reported(since),
+            Ok(Err(error)) => {
+                tracing::warn!(event = "agent.events", %error, "the API server is not available");
+            }
+            Err(_) => {}
         }
     }
 

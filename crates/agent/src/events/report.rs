@@ -70,7 +70,7 @@ impl EpisodeReport {
 }
 
 /// The beginning of a text, of at most `bytes`.
-pub(super) fn cut(text: &str, bytes: usize) -> &str {
+pub(crate) fn cut(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 
@@ -112,8 +112,13 @@ fn report(episode: &EpisodeView, now: UnixMicros, slow: Duration) -> Option<Epis
         return None;
     }
     let container = episode.container.as_deref().unwrap_or_default();
-    let (text, key, count) = match (reason, &episode.crash_loop) {
-        (CRASH_LOOP, Some(text)) => (text, container.to_owned(), episode.attempt),
+    let (text, next, key, count) = match (reason, &episode.crash_loop) {
+        (CRASH_LOOP, Some(text)) => (
+            text,
+            episode.crash_loop_next.as_deref(),
+            container.to_owned(),
+            episode.attempt,
+        ),
         _ => {
             let key = format!("{container}/{}/{}", episode.began_unix_us, episode.cause);
             let count = if reason == failing {
@@ -121,7 +126,7 @@ fn report(episode: &EpisodeView, now: UnixMicros, slow: Duration) -> Option<Epis
             } else {
                 1
             };
-            (&episode.headline, key, count)
+            (&episode.headline, episode.next.as_deref(), key, count)
         }
     };
     Some(EpisodeReport {
@@ -131,7 +136,7 @@ fn report(episode: &EpisodeView, now: UnixMicros, slow: Duration) -> Option<Epis
         reason,
         action,
         warning,
-        note: note(text),
+        note: note(text, next),
         count: count.max(1),
         began_unix_us: episode.began_unix_us,
         last_unix_us: last,
@@ -144,16 +149,19 @@ fn length(ms: f64) -> Duration {
     Duration::from_micros((ms * 1e3) as u64)
 }
 
-/// The sentence on one line, truncated if it is too long.
-fn note(text: &str) -> String {
-    let text: String = text
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    match text.len() {
-        ..=MAX_NOTE_LEN => text,
-        _ => format!("{}...", cut(&text, MAX_NOTE_LEN - 3)),
+/// The sentence and the next step on one line. A sentence that is too long is truncated, and the step is kept.
+fn note(text: &str, next: Option<&str>) -> String {
+    let next = next.map_or(String::new(), |next| format!("; next: {}", one_line(next)));
+    let (text, room) = (one_line(text), MAX_NOTE_LEN.saturating_sub(next.len()));
+    if text.len() <= room {
+        return format!("{text}{next}");
     }
+    format!("{}...{next}", cut(&text, room.saturating_sub(3)))
+}
+
+fn one_line(text: &str) -> String {
+    let printable = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    printable.collect()
 }
 
 #[cfg(test)]
@@ -266,5 +274,32 @@ mod tests {
         let report = of(vec![long]).remove(0);
         assert!(report.note.len() <= MAX_NOTE_LEN && report.note.ends_with("..."));
         assert!(!report.note.contains('\n') && report.name().len() <= 253);
+    }
+
+    #[test]
+    fn the_next_step_follows_the_sentence_and_is_never_cut() {
+        let mut failing = episode("start", EpisodeState::Failing, 60_000.0, 1);
+        failing.next = Some("`kubectl logs -n shop web-0 -c app`".to_owned());
+        let said = of(vec![failing.clone()])[0].note.clone();
+        let next = "; next: `kubectl logs -n shop web-0 -c app`";
+        assert_eq!(said, format!("{}{next}", failing.headline));
+        failing.headline = "\u{e9}".repeat(900);
+        let long = of(vec![failing])[0].note.clone();
+        assert!(
+            long.len() <= MAX_NOTE_LEN && long.ends_with(&format!("...{next}")),
+            "{long}"
+        );
+    }
+
+    #[test]
+    fn the_step_of_a_crash_loop_is_that_of_the_loop() {
+        let mut restart = episode("restart", EpisodeState::Ok, 100.0, 1);
+        restart.crash_loop = Some("app keeps ending".to_owned());
+        restart.crash_loop_next = Some("`kubectl logs -p -n shop web-0 -c app`".to_owned());
+        let note = &of(vec![restart])[0].note;
+        assert_eq!(
+            note,
+            "app keeps ending; next: `kubectl logs -p -n shop web-0 -c app`"
+        );
     }
 }

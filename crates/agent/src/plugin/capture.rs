@@ -5,7 +5,6 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::cluster::{Cluster, NodeAgent, said};
-use crate::capture::read;
+use crate::capture_log::read;
 
 /// Time limit of the pod, in seconds.
 const POD_TIME_LIMIT_SECS: u64 = 120;
@@ -92,7 +91,8 @@ impl CaptureRequest<'_> {
         let path = file.map_or_else(|| default_name(&self.agent.node), Path::to_owned);
         let mut options = OpenOptions::new();
         // The file is for its owner only, and never replaces another one.
-        options.write(true).create_new(true).mode(0o600);
+        options.write(true).create_new(true);
+        for_owner_only(&mut options);
         let opened = options.open(&path);
         let mut out = opened.map_err(|error| CaptureError::File(path.clone(), error))?;
         let made = self.fetch_from_pod(cluster).await;
@@ -211,6 +211,14 @@ impl CaptureRequest<'_> {
             }
         }
     }
+}
+
+/// Files of other systems than Unix have the permissions of their directory.
+fn for_owner_only(options: &mut OpenOptions) {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+    #[cfg(not(unix))]
+    let _ = options;
 }
 
 fn default_name(node: &str) -> PathBuf {

@@ -1,8 +1,9 @@
 //! The agents of a cluster, asked through its API server with the user's own rights.
 
+use std::error::Error;
 use std::time::Duration;
 
-use bytes::Bytes;
+use criscope_pages::source::PageReply;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use http::{Request, StatusCode};
@@ -35,9 +36,20 @@ pub const SELECTOR: &str = "app.kubernetes.io/name=criscope,app.kubernetes.io/co
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
-    /// The kubeconfig is not usable, or the API server does not answer.
-    #[error("{0}")]
-    Kube(#[from] kube::Error),
+    /// The API server cannot be reached.
+    #[error("cannot reach the API server {server}: {cause}")]
+    Unreachable {
+        /// The address in the kubeconfig.
+        server: String,
+        /// The innermost reason.
+        cause: String,
+    },
+    /// The credentials of the kubeconfig cannot be used.
+    #[error("cannot log in: {0}")]
+    Login(String),
+    /// The API server does not know the user.
+    #[error("the API server {0} does not accept the credentials: {1}")]
+    Unauthorized(String, String),
     /// The agents cannot be listed.
     #[error("cannot list the agents of criscope in namespace {0}: {1}")]
     List(String, String),
@@ -62,6 +74,12 @@ impl ClusterError {
     /// A recommendation for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
+            Self::Unreachable { .. } => Some(
+                "does `kubectl get nodes` work? Choose another cluster with --context or --kubeconfig",
+            ),
+            Self::Login(_) | Self::Unauthorized(..) => {
+                Some("does `kubectl auth whoami` work? The token or certificate may have expired")
+            }
             Self::NoAgents(_) => Some("is it installed? Name its namespace with --agent-namespace"),
             Self::List(..) | Self::Token(..) => Some(
                 "a RoleBinding to the Role criscope-user in that namespace gives the rights, see deploy/kubernetes",
@@ -87,15 +105,6 @@ pub struct NodeAgent {
     pub image: Option<String>,
     /// The Secrets for pulling the image.
     pub pull_secrets: Vec<String>,
-}
-
-/// A reply of a node.
-#[derive(Clone, Debug)]
-pub struct NodeReply {
-    /// The HTTP status.
-    pub status: StatusCode,
-    /// The body, JSON.
-    pub body: Bytes,
 }
 
 /// The reason why a node did not answer.
@@ -141,11 +150,14 @@ impl Cluster {
     ///
     /// # Errors
     /// If the user has no right to do so, or there are no agents.
-    pub async fn new(client: kube::Client, namespace: &str) -> Result<Self, ClusterError> {
+    pub async fn new(
+        client: kube::Client,
+        server: &str,
+        namespace: &str,
+    ) -> Result<Self, ClusterError> {
         let pods = Api::<Pod>::namespaced(client.clone(), namespace);
         let listed = pods.list(&ListParams::default().labels(SELECTOR)).await;
-        let listed =
-            listed.map_err(|error| ClusterError::List(namespace.to_owned(), said(&error)))?;
+        let listed = listed.map_err(|error| first_error(&error, server, namespace))?;
         let mut agents: Vec<_> = listed.items.iter().filter_map(agent).collect();
         if agents.is_empty() {
             return Err(ClusterError::NoAgents(namespace.to_owned()));
@@ -223,13 +235,13 @@ impl Cluster {
     ///
     /// # Errors
     /// If the daemon does not answer. An answer with any status is no error.
-    pub async fn ask(&self, agent: &NodeAgent, page: &str) -> Result<NodeReply, NodeError> {
+    pub async fn ask(&self, agent: &NodeAgent, page: &str) -> Result<PageReply, NodeError> {
         let asked = timeout(NODE_TIMEOUT, self.proxied(agent, page)).await;
         asked.unwrap_or(Err(NodeError::Timeout))
     }
 
     /// Asks all nodes concurrently. Returns the replies by name of the node. A node that does not answer delays no other.
-    pub async fn ask_all(&self, page: &str) -> Vec<(&NodeAgent, Result<NodeReply, NodeError>)> {
+    pub async fn ask_all(&self, page: &str) -> Vec<(&NodeAgent, Result<PageReply, NodeError>)> {
         let asked = self.agents.iter();
         let asked: Vec<_> = asked
             .map(|agent| async move { (agent, self.ask(agent, page).await) })
@@ -240,7 +252,7 @@ impl Cluster {
         replies
     }
 
-    async fn proxied(&self, agent: &NodeAgent, page: &str) -> Result<NodeReply, NodeError> {
+    async fn proxied(&self, agent: &NodeAgent, page: &str) -> Result<PageReply, NodeError> {
         let path = format!(
             "/api/v1/namespaces/{}/pods/https:{}:{AGENT_PORT}/proxy{STORIES_PREFIX}{page}",
             self.namespace, agent.pod
@@ -263,7 +275,7 @@ impl Cluster {
             return Err(NodeError::ApiServer(message));
         }
         match head.status {
-            StatusCode::OK | StatusCode::NOT_FOUND => Ok(NodeReply {
+            StatusCode::OK | StatusCode::NOT_FOUND => Ok(PageReply {
                 status: head.status,
                 body,
             }),
@@ -273,6 +285,38 @@ impl Cluster {
             }
         }
     }
+}
+
+/// What went wrong with the first request: the way to the API server, the credentials, or the right.
+fn first_error(error: &kube::Error, server: &str, namespace: &str) -> ClusterError {
+    let server = server.trim_end_matches('/').to_owned();
+    match error {
+        kube::Error::Api(status) if status.code == 401 => {
+            ClusterError::Unauthorized(server, status.message.clone())
+        }
+        kube::Error::Auth(error) => ClusterError::Login(innermost(error)),
+        kube::Error::Service(error) => match error.downcast_ref::<kube::client::AuthError>() {
+            Some(error) => ClusterError::Login(innermost(error)),
+            None => ClusterError::Unreachable {
+                server,
+                cause: innermost(&**error),
+            },
+        },
+        kube::Error::HyperError(error) => ClusterError::Unreachable {
+            server,
+            cause: innermost(error),
+        },
+        other => ClusterError::List(namespace.to_owned(), said(other)),
+    }
+}
+
+/// The reason at the end of a chain of errors: those before it only name the layers.
+fn innermost(error: &(dyn Error + 'static)) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
 }
 
 fn agent(pod: &Pod) -> Option<NodeAgent> {

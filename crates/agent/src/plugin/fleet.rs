@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use criscope::cri::visible::visible;
-use criscope::lifecycle::view::{CallView, PodList, PodStory, PodSummary};
-use criscope::units;
+use criscope_cri::units;
+use criscope_cri::visible::visible;
+use criscope_pages::view::{CallView, PodList, PodStory, PodSummary};
 use futures_util::StreamExt as _;
 use futures_util::stream;
 
@@ -223,7 +223,7 @@ fn shared(text: &mut String, group: &[&TroubledPod], top: usize) {
 
 #[cfg(test)]
 mod tests {
-    use criscope::lifecycle::view::{CallDetail, PodState};
+    use criscope_pages::view::{CallDetail, PodState};
 
     use super::*;
 

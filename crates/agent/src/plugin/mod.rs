@@ -1,25 +1,33 @@
 //! `kubectl criscope`: the commands of criscope for a whole cluster, through the API server.
 //!
-//! [`cluster`] finds and asks agents; [`pages`] answers the commands of criscope, which draw; [`fleet`] compares the pods of a
-//! cluster; [`capture`] makes a capture of a node.
+//! [`kubeconfig`] finds the API server, [`cluster`] finds and asks agents; `pages` answers the commands of criscope, which draw;
+//! [`fleet`] compares the pods of a cluster; [`capture`] makes a capture of a node; `completion` completes arguments.
 
 pub mod capture;
 pub mod cluster;
+mod completion;
 pub mod fleet;
+pub mod kubeconfig;
 pub mod pages;
+mod rollout;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use clap::{Args, Parser, Subcommand};
-use kube::config::{KubeConfigOptions, KubeconfigError};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use criscope_cri::visible::visible;
+use criscope_pages::commands::calls::CallsArgs;
+use criscope_pages::commands::explain::ExplainArgs;
+use criscope_pages::commands::pods::{PodsArgs, STATES_HELP};
+use criscope_pages::commands::{self, PageCommandError, PodName, PodNameError};
 
 use self::capture::{CaptureError, CaptureRequest};
 use self::cluster::{Cluster, ClusterError};
+use self::kubeconfig::{ClusterConfigError, KubeconfigArgs};
 use self::pages::ClusterPages;
+use self::rollout::{Rollout, RolloutArgs, RolloutError, StatusArgs};
 use crate::NODE_NAMESPACE_SUFFIX;
 
 /// Why a pod was slow, or is not up: what criscope knows on the nodes of a cluster
@@ -42,16 +50,16 @@ struct Cli {
 
 #[derive(Debug, Args)]
 struct ClusterArgs {
-    /// The context of the kubeconfig
-    #[arg(long, global = true, value_name = "NAME")]
-    context: Option<String>,
+    #[command(flatten)]
+    kubeconfig: KubeconfigArgs,
     /// Namespace of criscope's agents
     #[arg(
         long,
         global = true,
         value_name = "NS",
         default_value = "criscope",
-        env = "CRISCOPE_AGENT_NAMESPACE"
+        env = "CRISCOPE_AGENT_NAMESPACE",
+        help_heading = "Cluster"
     )]
     agent_namespace: String,
 }
@@ -59,61 +67,36 @@ struct ClusterArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Explain why a pod is slow or will not start
-    Explain {
-        /// The pod: POD, pod/POD or NAMESPACE/POD
-        #[arg(value_name = "POD")]
-        pod: String,
-        /// The pod's namespace [default: the context's namespace]
-        #[arg(long, short, value_name = "NS")]
-        namespace: Option<String>,
-        /// Only the pod with this uid, of several with the same name
-        #[arg(long, value_name = "UID")]
-        uid: Option<String>,
-        /// Show all episodes in memory, not only the one that matters most
-        #[arg(long)]
-        all: bool,
-        /// Output format, instead of text: json or yaml
-        #[arg(long, short, value_name = "FORMAT")]
-        output: Option<String>,
-    },
+    #[command(mut_arg("namespace", |arg| arg.help("The pod's namespace [default: the context's namespace]")))]
+    Explain(ExplainArgs),
     /// List the pods of all nodes with their state, failing pods first
+    #[command(after_help = STATES_HELP)]
+    #[command(mut_arg("namespace", |arg| arg.help("Only pods in this namespace [default: the context's namespace]")))]
+    #[command(mut_arg("all_namespaces", |arg| arg.help("Pods in all namespaces")))]
     Pods {
-        /// Only pods whose name contains this, or NAMESPACE/NAME
-        #[arg(value_name = "NAME")]
-        name: Option<String>,
-        /// Only pods in this namespace [default: the context's namespace]
-        #[arg(long, short, value_name = "NS")]
-        namespace: Option<String>,
-        /// Pods in all namespaces
-        #[arg(long, short = 'A', conflicts_with = "namespace")]
-        all_namespaces: bool,
+        #[command(flatten)]
+        pods: PodsArgs,
         /// Only pods on this node
         #[arg(long, value_name = "NODE")]
         node: Option<String>,
-        /// Only pods in these states, separated by commas: failing, open, crash-loop, failed, starting, stopping, ok, gone
-        #[arg(long, value_name = "STATE")]
-        state: Option<String>,
-        /// Keep the list up to date until Ctrl-C
-        #[arg(long, short)]
-        watch: bool,
-        /// Output format: wide, json or yaml
-        #[arg(long, short, value_name = "FORMAT")]
-        output: Option<String>,
     },
     /// Show the calls in flight and the rates per method of a node
     Calls {
         /// The node
         #[arg(long, value_name = "NODE")]
         node: String,
-        /// Print once
-        #[arg(long)]
-        once: bool,
+        #[command(flatten)]
+        calls: CallsArgs,
     },
     /// Write what a node knows to a file, to explain its pods elsewhere with criscope explain --from FILE
     ///
     /// A privileged pod on the node makes it, which is deleted afterwards: that needs the Role criscope-capturer. The file has no
     /// requests, environments, arguments and credentials; names of pods, images and hosts are in it.
     Capture(CaptureArgs),
+    /// Show the rollout of criscope over the nodes: which are done, wait and have failed, and why
+    Status(StatusArgs),
+    /// Show, pause and continue the rollout of criscope over the nodes
+    Rollout(RolloutArgs),
     /// Show which nodes, images and causes the failing and slow pods of the cluster share
     Fleet {
         /// Only pods in this namespace [default: all]
@@ -122,6 +105,17 @@ enum Command {
         /// Show this many of each at most
         #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
         top: u16,
+    },
+    /// Print a script that lets kubectl complete the arguments of this plugin
+    ///
+    /// Write it to a file kubectl_complete-criscope in a directory of PATH, and make it executable (on Windows,
+    /// kubectl_complete-criscope.cmd). Releases include it.
+    Completion,
+    /// Print the words that may follow
+    #[command(name = "__complete", hide = true, disable_help_flag = true)]
+    Complete {
+        #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
+        words: Vec<String>,
     },
 }
 
@@ -148,18 +142,15 @@ struct CaptureArgs {
 }
 
 impl CaptureArgs {
-    async fn run(
-        &self,
-        cluster: &Cluster,
-        default: &str,
-    ) -> Result<PreparedCommand, PluginFailure> {
+    async fn run(&self, cluster: &Cluster, default: &str) -> Result<(), PluginFailure> {
         let mut args = Vec::new();
         let mut node_of_pod = None;
         if let Some(pod) = &self.pod {
-            let (namespace, name) = parts(pod, self.namespace.as_deref(), default);
-            args.extend(["--pod".to_owned(), format!("{namespace}/{name}")]);
+            let pod = PodName::parse(std::slice::from_ref(pod), self.namespace.as_deref())?;
+            let namespace = pod.namespace.as_deref().unwrap_or(default);
+            args.extend(["--pod".to_owned(), format!("{namespace}/{}", pod.name)]);
             if self.node.is_none() {
-                node_of_pod = Some(cluster.node_of(namespace, name).await?);
+                node_of_pod = Some(cluster.node_of(namespace, &pod.name).await?);
             }
         }
         if let Some(since) = &self.since {
@@ -178,33 +169,70 @@ impl CaptureArgs {
             arguments: args,
         };
         let (file, messages) = request.run(cluster, self.output.as_deref()).await?;
-        Ok(PreparedCommand::Text(
-            format!("{}\n", file.display()),
-            messages,
-        ))
+        writeln!(io::stdout(), "{}", file.display())?;
+        messages.iter().for_each(|message| warn(message));
+        Ok(())
     }
 }
 
-/// The reason why the plugin failed before a command of criscope could run.
+/// The reason why the plugin failed.
 #[derive(Debug, thiserror::Error)]
 enum PluginFailure {
-    #[error("kubeconfig: {0}")]
-    Kubeconfig(#[from] KubeconfigError),
+    #[error(transparent)]
+    Config(#[from] ClusterConfigError),
+    #[error("the kubeconfig cannot be used: {0}")]
+    Client(kube::Error),
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     #[error(transparent)]
     Capture(#[from] CaptureError),
+    #[error(transparent)]
+    Rollout(#[from] RolloutError),
+    #[error(transparent)]
+    Command(#[from] PageCommandError),
+    #[error(transparent)]
+    PodName(#[from] PodNameError),
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("no node answered")]
     Silent,
 }
 
-impl From<kube::Error> for PluginFailure {
-    fn from(error: kube::Error) -> Self {
-        Self::Cluster(error.into())
+impl PluginFailure {
+    fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Config(error) => error.hint(),
+            Self::Cluster(error) => error.hint(),
+            Self::Capture(error) => error.hint(),
+            Self::Rollout(error) => error.hint(),
+            Self::Command(PageCommandError::Explain(error)) => return error.hint(),
+            _ => None,
+        };
+        hint.map(str::to_owned)
+    }
+
+    /// The reader of the output is gone, as in `kubectl criscope pods | head`.
+    fn is_closed_output(&self) -> bool {
+        match self {
+            Self::Io(error) | Self::Command(PageCommandError::Io(error)) => {
+                error.kind() == io::ErrorKind::BrokenPipe
+            }
+            _ => false,
+        }
+    }
+
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::PodName(_) | Self::Command(PageCommandError::PodName(_)) => {
+                ExitCode::from(EX_USAGE)
+            }
+            _ => ExitCode::FAILURE,
+        }
     }
 }
+
+/// Bad arguments: `EX_USAGE` of sysexits(3).
+const EX_USAGE: u8 = 64;
 
 /// Runs the plugin with these arguments, program name included.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -213,206 +241,127 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             // Standard error may be closed.
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 64 } else { 0 });
+            return ExitCode::from(if error.use_stderr() { EX_USAGE } else { 0 });
         }
     };
-    match start(&cli) {
-        Ok(code) => code,
-        Err(error) => {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let done = match runtime {
+        Ok(runtime) => runtime.block_on(start(cli)),
+        Err(error) => Err(error.into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) if failure.is_closed_output() => ExitCode::SUCCESS,
+        Err(failure) => {
+            // Texts of a cluster, a line each; standard error may be closed.
             let mut err = io::stderr().lock();
-            let _ = writeln!(err, "error: {error}");
-            let hint = match &error {
-                PluginFailure::Cluster(error) => error.hint(),
-                PluginFailure::Capture(error) => error.hint(),
-                _ => None,
-            };
-            if let Some(hint) = hint {
-                let _ = writeln!(err, "hint: {hint}");
+            let lines: Vec<_> = failure.to_string().lines().map(visible).collect();
+            let _ = writeln!(err, "error: {}", lines.join("\n"));
+            if let Some(hint) = failure.hint() {
+                let _ = writeln!(err, "hint: {}", visible(&hint));
             }
-            ExitCode::FAILURE
+            failure.exit_code()
         }
     }
 }
 
-fn start(cli: &Cli) -> Result<ExitCode, PluginFailure> {
-    // The commands of criscope have a runtime of their own; this one answers them meanwhile.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
-    let dir = tempfile::tempdir()?;
-    let socket = dir.path().join("cluster.sock");
-    let prepared = runtime.block_on(async {
-        let options = KubeConfigOptions {
-            context: cli.to.context.clone(),
-            ..KubeConfigOptions::default()
-        };
-        let config = match &options.context {
-            None => kube::Config::infer()
-                .await
-                .map_err(kube::Error::InferConfig)?,
-            Some(_) => kube::Config::from_kubeconfig(&options).await?,
-        };
-        let default = config.default_namespace.clone();
-        let client = kube::Client::try_from(config)?;
-        let cluster = Cluster::new(client, &cli.to.agent_namespace).await?;
-        prepare(&cli.command, cluster, &default).await
-    })?;
-    let (pages, mut line) = match prepared {
-        PreparedCommand::Text(text, notes) => {
+async fn start(cli: Cli) -> Result<(), PluginFailure> {
+    match cli.command {
+        Command::Completion => {
+            io::stdout().write_all(completion::SCRIPT.as_bytes())?;
+            return Ok(());
+        }
+        Command::Complete { words } => {
+            let mut command = Cli::command();
+            command.build();
+            let text = completion::complete(&words, &command).await;
+            io::stdout().write_all(text.as_bytes())?;
+            return Ok(());
+        }
+        _ => {}
+    }
+    let config = cli.to.kubeconfig.load().await?;
+    let default = config.default_namespace.clone();
+    let server = config.cluster_url.to_string();
+    let client = kube::Client::try_from(config).map_err(PluginFailure::Client)?;
+    if let Some(rollout) = Rollout::asked_for(&cli.command) {
+        return Ok(rollout.run(client, &cli.to.agent_namespace).await?);
+    }
+    let cluster = Cluster::new(client, &server, &cli.to.agent_namespace).await?;
+    show(cli.command, cluster, &default).await
+}
+
+async fn show(command: Command, cluster: Cluster, default: &str) -> Result<(), PluginFailure> {
+    match command {
+        Command::Explain(args) => {
+            let PodName { namespace, name } = args.pod_name()?;
+            let namespace = namespace.unwrap_or_else(|| default.to_owned());
+            // A pod that is deleted may still be known to the node that it was on.
+            let node = cluster.node_of(&namespace, &name).await?;
+            let pages = pages(cluster, node.as_deref(), None)?;
+            let pod = PodName {
+                namespace: Some(namespace),
+                name,
+            };
+            finish(&pages, args.run(&pod, &pages).await)
+        }
+        Command::Pods { mut pods, node } => {
+            pods.default_namespace(default);
+            let pages = pages(cluster, node.as_deref(), pods.limit())?;
+            finish(&pages, commands::pods::run(&pods, &pages).await)
+        }
+        Command::Calls { node, calls } => {
+            let pages = pages(cluster, Some(&node), None)?;
+            finish(&pages, commands::calls::run(&calls, &pages).await)
+        }
+        Command::Capture(args) => args.run(&cluster, default).await,
+        Command::Fleet { namespace, top } => {
+            let (text, notes) = fleet::view(&cluster, namespace.as_deref(), usize::from(top)).await;
             io::stdout().lock().write_all(text.as_bytes())?;
             notes.iter().for_each(|note| warn(note));
-            return Ok(ExitCode::SUCCESS);
+            Ok(())
         }
-        PreparedCommand::Command(pages, line) => (Arc::new(*pages), line),
-    };
-    {
-        let _entered = runtime.enter();
-        pages.serve(&socket)?;
+        // These need no agent, and were run before.
+        Command::Status(_)
+        | Command::Rollout(_)
+        | Command::Completion
+        | Command::Complete { .. } => Ok(()),
     }
-    let mut address = OsString::from("--admin=unix://");
-    address.push(&socket);
-    line.insert(0, "criscope".into());
-    line.insert(2, address);
-    let result = criscope::cli::run(line);
+}
+
+fn pages(
+    cluster: Cluster,
+    node: Option<&str>,
+    limit: Option<usize>,
+) -> Result<ClusterPages, ClusterError> {
+    let node = node.map(|node| cluster.agent_of(node).cloned());
+    Ok(ClusterPages::new(cluster, node.transpose()?, limit))
+}
+
+/// Names the nodes that did not answer.
+fn finish(pages: &ClusterPages, result: Result<(), PageCommandError>) -> Result<(), PluginFailure> {
     let silent = pages.silent();
     silent.iter().for_each(|node| warn(node));
     match result {
-        Ok(()) => Ok(ExitCode::SUCCESS),
         // The reasons of the nodes were printed above.
-        Err(criscope::cli::CommandFailure::Ask(_)) if !silent.is_empty() => {
-            Err(PluginFailure::Silent)
-        }
-        Err(failure) => Ok(failure.report()),
+        Err(PageCommandError::Page(_)) if !silent.is_empty() => Err(PluginFailure::Silent),
+        result => Ok(result?),
     }
 }
 
 fn warn(text: &str) {
     // Standard error may be closed.
-    let _ = writeln!(io::stderr().lock(), "warning: {text}");
-}
-
-enum PreparedCommand {
-    /// A command of criscope, and the pages that answer it.
-    Command(Box<ClusterPages>, Vec<OsString>),
-    /// The output, and warnings.
-    Text(String, Vec<String>),
-}
-
-async fn prepare(
-    command: &Command,
-    cluster: Cluster,
-    default: &str,
-) -> Result<PreparedCommand, PluginFailure> {
-    let mut line = CommandLine::default();
-    let node = match command {
-        Command::Explain {
-            pod,
-            namespace,
-            uid,
-            all,
-            output,
-        } => {
-            let (namespace, name) = parts(pod, namespace.as_deref(), default);
-            line.add(&["explain", name, "-n", namespace]);
-            line.add_option("--uid", uid.as_deref());
-            line.add_option("-o", output.as_deref());
-            if *all {
-                line.add(&["--all"]);
-            }
-            // A pod that is deleted may still be known to the node that it was on.
-            cluster.node_of(namespace, name).await?
-        }
-        Command::Pods {
-            name,
-            namespace,
-            all_namespaces,
-            node,
-            state,
-            watch,
-            output,
-        } => {
-            line.add(&["pods"]);
-            let is_path = name.as_ref().is_some_and(|name| name.contains('/'));
-            match namespace {
-                Some(namespace) => line.add(&["-n", namespace]),
-                None if !*all_namespaces && !is_path => line.add(&["-n", default]),
-                None => {}
-            }
-            line.add_option("--state", state.as_deref());
-            line.add_option("-o", output.as_deref());
-            if *watch {
-                line.add(&["--watch"]);
-            }
-            if let Some(name) = name {
-                line.add(&["--", name]);
-            }
-            node.clone()
-        }
-        Command::Calls { node, once } => {
-            line.add(&["calls"]);
-            if *once {
-                line.add(&["--once"]);
-            }
-            Some(node.clone())
-        }
-        Command::Capture(args) => return args.run(&cluster, default).await,
-        Command::Fleet { namespace, top } => {
-            let (text, notes) =
-                fleet::view(&cluster, namespace.as_deref(), usize::from(*top)).await;
-            return Ok(PreparedCommand::Text(text, notes));
-        }
-    };
-    let node = node
-        .map(|node| cluster.agent_of(&node).cloned())
-        .transpose()?;
-    Ok(PreparedCommand::Command(
-        Box::new(ClusterPages::new(cluster, node)),
-        line.0,
-    ))
-}
-
-/// The arguments of a command of criscope.
-#[derive(Default)]
-struct CommandLine(Vec<OsString>);
-
-impl CommandLine {
-    fn add(&mut self, words: &[&str]) {
-        self.0.extend(words.iter().map(OsString::from));
-    }
-
-    fn add_option(&mut self, name: &str, value: Option<&str>) {
-        if let Some(value) = value {
-            self.add(&[name, value]);
-        }
-    }
-}
-
-/// Namespace and name of `POD`, `pod/POD` or `NAMESPACE/POD`.
-fn parts<'a>(pod: &'a str, namespace: Option<&'a str>, default: &'a str) -> (&'a str, &'a str) {
-    match pod.split_once('/') {
-        Some(("pod" | "pods" | "po", name)) => (namespace.unwrap_or(default), name),
-        Some((own, name)) => (namespace.unwrap_or(own), name),
-        None => (namespace.unwrap_or(default), pod),
-    }
+    let _ = writeln!(io::stderr().lock(), "warning: {}", visible(text));
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn pods_are_named_as_in_kubectl() {
-        assert_eq!(parts("web", None, "shop"), ("shop", "web"));
-        assert_eq!(parts("pod/web", Some("a"), "shop"), ("a", "web"));
-        assert_eq!(parts("a/web", None, "shop"), ("a", "web"));
-        assert_eq!(parts("web", Some("a"), "shop"), ("a", "web"));
     }
 }

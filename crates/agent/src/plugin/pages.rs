@@ -1,21 +1,13 @@
-//! The pages that the commands of criscope read, answered by a cluster instead of one daemon, over a private socket.
+//! The pages that commands show, answered by a cluster instead of one daemon.
 
-use std::convert::Infallible;
-use std::io;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use bytes::Bytes;
-use criscope::lifecycle::view::{PodList, UnknownPod, sort_pods};
-use http::{Request, Response, StatusCode};
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use tokio::net::UnixListener;
+use criscope_pages::source::{PageError, PageReply, PageSource};
+use criscope_pages::view::{NodeVerdict, PodList, UnknownPod, sort_pods};
+use http::StatusCode;
 
-use super::cluster::{Cluster, NodeAgent, NodeError, NodeReply};
+use super::cluster::{Cluster, NodeAgent, NodeError};
 
 /// The cluster, and the nodes that did not answer.
 #[derive(Debug)]
@@ -23,16 +15,19 @@ pub struct ClusterPages {
     cluster: Cluster,
     /// The agent to ask; `None` for all agents.
     node: Option<NodeAgent>,
+    /// Number of pods of a list that is limited to the slowest.
+    limit: Option<usize>,
     /// Nodes that did not answer the last request, with the reason.
     silent: Mutex<Vec<String>>,
 }
 
 impl ClusterPages {
-    /// Pages of a node, or of all nodes.
-    pub fn new(cluster: Cluster, node: Option<NodeAgent>) -> Self {
+    /// Pages of a node, or of all nodes. A list has at most `limit` pods, the slowest first.
+    pub fn new(cluster: Cluster, node: Option<NodeAgent>, limit: Option<usize>) -> Self {
         Self {
             cluster,
             node,
+            limit,
             silent: Mutex::default(),
         }
     }
@@ -45,29 +40,31 @@ impl ClusterPages {
             .unwrap_or_default()
     }
 
-    /// Answers on this socket from now on.
-    ///
-    /// # Errors
-    /// If the socket cannot be created.
-    pub fn serve(self: &Arc<Self>, socket: &Path) -> io::Result<()> {
-        let listener = UnixListener::bind(socket)?;
-        let pages = Arc::clone(self);
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let pages = Arc::clone(&pages);
-                let answer = service_fn(move |request: Request<Incoming>| {
-                    let pages = Arc::clone(&pages);
-                    async move { Ok::<_, Infallible>(pages.answer(&request).await) }
-                });
-                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+    async fn ask_all(&self, page: &str) -> (PageReply, Vec<String>) {
+        let mut known = Vec::new();
+        let mut silent = Vec::new();
+        for (agent, reply) in self.cluster.ask_all(page).await {
+            match reply {
+                Ok(reply) => known.push((agent, reply)),
+                Err(error) => silent.push(line(agent, &error)),
             }
-        });
-        Ok(())
+        }
+        let reply = match page.split('?').next() {
+            Some("/debug/pods") => merged(&known, self.limit),
+            _ => first(known),
+        };
+        (reply.unwrap_or_else(away), silent)
+    }
+}
+
+impl PageSource for ClusterPages {
+    fn address(&self) -> &str {
+        self.node
+            .as_ref()
+            .map_or("the cluster", |agent| &agent.node)
     }
 
-    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        let page = request.uri().path_and_query();
-        let page = page.map_or("/", |page| page.as_str());
+    async fn get(&self, page: &str) -> Result<PageReply, PageError> {
         let (reply, silent) = match &self.node {
             Some(agent) => match self.cluster.ask(agent, page).await {
                 Ok(reply) => (reply, Vec::new()),
@@ -78,25 +75,7 @@ impl ClusterPages {
         if let Ok(mut last) = self.silent.lock() {
             *last = silent;
         }
-        let mut response = Response::new(Full::new(reply.body));
-        *response.status_mut() = reply.status;
-        response
-    }
-
-    async fn ask_all(&self, page: &str) -> (NodeReply, Vec<String>) {
-        let mut known = Vec::new();
-        let mut silent = Vec::new();
-        for (agent, reply) in self.cluster.ask_all(page).await {
-            match reply {
-                Ok(reply) => known.push((agent, reply)),
-                Err(error) => silent.push(line(agent, &error)),
-            }
-        }
-        let reply = match page.split('?').next() {
-            Some("/debug/pods") => merged(&known),
-            _ => first(known),
-        };
-        (reply.unwrap_or_else(away), silent)
+        Ok(reply)
     }
 }
 
@@ -104,16 +83,17 @@ fn line(agent: &NodeAgent, error: &NodeError) -> String {
     format!("node {} did not answer: {error}", agent.node)
 }
 
-fn away() -> NodeReply {
-    NodeReply {
+fn away() -> PageReply {
+    PageReply {
         status: StatusCode::BAD_GATEWAY,
         body: Bytes::new(),
     }
 }
 
 /// The pods of all nodes that answered, each with its node, in the order that a single node uses.
-fn merged(known: &[(&NodeAgent, NodeReply)]) -> Option<NodeReply> {
+fn merged(known: &[(&NodeAgent, PageReply)], limit: Option<usize>) -> Option<PageReply> {
     let mut all: Option<PodList> = None;
+    let mut verdict = NodeVerdict::default();
     for (agent, reply) in known {
         let Ok(mut pods) = serde_json::from_slice::<PodList>(&reply.body) else {
             continue;
@@ -121,6 +101,10 @@ fn merged(known: &[(&NodeAgent, NodeReply)]) -> Option<NodeReply> {
         for pod in &mut pods.pods {
             pod.node = Some(agent.node.clone());
         }
+        for trouble in &mut pods.verdict.node {
+            trouble.text = format!("node {}: {}", agent.node, trouble.text);
+        }
+        verdict.join(std::mem::take(&mut pods.verdict));
         match &mut all {
             None => all = Some(pods),
             Some(all) => {
@@ -133,15 +117,17 @@ fn merged(known: &[(&NodeAgent, NodeReply)]) -> Option<NodeReply> {
         }
     }
     let mut all = all?;
-    sort_pods(&mut all.pods, false);
-    Some(NodeReply {
+    sort_pods(&mut all.pods, limit.is_some());
+    all.pods.truncate(limit.unwrap_or(usize::MAX));
+    all.verdict = verdict;
+    Some(PageReply {
         status: StatusCode::OK,
         body: serde_json::to_vec(&all).ok()?.into(),
     })
 }
 
 /// The reply of the node that knows the pod, else an error that no node does.
-fn first(known: Vec<(&NodeAgent, NodeReply)>) -> Option<NodeReply> {
+fn first(known: Vec<(&NodeAgent, PageReply)>) -> Option<PageReply> {
     let mut unknown: Option<UnknownPod> = None;
     for (_, reply) in known {
         if reply.status == StatusCode::OK {
@@ -161,7 +147,7 @@ fn first(known: Vec<(&NodeAgent, NodeReply)>) -> Option<NodeReply> {
     }
     let mut unknown = unknown?;
     unknown.near.truncate(5);
-    Some(NodeReply {
+    Some(PageReply {
         status: StatusCode::NOT_FOUND,
         body: serde_json::to_vec(&unknown).ok()?.into(),
     })

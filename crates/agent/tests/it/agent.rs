@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use crate::api::Api;
 use crate::api::proxy::connect;
 use crate::daemon::Daemon;
-use crate::support::{Program, run, start, until};
+use crate::support::{Program, start, until};
 
 pub(crate) const AGENT: &str = env!("CARGO_BIN_EXE_criscope-agent");
 
@@ -216,39 +216,4 @@ async fn the_agent_is_ready_as_long_as_the_daemon_is() {
     let (status, body) = get(address, "/readyz", &[]).await;
     assert_eq!((status.as_u16(), &*body), (503, "criscope is not ready\n"));
     assert_eq!(get(address, "/livez", &[]).await.0, StatusCode::OK);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_installer_waits_for_its_turn_and_keeps_it_if_the_node_is_not_healthy() {
-    let (api, daemon) = (Api::start().await, Daemon::start().await);
-    let holder = || {
-        let lease = api.state.lease.lock().expect("lease");
-        lease
-            .spec
-            .as_ref()
-            .and_then(|it| it.holder_identity.clone())
-    };
-    let of = format!("--daemon={}", daemon.address);
-    // There is no such process, so that nothing of this machine is touched.
-    let args = |node: &'static str| {
-        [
-            "install",
-            "--namespace=criscope-node",
-            "--pid=4294967295",
-            &*of,
-            "--node",
-            node,
-        ]
-    };
-    let failed = run(AGENT, &args("node-1"), &api.kubeconfig("installer")).await;
-    assert!(!failed.status.success(), "{failed:?}");
-    assert_eq!(holder().as_deref(), Some("node-1"), "{failed:?}");
-    let waiting = start(AGENT, &args("node-2"), &api.kubeconfig("installer"));
-    until("a look at the lease", async || {
-        (api.count("GET /apis/coordination") >= 2).then_some(())
-    })
-    .await;
-    assert_eq!(holder().as_deref(), Some("node-1"));
-    drop(waiting);
-    assert_eq!(api.count("PUT /apis/coordination"), 1);
 }

@@ -9,5 +9,6 @@ mod manifests;
 mod plugin;
 mod rbac;
 mod real_daemon;
+mod rollout;
 mod separation;
 mod support;

@@ -58,7 +58,7 @@ async fn node(api: &Api, n: u32) -> (Daemon, Program, SocketAddr) {
         now_unix_us: story.now_unix_us,
         pods: vec![pod],
         known: 1,
-        forgotten: 0,
+        ..PodList::default()
     };
     daemon.set(
         &format!("/debug/pods/shop/web-{n}"),
@@ -167,7 +167,7 @@ async fn lists_are_of_all_nodes_and_a_dead_one_holds_no_other_up() {
     for n in [1, 2] {
         let row = lines
             .iter()
-            .find(|it| it.contains(&format!("shop/web-{n}")))
+            .find(|line| line.contains(&format!("shop/web-{n}")))
             .expect("a row");
         assert!(row.contains(&format!("node-{n}")), "{out}");
     }
@@ -210,6 +210,68 @@ async fn without_rights_the_plugin_says_which_are_missing() {
         .await,
     );
     assert!(err.contains("in namespace x"), "{err}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_cluster_the_plugin_says_what_is_missing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let none = dir.path().join("none");
+    let output = run(PLUGIN, &["pods"], &none).await;
+    let (out, err) = said(&output);
+    let expected = format!(
+        "error: there is no kubeconfig: {} does not exist\nhint: name one with --kubeconfig,",
+        none.display()
+    );
+    assert!(out.is_empty() && err.starts_with(&expected), "{err}");
+    assert_eq!(output.status.code(), Some(1));
+
+    // Bound, so that no other process gets the port, but not listening.
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.bind(([127, 0, 0, 1], 0).into()).expect("bound");
+    let server = format!("https://{}", socket.local_addr().expect("bound"));
+    let text = format!(
+        "{{apiVersion: v1, kind: Config, current-context: a,\n\
+         clusters: [{{name: a, cluster: {{server: '{server}', insecure-skip-tls-verify: true}}}}],\n\
+         users: [{{name: a, user: {{token: t}}}}],\n\
+         contexts: [{{name: a, context: {{cluster: a, user: a}}}}]}}\n"
+    );
+    let file = dir.path().join("config");
+    std::fs::write(&file, text).expect("written");
+    let path = file.to_str().expect("UTF-8");
+    let args = ["fleet", "--kubeconfig", path];
+    let (_, err) = said(&run(PLUGIN, &args, &none).await);
+    let expected = format!("error: cannot reach the API server {server}: Connection refused");
+    assert!(
+        err.starts_with(&expected) && err.contains("\nhint: "),
+        "{err}"
+    );
+    let args = ["fleet", "--kubeconfig", path, "--context", "b"];
+    let (_, err) = said(&run(PLUGIN, &args, &none).await);
+    assert!(err.contains("has no context b; it has a"), "{err}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_are_completed_from_the_cluster() {
+    let api = Api::start().await;
+    let _node = node(&api, 1).await;
+    let alice = api.kubeconfig("alice");
+    for (words, expected) in [
+        (&["explain", "we"][..], "web-1\n:4\n"),
+        (&["explain", "-n", "shop", ""], "web-1\n:4\n"),
+        (&["calls", "--node", ""], "node-1\n:4\n"),
+    ] {
+        let words: Vec<_> = ["__complete"].iter().chain(words).copied().collect();
+        let (out, err) = said(&run(PLUGIN, &words, &alice).await);
+        assert_eq!(out, expected, "{err}");
+    }
+    // Without rights, or without a cluster, nothing is completed or printed.
+    let output = run(
+        PLUGIN,
+        &["__complete", "explain", ""],
+        &api.kubeconfig("bob"),
+    )
+    .await;
+    assert_eq!(said(&output), (":4\n".to_owned(), String::new()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -212,25 +212,53 @@ fn roles_allow_what_their_holders_need_and_nothing_else() {
         NODE,
         "criscope-installer"
     ));
-    // Pods with the node's namespaces have rights to one Lease; agents have none to it.
-    let lease = ("coordination.k8s.io", "leases", NODE, "criscope-install");
-    for (verb, is_needed) in [
-        ("get", true),
-        ("update", true),
-        ("delete", false),
-        ("patch", false),
+    // Pods with the node's namespaces have rights to the Leases of their own namespace; agents have none to them.
+    let (group, resource) = ("coordination.k8s.io", "leases");
+    for verb in [
+        "create", "get", "list", "watch", "update", "patch", "delete",
     ] {
-        let (group, resource, namespace, name) = lease;
+        assert!(may(&installer, verb, group, resource, NODE, "node-1"));
+        for namespace in ["kube-node-lease", "kube-system", AGENTS] {
+            assert!(!may(&installer, verb, group, resource, namespace, "node-1"));
+        }
+        for namespace in [NODE, AGENTS] {
+            assert!(!may(&agent, verb, group, resource, namespace, "node-1"));
+        }
+        // Who leads a rollout may change records, and make none.
+        let is_needed = ["get", "list", "watch", "patch"].contains(&verb);
         assert_eq!(
-            may(&installer, verb, group, resource, namespace, name),
+            may(&alice, verb, group, resource, NODE, "node-1"),
             is_needed
         );
+    }
+    // As every kubelet, installers read Nodes, and change none.
+    for (verb, is_needed) in [
+        ("get", true),
+        ("list", true),
+        ("patch", false),
+        ("update", false),
+    ] {
+        assert_eq!(may(&installer, verb, "", "nodes", "", "node-1"), is_needed);
+        assert!(!may(&agent, verb, "", "nodes", "", "node-1"));
+    }
+    // One account changes the installer's DaemonSet, and no other.
+    let uninstaller = User::account(NODE, "criscope-uninstaller");
+    for user in [&alice, &agent, &installer, &uninstaller] {
+        let is_uninstaller = user == &uninstaller;
+        let name = "criscope-installer";
+        assert_eq!(
+            may(user, "update", "apps", "daemonsets", NODE, name),
+            is_uninstaller
+        );
+        assert!(!may(user, "update", "apps", "daemonsets", NODE, "another"));
         assert!(!may(
-            &installer, verb, group, resource, namespace, "another"
+            user,
+            "update",
+            "apps",
+            "daemonsets",
+            AGENTS,
+            "criscope"
         ));
-        for namespace in [NODE, AGENTS] {
-            assert!(!may(&agent, verb, group, resource, namespace, name));
-        }
     }
     for (group, resource, verb) in [
         ("events.k8s.io", "events", "create"),
@@ -239,14 +267,13 @@ fn roles_allow_what_their_holders_need_and_nothing_else() {
         ("authorization.k8s.io", "subjectaccessreviews", "create"),
     ] {
         assert!(may(&agent, verb, group, resource, "shop", ""));
-        assert!(!may(&installer, verb, group, resource, "shop", ""));
+        let is_event = (resource, verb) == ("events", "create");
+        assert_eq!(
+            may(&installer, verb, group, resource, "default", ""),
+            is_event
+        );
     }
-    for (resource, verb) in [
-        ("pods", "get"),
-        ("secrets", "get"),
-        ("pods", "create"),
-        ("nodes", "get"),
-    ] {
+    for (resource, verb) in [("pods", "get"), ("secrets", "get"), ("pods", "create")] {
         assert!(!may(&agent, verb, "", resource, AGENTS, "x"));
         assert!(!may(&installer, verb, "", resource, NODE, "x"));
     }
@@ -326,7 +353,7 @@ fn the_patches_of_the_uninstallation_replace_what_is_there() {
     let pod = &target["spec"]["template"]["spec"];
     assert_eq!(
         pod["initContainers"][0]["args"].to_string(),
-        r#"["--uninstall"]"#
+        r#"["--uninstall","--max-parallel=1"]"#
     );
     let probe = &pod["containers"][0]["readinessProbe"]["exec"]["command"];
     assert_eq!(

@@ -83,6 +83,7 @@ impl Ids {
             }
             (
                 Method::RunPodSandbox
+                | Method::RestorePod
                 | Method::PullImage
                 | Method::CreateContainer
                 | Method::StartContainer,
@@ -105,6 +106,7 @@ pub const fn is_episodic(method: Method) -> bool {
     matches!(
         method,
         Method::RunPodSandbox
+            | Method::RestorePod
             | Method::PullImage
             | Method::CreateContainer
             | Method::StartContainer

@@ -15,6 +15,7 @@ mod route;
 pub mod routine;
 pub mod steps;
 pub mod trace;
+pub mod transfer;
 
 pub use self::facts::CallFacts;
 pub use self::fault::{FaultKind, InjectedFault};

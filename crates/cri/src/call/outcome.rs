@@ -47,7 +47,7 @@ pub struct Outcome {
     #[serde(serialize_with = "write_code", deserialize_with = "read_code")]
     pub code: Code,
     /// The origin of that status.
-    #[serde(skip)]
+    #[serde(default, skip_serializing_if = "Source::is_backend")]
     pub source: Source,
     /// The error message, already scrubbed of secrets and cut (see [`crate::redact`]).
     #[serde(rename = "error", default, skip_serializing_if = "Option::is_none")]
@@ -65,4 +65,11 @@ fn read_code<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Code, D::Erro
     i32::deserialize(deserializer).map(Code::from)
 }
 
-crate::serde_by_name!(Ending);
+impl Source {
+    /// Returns whether the backend sent the status. Most do, and the journal does not say so each time.
+    fn is_backend(&self) -> bool {
+        *self == Self::Backend
+    }
+}
+
+crate::serde_by_name!(Ending, Source);

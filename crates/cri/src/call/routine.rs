@@ -54,6 +54,8 @@ const fn is_optional(method: Method) -> bool {
             | Method::UpdateRuntimeConfig
             | Method::RuntimeConfig
             | Method::CheckpointContainer
+            | Method::CheckpointPod
+            | Method::RestorePod
             | Method::GetContainerEvents
             | Method::PodSandboxStats
             | Method::ListPodSandboxStats

@@ -3,162 +3,23 @@
 //! For other runtimes criscope observes processes and, if the runtime exports them, spans. The built-in runtime records its
 //! own steps, each with a name, a time and an outcome.
 
+mod kind;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use opentelemetry::trace::{SpanId, TraceId};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 
+pub use self::kind::{RuntimeStep, Worker};
 use super::trace::SpanPlacement;
+use super::transfer::Transfer;
 
 /// Most steps recorded of one call; enough for a pull of an image with a hundred layers.
 const MOST: usize = 320;
 
 /// Most remarks kept of one call.
 const MAX_REMARKS: usize = 8;
-
-macro_rules! steps {
-    ($($(#[$doc:meta])* $step:ident = $name:literal, $words:literal;)*) => {
-        crate::named! {
-            /// A step of the runtime's work. A metric label, and the name of its span.
-            #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-            #[repr(u8)]
-            pub enum RuntimeStep { $($(#[$doc])* $step = $name,)* }
-        }
-
-        impl RuntimeStep {
-            /// The name in a sentence: `9.5 s in the fetch of layer sha256:0a1b`.
-            pub const fn words(self) -> &'static str {
-                match self {$(Self::$step => $words),*}
-            }
-        }
-    };
-}
-
-steps! {
-    /// Creating the sandbox's files and shared memory.
-    SandboxFiles = "sandbox_files", "the files of the sandbox";
-    /// Creating namespaces and setting their sysctls.
-    Namespaces = "namespaces", "making namespaces";
-    /// Attaching the sandbox to its network: all CNI plugins.
-    NetworkAttach = "network_attach", "attaching the network";
-    /// Detaching the sandbox from its network.
-    NetworkDetach = "network_detach", "detaching the network";
-    /// CNI ADD of one plugin.
-    CniAdd = "cni_add", "CNI ADD";
-    /// CNI DEL of one plugin.
-    CniDel = "cni_del", "CNI DEL";
-    /// CNI CHECK of one plugin.
-    CniCheck = "cni_check", "CNI CHECK";
-    /// CNI STATUS of one plugin.
-    CniStatus = "cni_status", "CNI STATUS";
-    /// CNI GC of one plugin.
-    CniGc = "cni_gc", "CNI GC";
-    /// Starting criscope-shim.
-    ShimLaunch = "shim_launch", "the launch of the shim";
-    /// Ending criscope-shim.
-    ShimEnd = "shim_end", "the end of the shim";
-    /// Unmounting the pinned namespaces.
-    NamespacesRemove = "namespaces_remove", "freeing namespaces";
-    /// Removing the sandbox's directories.
-    SandboxRemove = "sandbox_remove", "removing the sandbox's files";
-    /// Mounting a container's root file system.
-    RootfsMount = "rootfs_mount", "the mount of the root file system";
-    /// Generating and writing the OCI specification.
-    Spec = "spec", "the OCI specification";
-    /// The OCI runtime's create.
-    OciCreate = "oci_create", "create";
-    /// The OCI runtime's start.
-    OciStart = "oci_start", "start";
-    /// The OCI runtime's exec.
-    OciExec = "oci_exec", "exec";
-    /// The OCI runtime's update.
-    OciUpdate = "oci_update", "update";
-    /// The OCI runtime's pause.
-    OciPause = "oci_pause", "pause";
-    /// The OCI runtime's checkpoint.
-    OciCheckpoint = "oci_checkpoint", "checkpoint";
-    /// The OCI runtime's resume.
-    OciResume = "oci_resume", "resume";
-    /// Copying the changed files of a paused container.
-    CheckpointFiles = "checkpoint_files", "copying the container's files";
-    /// Writing the archive of a checkpoint.
-    CheckpointArchive = "checkpoint_archive", "writing the checkpoint";
-    /// The OCI runtime's delete.
-    OciDelete = "oci_delete", "delete";
-    /// Thawing a container that ends, or its pod.
-    Thaw = "thaw", "thawing the frozen container";
-    /// Waiting for a container after its stop signal.
-    GraceWait = "grace_wait", "the container's grace period";
-    /// Waiting for a container after SIGKILL.
-    KillWait = "kill_wait", "waiting for a killed container";
-    /// Unmounting a container's root file system.
-    RootfsUnmount = "rootfs_unmount", "the unmount of the root file system";
-    /// Removing a container's directory.
-    ContainerRemove = "container_remove", "removing the container's files";
-    /// A request to a plugin of the Node Resource Interface.
-    Nri = "nri", "the NRI plugin";
-    /// Fetching an image's manifest and configuration.
-    ImageResolve = "image_resolve", "resolving the image";
-    /// Getting a layer, also from a concurrent pull.
-    ImageLayer = "image_layer", "layer";
-    /// Fetching a layer from the registry; it is unpacked as it arrives.
-    LayerFetch = "layer_fetch", "the fetch of layer";
-    /// Unpacking the rest of a layer after it was fetched.
-    LayerUnpack = "layer_unpack", "the unpacking of layer";
-    /// Verifying an image: the programs, or the policy.
-    ImageVerify = "image_verify", "the verification by";
-    /// Unwrapping the key of an encrypted layer.
-    LayerKey = "layer_key", "the key of layer";
-    /// Recording an image in the store.
-    ImageRecord = "image_record", "recording the image";
-}
-
-/// Who performs a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Worker {
-    /// A CNI plugin.
-    Cni,
-    /// The OCI runtime.
-    Oci,
-    /// The built-in runtime.
-    Own,
-    /// A step that consists of recorded steps.
-    Several,
-}
-
-impl RuntimeStep {
-    /// The worker.
-    pub const fn worker(self) -> Worker {
-        match self {
-            Self::CniAdd | Self::CniDel | Self::CniCheck | Self::CniStatus | Self::CniGc => {
-                Worker::Cni
-            }
-            Self::OciCreate
-            | Self::OciStart
-            | Self::OciExec
-            | Self::OciUpdate
-            | Self::OciPause
-            | Self::OciCheckpoint
-            | Self::OciResume
-            | Self::OciDelete => Worker::Oci,
-            Self::NetworkAttach | Self::NetworkDetach | Self::ImageLayer => Worker::Several,
-            _ => Worker::Own,
-        }
-    }
-
-    /// The command of a CNI plugin (CNI specification 1.1, `CNI_COMMAND`); `None` for other steps.
-    pub const fn cni_command(self) -> Option<&'static str> {
-        match self {
-            Self::CniAdd => Some("ADD"),
-            Self::CniDel => Some("DEL"),
-            Self::CniCheck => Some("CHECK"),
-            Self::CniStatus => Some("STATUS"),
-            Self::CniGc => Some("GC"),
-            _ => None,
-        }
-    }
-}
 
 crate::named! {
     /// How a step ended. A metric label.
@@ -189,6 +50,8 @@ pub struct StepRecord {
     pub began: SystemTime,
     /// How long it took and how it ended; `None` while it runs.
     pub ended: Option<(Duration, StepOutcome)>,
+    /// What it receives from a server.
+    pub transfer: Arc<Transfer>,
     clock: Instant,
 }
 
@@ -279,10 +142,18 @@ impl RuntimeSteps {
                 parent,
                 began: SystemTime::now(),
                 ended: None,
+                transfer: Arc::default(),
                 clock: Instant::now(),
             });
         }
         Begun { at, span }
+    }
+
+    /// The transfer of a running step; `None` if the step was not recorded.
+    pub fn transfer(&self, begun: Begun) -> Option<Arc<Transfer>> {
+        let state = self.state();
+        let record = state.all.get(begun.at?)?;
+        Some(Arc::clone(&record.transfer))
     }
 
     /// Ends a step.
@@ -292,6 +163,7 @@ impl RuntimeSteps {
         let Some(record) = begun.at.and_then(|at| all.get_mut(at)) else {
             return;
         };
+        record.transfer.end();
         record.ended = Some((record.clock.elapsed(), outcome));
         if let Some(late) = late {
             late(record);

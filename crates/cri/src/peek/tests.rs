@@ -57,7 +57,8 @@ fn a_container_is_named_by_its_metadata_and_image() {
         sandbox_config: Some(sandbox_config()),
     };
     let subject = request(Method::CreateContainer, &message.encode_to_vec());
-    assert_eq!(subject.grace_period, Some(45));
+    let pod_grace = subject.request.and_then(|request| request.pod_grace);
+    assert_eq!(pod_grace, Some(45));
     assert_eq!(subject.sandbox_id.as_deref(), Some("s1"));
     assert_eq!(
         subject.container.map(|c| c.name.clone()).as_deref(),
@@ -113,6 +114,61 @@ fn long_names_are_cut() {
     };
     let subject = request(Method::StopContainer, &message.encode_to_vec());
     assert_eq!(subject.container_id.map(|id| id.len()), Some(MAX));
+}
+
+#[test]
+fn a_restored_pod_has_the_ids_of_the_answer() {
+    let named = |name: &str, attempt| v1::ContainerConfig {
+        metadata: Some(v1::ContainerMetadata {
+            name: name.into(),
+            attempt,
+        }),
+        ..Default::default()
+    };
+    let message = v1::RestorePodRequest {
+        checkpoint_path: "/secret".into(),
+        config: Some(v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata {
+                name: "cart".into(),
+                uid: "u2".into(),
+                namespace: "shop".into(),
+                attempt: 0,
+            }),
+            annotations: [(
+                "kubernetes.io/config.seen".into(),
+                "2026-11-28T09:00:00Z".into(),
+            )]
+            .into(),
+            ..Default::default()
+        }),
+        runtime_handler: "kata".into(),
+        container_configs: vec![named("app", 2), named("side", 0)],
+        ..Default::default()
+    };
+    let message = message.encode_to_vec();
+    let subject = request(Method::RestorePod, &message);
+    assert_eq!(
+        subject.pod.map(|pod| pod.uid.clone()).as_deref(),
+        Some("u2")
+    );
+    assert_eq!(subject.handler.as_deref(), Some("kata"));
+    assert!(subject.origin.is_some() && subject.sandbox_id.is_none());
+    let attempts = restored_containers(&message);
+    let attempts: Vec<_> = attempts.iter().map(|c| (&*c.name, c.attempt)).collect();
+    assert_eq!(attempts, [("app", 2), ("side", 0)]);
+
+    let restored = |name: &str, id: &str| v1::RestoredContainer {
+        name: name.into(),
+        container_id: id.into(),
+    };
+    let message = v1::RestorePodResponse {
+        pod_sandbox_id: "s1".into(),
+        restored_containers: vec![restored("app", "c1"), restored("side", "")],
+    };
+    let answer = answer(Method::RestorePod, &message.encode_to_vec());
+    assert_eq!(answer.sandbox_id.as_deref(), Some("s1"));
+    let made: Vec<_> = answer.restored.iter().map(|c| (&*c.name, &*c.id)).collect();
+    assert_eq!(made, [("app", "c1")]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ const NO_ERRORS: [&str; 5] = [
     "node/apparmor.rs",
     "metrics.rs",
     "stats/metrics/table.rs",
-    "runtime/sections",
+    "runtime/src/sections",
     "settings.rs",
 ];
 
@@ -110,7 +110,7 @@ fn what_the_built_in_runtime_says_has_no_holes() {
         "crates/nri/src",
         "crates/shim/src",
         "crates/wire/src",
-        "src/runtime",
+        "crates/runtime/src",
         "src/proxy/router",
         "src/proxy/backend",
     ] {

@@ -1,5 +1,6 @@
 //! Texts that must stay readable, and texts that must not.
 
+mod causes;
 mod harmless;
 
 use std::sync::Arc;

@@ -88,6 +88,7 @@ static MOUNT: Message = Message(&[
     (7, Inner(&NUMBERS)),
     (9, Inner(&IMAGE)),
     (10, Plain),
+    (11, Plain),
 ]);
 static DEVICE: Message = Message(&[(1, Plain), (2, Plain), (3, Plain)]);
 static CDI: Message = Message(&[(1, Plain)]);

@@ -24,6 +24,11 @@ impl UnixMicros {
         Self(micros)
     }
 
+    /// The moment that is this number of nanoseconds after [`Self::EPOCH`], as runtimes give times; the epoch if it is negative.
+    pub fn from_nanos(nanos: i64) -> Self {
+        Self(u64::try_from(nanos / 1000).unwrap_or(0))
+    }
+
     /// The current time.
     pub fn now() -> Self {
         SystemTime::now().into()
@@ -129,11 +134,15 @@ pub mod micros {
     }
 }
 
-/// An optional duration.
-pub(crate) mod optional {
+/// The serde form of an optional duration: microseconds.
+pub mod optional {
     use super::*;
 
-    pub(crate) fn serialize<S: Serializer>(
+    /// Writes a number of microseconds, or nothing.
+    ///
+    /// # Errors
+    /// Of the serializer.
+    pub fn serialize<S: Serializer>(
         time: &Option<Duration>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
@@ -143,7 +152,11 @@ pub(crate) mod optional {
         }
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+    /// Reads a number of microseconds, if there is one.
+    ///
+    /// # Errors
+    /// For another type, or of the deserializer.
+    pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
         Ok(Option::<u64>::deserialize(deserializer)?.map(Duration::from_micros))

@@ -22,6 +22,7 @@ use crate::config::Failpoint;
 use crate::descriptor::Descriptor;
 use crate::error::Result;
 use crate::registry::{BlobPart, Repository};
+use crate::requests;
 
 /// How often a download looks for spare permits.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -31,6 +32,8 @@ pub(super) struct Download<'a> {
     pub(super) task: &'a LayerTask,
     pub(super) repository: &'a Repository,
     pub(super) descriptor: &'a Descriptor,
+    /// Bytes that an earlier pull has left.
+    pub(super) kept: u64,
     pub(super) pieces: Pieces,
     pub(super) parts: Parts,
     pub(super) sender: &'a mpsc::Sender<(u64, Bytes)>,
@@ -89,6 +92,8 @@ impl Download<'_> {
     /// # Errors
     /// Those of [`Repository::blob`], for the first connection.
     pub(super) async fn run(&self) -> Result<()> {
+        requests::expects(self.descriptor.size);
+        requests::received(self.kept);
         let mut is_begun = false;
         while !self.pieces.is_empty() {
             if !self.pass(is_begun).await? {

@@ -127,6 +127,7 @@ impl LayerTask {
             task: self,
             repository,
             descriptor,
+            kept,
             pieces: Pieces::new(kept, descriptor.size, self.tools.config.piece_bytes),
             parts: Parts::default(),
             sender: &sender,

@@ -10,12 +10,22 @@ impl Answers {
     /// Adds the answer of a server, or those of several.
     pub(crate) fn add(&mut self, server: &str, error: Error) {
         match error {
-            Error::AllServersFailed { answers, .. } => self.0.extend(answers),
-            error => self.0.push(ServerAnswer {
+            Error::AllServersFailed { answers, .. } => {
+                answers.into_iter().for_each(|answer| self.push(answer));
+            }
+            error => self.push(ServerAnswer {
                 server: server.to_owned(),
                 error,
             }),
         }
+    }
+
+    /// Adds an answer. A server that is a mirror and the registry itself, and answers the same twice, counts once.
+    fn push(&mut self, answer: ServerAnswer) {
+        let text = answer.error.to_string();
+        self.0
+            .retain(|known| known.server != answer.server || known.error.to_string() != text);
+        self.0.push(answer);
     }
 
     /// The error of a request for `what`: the error of the only server, or the errors of all. `None` if no server was asked.
@@ -102,6 +112,30 @@ mod tests {
                 .collect();
             assert!(places.is_sorted(), "{text}");
         }
+    }
+
+    #[test]
+    fn the_same_answer_of_a_server_counts_once() {
+        let mut answers = Answers::default();
+        let (missing, away) = ("HTTP 404 Not Found", "connection refused");
+        for (server, kind) in [("a.example", missing), ("a.example", missing)] {
+            answers.add(server, of(server, kind));
+        }
+        let text = answers
+            .into_error("r.io/a:1")
+            .expect("an error")
+            .to_string();
+        assert_eq!(text.matches("a.example").count(), 1, "{text}");
+        assert!(!text.contains("servers were asked"), "{text}");
+        let mut answers = Answers::default();
+        for kind in [missing, away] {
+            answers.add("a.example", of("a.example", kind));
+        }
+        let text = answers
+            .into_error("r.io/a:1")
+            .expect("an error")
+            .to_string();
+        assert!(text.contains("2 servers were asked"), "{text}");
     }
 
     #[test]

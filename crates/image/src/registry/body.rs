@@ -9,6 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use super::request::{Attempt, Failure, error_chain};
 use crate::config::Timeouts;
 use crate::error::Error;
+use crate::requests;
 
 /// A small body must be complete within this many times [`Timeouts::stall`].
 const SMALL_BODY_STALLS: u32 = 4;
@@ -105,7 +106,9 @@ impl Chunks {
             return Err(Failure::silent(&self.host, reason));
         };
         let chunk = chunk.map_err(|error| Failure::network(&self.host, error_chain(error)))?;
-        self.since += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
+        let length = chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
+        requests::received(length);
+        self.since += length;
         if self.since >= self.least {
             self.since = 0;
             self.deadline = Instant::now() + self.stall;

@@ -9,6 +9,7 @@ use super::node_address::host_and_port;
 use super::retries::{Retries, Retry};
 use crate::config::{ImageStoreConfig, Timeouts};
 use crate::error::{Error, TIMED_OUT};
+use crate::requests;
 
 /// An error, and whether a retry may help.
 #[derive(Clone, Debug)]
@@ -114,6 +115,7 @@ impl<'a> Server<'a> {
 
     /// Sends a request and waits for the response headers.
     pub(super) async fn send(&self, request: Request, timeouts: &Timeouts) -> Attempt<Response> {
+        requests::asked(&self.host);
         let began = Instant::now();
         let sent = tokio::time::timeout(timeouts.stall, self.client.execute(request)).await;
         let Ok(sent) = sent else {

@@ -9,6 +9,7 @@ use crate::container_events::{ContainerEvent, ContainerFact, RunningContainers};
 use crate::diagnosis::death;
 use crate::episode_store::{ExitChange, ExitRecord};
 use crate::journal::JournalLine;
+use criscope_cri::call::CallRecord;
 use criscope_cri::subject::PodIdentity;
 use criscope_cri::units::times::UnixMicros;
 
@@ -45,6 +46,7 @@ impl Aggregator {
                 self.metrics.oom_kills(new);
             }
             Some(ContainerFact::SandboxEnded(end)) => {
+                self.note_stops_in_flight();
                 self.write(Some(JournalLine::sandbox_end(pod, &end)));
                 self.parts.stories.store().note_sandbox_end(pod, end);
                 let due = self.now() + EXIT_SETTLES_AFTER;
@@ -60,22 +62,56 @@ impl Aggregator {
         }
     }
 
+    /// Records the exit of the container in a ContainerStatus, if it is new.
+    pub(super) fn container_status(&mut self, record: &CallRecord) {
+        let (Some(state), Some(pod), Some(container)) =
+            (&record.container_state, &record.pod, &record.container)
+        else {
+            return;
+        };
+        let Some(exit) = &state.exit else { return };
+        self.note_stops_in_flight();
+        let id = record.container_id.as_deref();
+        let mut ended = ExitRecord::new(container, state.started_at, exit);
+        if ended.code != 0 {
+            let now = self.now();
+            let kills = self.watch.oom_kills(ended.at, now);
+            let store = self.parts.stories.store();
+            store.add_oom_kills(&mut ended, kills);
+        }
+        let noted = self.parts.stories.store().note_exit(pod, id, ended.clone());
+        if noted != ExitChange::Nothing {
+            self.write(Some(JournalLine::exit(pod, id, &ended)));
+        }
+        if noted == ExitChange::New && ended.at >= self.counts_from {
+            self.metrics.exit(&ended);
+        }
+    }
+
+    /// Tells the store the requests to stop or remove that are not answered yet.
+    pub(super) fn note_stops_in_flight(&self) {
+        let mut calls = (self.parts.in_flight)();
+        calls.retain(|call| call.method.takes_away());
+        let calls = self.parts.stories.in_flight(&calls);
+        self.parts.stories.store().note_stops_in_flight(calls);
+    }
+
     fn exited(&mut self, pod: &Arc<PodIdentity>, id: &str, mut exit: ExitRecord) {
+        self.note_stops_in_flight();
         let now = self.now();
         if exit.code != 0 {
             let kills = self.watch.oom_kills(exit.at, now);
             let store = self.parts.stories.store();
-            exit.oom_kills = store.unattributed_oom_kills(kills, exit.at);
+            store.add_oom_kills(&mut exit, kills);
         }
         let noted = {
             let mut store = self.parts.stories.store();
             store.note_exit(pod, Some(id), exit.clone())
         };
-        if noted != ExitChange::New {
-            return;
+        if noted != ExitChange::Nothing {
+            self.write(Some(JournalLine::exit(pod, Some(id), &exit)));
         }
-        self.write(Some(JournalLine::exit(pod, Some(id), &exit)));
-        if exit.at >= self.counts_from {
+        if noted == ExitChange::New && exit.at >= self.counts_from {
             let waiting = &mut self.container_events.uncounted;
             waiting.push_back((now + EXIT_SETTLES_AFTER, Arc::clone(pod), exit));
             if waiting.len() > MAX_WAITING_EXITS

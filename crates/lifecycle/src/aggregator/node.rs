@@ -1,12 +1,16 @@
 //! Facts about the node on their way into the store and the journal.
 
+use std::sync::Arc;
+
 use tokio::task::spawn_blocking;
 
 use super::Aggregator;
 use crate::journal::JournalLine;
+use crate::kubelet::relist::{self, KubeletPoll};
 use crate::node::{NodeFact, NodeFactKind, NodeWatch, unanswered};
+use criscope_cri::call::{Call, CallRecord};
 use criscope_cri::units::rfc3339;
-use criscope_cri::units::times::UnixMicros;
+use criscope_cri::units::times::{UnixMicros, millis};
 
 impl Aggregator {
     /// After the journal was replayed: notes how long criscope was down.
@@ -14,13 +18,21 @@ impl Aggregator {
         let now = self.now();
         let kubelet = self.parts.stories.store().has_seen_kubelet();
         self.watch.begin(now, kubelet);
-        *self.parts.stories.node() = self.watch.status.clone();
-        let Some(alive) = self.alive.clone() else {
+        self.publish_status();
+        let last = self.journal_until;
+        let bypass = self.watch.bypass.ended_after(last);
+        if let Some(fact) = bypass.filter(|_| last > UnixMicros::EPOCH) {
+            self.note(fact);
+        }
+        let alive = self.alive.clone();
+        let Some(alive) = alive.filter(|_| !self.handover.was_accepting) else {
             return;
         };
-        let (boot, last) = (self.boot.clone(), self.journal_until);
-        let downtime = spawn_blocking(move || NodeWatch::downtime(&alive, &boot, last, now)).await;
-        if let Some(fact) = downtime.ok().flatten() {
+        let boot = self.boot.clone();
+        let are_calls_lost = !self.running.unfinished.is_empty();
+        let downtime =
+            spawn_blocking(move || NodeWatch::downtime(&alive, &boot, last, now, are_calls_lost));
+        if let Some(fact) = downtime.await.ok().flatten() {
             match fact.booted() {
                 Some(booted) => tracing::info!(
                     target: "criscope::lifecycle",
@@ -36,8 +48,19 @@ impl Aggregator {
                     "criscope was down: calls in between are not known"
                 ),
             }
+            let from = fact.from;
             self.note(fact);
+            self.apply_lost(from);
         }
+    }
+
+    /// Shows the state of the node to pages, and its programs to the diagnosis.
+    fn publish_status(&self) {
+        let status = &self.watch.status;
+        let mut store = self.parts.stories.store();
+        store.programs.set_backends(&status.backends);
+        drop(store);
+        *self.parts.stories.node() = status.clone();
     }
 
     /// Looks at the node.
@@ -47,15 +70,35 @@ impl Aggregator {
             let store = self.parts.stories.store();
             (store.facts(), store.open_episodes().next().is_some())
         };
-        let polls = unanswered(&(self.parts.in_flight)());
+        let calls = (self.parts.in_flight)();
+        let polls = unanswered(&calls);
+        let is_calling = calls.iter().any(|call| call.peer.is_kubelet());
+        let called = self.parts.stories.relists().last_call();
+        let called = called.map(|at| at.max(self.kubelet_called));
+        self.watch.set_kubelet_call(called.filter(|_| !is_calling));
         let changes = self.watch.check(now, &holding, &polls).await;
-        *self.parts.stories.node() = self.watch.status.clone();
+        self.publish_status();
         for fact in changes {
             report(&fact, now);
             self.note(fact);
         }
         if let Some(sample) = self.watch.sample(now, is_busy) {
             self.parts.stories.store().note_pressure(sample);
+        }
+    }
+
+    /// Reports the kubelet's relist when it takes unusually long.
+    pub(super) fn watch_relist(&self, calls: &[Arc<Call>], now: UnixMicros) {
+        let polls = calls.iter().filter(|call| relist::is_poll(call.method));
+        let polls = polls.filter_map(|call| KubeletPoll::from_record(&CallRecord::in_flight(call)));
+        let slow = self.parts.stories.relists().tick(now, polls.collect());
+        if let Some(state) = slow {
+            tracing::warn!(
+                target: "criscope::lifecycle",
+                event = "kubelet.relist.slow",
+                since_ms = millis(state.since),
+                "{state}"
+            );
         }
     }
 
@@ -77,13 +120,28 @@ impl Aggregator {
 /// Backends and their conditions are logged by their probes.
 fn report(fact: &NodeFact, now: UnixMicros) {
     match (&fact.kind, fact.holds()) {
+        (NodeFactKind::CriscopeBypassed, true) => tracing::warn!(
+            target: "criscope::lifecycle",
+            event = "criscope.bypassed",
+            since = rfc3339(fact.from),
+            "calls reach the runtime without criscope until it has run for a minute"
+        ),
+        (NodeFactKind::CriscopeBypassed, false) => {
+            tracing::info!(target: "criscope::lifecycle", event = "criscope.bypass.end", "{}", fact.sentence(now));
+        }
         (NodeFactKind::NoKubelet, true) => tracing::warn!(
             target: "criscope::lifecycle",
             event = "kubelet.gone",
             since = rfc3339(fact.from),
             "no kubelet is connected"
         ),
-        (NodeFactKind::NoKubelet, false) => {
+        (NodeFactKind::KubeletSilent, true) => tracing::warn!(
+            target: "criscope::lifecycle",
+            event = "kubelet.silent",
+            since = rfc3339(fact.from),
+            "the kubelet is connected and makes no call"
+        ),
+        (NodeFactKind::NoKubelet | NodeFactKind::KubeletSilent, false) => {
             tracing::info!(target: "criscope::lifecycle", event = "kubelet.back", "{}", fact.sentence(now));
         }
         (NodeFactKind::BackendHangs { backend }, true) => tracing::warn!(

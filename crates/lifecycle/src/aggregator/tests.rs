@@ -10,6 +10,7 @@ use tokio::time::{Instant, advance, sleep};
 
 use super::*;
 use crate::CallSink;
+use crate::handover::HandoverSteps;
 use crate::recorder::FlightRecorder;
 use crate::settings::StorySettings;
 use crate::view::{EpisodeState, EpisodeView};
@@ -26,6 +27,9 @@ use criscope_settings::SettingsReader;
 
 mod boot;
 mod events;
+mod handover;
+mod panics;
+mod restart;
 
 /// Records closed episodes.
 #[derive(Debug, Default)]
@@ -59,6 +63,7 @@ struct Running {
     drops: Arc<Drops>,
     registry: Registry,
     heard: Arc<Heard>,
+    handover: HandoverSteps,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -90,9 +95,12 @@ fn with_clock(state_dir: Option<&Path>, clock: WallClock) -> Running {
         drops: Arc::clone(&drops),
         subscriber: Some(Arc::clone(&heard) as _),
         node: Arc::new(crate::node::UnknownNode),
+        bypass: crate::node::BypassFiles::at(state_dir.unwrap_or(Path::new("/nowhere"))),
         clock,
     };
+    let handover = HandoverSteps::default();
     let aggregator = Aggregator::new(parts, &registry).expect("metrics");
+    let aggregator = aggregator.with_handover(handover.clone());
     let stop = CancellationToken::new();
     let task = tokio::spawn(aggregator.run(stop.clone()));
     Running {
@@ -102,6 +110,7 @@ fn with_clock(state_dir: Option<&Path>, clock: WallClock) -> Running {
         drops,
         registry,
         heard,
+        handover,
         stop,
         task,
     }
@@ -178,45 +187,6 @@ fn call(method: Method, name: &str, attempt: u32) -> Call {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_costs_one_check_and_not_the_stories() {
-    let mut running = aggregator(None);
-    // The next ticks panic when they read the calls in flight.
-    let poisoned = Arc::clone(&running.in_flight);
-    let poisons = std::thread::spawn(move || {
-        let _guard = poisoned.lock().expect("lock");
-        panic!("on purpose");
-    });
-    poisons.join().expect_err("a panic");
-    sleep(Duration::from_secs(3)).await;
-    let panics = || running.drops.count(DropReason::StoryPanic);
-    assert!(panics() >= 2, "{}", panics());
-    running.in_flight.clear_poison();
-    let before = panics();
-    running.start("web");
-    sleep(Duration::from_secs(30)).await;
-    assert_eq!(panics(), before);
-    assert_eq!(running.heard().len(), 1);
-    running.finish().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_panic_at_the_start_costs_no_later_story() {
-    let base = (Instant::now(), SystemTime::now());
-    let reads = AtomicUsize::new(0);
-    let clock = move || {
-        assert!(reads.fetch_add(1, Ordering::Relaxed) > 1, "on purpose");
-        base.1 + base.0.elapsed()
-    };
-    let mut running = with_clock(None, Arc::new(clock));
-    sleep(Duration::from_secs(3)).await;
-    assert_eq!(running.drops.count(DropReason::StoryPanic), 2);
-    running.start("web");
-    sleep(Duration::from_secs(30)).await;
-    assert_eq!(running.heard().len(), 1);
-    running.finish().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_start_is_told_once_and_everywhere() {
     let mut aggregator = aggregator(None);
     aggregator.start("web");
@@ -242,8 +212,8 @@ async fn a_start_is_told_once_and_everywhere() {
     for line in [
         "criscope_pod_start_duration_seconds_count{image_pull=\"none\",outcome=\"ok\",runtime_handler=\"default\"} 1",
         "criscope_pod_start_phase_seconds_count{phase=\"sandbox\"} 1",
-        "criscope_pod_start_failures_total{phase=\"image_pull\"} 1",
-        "criscope_pod_start_failures_total{phase=\"sandbox\"} 0",
+        "criscope_pod_start_failures_total{cause=\"image_pull_failed\",phase=\"image_pull\"} 1",
+        "criscope_pod_start_failures_total{cause=\"sandbox_failed\",phase=\"sandbox\"} 0",
         "criscope_pod_starts_open 1",
         "criscope_story_episodes{kind=\"start\"} 2",
     ] {
@@ -369,7 +339,7 @@ async fn a_list_says_of_a_crash_loop_what_the_story_of_the_pod_says() {
         .pod_story("shop", "web", None, &[])
         .expect("story");
     assert!(
-        story.headline.contains("keeps ending"),
+        story.headline.contains("keeps crashing"),
         "{}",
         story.headline
     );

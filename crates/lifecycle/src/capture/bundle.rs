@@ -201,6 +201,8 @@ impl CaptureBundle {
             entry.read_to_end(&mut bytes)?;
             files.insert(name.to_owned(), bytes);
         }
+        // The rest is padding and the checksum: a file that was cut there is not whole either.
+        io::copy(&mut archive.into_inner(), &mut io::sink())?;
         let manifest: CaptureManifest = parse(&files, MANIFEST_ENTRY)?;
         if manifest.format > CAPTURE_FORMAT {
             return Err(BundleError::Later(manifest.format));

@@ -13,6 +13,6 @@ mod tests;
 pub use self::bundle::{
     BundleError, CAPTURE_FORMAT, CaptureBundle, CaptureManifest, CaptureOrigin, RequestsHead,
 };
-pub(super) use self::snapshot::CapturedState;
 pub use self::snapshot::ProcessSnapshot;
+pub(super) use self::snapshot::{CapturedState, PodHeadline};
 pub use super::journal::files as journal;

@@ -55,7 +55,7 @@ pub struct RecordedCall {
     /// The pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<Arc<PodIdentity>>,
-    /// The id in the response to RunPodSandbox or CreateContainer.
+    /// The new sandbox or container of the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<Arc<str>>,
     /// The request message.
@@ -69,7 +69,9 @@ impl RecordedCall {
         // A slice instead of a copy would keep the connection's whole buffer.
         let request = Bytes::copy_from_slice(call.message.get()?.bytes());
         let made = match call.method {
-            Method::RunPodSandbox => call.response.get().and_then(|r| r.sandbox_id.clone()),
+            Method::RunPodSandbox | Method::RestorePod => {
+                call.response.get().and_then(|r| r.sandbox_id.clone())
+            }
             Method::CreateContainer => call.response.get().and_then(|r| r.container_id.clone()),
             _ => None,
         };

@@ -1,6 +1,6 @@
 //! State of the running process that its journal lacks: calls in flight, usual durations, spans that arrived after their call.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,15 @@ use super::CaptureBundle;
 use crate::Stories;
 use crate::episode_call::EpisodeCall;
 use crate::journal;
+use crate::listed_pods::{ListedPod, ListedPods};
+use crate::node::NodePrograms;
 use crate::process_scanner::WorkKind;
 use crate::settings;
 use crate::usual::{self, UsualDurations};
+use crate::view::{PodState, RawMessage};
 use criscope_cri::call::{Call, CallStage, CallState, Ending, Outcome, Source};
 use criscope_cri::status::Code;
+use criscope_cri::subject::PodIdentity;
 use criscope_cri::units::times::{self, UnixMicros};
 use criscope_telemetry::version;
 
@@ -43,9 +47,15 @@ pub struct ProcessSnapshot {
     with_spans: Vec<EpisodeCall>,
     /// Usual durations of calls on this node.
     usual: UsualDurations,
+    /// The programs of this node.
+    #[serde(default)]
+    programs: NodePrograms,
     /// The headline of each pod. A criscope of the same version shows these, since some facts are in memory only.
     #[serde(rename = "said")]
     headlines: Vec<PodHeadline>,
+    /// Pods that the runtime lists and no call has named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    listed: Vec<ListedPod>,
     /// Sentences about the state of the node, and on why a pod may be unknown.
     notes: Vec<String>,
     /// The kubelet's relist.
@@ -93,6 +103,15 @@ pub(crate) struct PodHeadline {
     pub(crate) name: String,
     pub(crate) headline: String,
     pub(crate) cause: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) raw_message: Option<RawMessage>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<String>,
+    /// The uid of the newest pod of this name, and its state.
+    #[serde(default)]
+    uid: String,
+    #[serde(default)]
+    state: PodState,
 }
 
 impl PodHeadline {
@@ -100,16 +119,31 @@ impl PodHeadline {
         self.namespace == namespace && self.name == name
     }
 
+    /// The state that belongs to the headline, if it is about this pod.
+    pub(crate) fn state_of(&self, uid: &str) -> Option<PodState> {
+        (self.uid == uid).then_some(self.state)
+    }
+
     fn all(stories: &Stories, calls: &[Arc<Call>]) -> Vec<Self> {
-        let pods = stories.pods(calls).pods.into_iter();
-        let names: BTreeSet<_> = pods.map(|pod| (pod.namespace, pod.name)).collect();
-        let headlines = names.into_iter().filter_map(|(namespace, name)| {
+        let mut pods = stories.pods(calls).pods;
+        pods.sort_by_key(|pod| pod.began_unix_us);
+        // Of several pods of one name the newest counts.
+        let pods = pods.into_iter();
+        let states: BTreeMap<_, _> = pods
+            .map(|pod| ((pod.namespace, pod.name), (pod.uid, pod.state)))
+            .collect();
+        let states = states.into_iter();
+        let headlines = states.filter_map(|((namespace, name), (uid, state))| {
             let story = stories.pod_story(&namespace, &name, None, calls)?;
             Some(Self {
                 namespace,
                 name,
                 headline: story.headline,
                 cause: story.cause,
+                raw_message: story.raw_message,
+                next: story.next,
+                uid,
+                state,
             })
         });
         headlines.collect()
@@ -146,7 +180,8 @@ impl ProcessSnapshot {
             work.any(|work| work.kind == WorkKind::Runtime && !work.own)
         });
         let with_spans = with_spans.cloned().collect();
-        let usual = store.usual.clone();
+        let (usual, programs) = (store.usual.clone(), store.programs.clone());
+        let listed = store.listed_pods().cloned().collect();
         drop(store);
         Self {
             now_unix_us: UnixMicros::now(),
@@ -158,7 +193,9 @@ impl ProcessSnapshot {
             in_flight: in_flight.filter_map(InFlightCall::new).collect(),
             with_spans,
             usual,
+            programs,
             headlines,
+            listed,
             notes: stories.about_unknown(),
             relist: stories.relist().map(|state| state.to_string()),
         }
@@ -189,6 +226,8 @@ impl ProcessSnapshot {
     pub(super) fn keep_pod(&mut self, namespace: &str, name: &str) {
         self.headlines
             .retain(|headline| headline.is_about(namespace, name));
+        self.listed
+            .retain(|listed| is_pod(&listed.pod, namespace, name));
         self.in_flight
             .retain(|in_flight| is_of_pod(&in_flight.call, namespace, name));
         self.with_spans
@@ -214,6 +253,7 @@ impl CaptureBundle {
         let snapshot = &self.snapshot;
         let mut stories = Stories::new(&snapshot.settings(), Arc::default());
         stories.store().usual.restore(snapshot.usual.clone());
+        stories.store().programs = snapshot.programs.clone();
         let with_spans = snapshot.with_spans.iter();
         let with_spans = with_spans.map(|call| ((call.seq, call.began_at()), call));
         let with_spans: HashMap<_, _> = with_spans.collect();
@@ -228,6 +268,7 @@ impl CaptureBundle {
             let mut store = stories.store();
             let first = store.episodes().next().map(|episode| episode.began);
             store.watch_since(first.unwrap_or(now));
+            store.listed = ListedPods::restore(snapshot.listed.clone());
             store.tick(now, &in_flight);
         }
         stories.captured = Some(CapturedState {
@@ -246,5 +287,9 @@ impl CaptureBundle {
 
 fn is_of_pod(call: &EpisodeCall, namespace: &str, name: &str) -> bool {
     let pod = call.pod.as_deref();
-    pod.is_some_and(|pod| *pod.namespace == *namespace && *pod.name == *name)
+    pod.is_some_and(|pod| is_pod(pod, namespace, name))
+}
+
+fn is_pod(pod: &PodIdentity, namespace: &str, name: &str) -> bool {
+    *pod.namespace == *namespace && *pod.name == *name
 }

@@ -62,6 +62,20 @@ fn it_says_the_same_elsewhere() {
 }
 
 #[test]
+fn headlines_and_states_of_the_same_version_are_kept() {
+    let here = stories(calls());
+    let mut bundle = bundle(&here, &calls());
+    bundle.manifest.criscope = criscope_telemetry::version::with_commit().to_string();
+    let there = reread(&bundle).stories();
+    let [here, there] = [&here, &there].map(|stories| {
+        let pods = stories.pods(&[]).pods.into_iter();
+        let pods = pods.map(|pod| (pod.name, pod.state));
+        pods.collect::<BTreeMap<_, _>>()
+    });
+    assert_eq!(here, there);
+}
+
+#[test]
 fn a_call_in_flight_is_in_it() {
     let run = pod("web").run(0, 5000).with_deadline(240_000).under_way();
     let mut bundle = bundle(&stories([]), &[]);
@@ -72,7 +86,7 @@ fn a_call_in_flight_is_in_it() {
     assert!(
         story
             .headline
-            .starts_with("RunPodSandbox has taken 5.00 s of its 4m 00s"),
+            .starts_with("waiting 5 s for the sandbox (limit 4 min)"),
         "{}",
         story.headline
     );

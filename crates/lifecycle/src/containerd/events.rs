@@ -199,6 +199,7 @@ fn read(event: &EventEnvelope) -> Option<(EventResult, Option<TaskEvent>)> {
                 id: exit.container_id,
                 kind: ContainerEventKind::Ended {
                     code: Some(code),
+                    signal: None,
                     started: None,
                     evicted: None,
                 },
@@ -263,6 +264,7 @@ mod tests {
         );
         let ended = ContainerEventKind::Ended {
             code: Some(5),
+            signal: None,
             started: None,
             evicted: None,
         };

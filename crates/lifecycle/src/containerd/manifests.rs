@@ -4,7 +4,10 @@
 //! configurations and layers name the repositories that they came from. A manifest with a layer that is being written belongs
 //! to the only pull, or to the only pull from the repository that its configuration came from.
 
+use std::time::SystemTime;
+
 use super::pulls::LayerIngest;
+use super::time;
 use criscope_wire::services::ContentInfo;
 
 /// The filter for manifests.
@@ -52,6 +55,11 @@ impl ImageRepository {
         })
     }
 
+    /// The host, without a port.
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
     /// Returns whether content came from this repository.
     pub(super) fn is_source_of(&self, info: &ContentInfo) -> bool {
         let label = info.labels.get(&format!("{SOURCE_LABEL}{}", self.host));
@@ -74,6 +82,19 @@ pub(super) fn with_open_layer<'a>(
     })
 }
 
+/// The manifests of a repository that a pull which began at this time has fetched or found: containerd then notes the repository in
+/// their labels, also if they were there before.
+pub(super) fn arrived_since<'a>(
+    manifests: &'a [ContentInfo],
+    repository: &ImageRepository,
+    began: SystemTime,
+) -> impl Iterator<Item = &'a ContentInfo> {
+    manifests.iter().filter(move |info| {
+        let updated = info.updated_at.map(time);
+        updated.is_some_and(|updated| updated >= began) && repository.is_source_of(info)
+    })
+}
+
 /// The configuration of a manifest.
 pub(super) fn config(manifest: &ContentInfo) -> Option<&str> {
     manifest.labels.get(CONFIG_LABEL).map(String::as_str)
@@ -90,6 +111,7 @@ mod tests {
         ContentInfo {
             digest: digest.to_owned(),
             size: 1,
+            updated_at: None,
             labels: labels.collect(),
         }
     }
@@ -120,5 +142,29 @@ mod tests {
         let found: Vec<_> = with_open_layer(&manifests, &[&ingest]).collect();
         assert_eq!(found, [&manifests[0]]);
         assert_eq!(config(found[0]), Some("c1"));
+    }
+
+    #[test]
+    fn a_manifest_that_arrived_in_a_pull_is_new_and_of_its_repository() {
+        let began = SystemTime::now();
+        let key = "containerd.io/distribution.source.r.example";
+        let manifest = |digest: &str, path: &str, after: i64| {
+            let since = began.duration_since(SystemTime::UNIX_EPOCH);
+            let seconds = since.expect("after 1970").as_secs() as i64 + after;
+            ContentInfo {
+                updated_at: Some(criscope_wire::Timestamp { seconds, nanos: 0 }),
+                ..info(digest, &[(key, path)])
+            }
+        };
+        let manifests = [
+            manifest("before", "app", -60),
+            manifest("other", "db", 5),
+            manifest("own", "app", 5),
+            info("undated", &[(key, "app")]),
+        ];
+        let repository = ImageRepository::parse("r.example:5000/app:1").expect("a repository");
+        let found = arrived_since(&manifests, &repository, began);
+        let digests: Vec<_> = found.map(|info| &*info.digest).collect();
+        assert_eq!(digests, ["own"]);
     }
 }

@@ -16,7 +16,7 @@ mod client;
 pub mod events;
 mod manifests;
 pub mod metrics;
-mod pulls;
+pub(crate) mod pulls;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -225,6 +225,7 @@ impl WatchedContainerd {
             .filter_map(LayerIngest::from_status)
             .collect();
         self.find_manifests(&client, &ingests).await?;
+        self.find_arrived(&client, &ingests).await?;
         let now = SystemTime::now();
         let only = self.pulls.len() == 1;
         let unknown = self.pulls.iter().filter(|pull| !pull.is_known()).count();
@@ -297,6 +298,44 @@ impl WatchedContainerd {
                 let text = client.read(&manifest.digest).await?;
                 let pull = self.pulls.iter_mut().find(|pull| pull.seq == seq);
                 pull.into_iter().for_each(|pull| pull.set_manifest(&text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Searches for the manifests of pulls without a layer that is being written: the manifest has not come, or the layers are there.
+    async fn find_arrived(
+        &mut self,
+        client: &ContainerdClient,
+        ingests: &[LayerIngest],
+    ) -> Result<(), ContainerdError> {
+        if !self.pulls.iter().any(|pull| pull.has_nothing(ingests)) {
+            return Ok(());
+        }
+        let now = SystemTime::now();
+        let manifests = client.list(manifests::MANIFEST_FILTER).await?;
+        for number in 0..self.pulls.len() {
+            let pull = &self.pulls[number];
+            let same = self.pulls.iter();
+            let same = same.filter(|other| other.repository == pull.repository);
+            let is_only = same.count() == 1;
+            let Some(repository) = pull
+                .repository
+                .as_ref()
+                .filter(|_| pull.has_nothing(ingests))
+            else {
+                continue;
+            };
+            let arrived = manifests::arrived_since(&manifests, repository, pull.began);
+            let arrived: Vec<_> = arrived.take(2).collect();
+            match &arrived[..] {
+                [] => self.pulls[number].awaits_manifest(now),
+                [manifest] if is_only => {
+                    let text = client.read(&manifest.digest).await?;
+                    self.pulls[number].set_manifest(&text);
+                }
+                // Several manifests leave it open which one is pulled.
+                _ => {}
             }
         }
         Ok(())

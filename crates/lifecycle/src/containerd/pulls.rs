@@ -13,12 +13,16 @@ use serde::Deserialize;
 use super::manifests::ImageRepository;
 use super::time;
 use crate::process_scanner::{Observation, WorkKind};
+use crate::transfer_words;
 use crate::view::{LayerProgress, PullProgressView};
 use criscope_cri::units;
 use criscope_wire::services::IngestStatus;
 
 /// Upper bound of layers of an image that are followed.
 const MAX_LAYERS: usize = 128;
+
+/// The name of the work of a pull that waits for its manifest.
+pub(crate) const AWAITED_MANIFEST: &str = "manifest";
 
 /// A pull without new bytes for this time is described as stalled. containerd writes and counts a mebibyte at a time.
 const IDLE_REPORTED_AFTER: Duration = Duration::from_secs(5);
@@ -75,17 +79,19 @@ pub(super) struct PullLayer {
 pub(super) struct TrackedPull {
     pub(super) seq: u64,
     image: Arc<str>,
-    began: SystemTime,
+    pub(super) began: SystemTime,
     pub(super) repository: Option<ImageRepository>,
     /// The digests of the layers in their order, from the manifest.
     order: Option<Vec<String>>,
     layers: BTreeMap<String, PullLayer>,
+    /// Time at which containerd last said that it has nothing of the image.
+    awaited: Option<SystemTime>,
     /// Bytes that several pulls share, and the number of pulls.
     shared: Option<(u64, u64)>,
     /// Time of the last progress.
     moved: Instant,
-    /// Time at which the first layer was seen.
-    first: Option<SystemTime>,
+    /// Time at which the first layer was seen, and the bytes that it had then.
+    first: Option<(SystemTime, u64)>,
     /// Time at which all layers were complete.
     complete: Option<SystemTime>,
     /// Time of the last update.
@@ -101,6 +107,7 @@ impl TrackedPull {
             began,
             order: None,
             layers: BTreeMap::new(),
+            awaited: None,
             shared: None,
             moved: Instant::now(),
             first: None,
@@ -117,6 +124,17 @@ impl TrackedPull {
     /// Returns whether the writing of content began after this pull.
     pub(super) fn may_have(&self, ingest: &LayerIngest) -> bool {
         ingest.started >= self.began
+    }
+
+    /// Returns whether nothing of the image is known: neither its manifest nor a layer that is being written.
+    pub(super) fn has_nothing(&self, ingests: &[LayerIngest]) -> bool {
+        let mut ingests = ingests.iter();
+        self.layers.is_empty() && !ingests.any(|ingest| self.may_have(ingest))
+    }
+
+    /// Notes that containerd has nothing of the image yet.
+    pub(super) fn awaits_manifest(&mut self, now: SystemTime) {
+        self.awaited = Some(now);
     }
 
     /// Returns whether this pull has a layer.
@@ -165,8 +183,10 @@ impl TrackedPull {
                 layer.bytes = ingest.offset;
                 layer.total = layer.total.max(ingest.total);
                 layer.fetched = true;
-                self.first.get_or_insert(now);
             }
+        }
+        if !own.is_empty() {
+            self.first.get_or_insert((now, self.fetched_bytes()));
         }
         for (digest, size) in complete {
             if let Some(layer) = self.layers.get_mut(digest) {
@@ -193,6 +213,12 @@ impl TrackedPull {
 
     fn bytes(&self) -> u64 {
         self.layers.values().map(|layer| layer.bytes).sum()
+    }
+
+    /// Bytes of the layers that this pull fetches.
+    fn fetched_bytes(&self) -> u64 {
+        let fetched = self.layers.values().filter(|layer| layer.fetched);
+        fetched.map(|layer| layer.bytes).sum()
     }
 
     /// Bytes of all layers; 0 while more layers may come.
@@ -257,7 +283,11 @@ impl TrackedPull {
     /// The observations for the story: the fetch of the layers, and their unpacking after the last byte.
     pub(super) fn observations(&self) -> Vec<Observation> {
         let mut all = Vec::new();
-        if let Some(first) = self.first {
+        if let (Some(at), Some(repository)) = (self.awaited, &self.repository) {
+            let host = repository.host().to_owned();
+            all.push(observation(AWAITED_MANIFEST, host, self.began, at));
+        }
+        if let Some((first, bytes_at_first)) = self.first {
             let fetched = self.layers.values().filter(|layer| layer.fetched);
             let (mut count, mut bytes, mut total) = (0, 0, 0);
             for layer in fetched {
@@ -267,22 +297,30 @@ impl TrackedPull {
             if self.complete.is_none() && self.is_known() {
                 words += &format!(" of {}", units::bytes(total));
             }
+            let last = self.complete.unwrap_or(self.last);
+            if let Some(repository) = &self.repository {
+                let host = repository.host();
+                words += &format!(" from {host} or a mirror");
+            }
+            if self.idle() < IDLE_REPORTED_AFTER {
+                let took = last.duration_since(first).unwrap_or_default();
+                let total = if self.is_known() { total } else { bytes };
+                let new = bytes.saturating_sub(bytes_at_first);
+                let to_come = total.saturating_sub(bytes_at_first);
+                words += &transfer_words::rate(new, to_come, took);
+            }
             if self.idle() >= IDLE_REPORTED_AFTER {
                 let idle = self.idle().as_secs_f64() * 1e3;
                 words += &format!(", less than 1 MiB in {}", units::duration(idle));
             }
             // The fetch may have begun up to one update before.
-            all.push(observation(
-                "fetch",
-                words,
-                first,
-                self.complete.unwrap_or(self.last),
-            ));
+            all.push(observation("fetch", words, first, last));
         }
         if let Some(complete) = self.complete {
             let words = layers(self.layers.len());
-            // Without a fetch the unpacking may have begun with the call.
-            let began = self.first.map_or(self.began, |_| complete);
+            // Without a fetch the unpacking may have begun with the call, or when the manifest came.
+            let began = self.awaited.unwrap_or(self.began);
+            let began = self.first.map_or(began, |_| complete);
             all.push(observation("unpack", words, began, self.last));
         }
         all
@@ -361,7 +399,37 @@ mod tests {
         };
         assert_eq!((fetch.began, fetch.last_seen), (at(1), at(3)));
         assert_eq!((unpack.began, unpack.last_seen), (at(3), at(9)));
-        assert_eq!(fetch.activity.as_deref(), Some("2 layers, 30 B"));
+        assert_eq!(
+            fetch.activity.as_deref(),
+            Some("2 layers, 30 B from r.example or a mirror, 12 B/s")
+        );
+    }
+
+    #[test]
+    fn the_wait_for_a_manifest_ends_when_something_arrives() {
+        let began = SystemTime::now();
+        let at = |secs: u64| began + Duration::from_secs(secs);
+        let mut pull = TrackedPull::new(1, "r.example:5000/app:1".into(), began);
+        assert!(pull.has_nothing(&[]));
+        pull.awaits_manifest(at(7));
+        let [wait] = &pull.observations()[..] else {
+            panic!("one");
+        };
+        assert_eq!(
+            (&*wait.name, wait.activity.as_deref()),
+            (AWAITED_MANIFEST, Some("r.example"))
+        );
+        assert_eq!((wait.began, wait.last_seen), (began, at(7)));
+        assert!(!pull.has_nothing(&[LayerIngest::example("b", 0, 10)]));
+        // All layers are there, and are unpacked.
+        pull.set_manifest(br#"{"layers": [{"digest": "a", "size": 20}]}"#);
+        assert!(!pull.has_nothing(&[]));
+        pull.update(&[], &[("a".to_owned(), 20)], at(8));
+        pull.update(&[], &[], at(30));
+        let [_, unpack] = &pull.observations()[..] else {
+            panic!("two");
+        };
+        assert_eq!((unpack.began, unpack.last_seen), (at(7), at(30)));
     }
 
     #[test]

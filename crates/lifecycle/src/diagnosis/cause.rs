@@ -7,14 +7,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::before::Predecessor;
+use super::broken_off::BrokenOffCall;
+use super::containers::StoppedContainers;
 use super::crash::CrashLoop;
+use super::evidence::RequestEvidence;
 use super::fault::FaultClass;
+use super::init_retries::InitRetries;
+use super::late_probes::LateProbe;
 use super::node::{EpisodeWait, FactAt};
+use super::reasons::{StepBeforeCreate, StepBeforePull};
 use super::sandbox::SandboxDeath;
-use super::stopped::PodStop;
+use super::stopped::{HurriedStop, PodStop};
 use super::syncs::WorkInGap;
 use super::work::LongestWorker;
-use super::{kills::KillReason, kubelet::KubeletCause};
+use super::{kill_reason::KillReason, kubelet::KubeletCause};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::{AwaitedContainers, ContainerOomKills, ExitRecord};
 use crate::kubelet::hanging_probe::HangingProbe;
@@ -46,11 +52,21 @@ pub(crate) enum Cause<'a> {
     NoFurtherCall {
         after: &'a EpisodeCall,
         since: Duration,
+        /// What it may wait for.
+        steps: Vec<StepBeforeCreate>,
     },
     /// The kubelet makes no further call since it looked for an image that is missing.
     ImageMissing {
         image: MissingImage,
         since: Duration,
+        /// Why it may not be pulled.
+        reasons: Vec<StepBeforePull>,
+    },
+    /// The kubelet makes no further call since it found the image: it waits for no other pull.
+    ContainerNotCreated {
+        image: Arc<str>,
+        since: Duration,
+        steps: Vec<StepBeforeCreate>,
     },
     /// The kubelet makes no further call while it pulls an image for another pod. `image`: the missing image of this pod, if it
     /// is known.
@@ -66,6 +82,8 @@ pub(crate) enum Cause<'a> {
     },
     /// Calls failed because their backend was away; a later one succeeded.
     BackendWasAway(FactAt<'a>),
+    /// A call failed because criscope, the kubelet or the runtime went away during it.
+    BrokenOff(BrokenOffCall<'a>),
     /// Most of the time passed between calls, while this fact held.
     NodeInGap {
         fact: FactAt<'a>,
@@ -81,20 +99,44 @@ pub(crate) enum Cause<'a> {
     /// A start waits until a container that was started has ended, or is ready: an init container.
     AwaitsContainer {
         awaited: AwaitedContainers<'a>,
+        /// Since the begin or the end of its newest run.
         since: Duration,
+        /// The end of its newest run, and the number of its runs that failed.
+        ended: Option<(&'a ExitRecord, usize)>,
     },
+    /// The pod was stopped before these containers were started; empty if their names are not known. `last`: the container that was
+    /// started last.
+    NeverStarted {
+        missing: Vec<&'a str>,
+        last: &'a str,
+    },
+    /// Init containers of a start failed at first.
+    InitRetried(InitRetries<'a>),
+    /// An exec probe failed for long before it first succeeded.
+    ProbeLate(LateProbe),
     /// A start ended without a started container.
-    NoContainerStarted { after: Duration },
+    NoContainerStarted {
+        /// The last call of the start.
+        last: &'a EpisodeCall,
+        /// From its begin to the stop of the pod, or to now.
+        after: Duration,
+        /// The caller that stopped the pod.
+        stopped_by: Option<&'a Peer>,
+        /// What the kubelet may have waited for, if it made no call for long.
+        steps: Vec<StepBeforeCreate>,
+    },
     /// A container ends again and again.
     CrashLoop(CrashLoop<'a>),
+    /// Other ends of a container in a crash loop than its last one, the newest of them, and their number.
+    OtherExits { exit: &'a ExitRecord, times: usize },
+    /// A fact about the node that holds while something else is wrong with the pod.
+    NodeTrouble(FactAt<'a>),
+    /// A call that took long while something else is wrong with the pod.
+    SlowCall(&'a EpisodeCall),
     /// A container ended soon after its start.
     ContainerExited(&'a ExitRecord),
-    /// A caller other than the kubelet stopped a container this long `ago`, and it was not started again.
-    StoppedByOther {
-        exit: &'a ExitRecord,
-        peer: &'a Peer,
-        ago: Duration,
-    },
+    /// Containers were stopped and not started again, and their pod was not stopped.
+    ContainersStopped(StoppedContainers<'a>),
     /// An exec probe keeps failing in a container that is up.
     ProbeFails(ProbeView),
     /// An exec probe hangs in the runtime.
@@ -134,14 +176,43 @@ pub(crate) enum Cause<'a> {
     NotSlow(NotSlow<'a>),
 }
 
+impl Cause<'_> {
+    /// The end of an earlier run or sandbox that no call asked for. It still matters when its successor was stopped.
+    pub(super) fn into_unexplained_end(self) -> Option<Self> {
+        match self {
+            Self::StartedAgain(before) if before.is_unexplained() => Some(self),
+            _ => None,
+        }
+    }
+
+    /// The same loop, told as over; `None` for other causes.
+    pub(super) fn into_past(self) -> Option<Self> {
+        match self {
+            Self::CrashLoop(mut crashes) => {
+                crashes.is_over = true;
+                Some(Self::CrashLoop(crashes))
+            }
+            Self::Kubelet(KubeletCause::KillLoop(mut kills)) => {
+                kills.is_over = true;
+                Some(Self::Kubelet(KubeletCause::KillLoop(kills)))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// A call in flight.
 #[derive(Debug)]
 pub(crate) struct CallInFlight<'a> {
     pub(super) call: &'a EpisodeCall,
     /// Why the kubelet stops a container, if that is known.
     pub(super) kill_reason: Option<KillReason>,
+    /// The call that shortened the grace period of this stop.
+    pub(super) hurried: Option<HurriedStop<'a>>,
     pub(super) work: WorkProgress<'a>,
-    /// Failed calls of the episode before it.
+    /// The same call before, which a downtime broke off.
+    pub(super) broken_off: Option<BrokenOffCall<'a>>,
+    /// Failed calls of the episode before it, without that one.
     pub(super) failures: u32,
     pub(super) usual: Option<ComparedDuration>,
 }
@@ -172,6 +243,8 @@ impl<'a> WorkProgress<'a> {
 pub(crate) struct CallFailure<'a> {
     /// The last attempt.
     pub(super) last: &'a EpisodeCall,
+    /// Begin of the first attempt.
+    pub(super) first: UnixMicros,
     pub(super) tries: usize,
     pub(super) kind: FailureKind,
     /// The work observed for these calls.
@@ -180,6 +253,10 @@ pub(crate) struct CallFailure<'a> {
     pub(super) refused_tries: usize,
     /// True if a later call succeeded.
     pub(super) is_resolved: bool,
+    /// True if the sandbox was stopped since. No further try follows.
+    pub(super) is_given_up: bool,
+    /// What the request for the container says about the reason.
+    pub(super) evidence: Option<RequestEvidence<'a>>,
     /// True if another try was due and did not come, for a reason that is not known.
     pub(super) is_not_tried_again: bool,
     pub(super) now: UnixMicros,
@@ -190,6 +267,12 @@ pub(crate) struct CallFailure<'a> {
 pub(crate) enum FailureKind {
     /// The caller's deadline passed, `times` times.
     DeadlinePassed { deadline: Duration, times: usize },
+    /// The caller's deadline passed `times` times while a CNI plugin worked, if it is known which.
+    NetworkHung {
+        plugin: Option<String>,
+        deadline: Duration,
+        times: usize,
+    },
     /// The runtime itself gave up, before the caller's deadline or without one.
     RuntimeGaveUp {
         after: Duration,
@@ -222,6 +305,14 @@ impl FailureKind {
             _ => None,
         }
     }
+
+    /// Returns whether the time ran out.
+    pub(super) fn is_timeout(&self) -> bool {
+        matches!(
+            self,
+            Self::DeadlinePassed { .. } | Self::RuntimeGaveUp { .. }
+        )
+    }
 }
 
 /// The largest part of an episode's duration.
@@ -240,6 +331,8 @@ pub(crate) struct SlowPhase<'a> {
 pub(crate) enum SlowDetail<'a> {
     /// The longest CNI plugin, if one was seen.
     Network(Option<LongestWorker<'a>>),
+    /// The containers were frozen.
+    Checkpoint,
     /// The number of images, the longest pull, and the longest step within pulls.
     Pull {
         images: usize,
@@ -249,22 +342,36 @@ pub(crate) enum SlowDetail<'a> {
     /// The longest time without a call, and the call after it.
     Outside {
         longest: Option<(Duration, &'a EpisodeCall)>,
+        /// What the kubelet does in such a gap, if the calls around it leave little choice.
+        steps: Option<StepsInGap<'a>>,
         /// The kubelet's work in this time, if its spans show it.
         work: Option<WorkInGap<'a>>,
+        /// The container after whose start the longest time began, if it has not ended in it and another one was created then.
+        after: Option<&'a str>,
     },
     /// The number of init containers, and the name and time of the longest.
     Init {
         waits: usize,
         longest: Option<(&'a str, Duration)>,
     },
-    /// A stopped container, its exit, and whether it was started again.
+    /// A stopped container, and its exit.
     Stop {
         container: Option<&'a str>,
         exit: Option<&'a ExitRecord>,
-        again: bool,
     },
     /// Calls of one method.
     Calls(SlowCalls<'a>),
+}
+
+/// What the kubelet does without a call between these two calls (`pkg/kubelet/images/image_manager.go`, `EnsureImageExists`, and
+/// `pkg/kubelet/kuberuntime/kuberuntime_container.go`, `startContainer`, 1.36).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StepsInGap<'a> {
+    /// Before the first pull of an image: it asks its credential providers for a login, notes the pull on its disk, and waits for its
+    /// turn. A back-off follows a failed pull only.
+    BeforePull,
+    /// After the start of this container, in the same sync of the pod: it runs the container's postStart hook. An exec is a call.
+    PostStart(&'a str),
 }
 
 /// Calls of one method that took most of the time.
@@ -289,14 +396,14 @@ pub(crate) struct NotSlow<'a> {
 /// Outcome of an episode.
 #[derive(Debug)]
 pub(crate) enum EpisodeOutcome<'a> {
-    /// Containers of the pod were started and have not ended. The CRI does not say whether more will follow.
-    ContainersUp(Vec<&'a str>),
+    /// Containers of the pod that are up, and the ends of those that were started and are not, other than init containers. The CRI does
+    /// not say whether more will follow.
+    Containers {
+        up: Vec<&'a str>,
+        ended: Vec<&'a ExitRecord>,
+    },
     /// One container runs, and no call followed: it is an init container, or the only container.
     OneContainerUp { container: &'a str, since: Duration },
-    /// The last container of the pod has done its work.
-    ContainerDone(&'a ExitRecord),
-    /// A container was started again.
-    ContainerUp(Option<&'a str>),
     /// Only an image was pulled.
     ImagePulled,
     /// Only a container was stopped.

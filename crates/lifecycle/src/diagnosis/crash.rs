@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::settled::{BACK_OFF_FORGOTTEN_AFTER, has_settled};
 use super::{before, history};
 use crate::episode_store::{Episode, ExitRecord};
 use criscope_cri::Method;
@@ -10,28 +11,34 @@ use criscope_cri::call::episode::Kind;
 use criscope_cri::subject::ExitReason;
 use criscope_cri::units::times::UnixMicros;
 
-/// How long after its last exit a running container counts as crash looping: twice the kubelet's longest back-off, and the run
-/// after which the kubelet begins its back-off anew.
-const CRASH_LOOP_LASTS: Duration = Duration::from_secs(10 * 60);
-
-/// A container that ran for this long, and runs again has done its work.
-const DONE_AFTER: Duration = Duration::from_secs(60);
-
 /// A crash loop of a container.
 #[derive(Clone, Debug)]
 pub(crate) struct CrashLoop<'a> {
     pub(super) container: &'a str,
     /// The last exit of the container.
     pub(super) last: &'a ExitRecord,
+    /// The newest failed end of another kind than the last one, and the number of ends of that kind.
+    pub(super) other_exit: Option<SameExits<'a>>,
+    /// Number of observed ends of the same kind as the last one.
+    pub(super) alike: usize,
     /// Successful starts that were seen.
     pub(super) starts: usize,
     /// From the first start to the last event.
     pub(super) window: Duration,
-    /// True if the pod was stopped since.
+    /// True if the pod was stopped since, or the container runs for long now.
     pub(super) is_over: bool,
+    /// How long the container has run now, if that is long and the pod was not stopped.
+    pub(super) settled_for: Option<Duration>,
+    /// True if the container runs, or ran when the pod was stopped.
+    pub(super) is_up: bool,
 }
 
 impl CrashLoop<'_> {
+    /// Returns whether the container ran again when the pod was stopped, or runs for long now.
+    pub(super) fn has_recovered(&self) -> bool {
+        self.is_over && self.is_up
+    }
+
     /// The last end of the container.
     pub(super) fn at(&self) -> UnixMicros {
         self.last.at
@@ -41,15 +48,23 @@ impl CrashLoop<'_> {
 /// An exit and the id of its sandbox; empty if unknown.
 type SandboxExit<'a> = (&'a ExitRecord, &'a str);
 
+/// An exit, and the number of exits of its kind.
+type SameExits<'a> = (&'a ExitRecord, usize);
+
+/// Returns whether two runs ended in the same way.
+fn is_same_kind(one: &ExitRecord, other: &ExitRecord) -> bool {
+    one.code == other.code && one.is_out_of_memory() == other.is_out_of_memory()
+}
+
 /// The runs of a container in a pod.
 #[derive(Debug, Default)]
 struct ContainerRuns<'a> {
+    /// The last end of any kind.
+    last_end: UnixMicros,
     /// Exits without a stop request, in order.
     exits: Vec<SandboxExit<'a>>,
     /// Successful starts, begin and end, in order. A start may end after the exit of its own run.
     starts: Vec<(UnixMicros, UnixMicros)>,
-    /// True if the sandbox of the last exit was stopped after it.
-    is_sandbox_stopped: bool,
 }
 
 /// Stop requests: by container name, and by sandbox id.
@@ -84,12 +99,6 @@ impl<'a> StopRequests<'a> {
         let mut of_sandbox = self.sandboxes.range((sandbox, began)..=(sandbox, ended));
         of_container.next().is_some() || of_sandbox.next().is_some()
     }
-
-    /// Returns whether the sandbox was stopped after this exit.
-    fn follow(&self, &(exit, sandbox): &SandboxExit<'_>) -> bool {
-        let later = (sandbox, exit.at)..=(sandbox, UnixMicros::MAX);
-        self.sandboxes.range(later).next().is_some()
-    }
 }
 
 /// The runs of the containers that exited, by name.
@@ -100,6 +109,7 @@ fn runs<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, ContainerRuns<'a>> {
         for exit in &episode.exits {
             let run = runs.entry(&exit.container).or_default();
             run.exits.push((exit, sandbox));
+            run.last_end = run.last_end.max(exit.at);
         }
     }
     for call in history::calls(episodes).filter(|call| call.has_started()) {
@@ -116,8 +126,6 @@ fn runs<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, ContainerRuns<'a>> {
         run.exits.sort_by_key(|(exit, _)| exit.at);
         run.starts.sort_unstable();
         run.forget_before_long_run();
-        let last = run.exits.last();
-        run.is_sandbox_stopped = last.is_some_and(|end| stop_requests.follow(end));
     }
     runs
 }
@@ -128,7 +136,7 @@ impl<'a> ContainerRuns<'a> {
         let Some(first) = self
             .exits
             .iter()
-            .rposition(|(exit, _)| exit.ran >= CRASH_LOOP_LASTS)
+            .rposition(|(exit, _)| exit.ran >= BACK_OFF_FORGOTTEN_AFTER)
         else {
             return;
         };
@@ -160,22 +168,59 @@ impl<'a> ContainerRuns<'a> {
         (failed >= 2 || here.count() >= 3) && !is_done
     }
 
-    /// The crash loop that these runs are, if any.
-    fn crash_loop(&self, container: &'a str, now: UnixMicros) -> Option<CrashLoop<'a>> {
+    /// The newest failed end of another kind than the last one, and how often it ended so.
+    fn other_exit(&self, last: &ExitRecord) -> Option<SameExits<'a>> {
+        let failed = self.exits.iter().map(|(exit, _)| *exit);
+        let mut failed = failed.filter(|exit| exit.code != 0 && exit.reason != ExitReason::Unknown);
+        let other = failed.clone().rfind(|exit| !is_same_kind(exit, last))?;
+        let same = failed.by_ref().filter(|exit| is_same_kind(exit, other));
+        Some((other, same.count()))
+    }
+
+    /// How long the run after the last exit has lasted, if it has ended the loop.
+    fn settled_for(&self, last: &ExitRecord, now: UnixMicros) -> Option<Duration> {
+        let (from, to) = self
+            .starts
+            .last()
+            .filter(|(from, _)| *from > self.last_end)?;
+        let longest = self.exits.iter().map(|(exit, _)| exit.ran).max()?;
+        let run = now.since(*to);
+        has_settled(run, longest, from.since(last.at)).then_some(run)
+    }
+
+    /// The crash loop that these runs are, if any. `stopped`: when the newest sandbox of the pod was stopped.
+    fn crash_loop(
+        &self,
+        container: &'a str,
+        stopped: Option<UnixMicros>,
+        now: UnixMicros,
+    ) -> Option<CrashLoop<'a>> {
         let (last, _) = *self.exits.last()?;
         let is_down = self.starts.last().is_none_or(|(from, _)| *from <= last.at);
-        let is_recent = now.since(last.at) < CRASH_LOOP_LASTS;
+        let is_recent = now.since(last.at) < BACK_OFF_FORGOTTEN_AFTER;
         if !self.keeps_ending(is_down) || !(is_down || is_recent) {
             return None;
         }
         let began = self.starts.first().map_or(last.at, |(_, to)| *to);
         let ended = self.starts.last().map_or(began, |(_, to)| *to);
+        let exits = self.exits.iter();
+        let is_stopped = stopped.is_some_and(|stopped| {
+            let is_started = self.starts.last().is_some_and(|(from, _)| *from > stopped);
+            stopped >= last.at && !is_started
+        });
+        let settled_for = self
+            .settled_for(last, now)
+            .filter(|_| !is_down && !is_stopped);
         Some(CrashLoop {
             container,
             last,
+            alike: exits.filter(|(exit, _)| is_same_kind(exit, last)).count(),
+            other_exit: self.other_exit(last),
             starts: self.starts.len(),
             window: ended.max(last.at).since(began),
-            is_over: is_down && self.is_sandbox_stopped,
+            is_over: is_stopped || settled_for.is_some(),
+            settled_for,
+            is_up: !is_down,
         })
     }
 }
@@ -185,8 +230,14 @@ pub(super) fn loops<'a>(
     episodes: &[&'a Episode],
     now: UnixMicros,
 ) -> BTreeMap<&'a str, CrashLoop<'a>> {
+    let newest = episodes.iter().map(|episode| episode.pod.attempt).max();
+    let own = episodes.iter().filter(|e| Some(e.pod.attempt) == newest);
+    let stops = own
+        .flat_map(|episode| &episode.calls)
+        .filter(|call| history::ends_sandbox(call));
+    let stopped = stops.map(|call| call.began_at()).max();
     let runs = runs(episodes).into_iter();
-    runs.filter_map(|(name, run)| Some((name, run.crash_loop(name, now)?)))
+    runs.filter_map(|(name, run)| Some((name, run.crash_loop(name, stopped, now)?)))
         .collect()
 }
 
@@ -196,8 +247,7 @@ fn has_run(exit: &ExitRecord, pod: &[&Episode]) -> bool {
     !exit.ran.is_zero() || history::calls(pod).any(|call| exit.is_of_start(call))
 }
 
-/// The last exit in an episode that is a fault: the container ran, was not asked to end, and had run only briefly or is still
-/// down.
+/// The last exit in an episode that is a fault: the container ran, and was not asked to end.
 pub(super) fn faulty_exit<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<&'a ExitRecord> {
     let mut failed = episode.exits.iter().rev().filter(|exit| exit.code != 0);
     // A stop kills its containers.
@@ -205,9 +255,5 @@ pub(super) fn faulty_exit<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Opti
     let sandbox = episode.sandbox_id.as_deref().unwrap_or_default();
     let is_requested = failed.stop_requested || StopRequests::new(pod).include(&(failed, sandbox));
     let is_own = has_run(failed, pod) && !is_requested;
-    // A container that ran for long and runs again has done its work; running out of memory counts at any age.
-    let soon = failed.ran < DONE_AFTER || failed.reason == ExitReason::OomKilled;
-    let again = history::calls(pod)
-        .any(|call| call.has_started_container(&failed.container) && call.began_at() > failed.at);
-    (is_own && (soon || !again)).then_some(failed)
+    is_own.then_some(failed)
 }

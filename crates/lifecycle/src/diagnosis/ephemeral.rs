@@ -1,5 +1,6 @@
 //! Ephemeral containers, such as `kubectl debug` adds to a running pod. The CRI does not mark them, and they are never started again.
 
+use super::containers;
 use crate::episode_store::Episode;
 use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
@@ -19,10 +20,13 @@ pub(super) fn is_ephemeral(episode: &Episode, pod: &[&Episode]) -> bool {
             container.attempt == 0 && !is_of_manifest && !has_run
         }
         // Only an image was pulled so far.
+        None if containers::are_all_up(pod, episode.began) => true,
         None => {
             let image = episode.calls.front().and_then(|call| call.image.as_deref());
             let mut calls = earlier.flat_map(|other| &other.calls);
-            !calls.any(|call| call.method == Method::PullImage && call.image.as_deref() == image)
+            let is_repeated = calls
+                .any(|call| call.method == Method::PullImage && call.image.as_deref() == image);
+            !is_repeated && !containers::is_one_down(pod, episode.began)
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::cause::{CallFailure, FailureKind, WorkProgress};
 use super::fault::{self, FaultClass};
-use super::work;
+use super::{broken_off, evidence, history, work};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::Episode;
 use crate::node::NodeFactKind;
@@ -20,13 +20,14 @@ fn is_same(one: &EpisodeCall, other: &EpisodeCall) -> bool {
 }
 
 /// Returns whether the same call failed before after at least as long a time, and says more than this one: it has an error, or
-/// observed work where this one has none yet.
+/// observed work where this one has none yet. A downtime that broke it off says nothing about the call.
 pub(super) fn is_retry(episode: &Episode, call: &EpisodeCall) -> bool {
     let mut calls = episode.calls.iter();
     calls.any(|c| {
         let tells_more = call.work.is_empty() && !c.work.is_empty();
         let failed = c.has_ended(Ending::Error) || c.is_bad() && tells_more;
-        failed && is_same(c, call) && c.elapsed() >= call.elapsed()
+        let tells_why = failed && broken_off::downtime(episode, c).is_none();
+        tells_why && is_same(c, call) && c.elapsed() >= call.elapsed()
     })
 }
 
@@ -43,7 +44,9 @@ pub(super) fn all_unresolved(episode: &Episode) -> impl Iterator<Item = &Episode
         let mut later = episode.calls.range(i + 1..);
         !later.any(|later| resolves(later, call))
     });
-    open.map(|(_, call)| call)
+    let open = open.map(|(_, call)| call);
+    // Another image may have taken the place of the one that could not be pulled.
+    open.filter(|call| call.method != Method::PullImage || episode.is_unresolved(call.target()))
 }
 
 /// Returns whether a success resolves an earlier failure of the same call, or, for a StartContainer, of its CreateContainer.
@@ -82,15 +85,40 @@ pub(super) fn call_failure<'a>(
         Some(at) => (failed[at], refused),
         None => (call, 0),
     };
+    let kind = failure_kind(last, &failed);
     CallFailure {
         last,
+        first: failed
+            .first()
+            .map_or(last.began_at(), |call| call.began_at()),
         tries: failed.len() - refused,
-        kind: failure_kind(last, &failed),
+        evidence: evidence::failure_evidence(episode, last, kind.fault()),
+        kind,
         work: progress(&failed),
         refused_tries: refused,
         is_resolved,
+        is_given_up: false,
         is_not_tried_again: !is_resolved && is_not_tried_again(episode, now),
         now,
+    }
+}
+
+impl CallFailure<'_> {
+    /// The same failure, which is over if a call of the pod stopped the sandbox since.
+    pub(super) fn given_up_in(mut self, pod: &[&Episode]) -> Self {
+        let mut calls = history::calls(pod);
+        self.is_given_up = calls.any(|call| {
+            let is_of_sandbox = call.pod == self.last.pod;
+            let is_later = call.began_at() >= self.last.ended_at();
+            call.is_good() && history::ends_sandbox(call) && is_of_sandbox && is_later
+        }) && !self.last.method.takes_away();
+        self.is_not_tried_again &= !self.is_given_up;
+        self
+    }
+
+    /// Returns whether the failure is over.
+    pub(super) fn is_past(&self) -> bool {
+        self.is_resolved || self.is_given_up
     }
 }
 
@@ -98,7 +126,11 @@ pub(super) fn call_failure<'a>(
 fn is_not_tried_again(episode: &Episode, now: UnixMicros) -> bool {
     let mut facts = episode.node.iter();
     let is_away = facts.any(|fact| {
-        let no_caller = fact.is_of_criscope() || fact.kind == NodeFactKind::NoKubelet;
+        let is_of_kubelet = matches!(
+            fact.kind,
+            NodeFactKind::NoKubelet | NodeFactKind::KubeletSilent
+        );
+        let no_caller = fact.is_of_criscope() || is_of_kubelet;
         no_caller && !fact.within(episode.ended, now).is_zero()
     });
     episode.is_not_tried_again(now) && !is_away
@@ -127,10 +159,18 @@ fn failure_kind(last: &EpisodeCall, failed: &[&EpisodeCall]) -> FailureKind {
     });
     let has_error = last.error().is_some();
     match ending {
-        Some(Ending::Deadline) if is_late(last) => FailureKind::DeadlinePassed {
-            deadline: last.deadline.unwrap_or(last.took()),
-            times: alike.count(),
-        },
+        Some(Ending::Deadline) if is_late(last) => {
+            let (deadline, times) = (last.deadline.unwrap_or(last.took()), alike.count());
+            if is_in_network(last) {
+                let plugin = plugin(last);
+                return FailureKind::NetworkHung {
+                    plugin,
+                    deadline,
+                    times,
+                };
+            }
+            FailureKind::DeadlinePassed { deadline, times }
+        }
         Some(Ending::Deadline) => FailureKind::RuntimeGaveUp {
             after: last.took(),
             deadline: last.deadline,
@@ -150,13 +190,7 @@ fn error_kind(last: &EpisodeCall) -> FailureKind {
         return FailureKind::PauseImage { fault };
     }
     if fault::is_of_network(last) {
-        let text = error_message(last);
-        let plugin = match fault::plugin(text) {
-            Some(plugin) => Some(plugin),
-            // The text names a plugin in a way that cannot be read, and it need not be the one that was seen.
-            None if fault::names_plugin(text) => None,
-            None => only_plugin(last),
-        };
+        let plugin = plugin(last);
         return FailureKind::Network { plugin, fault };
     }
     FailureKind::Error { fault }
@@ -184,13 +218,32 @@ fn is_refusal(call: &EpisodeCall) -> bool {
     let Some(error) = call.error() else {
         return false;
     };
-    let makes = matches!(call.method, Method::RunPodSandbox | Method::CreateContainer);
+    let makes = call.method.makes_sandbox() || call.method == Method::CreateContainer;
     makes && (error.contains("is reserved") || error.contains("name is in use"))
 }
 
 /// The error message of a call.
 pub(super) fn error_message(call: &EpisodeCall) -> &str {
     call.error().map_or("", |error| error)
+}
+
+/// Returns whether a failed call failed in the network: its text says so, or a CNI plugin took most of its time.
+pub(super) fn is_in_network(call: &EpisodeCall) -> bool {
+    let is_of_method = call.method.makes_sandbox() || call.method == Method::StopPodSandbox;
+    let plugins = work::longest(WorkKind::Cni, &std::iter::once(call));
+    let is_most = plugins.is_some_and(|worker| 2 * worker.took >= call.took());
+    is_of_method && (fault::is_of_network(call) || is_most)
+}
+
+/// The CNI plugin in which a call failed, if it is known.
+fn plugin(call: &EpisodeCall) -> Option<String> {
+    let text = error_message(call);
+    match fault::plugin(text) {
+        Some(plugin) => Some(plugin),
+        // The text names a plugin in a way that cannot be read, and it need not be the one that was seen.
+        None if fault::names_plugin(text) => None,
+        None => only_plugin(call),
+    }
 }
 
 /// The CNI plugin that was seen during the call, if there was only one. Of several plugins any may have failed.

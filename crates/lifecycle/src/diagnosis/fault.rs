@@ -1,17 +1,17 @@
 //! Classes of faults that an error text proves. Each row of the table is a class of faults and the wordings of containerd, CRI-O, runc, crun,
 //! libcni and the built-in runtime that only this fault has. A text that matches no row has no class: it is shown as it is.
 
+mod detail;
 mod plugin;
 mod server;
+mod words;
 
-use std::borrow::Cow;
-
-use crate::diagnosis::failure::error_message;
 use crate::episode_call::EpisodeCall;
 use criscope_cri::Method;
 use criscope_cri::status::Code;
 
 pub(super) use self::plugin::{names_plugin, plugin};
+pub(super) use self::server::{host, registry};
 
 /// The calls in which a wording counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,9 @@ macro_rules! faults {
         pub(crate) enum FaultClass {$($fault),*}
 
         impl FaultClass {
+            /// The stable names; several classes have the same.
+            pub(super) const NAMES: &'static [&'static str] = &[$($name),*];
+
             /// The stable name.
             pub(super) const fn name(self) -> &'static str {
                 match self {$(Self::$fault => $name),*}
@@ -102,12 +105,12 @@ faults! {
         ["fork/exec *resource temporarily unavailable", "clone*resource temporarily unavailable", "pthread_create failed",
          "failed to create new os thread"];
     NoMemory = "no_memory", Some("no memory could be allocated"), Any: ["cannot allocate memory"];
-    AgentSocket = "cni_agent_away", Some("its agent on this node is not up, or does not answer"), Network:
+    AgentSocket = "cni_agent_away", Some("its agent on this node does not answer"), Network:
         ["dial unix *connection refused", "dial unix *no such file or directory"];
     ApiAway = "api_unreachable", Some("the Kubernetes API cannot be reached"), Network:
         ["/api*dial tcp ", "/api*i/o timeout", "/api*tls handshake timeout", "/api*connection refused", "/api*deadline exceeded",
          "/api*\": eof"];
-    Agent = "cni_agent_away", Some("its agent on this node is not up, or does not answer"), Network:
+    Agent = "cni_agent_away", Some("its agent on this node does not answer"), Network:
         ["dial tcp 127.*connection refused",
          "dial tcp [::1]*connection refused", "/run/flannel/subnet.env: no such file", "/var/lib/calico/nodename: no such file",
          "waiting for felix", "readinessindicatorfile", "cilium api client timeout exceeded"];
@@ -126,7 +129,7 @@ faults! {
         ["failed to extract layer *unexpected eof", "failed to extract layer *invalid tar header",
          "failed to extract layer *invalid header", "failed to extract layer *magic number mismatch",
          "failed to extract layer *archive/tar", "failed to extract layer *flate", "layer sha256:*: archive:"];
-    NoRegistry = "image_web_page", Some("a web page was sent, as by a portal or a proxy, in place of the image's manifest"), Image:
+    NoRegistry = "image_web_page", Some("a portal or a proxy sent a web page in place of the image's manifest"), Image:
         ["media type text/html", "media type \"text/html", "a web page instead of a manifest"];
     OldManifest = "image_schema_1", Some("its manifest has Docker's schema 1, which the runtime does not read"), Image:
         ["manifest.v1+*no longer supported", "manifest.v1+*not supported", "schema 1 of docker is not supported"];
@@ -161,10 +164,10 @@ faults! {
         ["tls: handshake failure", "remote error: tls", "tls: protocol version", "received fatal alert"];
     Broke = "registry_connection_broke", Some("the connection to the registry broke"), Image:
         ["connection reset by peer", "broken pipe", "unexpected eof", "\": eof", "connection closed before message completed",
-         "cut off after"];
+         "cut off after", "end of file before message length reached", "error reading a body from connection"];
     RegistryFails = "registry_error", Some("the registry failed"), Image:
         ["500 internal server error", "502 bad gateway", "503 service unavailable", "504 gateway time"];
-    BadRequest = "registry_bad_request", Some("the registry calls the request invalid, as one without TLS to a port with TLS"), Image:
+    BadRequest = "registry_bad_request", Some("the registry calls the request invalid: perhaps its port needs TLS"), Image:
         ["400 bad request"];
     Platform = "image_platform", Some("the image has no variant for this node's platform"), Image:
         ["no match for platform", "no matching manifest", "no image found in manifest list", "no image found in image index",
@@ -175,6 +178,8 @@ faults! {
     Reference = "image_reference", Some("the image reference is invalid"), Image:
         ["invalid reference format", "invalid image reference", "couldn't parse image", "failed to parse reference",
          "failed to parse image reference"];
+    NoLogin = "image_no_access", Some("the registry asks for a login and the pod has none, or there is no such image"), Image:
+        ["pull access denied*no basic auth credentials"];
     NoAccess = "image_no_access", Some("the registry has no such image, or denies access with these credentials"), Image:
         ["pull access denied", "insufficient_scope", "requested access to the resource is denied"];
     Unauthorized = "registry_unauthorized", Some("the registry does not accept the credentials, or none were sent"), Image:
@@ -186,13 +191,13 @@ faults! {
 
     PluginMissing = "cni_plugin_missing", Some("the program is not installed"), Network:
         ["failed to find plugin", "cni plugin * was not found in"];
-    Addresses = "cni_no_addresses", Some("no addresses are left"), Network:
+    Addresses = "cni_no_addresses", Some("no free address"), Network:
         ["no ip addresses available", "no addresses available", "no available addresses", "no available ip", "ip pool exhausted", "no free ip",
          "no more ip", "failed to assign an ip address", "could not allocate ip in range", "no more free affine blocks",
          "ipam*range is full", "no address allocated"];
     NetworkNamespace = "cni_no_namespace", Some("the pod's network namespace is gone"), Network:
         ["failed to statfs *no such file", "failed to open netns*no such file", "unknown fs magic on"];
-    Interface = "cni_no_interface", Some("an interface of the node that its configuration names does not exist"), Network:
+    Interface = "cni_no_interface", Some("its configuration names an interface that the node lacks"), Network:
         ["failed (add): link not found", " add: link not found", "failed to lookup master"];
     Dhcp = "cni_no_dhcp_answer", Some("no DHCP server answered"), Network: ["dhcp*no more tries"];
     AgentBusy = "cni_agent_busy", Some("its agent on this node limits the rate of requests"), Network: ["[429]"];
@@ -203,7 +208,7 @@ faults! {
     NetworkUnready = "cni_not_ready", Some("no CNI configuration is loaded"), Network:
         ["cni plugin not initialized", "cni config uninitialized", "no cni configuration file", "no network is ready",
          "no networks found in", "no network config found"];
-    PluginKilled = "cni_plugin_killed", Some("it was killed"), Network:
+    PluginKilled = "cni_plugin_killed", Some("its process was killed"), Network:
         ["signal: killed", "was killed: timed out"];
     HostPort = "host_port_taken", Some("a host port is taken"), Node:
         ["cannot open hostport", "hostport*already allocated", "hostport*address already in use"];
@@ -236,19 +241,24 @@ faults! {
         ["apparmor failed to apply profile"];
     Selinux = "selinux_label", Some("its SELinux label is not accepted"), Container:
         ["unable to set process label", "/attr/keycreate: ", "failed to set selinux", "/attr/exec: invalid argument"];
-    Cgroup = "cgroup_missing", Some("its cgroup, or a controller of it, is not there"), Node:
+    // Those of runc and of CRI-O.
+    CgroupDriver = "cgroup_driver", Some("the kubelet and the runtime use different cgroup drivers"), Node:
+        ["expected cgroupspath to be of format", "systemd cgroup manager, but did not receive slice as parent",
+         "cgroupfs cgroup manager, but received systemd slice as parent"];
+    Cgroup = "cgroup_missing", Some("its cgroup, or a controller in it, is missing"), Node:
         ["open /sys/fs/cgroup/*: no such file or directory", "openat2 /sys/fs/cgroup/*: no such file or directory",
          "stat /sys/fs/cgroup/*: no such file or directory", "mkdir /sys/fs/cgroup/*: no such file or directory"];
-    CgroupLimit = "cgroup_limit", Some("the kernel does not accept a limit of its resources"), Node:
+    CgroupLimit = "cgroup_limit", Some("the kernel does not accept a resource limit"), Node:
         ["/sys/fs/cgroup/*cpuset.*: numerical result out of range", "/sys/fs/cgroup/*cpuset.*: permission denied",
+         "/sys/fs/cgroup/*cpuset.*: invalid argument",
          "/sys/fs/cgroup/*quota_us: invalid argument", "/sys/fs/cgroup/*: numerical result out of range",
          "/sys/fs/cgroup/*.max: invalid argument"];
     Sysctl = "unknown_sysctl", Some("the kernel has no such sysctl here, or its module is not loaded"), Node:
         ["open /proc/sys/*no such file or directory", "open `/proc/sys/*no such file or directory",
          "write to `/proc/sys/*no such file or directory"];
-    Rlimit = "rlimit", Some("a limit of its processes (ulimit) is above what the runtime may set"), Container:
+    Rlimit = "rlimit", Some("a ulimit is above what the runtime may set"), Container:
         ["error setting rlimit*operation not permitted"];
-    InitDied = "init_died", Some("it ended before its command ran, as when memory runs out or a seccomp profile forbids too much"), Node:
+    InitDied = "init_died", Some("its process ended before the command ran: memory ran out, or a seccomp profile forbids too much"), Node:
         ["read init-p: connection reset", "final child's pid from pipe: eof", "cannot start a stopped process",
          "cannot start a container that has stopped", "init preliminary setup: eof"];
     WorkingDir = "working_dir", Some("its working directory cannot be entered"), Container:
@@ -272,13 +282,15 @@ faults! {
     AppArmor = "apparmor_profile", Some("its AppArmor profile is not loaded"), Container:
         ["apparmor*not loaded", "apparmor profile not found", "no profile of this name is loaded", "apparmor*not found"];
     Device = "cdi_device", Some("its CDI device is not known"), Container: ["unresolvable cdi device", "cdi device * does not exist on this node"];
-    SandboxGone = "sandbox_gone", Some("its sandbox does not exist any more"), Container:
+    SandboxGone = "sandbox_gone", Some("its sandbox is gone"), Container:
         ["failed to find sandbox id", "sandbox \"*\" does not exist", "sandbox \"*\": not found"];
     SandboxEnded = "sandbox_ended", Some("its sandbox has ended"), Container:
         ["sandbox *is not running", "sandbox *is not ready", "failed to get sandbox container task*not found"];
     ImageGone = "image_gone", Some("its image is not on this node"), Container:
         ["failed to get image", "failed to resolve image", "image \"*\": not found", "image \"*\" does not exist",
          "does not resolve to an image id", "image not known"];
+    MountType = "mount_failed", Some("a directory is mounted over a file, or a file over a directory"), Container:
+        ["error mounting*not a directory", "error mounting*is a directory", "mount*trying to mount a directory onto a file"];
     Mount = "mount_failed", Some("a mount failed"), Container:
         ["error mounting", "failed to fulfil mount request", "failed to mount", "failed to generate spec: failed to stat",
          "failed to generate container*spec: failed to stat", "failed to apply oci options: *failed to stat",
@@ -289,30 +301,6 @@ faults! {
 }
 
 impl FaultClass {
-    /// The class of this failed call in plain words; `None` if the error text is plain enough. Each of several servers that were asked has
-    /// a class of its own.
-    pub(super) fn words(self, call: &EpisodeCall) -> Option<Cow<'static, str>> {
-        let (text, image) = (error_message(call), call.image.as_deref());
-        let answers = server::answers(text);
-        if answers.is_empty() {
-            return self.plain().map(|words| server::named(words, text, image));
-        }
-        let mut all: Vec<Cow<'static, str>> = Vec::new();
-        for answer in answers {
-            let lower = answer.to_ascii_lowercase();
-            let class = Self::in_table(&server::without_words(&lower), call)
-                .or_else(|| missing(answer, text))
-                .or_else(|| Self::in_table(&lower, call));
-            let words = class.and_then(Self::plain);
-            let words = words.map(|words| server::named_in(words, answer, image));
-            all.extend(words.filter(|words| !all.contains(words)));
-        }
-        if all.is_empty() {
-            return self.plain().map(Cow::Borrowed);
-        }
-        Some(Cow::Owned(all.join(", ")))
-    }
-
     /// The class that code and text of a failed call prove.
     pub(super) fn from_call(call: &EpisodeCall) -> Option<Self> {
         let text = lower(call);
@@ -424,9 +412,17 @@ pub(super) fn is_of_network(call: &EpisodeCall) -> bool {
     ];
     let text = lower(call);
     let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
-    matches!(call.method, Method::RunPodSandbox | Method::StopPodSandbox)
+    (call.method.makes_sandbox() || call.method == Method::StopPodSandbox)
         && !other_parts.iter().any(|part| text.contains(part))
         && !is_of_sandbox_image(call)
         && (wordings.iter().any(|wording| text.contains(wording))
             || words.any(|word| matches!(word, "cni" | "ipam")))
+}
+
+/// The name and the words of each class.
+#[cfg(test)]
+pub(crate) fn documented() -> Vec<(&'static str, Option<&'static str>)> {
+    let rows = FAULT_TABLE.iter();
+    rows.map(|(fault, ..)| (fault.name(), fault.plain()))
+        .collect()
 }

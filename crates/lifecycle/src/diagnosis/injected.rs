@@ -26,9 +26,9 @@ fn names_fault(cause: &Cause<'_>) -> bool {
         Cause::CallInFlight(CallInFlight { work, .. }) => work.worker(),
         Cause::CallFails(failure) | Cause::Recovered(failure) => match failure.kind {
             FailureKind::Injected => return true,
-            FailureKind::DeadlinePassed { .. } | FailureKind::CallerCancelled { .. } => {
-                failure.work.worker()
-            }
+            FailureKind::DeadlinePassed { .. }
+            | FailureKind::NetworkHung { .. }
+            | FailureKind::CallerCancelled { .. } => failure.work.worker(),
             _ => None,
         },
         Cause::SlowPhase(slow) => match &slow.detail {

@@ -1,58 +1,21 @@
-//! Rules on containers that the kubelet kills, and on the reasons. `words::kubelet` makes the sentences.
+//! Rules on containers that the kubelet kills again and again. `words::kubelet` makes the sentences.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::history;
-use super::kubelet::{is_hook, is_same_container};
+use super::kill_reason::{KillReason, kill_reason, known_kill_reason, majority_reason};
+use super::kubelet::is_same_container;
+use super::settled::{BACK_OFF_FORGOTTEN_AFTER, has_settled};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::Episode;
-use crate::kubelet::execs::ExecResult;
-use crate::kubelet::probes::{FailedProbe, KillEvidence};
 use criscope_cri::Method;
 use criscope_cri::units::times::UnixMicros;
 
 /// Kills further apart than this are not one series: six times the longest back-off of the kubelet.
 const MAX_GAP_BETWEEN_KILLS: Duration = Duration::from_secs(30 * 60);
-/// How long after the last kill a container that runs again counts as being killed again and again.
-const KILL_LOOP_LASTS: Duration = Duration::from_secs(10 * 60);
-/// The kubelet kills a container this soon after a failed postStart hook.
-const KILL_FOLLOWS_HOOK_WITHIN: Duration = Duration::from_secs(2);
 /// How long after its grace period a runtime has killed a container.
 const KILL_OVERDUE_AFTER: Duration = Duration::from_secs(2);
-
-/// Why the kubelet killed a container of a pod that goes on. The reasons are those of the kubelet 1.36 (`containerKillReason`, and the
-/// messages of `computePodActions` in pkg/kubelet/kuberuntime):
-///
-/// | reason | what the calls show |
-/// |---|---|
-/// | a liveness or startup probe | an exec probe that failed before; no call for HTTP, TCP and gRPC |
-/// | a postStart hook failed | an exec hook that failed before; no call for HTTP |
-/// | the definition of the container changed | the image of the next CreateContainer, if it is the image that changed |
-/// | a resize that restarts the container | nothing |
-/// | all containers of the pod are restarted by a rule on exits | nothing else than stops of the others |
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KillReason {
-    /// An exec probe had failed before: a liveness or startup probe, or, on weak evidence, another probe.
-    Probe(FailedProbe),
-    /// The postStart hook of the container had failed just before.
-    PostStart(ExecResult),
-    /// The next run of the container has another image.
-    ImageChanged,
-    /// The CRI shows no reason.
-    Unknown,
-}
-
-impl KillReason {
-    /// Returns whether the calls show this reason.
-    pub(super) fn is_known(self) -> bool {
-        match self {
-            Self::Probe(probe) => probe.evidence != KillEvidence::Weak,
-            Self::PostStart(_) | Self::ImageChanged => true,
-            Self::Unknown => false,
-        }
-    }
-}
 
 /// A series of kills of a container.
 #[derive(Clone, Debug)]
@@ -62,8 +25,10 @@ pub(crate) struct KillLoop<'a> {
     /// From the first kill to the last.
     pub(super) window: Duration,
     pub(super) reason: KillReason,
-    /// True if the pod was stopped since.
+    /// True if the pod was stopped since, or the container runs for long now.
     pub(super) is_over: bool,
+    /// How long the container has run now, if that is long and the pod was not stopped.
+    pub(super) settled_for: Option<Duration>,
     /// The end of the last kill, or now if it goes on.
     pub(super) at: UnixMicros,
 }
@@ -83,63 +48,6 @@ fn is_kill_in_flight(pod: &[&Episode], call: &EpisodeCall) -> bool {
 pub(super) fn is_overdue(call: &EpisodeCall) -> bool {
     let grace = call.facts.grace_period();
     grace.is_some_and(|grace| call.took() > grace + KILL_OVERDUE_AFTER)
-}
-
-/// The reason for which the kubelet is stopping a container, if the calls of the pod show it. The stop may be part of the pod's stop, so
-/// only an event right before it shows a reason.
-pub(super) fn known_kill_reason(pod: &[&Episode], call: &EpisodeCall) -> Option<KillReason> {
-    let is_stop = call.method == Method::StopContainer && call.peer.is_kubelet();
-    let reason = is_stop.then(|| kill_reason(pod, call))?;
-    match reason {
-        KillReason::Probe(probe) if probe.evidence != KillEvidence::AtOnce => None,
-        reason => reason.is_known().then_some(reason),
-    }
-}
-
-/// Why the kubelet killed a container by this call.
-pub(super) fn kill_reason(episodes: &[&Episode], kill: &EpisodeCall) -> KillReason {
-    let probe = kill.probe.map(KillReason::Probe);
-    if let Some(known) = probe.filter(|reason| reason.is_known()) {
-        return known;
-    }
-    let calls = history::calls(episodes);
-    let mut hooks = calls.filter(|call| is_hook(call) && is_same_container(call, kill));
-    let failed = hooks.find_map(|call| {
-        let result = ExecResult::from_record(call);
-        let (end, began) = (call.ended_at(), kill.began_at());
-        let is_just_before = end <= began && began.since(end) <= KILL_FOLLOWS_HOOK_WITHIN;
-        (is_just_before && !result.is_good() && starts_with(episodes, call)).then_some(result)
-    });
-    let failed = failed.map(KillReason::PostStart);
-    let changed = has_new_image(episodes, kill).then_some(KillReason::ImageChanged);
-    failed.or(changed).or(probe).unwrap_or(KillReason::Unknown)
-}
-
-/// Returns whether the run after this kill was created from another image than the run before.
-fn has_new_image(episodes: &[&Episode], kill: &EpisodeCall) -> bool {
-    let creates = history::calls(episodes).filter(|call| {
-        call.method == Method::CreateContainer
-            && call.image.is_some()
-            && call.container_name() == kill.container_name()
-    });
-    let before = creates.clone().filter(|call| call.began < kill.began);
-    let before = before.max_by_key(|call| call.began);
-    let after = creates
-        .filter(|call| call.began > kill.began)
-        .min_by_key(|call| call.began);
-    before
-        .zip(after)
-        .is_some_and(|(before, after)| before.image != after.image)
-}
-
-/// Returns whether the hook began when its container had just started.
-fn starts_with(episodes: &[&Episode], hook: &EpisodeCall) -> bool {
-    history::calls(episodes).any(|call| {
-        let end = call.ended_at();
-        call.method == Method::StartContainer
-            && is_same_container(call, hook)
-            && (end..=end + KILL_FOLLOWS_HOOK_WITHIN).contains(&hook.began_at())
-    })
 }
 
 /// The newest series of kills in a pod.
@@ -197,21 +105,43 @@ fn kill_loop<'a>(
         .rposition(|pair| pair[1].began_at().since(pair[0].ended_at()) > MAX_GAP_BETWEEN_KILLS);
     let kills = &kills[last_break.map_or(0, |at| at + 1)..];
     let is_down = is_of_attempt_from(newest, last);
-    if kills.len() < 2 || !(is_down || now.since(at) < KILL_LOOP_LASTS) {
+    if kills.len() < 2 || !(is_down || now.since(at) < BACK_OFF_FORGOTTEN_AFTER) {
         return None;
     }
     let reasons: Vec<_> = kills
         .iter()
         .map(|kill| kill_reason(episodes, kill))
         .collect();
+    let is_stopped = stopped >= at;
+    let settled_for = settled_for(episodes, kills, now).filter(|_| !is_stopped);
     Some(KillLoop {
         container,
         kills: kills.len(),
         window: last.began_at().since(kills[0].began_at()),
         reason: majority_reason(&reasons),
-        is_over: stopped >= at,
+        is_over: is_stopped || settled_for.is_some(),
+        settled_for,
         at,
     })
+}
+
+/// How long the run after the last of these kills has lasted, if it has ended the series.
+fn settled_for(episodes: &[&Episode], kills: &[&EpisodeCall], now: UnixMicros) -> Option<Duration> {
+    let last = kills.last()?;
+    let starts = history::calls(episodes).filter(|call| call.has_started());
+    let own = starts.filter(|call| call.container_name() == last.container_name());
+    let newest = own.clone().max_by_key(|call| call.began)?;
+    if newest.began_at() < last.began_at() {
+        return None;
+    }
+    let runs = kills.iter().filter_map(|kill| {
+        let mut own = own.clone();
+        let start = own.find(|start| is_same_container(start, kill))?;
+        Some(kill.ended_at().since(start.ended_at()))
+    });
+    let run = now.since(newest.ended_at());
+    let wait = newest.began_at().since(last.ended_at());
+    has_settled(run, runs.max()?, wait).then_some(run)
 }
 
 /// Returns whether the call is about this run of its container, or a later one.
@@ -225,20 +155,4 @@ fn is_of_replaced_sandbox(creates: &[&EpisodeCall], stop: &EpisodeCall) -> bool 
     let later = creates.iter().filter(|create| create.began > stop.began);
     let next = later.min_by_key(|create| create.began);
     next.is_some_and(|next| next.sandbox_id.is_some() && next.sandbox_id != stop.sandbox_id)
-}
-
-/// The last known reason, if most reasons are known; else the last likely reason, if most are at least likely.
-fn majority_reason(reasons: &[KillReason]) -> KillReason {
-    let mut known = reasons.iter().filter(|reason| reason.is_known());
-    let mut likely = reasons
-        .iter()
-        .filter(|reason| **reason != KillReason::Unknown);
-    let reason = if 2 * known.clone().count() > reasons.len() {
-        known.next_back()
-    } else if 2 * likely.clone().count() > reasons.len() {
-        likely.next_back()
-    } else {
-        None
-    };
-    reason.copied().unwrap_or(KillReason::Unknown)
 }

@@ -3,23 +3,22 @@
 use std::time::Duration;
 
 use super::history;
-use super::kills::{self, KillLoop, KillReason};
+use super::kill_reason::{KillReason, kill_reason};
+use super::kills::{self, KillLoop};
 use super::node::FactAt;
+use super::slow;
+use super::stopped::{HurriedStop, hurried_stop};
 use super::syncs::{self, FailingSync, WorkBeforeCalls};
 use crate::episode_call::EpisodeCall;
-use crate::episode_store::Episode;
+use crate::episode_store::{Episode, POST_START_FOLLOWS_WITHIN};
 use crate::kubelet::execs::ExecResult;
 use crate::kubelet::probes::FailedProbe;
 use crate::kubelet::pulls::PullQueue;
 use crate::timeline::EpisodePhase;
+use crate::usual::UsualDurations;
 use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
 
-/// Work of the kubelet from this duration on is slow.
-const SLOW_KUBELET_WORK: Duration = Duration::from_secs(2);
-/// The kubelet runs a postStart hook this soon after the start, unless the node is very busy. A hook that begins later may be a
-/// preStop hook of a deleted pod.
-const POST_START_FOLLOWS_WITHIN: Duration = Duration::from_millis(300);
 /// A stop may seem shorter than its grace period by this much, because of clocks.
 const GRACE_PERIOD_TOLERANCE: Duration = Duration::from_millis(50);
 
@@ -73,6 +72,7 @@ pub(crate) enum KubeletCause<'a> {
     ContainerKilled {
         reason: KillReason,
         stop: ContainerStop<'a>,
+        hurried: Option<HurriedStop<'a>>,
         total: Duration,
     },
     /// A container is killed again and again.
@@ -111,18 +111,19 @@ pub(crate) struct ContainerStop<'a> {
     pub(super) killed_after: Option<Duration>,
 }
 
-/// The kubelet's part in an episode, if it is the largest.
+/// The kubelet's part in an episode, if it is the largest. `usual`: says from which duration on work is slow.
 pub(super) fn kubelet_cause<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
+    usual: &UsualDurations,
 ) -> Option<KubeletCause<'a>> {
     let cause = killed(episode, pod)
-        .or_else(|| before_first_call(episode))
-        .or_else(|| before_stop(episode));
+        .or_else(|| before_first_call(episode, usual))
+        .or_else(|| before_stop(episode, usual));
     if cause.is_some() {
         return cause;
     }
-    let total = Some(episode.duration()).filter(|total| *total >= SLOW_KUBELET_WORK)?;
+    let total = Some(episode.duration()).filter(|total| usual.is_slow(*total))?;
     let (longest, took) = history::longest_phase(episode)?;
     match (longest, episode.kind) {
         (EpisodePhase::OutsideCri, _) => {
@@ -132,6 +133,10 @@ pub(super) fn kubelet_cause<'a>(
             is_most.then_some(KubeletCause::PullQueue { queue, total })
         }
         (EpisodePhase::Hook | EpisodePhase::ContainerStop, Kind::Stop) => {
+            // What holds the stop up says more than its length.
+            if slow::is_held_up(episode, Method::StopContainer, took) {
+                return None;
+            }
             let stop = slowest_stop(episode)?;
             let is_more = stop.pre_stop.is_some() || stop.killed_after.is_some();
             is_more.then_some(KubeletCause::ContainerStopped { stop, total })
@@ -183,6 +188,10 @@ fn hook_kind(episode: &Episode, call: &EpisodeCall) -> HookKind {
     let Some(start) = start.filter(|_| call.probe.is_none()) else {
         return HookKind::PreStop;
     };
+    let id = call.container_id.as_deref();
+    if id.is_some_and(|id| episode.has_no_pre_stop_command(id)) {
+        return HookKind::PostStart;
+    }
     let is_soon = call.began_at().since(start.ended_at()) <= POST_START_FOLLOWS_WITHIN;
     if same.any(|other| other.method == Method::StopContainer && other.end() <= call.end()) {
         HookKind::PreStop
@@ -195,11 +204,11 @@ fn hook_kind(episode: &Episode, call: &EpisodeCall) -> HookKind {
 
 /// A wait before the first call that took longer than every phase after it. If criscope was not running from the begin of the
 /// wait, only the part that it watched counts.
-fn before_first_call(episode: &Episode) -> Option<KubeletCause<'_>> {
+fn before_first_call<'a>(episode: &'a Episode, usual: &UsualDurations) -> Option<KubeletCause<'a>> {
     let seen = episode.seen_before()?;
     let watched = seen.before.saturating_sub(seen.unwatched);
     let (_, longest) = history::longest_phase(episode)?;
-    (watched >= SLOW_KUBELET_WORK && watched >= longest).then(|| KubeletCause::BeforeFirstCall {
+    (usual.is_slow(watched) && watched >= longest).then(|| KubeletCause::BeforeFirstCall {
         waited: seen.before,
         watched: (!seen.unwatched.is_zero()).then_some(watched),
         then: episode.duration(),
@@ -210,13 +219,13 @@ fn before_first_call(episode: &Episode) -> Option<KubeletCause<'_>> {
 
 /// A wait before the first call of a stop that took longer than every phase after it: since the begin of the stop, if a span of
 /// the kubelet shows it, else the time in which criscope did not run and accepted no call.
-fn before_stop(episode: &Episode) -> Option<KubeletCause<'_>> {
+fn before_stop<'a>(episode: &'a Episode, usual: &UsualDurations) -> Option<KubeletCause<'a>> {
     if episode.kind != Kind::Stop {
         return None;
     }
     let (began, then) = (episode.began, episode.duration());
     let (_, longest) = history::longest_phase(episode)?;
-    let shortest = longest.max(SLOW_KUBELET_WORK);
+    let shortest = longest.max(usual.slow());
     if let Some(waited) = syncs::before_stop(episode).filter(|waited| *waited >= shortest) {
         // Other facts do not delay a preStop hook other than exec, which needs no runtime.
         let mut own = episode.node.iter().filter(|fact| fact.is_of_criscope());
@@ -268,7 +277,7 @@ fn slowest_stop(episode: &Episode) -> Option<ContainerStop<'_>> {
     stops.max_by_key(|stop| stop.took + stop.pre_stop.map_or(Duration::ZERO, |hook| hook.took))
 }
 
-/// The kill in a restart. A slow kill without a known reason is left to the rules on its parts.
+/// The kill in a restart.
 fn killed<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<KubeletCause<'a>> {
     let restarted = episode
         .container
@@ -277,11 +286,10 @@ fn killed<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<KubeletCause<
     let mut calls = episode.calls.iter().rev();
     let call = calls
         .find(|call| kills::is_kill(call) && call.container_name() == Some(&*restarted.name))?;
-    let reason = kills::kill_reason(pod, call);
-    let is_known = reason != KillReason::Unknown;
-    (is_known || episode.duration() < SLOW_KUBELET_WORK).then(|| KubeletCause::ContainerKilled {
-        reason,
+    Some(KubeletCause::ContainerKilled {
+        reason: kill_reason(pod, call),
         stop: container_stop(episode, call),
+        hurried: hurried_stop(pod, call),
         total: episode.duration(),
     })
 }

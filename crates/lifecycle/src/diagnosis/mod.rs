@@ -2,26 +2,44 @@
 //! episodes and the time; the `Display` of this [`Diagnosis`], in `words`, is the sentence that people read.
 
 mod before;
+mod broken_off;
 mod cause;
+mod checkpoints;
+mod containers;
 mod crash;
 mod ephemeral;
+mod evidence;
 mod failure;
 mod fault;
 mod history;
+mod init_retries;
 mod injected;
+mod interventions;
+mod kill_reason;
 mod kills;
 mod kubelet;
+mod late_probes;
+mod lifetimes;
+mod new_image;
+mod next_step;
 mod node;
 mod oom;
+mod origin;
+mod outcome;
 mod pods;
+mod raw_message;
+mod reasons;
 mod reboot;
 mod remarks;
 mod sandbox;
+mod settled;
 mod slow;
+mod start_failure;
 mod stopped;
 mod syncs;
 #[cfg(test)]
 mod tests;
+mod waits;
 mod words;
 mod work;
 
@@ -31,14 +49,26 @@ use std::time::Duration;
 use self::before::Predecessor;
 pub(super) use self::before::REPLACED_AFTER_DOWNTIME_WITHIN;
 use self::cause::{CallInFlight, Cause, EpisodeOutcome, NotSlow, WorkProgress};
+#[cfg(test)]
+pub(super) use self::fault::documented as documented_faults;
+use self::init_retries::InitRetries;
 use self::kubelet::KubeletCause;
-use self::node::FactAt;
-pub(super) use self::pods::Diagnoser;
-use self::remarks::{Diagnosis, Remark};
+pub(super) use self::next_step::{NextStep, PodPath, command_word};
+use self::node::{EpisodeWait, FactAt};
+pub(super) use self::origin::FaultOrigin;
+pub(super) use self::pods::{Diagnoser, PodVerdict};
+use self::reasons::StepBeforePull;
+pub(super) use self::remarks::Diagnosis;
+use self::remarks::Remark;
 pub(super) use self::sandbox::death;
+pub(super) use self::start_failure::{COMMON_FAILURES, FAILING_PHASES, FailureCause, StartFailure};
 pub(super) use self::syncs::FailingSync;
+#[cfg(test)]
+pub(super) use self::tests::sentences::{note, note_listed, note_step};
 use super::episode_call::EpisodeCall;
 use super::episode_store::Episode;
+use super::kubelet::images::MissingImage;
+use super::kubelet::pulls::PullInFlight;
 use super::timeline::EpisodePhase;
 use super::usual::NodeContext;
 use super::view::EpisodeState;
@@ -61,10 +91,9 @@ fn episode_cause<'a>(
     let trouble = node::blocking_fact(episode, now)
         .or_else(|| trouble(episode, pod, node, now))
         .map(Diagnosis::from);
-    let mut diagnosis = trouble
-        .or_else(|| recovery(episode, now))
-        .unwrap_or_else(|| duration_diagnosis(episode, pod, node, now));
+    let mut diagnosis = trouble.unwrap_or_else(|| outcome_diagnosis(episode, pod, node, now));
     node::add_conditions(&mut diagnosis, episode, node, now);
+    evidence::add_request_facts(&mut diagnosis, pod);
     injected::add_fault(&mut diagnosis, episode);
     diagnosis
 }
@@ -78,17 +107,20 @@ fn trouble<'a>(
 ) -> Option<Cause<'a>> {
     if let Some(call) = hanging(episode) {
         let hook = kubelet::hook_in_flight(episode, call).map(Cause::Kubelet);
-        return hook.or_else(|| Some(call_in_flight(episode, pod, call, node)));
+        return hook.or_else(|| Some(call_in_flight(episode, pod, call, node, now)));
     }
     let is_unresolved = !episode.is_resolved();
     if let Some(call) = failure::newest_unresolved(episode).filter(|_| is_unresolved) {
-        let failure = failure::call_failure(episode, call, now, false);
-        return Some(match episode.deleted {
-            Some(at) => {
+        let broken_off = broken_off::broken_off(episode, call, now, false).map(Cause::BrokenOff);
+        let broken_off = broken_off.or_else(|| node::refusing_runtime(episode, call, now));
+        let failure = failure::call_failure(episode, call, now, false).given_up_in(pod);
+        return Some(match (episode.deleted, broken_off) {
+            (Some(at), _) => {
                 let ago = now.since(at);
                 Cause::DeletedWithoutSandbox { ago, failure }
             }
-            None => Cause::CallFails(failure),
+            (None, Some(cause)) => cause,
+            (None, None) => Cause::CallFails(failure),
         });
     }
     if let Some(fails) = syncs::failing_sync(episode, now) {
@@ -97,22 +129,37 @@ fn trouble<'a>(
     if let Some(silent) = silence(episode, node, now) {
         return Some(silent);
     }
-    if let Some(awaited) = episode.awaited(now).filter(|_| episode.is_open()) {
-        let since = now.since(awaited.since);
-        return Some(Cause::AwaitsContainer { awaited, since });
+    if let Some(awaited) = episode.awaited(now) {
+        return Some(outcome::awaits(awaited, pod, now));
     }
     let has_failed = episode.state == EpisodeState::Failed && episode.kind == Kind::Start;
-    has_failed.then(|| Cause::NoContainerStarted {
-        after: episode.duration(),
+    let last = episode.calls.back()?;
+    if !has_failed || episode.started > 0 {
+        return None;
+    }
+    let stop = history::calls(pod)
+        .find(|call| history::ends_sandbox(call) && call.began_at() >= episode.began);
+    let to = stop.map_or(now, |stop| stop.began_at());
+    Some(Cause::NoContainerStarted {
+        last,
+        after: to.since(episode.began),
+        stopped_by: stop.map(|stop| &*stop.peer),
+        steps: if to.since(last.ended_at()) >= LONG_SILENCE {
+            waits::steps_after(last, node)
+        } else {
+            Vec::new()
+        },
     })
 }
 
 /// The failed calls of an episode that later ones made good.
 fn recovery(episode: &Episode, now: UnixMicros) -> Option<Diagnosis<'_>> {
     let call = failure::most_tried(episode)?;
-    let cause = match node::backend_downtime(episode, call) {
-        Some(fact) => Cause::BackendWasAway(FactAt { fact, now }),
-        None => Cause::Recovered(failure::call_failure(episode, call, now, true)),
+    let broken_off = broken_off::broken_off(episode, call, now, true);
+    let cause = match (broken_off, node::backend_downtime(episode, call)) {
+        (Some(call), _) => Cause::BrokenOff(call),
+        (None, Some(fact)) => Cause::BackendWasAway(FactAt { fact, now }),
+        (None, None) => Cause::Recovered(failure::call_failure(episode, call, now, true)),
     };
     let (kind, took) = (episode.kind, episode.duration());
     Some(Diagnosis {
@@ -121,7 +168,45 @@ fn recovery(episode: &Episode, now: UnixMicros) -> Option<Diagnosis<'_>> {
     })
 }
 
-/// What took the time of an episode without failures, after the end of a run that it shows, or that it follows.
+/// What was the matter with an episode that has no failure left, after the end of a run that it shows, or that it follows.
+fn outcome_diagnosis<'a>(
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+    node: &NodeContext<'_>,
+    now: UnixMicros,
+) -> Diagnosis<'a> {
+    let recovered = recovery(episode, now);
+    let has_recovered = recovered.is_some();
+    let time = recovered.unwrap_or_else(|| duration_diagnosis(episode, pod, node, now));
+    let time = outcome::with_ends(time, episode, pod, now);
+    let retries = InitRetries::from_start(episode, pod);
+    let faulty = crash::faulty_exit(episode, pod).filter(|exit| {
+        retries
+            .as_ref()
+            .is_none_or(|retries| !retries.include(exit))
+    });
+    if let Some(exit) = faulty {
+        let run = before::run_before_restart(exit, pod, now).map(Predecessor::ContainerRun);
+        let exited = run.map_or(Cause::ContainerExited(exit), Cause::StartedAgain);
+        return time.led_by(exited);
+    }
+    if let Some(retries) = retries {
+        let time = if retries.are_most() && !has_recovered {
+            Cause::NotSlow(outcome::not_slow(episode, pod, now)).into()
+        } else {
+            time
+        };
+        return time.led_by(Cause::InitRetried(retries));
+    }
+    match before::predecessor(episode, pod, now) {
+        Some(before) if leaves_room_for_predecessor(&time.cause, &before) || before.is_death() => {
+            time.led_by(Cause::StartedAgain(before))
+        }
+        _ => time,
+    }
+}
+
+/// What took the time of an episode without failures.
 fn duration_diagnosis<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
@@ -133,43 +218,61 @@ fn duration_diagnosis<'a>(
         call,
         total: episode.duration(),
     });
-    let time = of_node
-        .or_else(|| kubelet::kubelet_cause(episode, pod).map(Cause::Kubelet))
-        .map_or_else(
-            || slow::largest_part(episode, pod, node, now),
-            Diagnosis::from,
-        );
-    if let Some(exit) = crash::faulty_exit(episode, pod) {
-        let run = before::run_before_restart(exit, pod, now).map(Predecessor::ContainerRun);
-        let exited = run.map_or(Cause::ContainerExited(exit), Cause::StartedAgain);
-        return time.led_by(exited);
-    }
-    match before::predecessor(episode, pod, now) {
-        Some(before) if leaves_room_for_predecessor(&time.cause) || before.is_death() => {
-            time.led_by(Cause::StartedAgain(before))
+    let cause = of_node
+        .or_else(|| outcome::never_started(episode))
+        .or_else(|| kubelet::kubelet_cause(episode, pod, node.usual).map(Cause::Kubelet));
+    match cause {
+        Some(cause) => {
+            let after_kill = slow_after_kill(&cause, episode, pod, node, now);
+            Diagnosis {
+                remarks: after_kill.map(Remark::Also).into_iter().collect(),
+                ..cause.into()
+            }
         }
-        _ => time,
+        None => slow::largest_part(episode, pod, node, now),
+    }
+}
+
+/// What took most of a restart after the kubelet had killed the container, if that took longer than the kill.
+fn slow_after_kill<'a>(
+    cause: &Cause<'_>,
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+    node: &NodeContext<'_>,
+    now: UnixMicros,
+) -> Option<Cause<'a>> {
+    let Cause::Kubelet(KubeletCause::ContainerKilled { .. }) = cause else {
+        return None;
+    };
+    match slow::largest_part(episode, pod, node, now).cause {
+        Cause::SlowPhase(slow)
+            if !matches!(slow.phase, EpisodePhase::ContainerStop | EpisodePhase::Hook) =>
+        {
+            Some(Cause::SlowPhase(slow))
+        }
+        _ => None,
     }
 }
 
 /// Returns whether the predecessor is worth a word after this cause: something runs again, and the cause does not say why.
-fn leaves_room_for_predecessor(cause: &Cause<'_>) -> bool {
-    use EpisodeOutcome::{ContainerDone, ImagePulled, Incomplete};
-    !matches!(
-        cause,
-        Cause::Kubelet(KubeletCause::ContainerKilled { .. })
-            | Cause::NotSlow(NotSlow {
-                end: ContainerDone(_) | ImagePulled | Incomplete,
-                ..
-            })
-    )
+fn leaves_room_for_predecessor(cause: &Cause<'_>, before: &Predecessor<'_>) -> bool {
+    match cause {
+        Cause::Recovered(_) | Cause::BackendWasAway(_) | Cause::BrokenOff(_) => !before.is_kill(),
+        Cause::Kubelet(KubeletCause::ContainerKilled { .. }) | Cause::NeverStarted { .. } => false,
+        Cause::NotSlow(NotSlow { end, .. }) => match end {
+            EpisodeOutcome::Containers { up, .. } => !up.is_empty(),
+            EpisodeOutcome::ImagePulled | EpisodeOutcome::Incomplete => false,
+            _ => true,
+        },
+        _ => true,
+    }
 }
 
-/// The phase that a call counts for. A RunPodSandbox that failed for the network counts for the network.
+/// The phase that a call counts for. A new sandbox that failed in the network counts for the network.
 pub(super) fn phase(call: &EpisodeCall) -> EpisodePhase {
     match call.method {
-        Method::RunPodSandbox
-            if call.is_bad() && !failure::is_injected(call) && fault::is_of_network(call) =>
+        Method::RunPodSandbox | Method::RestorePod
+            if call.is_bad() && !failure::is_injected(call) && failure::is_in_network(call) =>
         {
             EpisodePhase::Network
         }
@@ -177,16 +280,12 @@ pub(super) fn phase(call: &EpisodeCall) -> EpisodePhase {
     }
 }
 
-/// The phases of the failed calls that no later call resolved.
-pub(super) fn failing_phases(episode: &Episode) -> impl Iterator<Item = EpisodePhase> {
-    failure::all_unresolved(episode).map(phase)
-}
-
-/// A call that has been in flight for long. A retry has no news until it has taken longer than the failed call.
+/// A call that has been in flight for long, or that stops a container: its pod is not up any more. A retry has no news until it has
+/// taken longer than the failed call.
 fn hanging(episode: &Episode) -> Option<&EpisodeCall> {
     let longest = longest_in_flight(episode)?;
-    let is_long = longest.took() >= LONG_CALL && !failure::is_retry(episode, longest);
-    is_long.then_some(longest)
+    let is_news = longest.took() >= LONG_CALL || longest.method == Method::StopContainer;
+    (is_news && !failure::is_retry(episode, longest)).then_some(longest)
 }
 
 fn longest_in_flight(episode: &Episode) -> Option<&EpisodeCall> {
@@ -195,16 +294,20 @@ fn longest_in_flight(episode: &Episode) -> Option<&EpisodeCall> {
 }
 
 fn call_in_flight<'a>(
-    episode: &Episode,
-    pod: &[&Episode],
+    episode: &'a Episode,
+    pod: &[&'a Episode],
     call: &'a EpisodeCall,
     node: &NodeContext<'_>,
+    now: UnixMicros,
 ) -> Cause<'a> {
+    let broken_off = broken_off::broken_off_before(episode, call, now);
     Cause::CallInFlight(CallInFlight {
         call,
-        kill_reason: kills::known_kill_reason(pod, call),
+        kill_reason: kill_reason::known_kill_reason(pod, call),
+        hurried: stopped::hurried_stop(pod, call).filter(|_| call.method == Method::StopContainer),
         work: work::at_work(call).map_or_else(|| failure::progress(&[call]), WorkProgress::Current),
-        failures: episode.failures,
+        failures: episode.failures - u32::from(broken_off.is_some()),
+        broken_off,
         usual: node.compare(episode, call),
     })
 }
@@ -224,22 +327,63 @@ fn silence<'a>(episode: &'a Episode, node: &NodeContext<'_>, now: UnixMicros) ->
     if !is_silent || longest_in_flight(episode).is_some() {
         return None;
     }
-    // An image that the kubelet looked for twice is not going to be pulled.
-    let awaits_pull = match image {
-        Some(image) => image.error.is_none() && image.times == 1,
-        None => after.is_new_sandbox(),
-    };
-    let pull = node.pull_before(&episode.pod).filter(|_| awaits_pull);
-    Some(match (pull, image) {
-        (Some(pull), _) => Cause::WaitsForPull {
-            image: image.map(|missing| Arc::clone(&missing.image)),
+    let found = node
+        .found_image(episode.number)
+        .filter(|_| after.is_new_sandbox());
+    if image.is_none()
+        && let Some(fact) = node::in_silence(episode, after, now)
+    {
+        let (fact, ago) = (FactAt { fact, now }, since);
+        let waits = EpisodeWait::NextCall { after, ago };
+        return Some(Cause::WaitsForNode { fact, waits });
+    }
+    let pull = node
+        .pull_before(&episode.pod)
+        .filter(|_| after.is_new_sandbox());
+    Some(match (image, found, pull) {
+        (Some(image), ..) => missing_image(
+            image,
+            since,
+            pull,
+            waits::steps_before_pull(image, now.since(image.last), node),
+        ),
+        (None, Some(found), _) => Cause::ContainerNotCreated {
+            image: Arc::clone(&found.image),
+            since,
+            steps: waits::steps_after_image(),
+        },
+        (None, None, Some(pull)) => Cause::WaitsForPull {
+            image: None,
             since,
             pull: pull.clone(),
         },
-        (None, Some(image)) => Cause::ImageMissing {
+        (None, None, None) => Cause::NoFurtherCall {
+            after,
+            since,
+            steps: waits::steps_after(after, node),
+        },
+    })
+}
+
+/// Why the kubelet does not pull an image that it did not find. `pull`: the pull of another pod; `reasons`: without one. An image that it looked for twice is not
+/// going to be pulled.
+fn missing_image<'a>(
+    image: &MissingImage,
+    since: Duration,
+    pull: Option<&PullInFlight>,
+    reasons: Vec<StepBeforePull>,
+) -> Cause<'a> {
+    let may_wait = image.error.is_none() && image.times == 1;
+    match pull.filter(|_| may_wait) {
+        Some(pull) => Cause::WaitsForPull {
+            image: Some(Arc::clone(&image.image)),
+            since,
+            pull: pull.clone(),
+        },
+        None => Cause::ImageMissing {
             image: image.clone(),
             since,
+            reasons,
         },
-        (None, None) => Cause::NoFurtherCall { after, since },
-    })
+    }
 }

@@ -3,24 +3,22 @@
 
 use std::time::Duration;
 
+use super::broken_off::KUBELET_SYNCS_WITHIN;
 use super::cause::{CallFailure, CallInFlight, Cause};
+use super::fault::FaultClass;
 use super::kubelet::KubeletCause;
 use super::remarks::{Diagnosis, Remark};
 use super::{LONG_CALL, LONG_SILENCE, failure, fault, history, longest_in_flight, work};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::Episode;
-use crate::node::{NodeFact, NodeFactKind};
+use crate::node::{DOWNTIME_NOTICED_WITHIN, NodeFact, NodeFactKind};
 use crate::timeline::EpisodePhase;
-use crate::usual::{MANY_STARTS, NodeContext};
+use crate::usual::NodeContext;
 use crate::view::EpisodeState;
-use criscope_cri::Method;
 use criscope_cri::call::Ending;
 use criscope_cri::call::episode::Kind;
 use criscope_cri::status::Code;
 use criscope_cri::units::times::UnixMicros;
-
-/// A call may fail this long before or after the known downtime of its backend: calls notice first.
-const BACKEND_DOWN_MARGIN: Duration = Duration::from_secs(2);
 
 /// The event that an episode waits for.
 #[derive(Debug)]
@@ -89,14 +87,10 @@ fn is_cause(fact: &NodeFact, waits: &EpisodeWait<'_>) -> bool {
     let (EpisodeWait::EndOfCall(call)
     | EpisodeWait::Retry { call, .. }
     | EpisodeWait::NextCall { after: call, .. }) = waits;
+    if fact.backend().is_some_and(|backend| !is_on(call, backend)) {
+        return false;
+    }
     match &fact.kind {
-        NodeFactKind::BackendDown { backend }
-        | NodeFactKind::BackendHangs { backend }
-        | NodeFactKind::NotReady { backend, .. }
-            if !is_on(call, backend) =>
-        {
-            false
-        }
         NodeFactKind::BackendDown { .. } => match waits {
             EpisodeWait::Retry { call, .. } => is_unavailable(call),
             EpisodeWait::EndOfCall(_) | EpisodeWait::NextCall { .. } => true,
@@ -109,22 +103,25 @@ fn is_cause(fact: &NodeFact, waits: &EpisodeWait<'_>) -> bool {
         },
         NodeFactKind::NotReady { condition, .. } => match waits {
             // CRI-O waits for the network within the call.
-            EpisodeWait::EndOfCall(call) => call.method == Method::RunPodSandbox,
+            EpisodeWait::EndOfCall(call) => call.method.makes_sandbox(),
             EpisodeWait::Retry { call, .. } => {
-                call.method == Method::RunPodSandbox
+                call.method.makes_sandbox()
                     && (condition != "NetworkReady" || fault::is_of_network(call))
             }
             EpisodeWait::NextCall { .. } => true,
         },
-        NodeFactKind::NoKubelet => matches!(waits, EpisodeWait::NextCall { .. }),
+        NodeFactKind::NoKubelet | NodeFactKind::KubeletSilent => {
+            matches!(waits, EpisodeWait::NextCall { .. })
+        }
         NodeFactKind::CriscopeDown
+        | NodeFactKind::CriscopeBypassed
         | NodeFactKind::NodeRestarted { .. }
         | NodeFactKind::CriscopeStalled
         | NodeFactKind::ImageFsFull { .. } => false,
     }
 }
 
-fn is_on(call: &EpisodeCall, backend: &str) -> bool {
+pub(super) fn is_on(call: &EpisodeCall, backend: &str) -> bool {
     let route = call.route.as_ref();
     route.is_none_or(|route| *route.backend == *backend)
 }
@@ -140,8 +137,8 @@ pub(super) fn backend_downtime<'a>(
     call: &EpisodeCall,
 ) -> Option<&'a NodeFact> {
     let (from, to) = (
-        call.began_at() - BACKEND_DOWN_MARGIN,
-        call.ended_at() + BACKEND_DOWN_MARGIN,
+        call.began_at() - DOWNTIME_NOTICED_WITHIN,
+        call.ended_at() + DOWNTIME_NOTICED_WITHIN,
     );
     let mut facts = episode.node.iter().filter(|_| is_unavailable(call));
     facts.find(|fact| {
@@ -151,12 +148,56 @@ pub(super) fn backend_downtime<'a>(
     })
 }
 
+/// The past downtime of the runtime for which a call failed that was not tried again.
+pub(super) fn refusing_runtime<'a>(
+    episode: &'a Episode,
+    call: &'a EpisodeCall,
+    now: UnixMicros,
+) -> Option<Cause<'a>> {
+    let fact = backend_downtime(episode, call)?;
+    let (fact, ago) = (FactAt { fact, now }, now.since(call.ended_at()));
+    let tries = failure::tries(episode, call);
+    let waits = EpisodeWait::Retry { call, tries, ago };
+    Some(Cause::WaitsForNode { fact, waits })
+}
+
 /// The fact that explains a gap between calls: it held for at least half of the gap.
 pub(super) fn in_gap(episode: &Episode, from: UnixMicros, to: UnixMicros) -> Option<&NodeFact> {
     let facts = episode.node.iter();
     let facts = facts.filter(|fact| !matches!(fact.kind, NodeFactKind::ImageFsFull { .. }));
     let longest = facts.max_by_key(|fact| fact.within(from, to))?;
     (2 * longest.within(from, to) >= to.since(from)).then_some(longest)
+}
+
+/// The fact that explains the silence since a call ended, and that is over. A downtime of criscope, the kubelet or the runtime is
+/// followed by a sync of each pod: it counts until then. Any other fact counts if it held for at least half of the silence.
+pub(super) fn in_silence<'a>(
+    episode: &'a Episode,
+    after: &EpisodeCall,
+    now: UnixMicros,
+) -> Option<&'a NodeFact> {
+    let from = after.ended_at();
+    let facts = episode.node.iter().filter(|fact| {
+        let backend = fact.backend();
+        backend.is_none_or(|backend| is_on(after, backend)) && fact.to.is_some_and(|to| to > from)
+    });
+    let explaining = facts.filter(|fact| {
+        let to = fact.to.unwrap_or(now);
+        let is_half = 2 * fact.within(from, now) >= now.since(from);
+        match fact.kind {
+            NodeFactKind::ImageFsFull { .. } => false,
+            NodeFactKind::BackendHangs { .. }
+            | NodeFactKind::NotReady { .. }
+            | NodeFactKind::KubeletSilent
+            | NodeFactKind::CriscopeStalled => is_half,
+            NodeFactKind::BackendDown { .. }
+            | NodeFactKind::NoKubelet
+            | NodeFactKind::CriscopeDown
+            | NodeFactKind::CriscopeBypassed
+            | NodeFactKind::NodeRestarted { .. } => is_half || now.since(to) < KUBELET_SYNCS_WITHIN,
+        }
+    });
+    explaining.max_by_key(|fact| fact.within(from, now))
 }
 
 /// The call in which most of an episode passed while its runtime did not answer, and the fact that shows it.
@@ -190,17 +231,6 @@ fn is_error(cause: &Cause<'_>) -> bool {
     }
 }
 
-/// Returns whether the sentence says how many pods start at the same time.
-fn counts_starts(cause: &Cause<'_>) -> bool {
-    let usual = match cause {
-        Cause::CallInFlight(call) => call.usual.as_ref(),
-        Cause::SlowPhase(slow) => slow.usual.as_ref().map(|(_, usual)| usual),
-        Cause::UnusualCall { usual, .. } => Some(usual),
-        _ => None,
-    };
-    usual.is_some_and(|usual| usual.is_unusual && usual.starts >= MANY_STARTS)
-}
-
 /// Returns whether scarcity on the node may be the reason of a delay: a call did work on the node. Downloads, back-offs, the programs of
 /// containers and the kubelet's own waits have reasons of their own.
 fn is_work_on_node(cause: &Cause<'_>) -> bool {
@@ -216,10 +246,33 @@ fn is_work_on_node(cause: &Cause<'_>) -> bool {
     }
 }
 
+/// The cgroup driver that criscope told the kubelet in place of a runtime, if a failure may come from another driver than the runtime's.
+pub(super) fn answered_driver<'a>(
+    diagnosis: &Diagnosis<'a>,
+    node: &NodeContext<'a>,
+) -> Option<Remark<'a>> {
+    let failures = diagnosis.causes().filter_map(|cause| match cause {
+        Cause::CallFails(failure) => Some(failure),
+        _ => None,
+    });
+    let mut of_cgroup = failures.filter(|failure| {
+        let fault = failure.kind.fault();
+        matches!(fault, Some(FaultClass::CgroupDriver | FaultClass::Cgroup))
+    });
+    of_cgroup.find_map(|failure| {
+        let route = failure.last.route.as_ref();
+        let backend = route.map(|route| &*route.backend);
+        let driver = node.programs.answered_driver(backend)?;
+        let runtime = node.programs.runtime(backend);
+        Some(Remark::AnsweredDriver { runtime, driver })
+    })
+}
+
 fn is_work_on_node_in(phase: EpisodePhase) -> bool {
     matches!(
         phase,
         EpisodePhase::Sandbox
+            | EpisodePhase::Restore
             | EpisodePhase::Network
             | EpisodePhase::ContainerCreate
             | EpisodePhase::ContainerStart
@@ -238,25 +291,15 @@ pub(super) fn add_conditions<'a>(
 ) {
     let Diagnosis { cause, remarks, .. } = diagnosis;
     let mut facts = episode.node.iter();
-    // Nothing precedes a RunPodSandbox.
+    // Nothing precedes a new sandbox.
     let first = episode.calls.front();
-    let is_cut = first.is_none_or(|call| call.method != Method::RunPodSandbox);
+    let is_cut = first.is_none_or(|call| !call.method.makes_sandbox());
     let downtime = facts
-        .clone()
         .find(|fact| is_cut && fact.is_downtime() && fact.to.is_some_and(|to| to <= episode.began));
     remarks.extend(downtime.map(|fact| Remark::BeganUnseen(FactAt { fact, now })));
     let is_slow = node.usual.is_slow(episode.duration()) && episode.kind != Kind::Stop;
-    if !is_slow || is_error(cause) {
+    if !is_slow || !is_work_on_node(cause) {
         return;
-    }
-    let full = facts.find(|fact| matches!(fact.kind, NodeFactKind::ImageFsFull { .. }));
-    remarks.extend(full.map(|fact| Remark::FullDisk(FactAt { fact, now })));
-    if !is_work_on_node(cause) {
-        return;
-    }
-    let starts = node.most_starts(episode.began, episode.ended);
-    if episode.kind == Kind::Start && !counts_starts(cause) && starts >= MANY_STARTS {
-        remarks.push(Remark::ConcurrentStarts(starts));
     }
     let pressure = episode.pressure.as_ref();
     remarks.extend(pressure.and_then(|pressure| Some(Remark::ShortOf(pressure.short_of()?))));

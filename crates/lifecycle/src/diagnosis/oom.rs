@@ -20,7 +20,9 @@ fn runs_on(kills: &ContainerOomKills, pod: &[&Episode]) -> bool {
     !history::calls(pod).any(|call| {
         let is_of_container = call.container_name() == Some(name);
         match call.method {
-            Method::StopPodSandbox | Method::RunPodSandbox => call.began_at() > kills.last,
+            Method::StopPodSandbox | Method::RunPodSandbox | Method::RestorePod => {
+                call.began_at() > kills.last
+            }
             Method::StopContainer => is_of_container && call.began_at() > kills.last,
             Method::StartContainer => {
                 let container = call.container.as_deref();

@@ -1,33 +1,30 @@
 //! Diagnosis of pods: episodes grouped by pod, since one episode of a pod can explain another.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::time::Duration;
+mod next;
+mod probes;
+mod second;
+
+use std::collections::HashMap;
 
 use super::cause::Cause;
-use super::crash::{self, CrashLoop};
-use super::kills::{self, KillLoop};
+use super::kill_reason::known_kill_reason;
+use super::kills;
 use super::kubelet::KubeletCause;
-use super::remarks::Diagnosis;
+use super::lifetimes::{self, PodLifetime, newest_loop};
+use super::remarks::{Diagnosis, Remark};
 use super::{
-    before, ephemeral, episode_cause, failure, hanging, history, oom, reboot, sandbox, stopped,
-    syncs,
+    before, checkpoints, containers, ephemeral, episode_cause, evidence, failure, hanging, history,
+    interventions, missing_image, new_image, node, oom, outcome, reboot, sandbox, stopped, syncs,
+    waits,
 };
 use crate::episode_store::Episode;
 use crate::kubelet::hanging_probe::HangingProbe;
+use crate::node::NodePrograms;
 use crate::usual::NodeContext;
-use crate::view::{EpisodeState, ProbeView, SandboxDeathView};
+use crate::view::{EpisodeState, PodReason, PodState, ProbeView, SandboxDeathView};
 use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
 use criscope_cri::units::times::UnixMicros;
-
-/// A probe that has not run for this long says nothing any more.
-const PROBE_RESULT_EXPIRES_AFTER: Duration = Duration::from_secs(5 * 60);
-
-/// How long a slow stop that has ended remains the headline.
-const SLOW_STOP_SHOWN_FOR: Duration = Duration::from_secs(10);
-
-/// Another kill of a container this soon after the last is one of the same series.
-const NEXT_KILL_WITHIN: Duration = Duration::from_secs(10 * 60);
 
 /// Finds the causes of episodes, and the cause that matters most for a pod.
 #[derive(Debug)]
@@ -45,98 +42,43 @@ pub(crate) struct Diagnoser<'a> {
     now: UnixMicros,
 }
 
+/// What is the matter with a pod.
+#[derive(Debug)]
+pub(crate) struct PodVerdict<'a> {
+    /// The diagnosis that matters most now.
+    pub(crate) diagnosis: Diagnosis<'a>,
+    /// The state that it means, where the calls alone do not show it.
+    pub(crate) state: Option<PodState>,
+}
+
+impl PodVerdict<'_> {
+    /// The sentence and the state, for lists.
+    pub(crate) fn reason(&self, pods: &Diagnoser<'_>) -> PodReason {
+        let diagnosis = &self.diagnosis;
+        PodReason {
+            text: diagnosis.to_string(),
+            cause: diagnosis.name().to_owned(),
+            raw_message: diagnosis.raw_message(pods.programs()),
+            next: pods.next_of_newest(diagnosis),
+            state: self.state,
+        }
+    }
+}
+
 /// Uid, namespace and name.
 type PodKey<'a> = (&'a str, &'a str, &'a str);
-
-/// A pod from its first sandbox until it is stopped.
-#[derive(Debug)]
-struct PodLifetime<'a> {
-    episodes: Vec<&'a Episode>,
-    loops: BTreeMap<&'a str, CrashLoop<'a>>,
-    /// The newest series of kills by the kubelet.
-    kills: Option<KillLoop<'a>>,
-}
 
 fn key(episode: &Episode) -> PodKey<'_> {
     (&episode.pod.uid, &episode.pod.namespace, &episode.pod.name)
 }
 
-/// Splits the episodes of pods with the same key: a pod begins with a first sandbox after the pod before was stopped.
-fn split<'a>(episodes: &[&'a Episode], now: UnixMicros) -> Vec<PodLifetime<'a>> {
-    let stops = episodes
-        .iter()
-        .filter(|e| e.kind == Kind::Stop && e.state == EpisodeState::Ok);
-    let first_stop = stops
-        .map(|stop| stop.ended)
-        .min()
-        .unwrap_or(UnixMicros::MAX);
-    let starts = episodes.iter().filter(|e| e.kind == Kind::Start);
-    let begins = starts.filter(|start| {
-        let makes = start.calls.iter().any(|call| call.is_new_sandbox());
-        let is_first = start.pod.attempt == 0 || start.comes_back();
-        makes && is_first && first_stop <= start.began
-    });
-    let begins = begins.map(|start| start.began);
-    let begins = BTreeSet::from_iter(begins.chain([UnixMicros::EPOCH]));
-    let ends = begins.iter().copied().skip(1).chain([UnixMicros::MAX]);
-    let lifetimes = begins.iter().copied().zip(ends).map(|(begin, end)| {
-        let own = episodes.iter().copied();
-        let own = own.filter(|episode| (begin..end).contains(&episode.began));
-        PodLifetime::new(own.collect(), now)
-    });
-    lifetimes.collect()
-}
-
-impl<'a> PodLifetime<'a> {
-    fn new(episodes: Vec<&'a Episode>, now: UnixMicros) -> Self {
-        Self {
-            loops: crash::loops(&episodes, now),
-            kills: kills::newest_kill_loop(&episodes, now),
-            episodes,
-        }
-    }
-
-    /// The start that failed before a failing stop: the kubelet cleans up after a failed RunPodSandbox, and the fault that broke
-    /// the one mostly breaks the other.
-    fn failed_start_before(&self, stop: &Episode) -> Option<&'a Episode> {
-        let before =
-            self.episodes.iter().copied().filter(|e| {
-                stop.kind == Kind::Stop && e.kind != Kind::Stop && e.began <= stop.began
-            });
-        before.max_by_key(|e| e.began).filter(|e| {
-            let failed = failure::newest_unresolved(e);
-            failed.is_some_and(|call| call.method == Method::RunPodSandbox)
-        })
-    }
-
-    /// The newest of the `wanted` episodes.
-    fn newest(&self, wanted: impl Fn(&Episode) -> bool) -> Option<&'a Episode> {
-        let episodes = self.episodes.iter().copied();
-        let wanted = episodes.filter(|episode| wanted(episode));
-        wanted.max_by_key(|episode| episode.began)
-    }
-
-    /// The kill loop or crash loop of a container, if it went on after the `failing` episode.
-    fn loop_cause(&self, failing: Option<&Episode>) -> Option<Cause<'a>> {
-        let failed = failing.map(|episode| episode.ended);
-        let crashes = self.loops.values();
-        let kills = self.kills.as_ref();
-        newest_loop(
-            crashes.filter(|crashes| failed.is_none_or(|failed| crashes.at() > failed)),
-            kills.filter(|kills| failed.is_none_or(|failed| kills.at > failed)),
-        )
-    }
-
-    /// The newest stop, if it ended well and nothing was started after it. The stop of a replaced sandbox does not count.
-    fn last_stop(&self) -> Option<&'a Episode> {
-        let episodes = self.episodes.iter().copied();
-        let last = episodes
-            .clone()
-            .filter(|e| !e.only_cleans)
-            .max_by_key(|e| e.began)?;
-        let is_newest = !episodes.clone().any(|e| e.pod.attempt > last.pod.attempt);
-        (last.kind == Kind::Stop && last.state == EpisodeState::Ok && is_newest).then_some(last)
-    }
+/// The newest episode of the newest pod. The end of a pod may come after the begin of the next one of its name.
+fn newest_episode<'a>(pods: &HashMap<PodKey<'_>, Vec<&'a Episode>>) -> Option<&'a Episode> {
+    let newest = pods.values().max_by_key(|pod| {
+        let began = pod.iter().map(|episode| episode.began);
+        (began.clone().min(), began.max())
+    })?;
+    newest.iter().copied().max_by_key(|episode| episode.began)
 }
 
 impl<'a> Diagnoser<'a> {
@@ -146,10 +88,10 @@ impl<'a> Diagnoser<'a> {
         for episode in episodes {
             pods.entry(key(episode)).or_default().push(*episode);
         }
+        let newest = newest_episode(&pods);
         let pods = pods.into_iter();
-        let pods = pods.map(|(key, episodes)| (key, split(&episodes, now)));
+        let pods = pods.map(|(key, episodes)| (key, lifetimes::split(&episodes, now)));
         let pods = pods.collect();
-        let newest = episodes.iter().copied().max_by_key(|e| e.began);
         Self {
             pods,
             newest,
@@ -187,8 +129,8 @@ impl<'a> Diagnoser<'a> {
         episode_cause(episode, pod, &self.node, self.now)
     }
 
-    /// The sentence on the crash loop, or the kill loop, of a container of a start or restart.
-    pub(crate) fn crash_loop(&self, episode: &Episode) -> Option<String> {
+    /// The crash loop, or the kill loop, of a container of a start or restart.
+    pub(crate) fn crash_loop(&self, episode: &Episode) -> Option<Diagnosis<'a>> {
         let pod = self.pod(episode)?;
         if episode.kind == Kind::Stop {
             return None;
@@ -199,7 +141,7 @@ impl<'a> Diagnoser<'a> {
             let mut names = containers(episode);
             !kills.is_over && names.any(|name| name == kills.container)
         });
-        newest_loop(crashes, kills).map(|cause| cause.to_string())
+        newest_loop(crashes, kills).map(Diagnosis::from)
     }
 
     /// The end of the sandbox of a start, if no call stopped it.
@@ -215,29 +157,93 @@ impl<'a> Diagnoser<'a> {
         ephemeral::is_ephemeral(episode, pod)
     }
 
+    /// The programs of the node.
+    pub(crate) fn programs(&self) -> &NodePrograms {
+        self.node.programs
+    }
+
     /// The time of the diagnosis.
     pub(crate) fn now(&self) -> UnixMicros {
         self.now
     }
 
-    /// The diagnosis that matters most now for the pod with the newest episode. Of several pods of one name the newest counts.
-    /// `None` without episodes.
-    pub(crate) fn newest_cause(&self) -> Option<Diagnosis<'a>> {
+    /// The verdict on the pod with the newest episode. Of several pods of one name the newest counts. `None` without episodes.
+    pub(crate) fn newest_verdict(&self) -> Option<PodVerdict<'a>> {
         let pod = self.pod(self.newest?)?;
-        // A problem of the pod's own containers matters more than one of an ephemeral container.
+        // A problem of the pod's own containers matters more than one of an ephemeral container, which has no part in the state.
         let own = pod.episodes.iter().copied();
         let own = own.filter(|episode| !ephemeral::is_ephemeral(episode, &pod.episodes));
         let own: Vec<_> = own.collect();
-        if own.len() < pod.episodes.len() {
-            let own = self.cause_that_matters(&PodLifetime::new(own, self.now));
-            if let Some(problem) = own.filter(Diagnosis::is_problem) {
-                return Some(problem);
-            }
+        if own.len() == pod.episodes.len() {
+            return self.verdict(pod);
         }
-        self.cause_that_matters(pod)
+        let of_own = self.verdict(&PodLifetime::new(own, self.now));
+        let all = self.faults(pod)?;
+        match of_own {
+            Some(of_own)
+                if of_own.diagnosis.is_problem()
+                    || !all.is_problem()
+                    || pod.last_stop().is_some() =>
+            {
+                Some(of_own)
+            }
+            of_own => Some(PodVerdict {
+                diagnosis: Diagnosis {
+                    remarks: [Remark::OnlyEphemeral]
+                        .into_iter()
+                        .chain(all.remarks)
+                        .collect(),
+                    ..all
+                },
+                // Without a call of its own containers they were up before criscope.
+                state: of_own.map_or(Some(PodState::Ok), |of_own| of_own.state),
+            }),
+        }
     }
 
+    fn verdict(&self, pod: &PodLifetime<'a>) -> Option<PodVerdict<'a>> {
+        let diagnosis = self.faults(pod)?;
+        let state = match diagnosis.state() {
+            Some(PodState::Completed) if containers::some_run(&pod.episodes) => None,
+            Some(PodState::Completed) if diagnosis.awaits_container() => Some(PodState::Starting),
+            None if diagnosis.awaits_container() => Some(PodState::Starting),
+            None if containers::are_done(&pod.episodes) => Some(PodState::Completed),
+            state => state,
+        };
+        Some(PodVerdict { diagnosis, state })
+    }
+
+    /// The cause that matters most, a second fault, and the CPU limit where it matters.
+    fn faults(&self, pod: &PodLifetime<'a>) -> Option<Diagnosis<'a>> {
+        let mut diagnosis = self.with_second_fault(pod, self.cause_that_matters(pod)?);
+        evidence::add_request_facts(&mut diagnosis, &pod.episodes);
+        let answered = node::answered_driver(&diagnosis, &self.node);
+        diagnosis.remarks.extend(answered);
+        Some(diagnosis)
+    }
+
+    /// The cause that matters most, and the containers that were never started.
     fn cause_that_matters(&self, pod: &PodLifetime<'a>) -> Option<Diagnosis<'a>> {
+        let mut diagnosis = self.main_cause(pod)?;
+        let start = pod.newest(|e| e.kind == Kind::Start);
+        let is_told = diagnosis
+            .causes()
+            .any(|cause| matches!(cause, Cause::NeverStarted { .. }));
+        let never = start.filter(|_| !is_told).and_then(outcome::never_started);
+        diagnosis.remarks.extend(never.map(Remark::Also));
+        let down = new_image::down_for_image(&diagnosis.cause, &pod.episodes, self.now);
+        diagnosis.remarks.extend(down.map(Remark::DownForImage));
+        let failed = outcome::failed_before(&diagnosis, &pod.episodes);
+        diagnosis.remarks.extend(failed);
+        interventions::add_interventions(&mut diagnosis, &pod.episodes);
+        let checkpoint = checkpoints::recent_checkpoint(&pod.episodes, self.now);
+        diagnosis
+            .remarks
+            .extend(checkpoint.map(Remark::Checkpointed));
+        Some(diagnosis)
+    }
+
+    fn main_cause(&self, pod: &PodLifetime<'a>) -> Option<Diagnosis<'a>> {
         if let Some(hanging) = self.cause_of_hanging_call(pod) {
             return Some(hanging);
         }
@@ -254,17 +260,30 @@ impl<'a> Diagnoser<'a> {
             .newest(|e| e.state == EpisodeState::Open && failure::newest_unresolved(e).is_some());
         let failing = failing.map(|e| pod.failed_start_before(e).unwrap_or(e));
         let with_node = reboot::ended_with_node(&pod.episodes).filter(|_| failing.is_none());
+        let stopped = containers::stopped(&pod.episodes, self.now);
+        let mut stopped = stopped.filter(|_| failing.is_none() && with_node.is_none());
+        // The kubelet's kills are part of a loop; what others stop ends it.
+        if let Some(stopped) = stopped.take_if(|stopped| !stopped.by_kubelet) {
+            let mut diagnosis = Diagnosis::from(Cause::ContainersStopped(stopped));
+            let past = pod.loop_cause(None).and_then(Cause::into_past);
+            diagnosis.remarks.extend(past.map(Remark::Also));
+            return Some(diagnosis);
+        }
         if let Some(cause) = with_node.or_else(|| pod.loop_cause(failing)) {
             return Some(cause.into());
         }
-        if let Some((exit, peer)) =
-            before::stopped_for_good(&pod.episodes).filter(|_| failing.is_none())
-        {
-            let ago = self.now.since(exit.at);
-            return Some(Cause::StoppedByOther { exit, peer, ago }.into());
+        if let Some(stopped) = stopped {
+            let waits = self.image_after_stop(pod).map(Remark::Also);
+            return Some(Diagnosis {
+                remarks: waits.into_iter().collect(),
+                ..Cause::ContainersStopped(stopped).into()
+            });
         }
         let episode = failing.or_else(|| self.episode_that_matters(pod))?;
         let mut diagnosis = self.cause(episode);
+        if failing.is_none() && pod.last_stop().is_none() {
+            diagnosis = pod.with_settled_loop(diagnosis);
+        }
         if let Some(kills) = oom::newest_oom_kills(&pod.episodes).filter(|_| failing.is_none()) {
             let ago = self.now.since(kills.last);
             diagnosis = diagnosis.led_by(Cause::OomKills { kills, ago });
@@ -274,6 +293,8 @@ impl<'a> Diagnoser<'a> {
             diagnosis = diagnosis.led_by(Cause::ProbeHangs(probe.clone()));
         } else if let Some(probe) = self.failing_probe(pod, &diagnosis) {
             diagnosis = diagnosis.led_by(Cause::ProbeFails(probe.clone()));
+        } else if let Some(probe) = self.late_probe(pod, &diagnosis) {
+            diagnosis = diagnosis.led_by(Cause::ProbeLate(probe));
         }
         let Some(stop) = pod.last_stop() else {
             return Some(diagnosis);
@@ -282,39 +303,85 @@ impl<'a> Diagnoser<'a> {
         let then = self.cause(stop);
         Some(
             match stopped::pod_stop(stop, &pod.episodes, self.now).filter(|_| is_past) {
-                Some(stop) if then.is_fine_stop() => then.led_by(Cause::PodStopped(stop)),
+                Some(stop) if then.is_fine_stop() => {
+                    let mut stopped = then.led_by(Cause::PodStopped(stop));
+                    let loops = pod.loops.values().filter(|crashes| crashes.has_recovered());
+                    stopped.remarks.extend(
+                        loops.map(|crashes| Remark::Also(Cause::CrashLoop(crashes.clone()))),
+                    );
+                    if pod.loops.is_empty()
+                        && let Some(before) = diagnosis.cause.into_unexplained_end()
+                    {
+                        stopped.remarks = vec![Remark::Also(before)];
+                    }
+                    stopped
+                }
                 Some(_) => then,
-                None if diagnosis.is_past_when_gone() => then,
-                None => diagnosis,
+                None if diagnosis.is_past_when_gone()
+                    || diagnosis.is_slow_start_of_running() && !then.is_fine_stop() =>
+                {
+                    then
+                }
+                None => {
+                    let failed = matches!(diagnosis.cause, Cause::CallFails(_));
+                    let stopped = stopped::sandbox_stop(stop, self.now).filter(|_| failed);
+                    diagnosis.remarks.extend(stopped);
+                    diagnosis
+                }
             },
         )
+    }
+
+    /// What the kubelet waits for since it stopped a container and looked for another image.
+    fn image_after_stop(&self, pod: &PodLifetime<'a>) -> Option<Cause<'a>> {
+        let stop = pod.newest(Episode::is_tentative)?;
+        let image = self.node.awaited_image(stop.number)?;
+        let pull = self.node.pull_before(&stop.pod);
+        let reasons = waits::steps_before_pull(image, self.now.since(image.last), &self.node);
+        Some(missing_image(
+            image,
+            self.now.since(stop.ended),
+            pull,
+            reasons,
+        ))
     }
 
     /// The diagnosis of the newest episode with a call that hangs, or the kill loop that this call is part of.
     fn cause_of_hanging_call(&self, pod: &PodLifetime<'a>) -> Option<Diagnosis<'a>> {
         let episode = pod.newest(|e| hanging(e).is_some())?;
         let call = hanging(episode)?;
-        let kills = pod.kills.as_ref().filter(|kills| {
-            let is_stop = call.method == Method::StopContainer && !kills::is_overdue(call);
-            (is_stop || call.method == Method::ExecSync && call.probe.is_some())
-                && call.container_name() == Some(kills.container)
-                && !kills.is_over
-                && self.now.since(kills.at) < NEXT_KILL_WITHIN
+        let mut kills = pod.kills.as_ref().filter(|kills| {
+            let ends = matches!(call.method, Method::StopContainer | Method::ExecSync);
+            ends && call.container_name() == Some(kills.container) && !kills.is_over
         });
-        Some(match kills {
-            Some(kills) => Cause::Kubelet(KubeletCause::KillLoop(kills.clone())).into(),
-            None => self.cause(episode),
-        })
+        // A stop without a known reason may be the end of the pod.
+        let is_next_kill = match call.method {
+            Method::StopContainer => {
+                known_kill_reason(&pod.episodes, call).is_some() && !kills::is_overdue(call)
+            }
+            _ => call.probe.is_some(),
+        };
+        if let Some(kills) = kills.take_if(|_| is_next_kill) {
+            return Some(Cause::Kubelet(KubeletCause::KillLoop(kills.clone())).into());
+        }
+        let mut diagnosis = self.cause(episode);
+        if let Some(kills) = kills {
+            let past = Cause::Kubelet(KubeletCause::KillLoop(kills.clone())).into_past();
+            diagnosis.remarks.extend(past.map(Remark::Also));
+        }
+        Some(diagnosis)
     }
 
     /// The episode that matters most if nothing fails now.
     fn episode_that_matters(&self, pod: &PodLifetime<'a>) -> Option<&'a Episode> {
         pod.newest(|e| syncs::failing_sync(e, self.now).is_some())
-            .or_else(|| pod.newest(|e| self.is_current(e)))
+            .or_else(|| pod.newest(|e| self.is_current(pod, e)))
             .or_else(|| {
-                // A failure counts until a newer episode succeeded.
+                // A failure counts until a newer episode succeeded. The stop of the pod makes nothing good.
                 let newest = pod.newest(|e| e.state != EpisodeState::Open);
-                newest.filter(|e| e.state == EpisodeState::Failed)
+                let up = pod.newest(|e| e.state != EpisodeState::Open && e.kind != Kind::Stop);
+                let newest = newest.into_iter().chain(up);
+                newest.into_iter().find(|e| e.state == EpisodeState::Failed)
             })
             .or_else(|| self.restart_that_matters(pod))
             .or_else(|| {
@@ -323,64 +390,25 @@ impl<'a> Diagnoser<'a> {
             })
     }
 
-    /// Returns whether an episode goes on, or is a slow stop that has just ended. A quick stop is told only if nothing else was
-    /// the matter with the pod.
-    fn is_current(&self, episode: &Episode) -> bool {
-        let is_slow = self.node.usual.is_slow(episode.duration());
-        match episode.kind {
-            Kind::Stop if episode.state == EpisodeState::Ok => {
-                let has_just_ended = self.now.since(episode.ended) < SLOW_STOP_SHOWN_FOR;
-                has_just_ended && is_slow && !episode.only_cleans
-            }
-            Kind::Stop => episode.state == EpisodeState::Open && is_slow && !episode.only_cleans,
-            Kind::Start | Kind::Restart => episode.state == EpisodeState::Open,
-        }
+    /// Returns whether an episode goes on. A quick stop is told only if nothing else was the matter with the pod.
+    fn is_current(&self, pod: &PodLifetime<'_>, episode: &Episode) -> bool {
+        let is_told = match episode.kind {
+            Kind::Start => true,
+            Kind::Restart => !outcome::is_of_done_init(episode, &pod.episodes),
+            Kind::Stop => self.node.usual.is_slow(episode.duration()) && !episode.only_cleans,
+        };
+        episode.state == EpisodeState::Open && is_told
     }
 
     /// The newest restart, if its cause says how the last run ended: that matters more than how long a start took.
     fn restart_that_matters(&self, pod: &PodLifetime<'a>) -> Option<&'a Episode> {
-        let restart =
-            pod.newest(|e| e.kind != Kind::Stop && e.attempt() > 0 && e.state == EpisodeState::Ok)?;
+        let restart = pod
+            .newest(|e| before::may_follow_run(e, &pod.episodes) && e.state == EpisodeState::Ok)?;
         // An init container that had to run again is done once others follow.
         let mut calls = history::calls(&pod.episodes);
         let is_followed = calls.any(|call| call.began_at() >= restart.ended && call.has_started());
         let matters = !is_followed && self.cause(restart).says_how_a_run_ended();
         matters.then_some(restart)
-    }
-
-    /// An exec probe that keeps failing in a container that is up.
-    fn failing_probe(
-        &self,
-        pod: &PodLifetime<'_>,
-        diagnosis: &Diagnosis<'_>,
-    ) -> Option<&ProbeView> {
-        let up = diagnosis.up();
-        let stops = history::calls(&pod.episodes)
-            .filter(|call| matches!(call.method, Method::StopContainer | Method::StopPodSandbox));
-        let stopped = stops.map(|call| call.began_at()).max().unwrap_or_default();
-        let failing = self.probes.iter().filter(|probe| {
-            let last = probe.last_unix_us;
-            let is_recent = self.now.since(last) < PROBE_RESULT_EXPIRES_AFTER;
-            probe.failed_in_a_row >= 2
-                && is_recent
-                && last > stopped
-                && up.contains(&&*probe.container)
-        });
-        failing.max_by_key(|probe| probe.failed_in_a_row)
-    }
-}
-
-/// The newest of these loops.
-fn newest_loop<'b, 'a: 'b>(
-    crashes: impl Iterator<Item = &'b CrashLoop<'a>>,
-    kills: Option<&KillLoop<'a>>,
-) -> Option<Cause<'a>> {
-    let crashes = crashes.max_by_key(|crashes| crashes.at());
-    match (crashes, kills) {
-        (Some(crashes), kills) if kills.is_none_or(|kills| kills.at <= crashes.at()) => {
-            Some(Cause::CrashLoop(crashes.clone()))
-        }
-        (_, kills) => Some(Cause::Kubelet(KubeletCause::KillLoop(kills?.clone()))),
     }
 }
 

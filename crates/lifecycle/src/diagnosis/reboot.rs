@@ -15,7 +15,10 @@ pub(super) fn ended_with_node<'a>(pod: &[&'a Episode]) -> Option<Cause<'a>> {
     let is_made_again = history::calls(pod).any(|call| {
         let makes = matches!(
             call.method,
-            Method::RunPodSandbox | Method::PullImage | Method::CreateContainer
+            Method::RunPodSandbox
+                | Method::RestorePod
+                | Method::PullImage
+                | Method::CreateContainer
         );
         makes && call.began_at() >= booted
     });

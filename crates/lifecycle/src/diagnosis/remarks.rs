@@ -1,16 +1,23 @@
-//! A diagnosis: the cause that matters most, what is told after it, and what to do. Rules that find a worse cause put it first.
+//! A diagnosis: the cause that matters most, and remarks on it. Rules that find a worse cause put it first.
 
 use std::iter;
 use std::time::Duration;
 
 use super::before::{Predecessor, PreviousRun};
-use super::cause::{Cause, EpisodeOutcome, NotSlow, Relevance, Severity, SlowDetail, SlowPhase};
+use super::cause::{Cause, EpisodeOutcome, NotSlow, Relevance, Severity, SlowDetail};
+use super::checkpoints::RecentCheckpoint;
+use super::interventions::InterventionBefore;
 use super::kubelet::KubeletCause;
+use super::new_image::DownForImage;
 use super::node::FactAt;
+use super::origin::FaultOrigin;
 use crate::episode_call::EpisodeCall;
+use crate::episode_store::ExitRecord;
 use crate::node::PressureShare;
-use criscope_cri::call::InjectedFault;
+use crate::view::PodState;
 use criscope_cri::call::episode::Kind;
+use criscope_cri::call::{InjectedFault, Peer};
+use criscope_cri::container_request::MountedVolume;
 
 /// Why an episode took long, is incomplete, or failed; its `Display` is the headline.
 #[derive(Debug)]
@@ -19,7 +26,6 @@ pub(crate) struct Diagnosis<'a> {
     pub(super) cause: Cause<'a>,
     /// What is told besides, in this order.
     pub(super) remarks: Vec<Remark<'a>>,
-    pub(crate) next: Option<NextStep>,
 }
 
 /// What is told besides the cause.
@@ -27,25 +33,42 @@ pub(crate) struct Diagnosis<'a> {
 pub(crate) enum Remark<'a> {
     /// A cause that matters less.
     Also(Cause<'a>),
+    /// A container that has done its work had failed before, so often; the last time so.
+    FailedBefore { exit: &'a ExitRecord, times: usize },
+    /// Another fault of the pod, which matters as much or less.
+    SecondFault(Cause<'a>),
     /// The duration of a start whose container is not up any more.
     StartTook(Duration),
-    /// The end of the wait for another run, in an episode with this outcome.
-    UpAgain {
-        run: PreviousRun<'a>,
-        outcome: NotSlow<'a>,
-    },
+    /// A container is down while its image is pulled.
+    DownForImage(DownForImage<'a>),
+    /// What others did to the container before.
+    Intervened(InterventionBefore<'a>),
+    /// The pod, or a container of it, is or was frozen for a checkpoint.
+    Checkpointed(RecentCheckpoint<'a>),
+    /// The cause is about a container that was added to the running pod.
+    OnlyEphemeral,
+    /// The end of the wait for another run.
+    UpAgain(PreviousRun<'a>),
     /// The outcome of an episode in which nothing was slow, but which is not called good.
     Outcome(NotSlow<'a>),
+    /// The ends of the containers of a slow start, which have done their work.
+    ContainersEnded(Vec<&'a ExitRecord>),
+    /// The caller that stopped the pod after a failure, this long `ago`.
+    PodStopped { by: &'a Peer, ago: Duration },
     /// The end of an episode of this kind, and its duration.
     Ended { kind: Kind, took: Duration },
+    /// The volume that may hide the command of a probe.
+    HiddenBy(&'a MountedVolume),
+    /// The cgroup driver that criscope told the kubelet in place of this runtime.
+    AnsweredDriver { runtime: &'a str, driver: &'a str },
+    /// The CPU limit of a container whose work is slow, in thousandths of a CPU.
+    CpuLimit { container: &'a str, millis: u32 },
+    /// The CPU limit of a pod whose sandbox is slow to make, in thousandths of a CPU.
+    PodCpuLimit { millis: u32 },
     /// criscope was down just before the first call of a container of an unknown pod.
     BeganUnseen(FactAt<'a>),
-    /// The number of pods that started at the same time.
-    ConcurrentStarts(usize),
     /// The resource for which tasks of the node waited.
     ShortOf(PressureShare),
-    /// The disk of the images was nearly full.
-    FullDisk(FactAt<'a>),
     /// The longest fault that was injected on purpose. `more`: the number of other calls with one.
     InjectedFault {
         fault: InjectedFault,
@@ -54,14 +77,9 @@ pub(crate) enum Remark<'a> {
     },
 }
 
-/// What to do about a cause, with the names filled in; its `Display` is the text.
-#[derive(Debug)]
-pub(crate) enum NextStep {}
-
 impl<'a> From<Cause<'a>> for Diagnosis<'a> {
     fn from(cause: Cause<'a>) -> Self {
         Self {
-            next: cause.row().next,
             cause,
             remarks: Vec::new(),
         }
@@ -73,24 +91,37 @@ impl<'a> Diagnosis<'a> {
     pub(super) fn led_by(self, lead: Cause<'a>) -> Self {
         let remark = match (&lead, self.cause) {
             (Cause::ContainerExited(_), Cause::NotSlow(quick)) => Remark::StartTook(quick.took),
-            (Cause::StartedAgain(Predecessor::ContainerRun(run)), Cause::NotSlow(outcome)) => {
-                Remark::UpAgain { run: *run, outcome }
+            (Cause::StartedAgain(Predecessor::ContainerRun(run)), Cause::NotSlow(_)) => {
+                Remark::UpAgain(*run)
             }
             (
                 Cause::StartedAgain(_)
                 | Cause::OomKills { .. }
+                | Cause::InitRetried(_)
+                | Cause::ProbeLate(_)
                 | Cause::ProbeFails(_)
-                | Cause::ProbeHangs(_),
+                | Cause::ProbeHangs(_)
+                | Cause::UnusualCall { .. },
                 Cause::NotSlow(outcome),
             ) => Remark::Outcome(outcome),
-            (Cause::PodStopped(stop), cause) if only_says_how_containers_ended(&cause) => {
+            (Cause::PodStopped(stop), cause) if is_said_by_stop(&cause) => {
                 let (kind, took) = (Kind::Stop, stop.took);
                 Remark::Ended { kind, took }
             }
             (_, cause) => Remark::Also(cause),
         };
+        // The end of the container is the lead: it is not told again as the outcome of the start.
+        let remarks = self
+            .remarks
+            .into_iter()
+            .map(|remark| match (&lead, remark) {
+                (Cause::ContainerExited(_), Remark::Outcome(quick)) => {
+                    Remark::StartTook(quick.took)
+                }
+                (_, remark) => remark,
+            });
         Self {
-            remarks: iter::once(remark).chain(self.remarks).collect(),
+            remarks: iter::once(remark).chain(remarks).collect(),
             ..Self::from(lead)
         }
     }
@@ -98,7 +129,7 @@ impl<'a> Diagnosis<'a> {
     /// All causes, the one that matters most first.
     pub(super) fn causes(&self) -> impl Iterator<Item = &Cause<'a>> {
         let others = self.remarks.iter().filter_map(|remark| match remark {
-            Remark::Also(cause) => Some(cause),
+            Remark::Also(cause) | Remark::SecondFault(cause) => Some(cause),
             _ => None,
         });
         iter::once(&self.cause).chain(others)
@@ -109,34 +140,16 @@ impl<'a> Diagnosis<'a> {
         self.cause.row().name
     }
 
-    /// Returns whether the pod has a problem now. Slow or ended is no problem.
-    pub(super) fn is_problem(&self) -> bool {
-        self.cause.row().severity == Severity::Failing
-    }
-
-    /// The containers that are up, if this diagnosis shows no problem with them.
-    pub(super) fn up(&self) -> Vec<&'a str> {
-        let is_well = self.causes().all(|cause| {
-            matches!(
-                cause,
-                Cause::StartedAgain(_)
-                    | Cause::OomKills { .. }
-                    | Cause::UnusualCall { .. }
-                    | Cause::NotSlow(_)
-            )
-        });
-        match self.outcome().filter(|_| is_well) {
-            Some(EpisodeOutcome::ContainersUp(names)) => names.clone(),
-            Some(EpisodeOutcome::OneContainerUp { container, .. }) => vec![container],
-            Some(EpisodeOutcome::ContainerUp(name)) => name.iter().copied().collect(),
-            _ => Vec::new(),
-        }
+    /// The state that this means for the pod, if one of its causes decides it.
+    pub(crate) fn state(&self) -> Option<PodState> {
+        let of_cause = self.causes().find_map(|cause| cause.row().state);
+        of_cause.or_else(|| self.outcome().and_then(EpisodeOutcome::state))
     }
 
     /// The outcome of an episode that was not slow.
     fn outcome(&self) -> Option<&EpisodeOutcome<'a>> {
         let told = self.remarks.iter().find_map(|remark| match remark {
-            Remark::UpAgain { outcome, .. } | Remark::Outcome(outcome) => Some(outcome),
+            Remark::Outcome(outcome) => Some(outcome),
             _ => None,
         });
         let of_cause = self.causes().find_map(|cause| match cause {
@@ -144,6 +157,21 @@ impl<'a> Diagnosis<'a> {
             _ => None,
         });
         told.or(of_cause).map(|quick| &quick.end)
+    }
+
+    /// Whose fault the cause is; `None` if nothing is the matter, or a person did it.
+    pub(crate) fn origin(&self) -> Option<FaultOrigin> {
+        self.cause.row().origin
+    }
+
+    /// Returns whether the pod has a problem now. Slow or ended is no problem.
+    pub(super) fn is_problem(&self) -> bool {
+        self.cause.row().severity >= Severity::Impaired
+    }
+
+    /// Returns whether a container of the pod is not started yet.
+    pub(super) fn awaits_container(&self) -> bool {
+        matches!(self.cause, Cause::AwaitsContainer { .. })
     }
 
     /// Returns whether the sentence says how a run of a container or a sandbox ended.
@@ -154,10 +182,10 @@ impl<'a> Diagnosis<'a> {
                 | Cause::ContainerExited(_)
                 | Cause::EndedWithNode { .. }
                 | Cause::Kubelet(KubeletCause::ContainerKilled { .. })
-                | Cause::NotSlow(NotSlow {
-                    end: EpisodeOutcome::ContainerDone(_),
-                    ..
-                })
+        ) || matches!(
+            &self.cause,
+            Cause::NotSlow(NotSlow { end: EpisodeOutcome::Containers { up, ended }, .. })
+                if up.is_empty() && !ended.is_empty()
         )
     }
 
@@ -171,6 +199,13 @@ impl<'a> Diagnosis<'a> {
         self.cause.row().relevance == Relevance::UntilGone && !self.has_injected_fault()
     }
 
+    /// Returns whether a start was slow whose containers have not done their work.
+    pub(super) fn is_slow_start_of_running(&self) -> bool {
+        let mut remarks = self.remarks.iter();
+        matches!(self.cause, Cause::SlowPhase(_))
+            && !remarks.any(|remark| matches!(remark, Remark::ContainersEnded(_)))
+    }
+
     /// Returns whether this is a stop that had neither a failure nor a runtime that did not answer.
     pub(super) fn is_fine_stop(&self) -> bool {
         self.cause.row().severity <= Severity::Slow && !self.has_injected_fault()
@@ -182,15 +217,19 @@ impl<'a> Diagnosis<'a> {
     }
 }
 
-/// Returns whether the sentence on a stop only says how the containers ended.
-fn only_says_how_containers_ended(cause: &Cause<'_>) -> bool {
-    matches!(
-        cause,
-        Cause::Kubelet(KubeletCause::ContainerStopped { .. })
-            | Cause::SlowPhase(SlowPhase {
-                detail: SlowDetail::Stop { .. },
+/// Returns whether the sentence on a stopped pod leaves nothing to say for this cause: how its containers ended, and the time that
+/// people took between two calls.
+fn is_said_by_stop(cause: &Cause<'_>) -> bool {
+    match cause {
+        Cause::Kubelet(KubeletCause::ContainerStopped { .. }) | Cause::NotSlow(_) => true,
+        Cause::SlowPhase(slow) => match &slow.detail {
+            SlowDetail::Stop { .. } => true,
+            SlowDetail::Outside {
+                longest: Some((_, call)),
                 ..
-            })
-            | Cause::NotSlow(_)
-    )
+            } => !call.peer.is_kubelet(),
+            _ => false,
+        },
+        _ => false,
+    }
 }

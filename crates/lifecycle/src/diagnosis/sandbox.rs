@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::episode_store::{Episode, SandboxEnd};
+use crate::episode_store::{Episode, ExitRecord, SIGKILL_EXIT_CODE, SandboxEnd};
 use crate::view;
 use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
@@ -17,9 +17,17 @@ pub(crate) struct SandboxDeath<'a> {
     pub(super) end: &'a SandboxEnd,
     /// True if its shim ended too. containerd then reports SIGKILL for the first process, and an unknown exit for containers.
     pub(super) with_shim: bool,
+    /// True if containers ended at that time too, all by SIGKILL: containerd ends the remaining processes when a shim dies. The end of the init of a
+    /// shared PID namespace looks the same.
+    pub(super) is_with_containers: bool,
 }
 
 impl SandboxDeath<'_> {
+    /// Returns whether a container ended with the sandbox.
+    pub(super) fn is_end_of(&self, exit: &ExitRecord) -> bool {
+        exit.at.abs_diff(self.end.at) <= EXITS_WITH_SANDBOX_WITHIN
+    }
+
     /// The view of this death.
     pub(crate) fn view(&self) -> view::SandboxDeathView {
         view::SandboxDeathView {
@@ -38,15 +46,26 @@ pub(crate) fn death<'a>(pod: &[&'a Episode], attempt: u32) -> Option<SandboxDeat
         .clone()
         .filter_map(|episode| episode.sandbox_end.as_ref());
     let end = ends.next()?;
-    let with_shim = own.flat_map(|episode| &episode.exits).any(|exit| {
+    let with_shim = own.clone().flat_map(|episode| &episode.exits).any(|exit| {
         let is_unknown = exit.reason == ExitReason::Unknown && !exit.stop_requested;
         is_unknown && exit.at.abs_diff(end.at) <= EXITS_WITH_SANDBOX_WITHIN
     });
-    if !with_shim && was_being_stopped(pod, attempt, end) {
+    // The kubelet makes no sandbox again for a pod that it has stopped.
+    let is_replaced = pod.iter().any(|episode| episode.pod.attempt > attempt);
+    if !with_shim && !is_replaced && was_being_stopped(pod, attempt, end) {
         return None;
     }
     // The kubelet may find the dead containers, and stop the sandbox, before containerd has reported its end.
-    (with_shim || !end.stop_requested).then_some(SandboxDeath { end, with_shim })
+    let killed = own.flat_map(|episode| &episode.exits).any(|exit| {
+        let is_killed = exit.code == SIGKILL_EXIT_CODE && !exit.is_out_of_memory();
+        let is_at_end = exit.at.abs_diff(end.at) <= EXITS_WITH_SANDBOX_WITHIN;
+        is_killed && !exit.stop_requested && is_at_end
+    });
+    (with_shim || !end.stop_requested).then_some(SandboxDeath {
+        end,
+        with_shim,
+        is_with_containers: killed && end.code == Some(SIGKILL_EXIT_CODE),
+    })
 }
 
 /// Returns whether the kubelet had begun to stop the pod: the last of its containers to be started or stopped was stopped. An eviction
@@ -72,7 +91,10 @@ pub(super) fn newest_death<'a>(pod: &[&'a Episode]) -> Option<(SandboxDeath<'a>,
         .iter()
         .filter(|episode| episode.pod.attempt == newest.pod.attempt);
     let exits = own.clone().flat_map(|episode| &episode.exits);
-    let earlier_exits = exits.filter(|exit| exit.at + EXITS_WITH_SANDBOX_WITHIN < end.at);
+    let earlier_exits = exits.filter(|exit| {
+        let has_long_ended = exit.at + EXITS_WITH_SANDBOX_WITHIN < end.at;
+        has_long_ended || exit.stop_requested && exit.at <= end.at
+    });
     let starts = own.clone().flat_map(|episode| &episode.calls);
     let ran = starts.filter(|call| call.has_started()).any(|start| {
         let mut exits = earlier_exits.clone();

@@ -2,25 +2,20 @@
 
 use std::time::Duration;
 
-use super::cause::{Cause, EpisodeOutcome, NotSlow, SlowCalls, SlowDetail, SlowPhase};
+use super::cause::{Cause, SlowCalls, SlowDetail, SlowPhase, StepsInGap};
 use super::node::FactAt;
 use super::remarks::Diagnosis;
-use super::{before, history, node, syncs, work};
+use super::syncs::WorkInGap;
+use super::{history, node, outcome, syncs, work};
 use crate::episode_call::{EpisodeCall, ObservedWork};
 use crate::episode_store::{Episode, ExitRecord};
+use crate::kubelet::syncs::SyncKind;
 use crate::process_scanner::WorkKind;
 use crate::timeline::EpisodePhase;
 use crate::usual::{ComparedDuration, NodeContext};
 use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
 use criscope_cri::units::times::UnixMicros;
-
-/// A single container that runs for longer than this without a further call may be an init container: an init container that ends
-/// at once, and the next call after a container that nothing waits for, take less.
-const NEXT_CONTAINER_WITHIN: Duration = Duration::from_secs(2);
-
-/// How far the times of exits may be off.
-const EXIT_CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 
 /// The largest part of an episode's duration.
 pub(super) fn largest_part<'a>(
@@ -31,7 +26,7 @@ pub(super) fn largest_part<'a>(
 ) -> Diagnosis<'a> {
     let is_slow = node.usual.is_slow(episode.duration());
     let Some((phase, took)) = history::longest_phase(episode).filter(|_| is_slow) else {
-        let quick = Diagnosis::from(Cause::NotSlow(not_slow(episode, pod, now)));
+        let quick = Diagnosis::from(Cause::NotSlow(outcome::not_slow(episode, pod, now)));
         return match unusual(episode, node) {
             Some((call, usual)) => quick.led_by(Cause::UnusualCall { call, usual }),
             None => quick,
@@ -101,11 +96,13 @@ fn slow_detail<'a>(
         }
         EpisodePhase::OutsideCri => return outside(episode),
         EpisodePhase::InitContainer => return init(episode),
+        EpisodePhase::Checkpoint => return SlowDetail::Checkpoint,
         EpisodePhase::ContainerStop => {
             return held_up(episode, Method::StopContainer, took)
                 .unwrap_or_else(|| stop(episode, pod));
         }
         EpisodePhase::Sandbox => Method::RunPodSandbox,
+        EpisodePhase::Restore => Method::RestorePod,
         EpisodePhase::ContainerCreate => Method::CreateContainer,
         EpisodePhase::ContainerStart => Method::StartContainer,
         EpisodePhase::Hook => Method::ExecSync,
@@ -114,91 +111,6 @@ fn slow_detail<'a>(
         EpisodePhase::SandboxRemove => Method::RemovePodSandbox,
     };
     calls_of_method(episode, method, took)
-}
-
-/// An episode that was not slow.
-fn not_slow<'a>(episode: &'a Episode, pod: &[&'a Episode], now: UnixMicros) -> NotSlow<'a> {
-    let container = episode.container.as_deref().map(|c| &*c.name);
-    let started = history::has_started(episode);
-    let end = match episode.kind {
-        Kind::Start if started => outcome_of_start(episode, pod, now),
-        Kind::Restart if started => outcome_of_restart(episode, pod, container),
-        Kind::Restart if container.is_none() => EpisodeOutcome::ImagePulled,
-        Kind::Stop => match only_stopped(episode) {
-            Some(name) => EpisodeOutcome::ContainerStopped(name),
-            None => EpisodeOutcome::PodStopped,
-        },
-        _ => EpisodeOutcome::Incomplete,
-    };
-    let took = episode.duration();
-    NotSlow { took, end }
-}
-
-/// Outcome of a restart: the container that it started has done its work, or is up.
-fn outcome_of_restart<'a>(
-    episode: &'a Episode,
-    pod: &[&'a Episode],
-    container: Option<&'a str>,
-) -> EpisodeOutcome<'a> {
-    let exits = episode.exits.iter().rev();
-    let mut done = exits.filter(|exit| Some(&*exit.container) == container && exit.code == 0);
-    let done = done.find(|exit| {
-        !exit.stop_requested && before::run_before_restart(exit, pod, exit.at).is_none()
-    });
-    match done {
-        Some(exit) => EpisodeOutcome::ContainerDone(exit),
-        None => EpisodeOutcome::ContainerUp(container),
-    }
-}
-
-/// The container that was stopped, if the pod was not.
-fn only_stopped(episode: &Episode) -> Option<&str> {
-    let all_stops = episode
-        .calls
-        .iter()
-        .all(|c| c.method == Method::StopContainer);
-    let last = episode.calls.back().filter(|_| all_stops)?;
-    last.container_name()
-}
-
-/// The exit of the run that a call of this episode started.
-fn exit_of<'a>(call: &EpisodeCall, episode: &'a Episode) -> Option<&'a ExitRecord> {
-    let mut newest_first = episode.exits.iter().rev();
-    newest_first.find(|exit| exit.is_of_start(call))
-}
-
-/// Outcome of a start: the containers that are up, or the last one if all have done their work.
-fn outcome_of_start<'a>(
-    episode: &'a Episode,
-    pod: &[&'a Episode],
-    now: UnixMicros,
-) -> EpisodeOutcome<'a> {
-    let mut starts = episode.calls.iter().filter(|call| call.has_started());
-    let up = starts
-        .clone()
-        .filter(|call| exit_of(call, episode).is_none());
-    let mut up: Vec<_> = up.filter_map(|call| call.container_name()).collect();
-    up.dedup();
-    let last = starts.next_back();
-    let last_exit = last.and_then(|call| exit_of(call, episode));
-    let done = last_exit.filter(|exit| {
-        let mut calls = history::calls(pod);
-        let is_followed = calls.any(|call| call.has_started() && call.ended_at() > exit.at);
-        exit.code == 0 && !exit.stop_requested && up.is_empty() && !is_followed
-    });
-    if let Some(exit) = done {
-        return EpisodeOutcome::ContainerDone(exit);
-    }
-    let since = now.since(episode.ended);
-    match &up[..] {
-        [name] if episode.is_open() && since >= NEXT_CONTAINER_WITHIN => {
-            EpisodeOutcome::OneContainerUp {
-                container: name,
-                since,
-            }
-        }
-        _ => EpisodeOutcome::ContainersUp(up),
-    }
 }
 
 fn pull(episode: &Episode, took: Duration) -> SlowDetail<'_> {
@@ -243,27 +155,29 @@ fn calls_of_method(episode: &Episode, method: Method, took: Duration) -> SlowDet
 
 /// Calls of one method that were held up for most of the time by an injected fault or a process that could not go on.
 fn held_up(episode: &Episode, method: Method, took: Duration) -> Option<SlowDetail<'_>> {
+    is_held_up(episode, method, took).then(|| calls_of_method(episode, method, took))
+}
+
+/// Returns whether calls of one method were held up for most of this time by an injected fault or a process that could not go on.
+pub(super) fn is_held_up(episode: &Episode, method: Method, took: Duration) -> bool {
     let calls = work::calls_of(episode, method);
     let kinds = [WorkKind::Injected, WorkKind::Blocked].into_iter();
     let mut held = kinds.filter_map(|kind| work::longest(kind, &calls));
     held.any(|held| 2 * held.took >= took)
-        .then(|| calls_of_method(episode, method, took))
 }
 
 fn stop<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> SlowDetail<'a> {
     let longest = longest_call(work::calls_of(episode, Method::StopContainer));
     SlowDetail::Stop {
         container: longest.and_then(|c| c.container_name()),
-        exit: longest.and_then(|call| exit_within(call, pod)),
-        again: episode.kind == Kind::Restart,
+        exit: longest.and_then(|call| exit_after(call, pod)),
     }
 }
 
-/// The exit that a StopContainer waited for. Runtimes report the time of an exit by another clock.
-fn exit_within<'a>(call: &EpisodeCall, pod: &[&'a Episode]) -> Option<&'a ExitRecord> {
+/// The exit that a StopContainer waited for.
+fn exit_after<'a>(call: &EpisodeCall, pod: &[&'a Episode]) -> Option<&'a ExitRecord> {
     let container = call.container.as_deref()?;
-    let window = call.began_at()..=call.ended_at() + EXIT_CLOCK_TOLERANCE;
-    history::exits(pod).find(|exit| exit.is_of_run(container) && window.contains(&exit.at))
+    history::exits(pod).find(|exit| exit.is_of_run(container) && exit.at >= call.began_at())
 }
 
 /// Time in init containers.
@@ -285,8 +199,54 @@ fn outside(episode: &Episode) -> SlowDetail<'_> {
     });
     SlowDetail::Outside {
         longest: widest,
+        steps: widest.and_then(|(_, call)| steps_in_gap(episode, call, work.as_ref())),
+        after: widest.and_then(|(gap, call)| started_before(episode, gap, call)),
         work,
     }
+}
+
+/// What the kubelet does in the gap before this call.
+fn steps_in_gap<'a>(
+    episode: &'a Episode,
+    next: &EpisodeCall,
+    work: Option<&WorkInGap<'_>>,
+) -> Option<StepsInGap<'a>> {
+    let earlier = episode
+        .calls
+        .iter()
+        .filter(|call| call.began < next.began && call.ended_at() <= next.began_at());
+    let is_in_sync = matches!(work, Some(WorkInGap::Inside(SyncKind::Sync)));
+    let last = earlier.clone().max_by_key(|call| call.ended_at())?;
+    if last.has_started() {
+        return last
+            .container_name()
+            .filter(|_| is_in_sync)
+            .map(StepsInGap::PostStart);
+    }
+    let is_first = !earlier
+        .clone()
+        .any(|call| call.method == Method::PullImage && call.is_bad());
+    let is_between_syncs = matches!(work, Some(WorkInGap::Between(_)));
+    (next.method == Method::PullImage && is_first && !is_between_syncs)
+        .then_some(StepsInGap::BeforePull)
+}
+
+/// The container after whose start a time without a call began, if the kubelet began with another container then. A container that ended in that
+/// time held nothing up later.
+fn started_before<'a>(episode: &'a Episode, gap: Duration, next: &EpisodeCall) -> Option<&'a str> {
+    let (from, to) = (next.began_at() - gap, next.began_at());
+    let mut before = episode.calls.iter().filter(|call| call.ended_at() == from);
+    let start = before.find(|call| call.has_started())?;
+    let has_ended = episode
+        .exits
+        .iter()
+        .any(|exit| exit.is_of_start(start) && exit.at <= to);
+    let name = start.container_name()?;
+    let is_other = match next.method {
+        Method::CreateContainer => next.container_name() != Some(name),
+        method => method == Method::PullImage,
+    };
+    (episode.kind == Kind::Start && is_other && !has_ended).then_some(name)
 }
 
 /// The longest time without a call, and the call after it.

@@ -3,21 +3,25 @@
 
 use std::time::Duration;
 
-use super::kills::{self, KillReason};
+use super::kill_reason::{KillReason, known_kill_reason};
 use super::kubelet::{self, ContainerStop};
+use super::reasons::{ClosedList, ShorterGrace};
+use super::remarks::Remark;
 use super::{history, syncs};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::{Episode, ExitRecord};
 use criscope_cri::Method;
-use criscope_cri::call::CallFacts;
 use criscope_cri::subject::ContainerIdentity;
 use criscope_cri::units::times::UnixMicros;
 
 /// When the kubelet ends a pod, StopPodSandbox follows the last StopContainer within this time. After a probe has ended a single
 /// container it takes longer.
 const SANDBOX_STOP_FOLLOWS_WITHIN: Duration = Duration::from_secs(1);
-/// The kubelet stops the sidecars of a pod that has done its work this soon after its last container.
-const SIDECARS_STOPPED_WITHIN: Duration = Duration::from_secs(10);
+/// The longest grace period of a hard eviction: the kubelet sets 1 s, and newer versions raise it to their minimum of 2 s. A soft eviction
+/// may set any.
+const HARD_EVICTION_GRACE_PERIOD: Duration = Duration::from_secs(2);
+/// The kubelet leaves a container at least this long after its preStop hook.
+const MIN_GRACE_AFTER_HOOK: Duration = Duration::from_secs(2);
 
 /// The stop of a pod.
 #[derive(Debug)]
@@ -32,19 +36,20 @@ pub(crate) struct PodStop<'a> {
     pub(super) shortened: Option<ShortenedGracePeriod>,
     /// The containers that the stop ended, the slowest first; empty if the running containers are not known.
     pub(super) ends: Vec<StoppedContainer<'a>>,
-    /// The exit of the last container that ended by itself while the stopped ones ran.
-    pub(super) before: Option<&'a ExitRecord>,
+    /// The exit of the last container that ended by itself while the stopped ones ran, and the time from it to the stop. A job with
+    /// sidecars ends so; a pod may also be deleted just then, and no call shows which.
+    pub(super) before: Option<(&'a ExitRecord, Duration)>,
+    /// True if the pod still existed some seconds after the kubelet had stopped it.
+    pub(super) is_kept: bool,
 }
 
 /// A grace period that is shorter than the pod's own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ShortenedGracePeriod {
     pub(super) given: Duration,
     pub(super) own: Duration,
-    /// True if the kubelet asked for it.
-    pub(super) by_kubelet: bool,
-    /// True if a preStop hook other than exec, which makes no CRI call, may have taken the rest.
-    pub(super) may_be_hook: bool,
+    /// Why the kubelet may have asked for it; empty if another caller did.
+    pub(super) reasons: Vec<ShorterGrace>,
 }
 
 /// A container that was stopped.
@@ -56,9 +61,18 @@ pub(crate) struct StoppedContainer<'a> {
     /// `None` if it ended with the sandbox.
     pub(super) stop: Option<ContainerStop<'a>>,
     pub(super) exit: Option<&'a ExitRecord>,
+    pub(super) hurried: Option<HurriedStop<'a>>,
 }
 
-/// The stop of a pod; `None` unless it ended containers, and the pod had not just done its work.
+/// A later StopContainer of another caller, which shortened the grace period of the first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HurriedStop<'a> {
+    pub(super) call: &'a EpisodeCall,
+    /// The time from the first StopContainer to this one.
+    pub(super) after: Duration,
+}
+
+/// The stop of a pod; `None` unless it ended containers.
 pub(super) fn pod_stop<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
@@ -74,22 +88,29 @@ pub(super) fn pod_stop<'a>(
     }
     let before = ended_before(&stopped, episode, pod);
     let shortened = shortened_grace_period(&stopped, sandbox, episode, pod);
-    let is_done = before.is_some_and(|exit| {
-        exit.code == 0 && episode.began.since(exit.at) <= SIDECARS_STOPPED_WITHIN
-    });
-    if is_done && shortened.is_none() {
-        return None;
-    }
     let mut by = Vec::new();
-    for call in stopped.iter().map(|stopped| stopped.by).chain([sandbox]) {
+    let stops = stopped
+        .iter()
+        .flat_map(|stopped| {
+            [
+                Some(stopped.by),
+                stopped.hurried.map(|hurried| hurried.call),
+            ]
+        })
+        .flatten();
+    for call in stops.chain([sandbox]) {
         let name = call.peer.in_words();
         if !by.contains(&name) {
             by.push(name);
         }
     }
-    let reason = stopped
+    let mut reasons = stopped
         .iter()
-        .find_map(|stopped| kills::known_kill_reason(pod, stopped.by));
+        .filter_map(|stopped| known_kill_reason(pod, stopped.by));
+    // After a kill by a probe the kubelet ends the pod only if its containers are never started again.
+    let is_never_restarted = shortened.is_none() && !restarts_containers(episode, pod);
+    let reason =
+        reasons.find(|reason| is_never_restarted || !matches!(reason, KillReason::Probe(_)));
     stopped.sort_by_key(|end| std::cmp::Reverse(end.stop.map(|stop| stop.took)));
     Some(PodStop {
         by,
@@ -98,8 +119,27 @@ pub(super) fn pod_stop<'a>(
         reason,
         shortened,
         ends: stopped,
-        before,
+        is_kept: episode.found_after_stop.is_some()
+            && before.is_none()
+            && sandbox.peer.is_kubelet(),
+        before: before.map(|exit| (exit, episode.began.since(exit.at))),
     })
+}
+
+/// Who stopped the pod of a failure, and when.
+pub(super) fn sandbox_stop<'a>(episode: &'a Episode, now: UnixMicros) -> Option<Remark<'a>> {
+    let mut calls = episode.calls.iter();
+    let sandbox = calls.find(|call| call.is_good() && history::ends_sandbox(call))?;
+    Some(Remark::PodStopped {
+        by: &sandbox.peer,
+        ago: now.since(sandbox.ended_at()),
+    })
+}
+
+/// Returns whether the kubelet has started a container of this pod again.
+fn restarts_containers(episode: &Episode, pod: &[&Episode]) -> bool {
+    let mut runs = last_runs(episode, pod);
+    runs.any(|(container, _)| container.attempt > 0)
 }
 
 fn exit_of<'a>(container: &ContainerIdentity, pod: &[&'a Episode]) -> Option<&'a ExitRecord> {
@@ -109,7 +149,9 @@ fn exit_of<'a>(container: &ContainerIdentity, pod: &[&'a Episode]) -> Option<&'a
 /// The containers that StopContainer ended. Containers that had ended before do not count.
 fn stopped_alone<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Vec<StoppedContainer<'a>> {
     let mut stopped = Vec::<StoppedContainer<'_>>::new();
-    for call in &episode.calls {
+    let mut in_order: Vec<_> = episode.calls.iter().collect();
+    in_order.sort_by_key(|call| call.began);
+    for call in in_order {
         let is_stop = call.method == Method::StopContainer && call.is_good();
         let Some(container) = call.container.as_deref().filter(|_| is_stop) else {
             continue;
@@ -122,10 +164,38 @@ fn stopped_alone<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Vec<StoppedCo
                 by: call,
                 stop: Some(kubelet::container_stop(episode, call)),
                 exit,
+                hurried: hurried_stop(&[episode], call),
             });
         }
     }
     stopped
+}
+
+/// The first StopContainer of another caller that came while this one waited, with less time.
+pub(super) fn hurried_stop<'a>(
+    pod: &[&'a Episode],
+    first: &EpisodeCall,
+) -> Option<HurriedStop<'a>> {
+    let exit = first.container.as_deref();
+    let exit = exit.and_then(|container| exit_of(container, pod));
+    let ended = exit.map_or(first.ended_at(), |exit| exit.at);
+    let deadline = first.began_at() + first.facts.grace_period()?;
+    let later = history::calls(pod).filter(|call| {
+        let is_shorter = call
+            .facts
+            .grace_period()
+            .is_some_and(|grace| call.began_at() + grace < deadline);
+        call.method == Method::StopContainer
+            && call.container == first.container
+            && call.peer.in_words() != first.peer.in_words()
+            && (first.began_at()..ended).contains(&call.began_at())
+            && is_shorter
+    });
+    let call = later.min_by_key(|call| call.began)?;
+    Some(HurriedStop {
+        call,
+        after: call.began_at().since(first.began_at()),
+    })
 }
 
 /// The last run of each container that was started in the sandbox of this stop, with its StartContainer.
@@ -165,6 +235,7 @@ fn ended_with<'a>(
             by: sandbox,
             stop: None,
             exit: Some(exit),
+            hurried: None,
         })
     });
     ended.collect()
@@ -217,19 +288,46 @@ fn shortened_grace_period(
     });
     let last = stops.clone().map(|call| call.ended_at()).max()?;
     let is_of_pod = sandbox.began_at().since(last) <= SANDBOX_STOP_FOLLOWS_WITHIN;
-    (is_of_pod && !has_whole).then_some(ShortenedGracePeriod {
+    let is_of_kubelet = stops.clone().all(|call| call.peer.is_kubelet());
+    let reasons = ShorterGrace::ALL.iter().copied().filter(|reason| {
+        is_of_kubelet
+            && match reason {
+                ShorterGrace::Eviction | ShorterGrace::Orphan => {
+                    given <= HARD_EVICTION_GRACE_PERIOD
+                }
+                ShorterGrace::SoftEviction => given > HARD_EVICTION_GRACE_PERIOD,
+                ShorterGrace::Hook => {
+                    before.is_none()
+                        && given >= MIN_GRACE_AFTER_HOOK
+                        && may_have_unseen_hook(stopped, pod)
+                }
+                ShorterGrace::Deletion | ShorterGrace::NodeShutdown => true,
+            }
+    });
+    (is_of_pod && !has_whole).then(|| ShortenedGracePeriod {
         given,
         own,
-        by_kubelet: stops.clone().all(|call| call.peer.is_kubelet()),
-        may_be_hook: before.is_none(),
+        reasons: reasons.collect(),
+    })
+}
+
+/// Returns whether a preStop hook that makes no call may have run in one of these containers.
+fn may_have_unseen_hook(stopped: &[StoppedContainer<'_>], pod: &[&Episode]) -> bool {
+    stopped.iter().any(|stopped| {
+        let mut calls = history::calls(pod);
+        let request = calls.find_map(|call| {
+            let is_own = call.container.as_deref() == Some(stopped.container);
+            call.facts.container_request().filter(|_| is_own)
+        });
+        request.is_none_or(|request| request.may_have_unseen_pre_stop())
     })
 }
 
 /// The pod's own grace period.
 fn own_grace_period(pod: &[&Episode]) -> Option<Duration> {
     let mut newest_first = history::calls(pod).rev();
-    newest_first.find_map(|call| match call.facts {
-        CallFacts::Create { pod_grace } => Some(Duration::from_secs(pod_grace.into())),
-        _ => None,
+    newest_first.find_map(|call| {
+        let grace = call.facts.container_request()?.pod_grace?;
+        Some(Duration::from_secs(grace.into()))
     })
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use super::LONG_SILENCE;
 use super::node::{self, FactAt};
+use super::reasons::{StepBeforeSandbox, StepBeforeSync};
+use super::waits::{StepsBeforeCalls, slow_steps_before_sandbox, steps_before_calls};
 use crate::episode_store::Episode;
 use crate::kubelet::syncs::{PodSync, SyncKind};
 use criscope_cri::call::episode::Kind;
@@ -14,18 +16,18 @@ use criscope_cri::units::times::UnixMicros;
 const SPAN_END_TOLERANCE: Duration = Duration::from_secs(1);
 
 /// Work of the kubelet between the moment at which it saw a pod and its first call.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum WorkBeforeCalls<'a> {
-    /// No span shows it.
-    Unknown,
+    /// No span shows it: one of these steps.
+    Unknown(StepsBeforeCalls),
     /// A fact about the node held the kubelet up for most of the time.
     Node(FactAt<'a>),
     /// The kubelet tried and failed. `sync` has the last error, `tries` is the number of failures.
     Failed { sync: &'a PodSync, tries: u32 },
-    /// Most of the time passed in syncPod: this duration.
-    InSync(Duration),
-    /// Most of the time passed before syncPod: this duration.
-    Before(Duration),
+    /// Most of the time passed in syncPod: this duration, in one of these steps.
+    InSync(Duration, Vec<StepBeforeSandbox>),
+    /// Most of the time passed before syncPod: this duration, in one of these steps.
+    Before(Duration, Vec<StepBeforeSync>),
 }
 
 /// Work of the kubelet between two calls.
@@ -33,7 +35,7 @@ pub(crate) enum WorkBeforeCalls<'a> {
 pub(crate) enum WorkInGap<'a> {
     /// Most of the gap is part of one span.
     Inside(SyncKind),
-    /// Most of the gap lies between two spans. Has the first span if it failed.
+    /// Most of the gap lies between two spans. Has the first span, or the last one in the gap, if it failed.
     Between(Option<&'a PodSync>),
 }
 
@@ -93,16 +95,16 @@ pub(super) fn work_before_calls(episode: &Episode, waited: Duration) -> WorkBefo
         };
     }
     let Some(sync) = syncs.find(|sync| sync.ended > to) else {
-        return WorkBeforeCalls::Unknown;
+        return WorkBeforeCalls::Unknown(steps_before_calls(episode));
     };
     let inside = sync.within(from, to);
     let before = waited.saturating_sub(inside);
     if is_most(inside, waited) {
-        WorkBeforeCalls::InSync(inside)
+        WorkBeforeCalls::InSync(inside, slow_steps_before_sandbox(episode))
     } else if is_most(before, waited) {
-        WorkBeforeCalls::Before(before)
+        WorkBeforeCalls::Before(before, steps_before_calls(episode).sync)
     } else {
-        WorkBeforeCalls::Unknown
+        WorkBeforeCalls::Unknown(steps_before_calls(episode))
     }
 }
 
@@ -129,6 +131,14 @@ pub(super) fn work_in_gap(
         return Some(WorkInGap::Inside(sync.kind));
     }
     let syncs = episode.syncs.iter().map(|sync| &**sync);
+    let mut failed = syncs.clone().filter(|sync| {
+        let error = sync.error.as_ref();
+        let is_news = error.is_some_and(|error| !error.is_shown_by_calls());
+        is_news && sync.began >= from && sync.ended <= to
+    });
+    if let Some(failed) = failed.next_back() {
+        return Some(WorkInGap::Between(Some(failed)));
+    }
     let mut before = syncs.clone().filter(|sync| {
         sync.began <= from
             && sync.ended + SPAN_END_TOLERANCE >= from

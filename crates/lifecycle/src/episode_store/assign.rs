@@ -43,7 +43,7 @@ impl EpisodeStore {
             return Assignment::Nowhere;
         };
         match call.method {
-            Method::RunPodSandbox => {
+            Method::RunPodSandbox | Method::RestorePod => {
                 let start = self.episodes_of(pod).find(|t| t.kind == Kind::Start);
                 Assignment::in_or_new(start.filter(|t| is_tried_again(t, pod)), Kind::Start)
             }
@@ -58,10 +58,12 @@ impl EpisodeStore {
         }
     }
 
-    /// Returns whether a start or restart of this sandbox is known.
+    /// Returns whether a start or restart of this sandbox is known, or its containers ran before its first call.
     fn was_up(&self, pod: &PodIdentity, call: &EpisodeCall) -> bool {
         let mut episodes = self.episodes_of(pod);
-        episodes.any(|t| t.kind != Kind::Stop && t.is_of_sandbox(pod, call.sandbox_id.as_deref()))
+        call.was_listed_up
+            || episodes
+                .any(|t| t.kind != Kind::Stop && t.is_of_sandbox(pod, call.sandbox_id.as_deref()))
     }
 
     /// A pull names no container. It belongs to the pod's open start or restart, or to the one that lacks this image.
@@ -75,7 +77,7 @@ impl EpisodeStore {
         let image = call.target();
         let found = starts
             .clone()
-            .find(|start| start.is_open())
+            .find(|start| start.is_open() && !self.is_pull_for_added(start, pod, call))
             .or_else(|| starts.clone().find(|start| start.lacks_image(image)))
             .or_else(|| {
                 let open = restarts.clone().find(|restart| restart.is_open());
@@ -110,12 +112,16 @@ impl EpisodeStore {
         let container = call.container.as_deref().unwrap_or(&unnamed);
         // The attempt does not matter: it counts runs in earlier sandboxes and starts that failed, too.
         let start = candidates.clone().find(|t| t.kind == Kind::Start);
-        let start = start.filter(|start| !start.has_run(&container.name));
+        let start = start
+            .filter(|start| !start.has_run(&container.name) && !start.is_added(&container.name));
         let start = start.map(|t| t.number);
         if let Some(number) = start.or_else(|| self.start_before_init(pod, call)) {
             return Assignment::In(number);
         }
-        let restart = candidates.find(|t| t.kind == Kind::Restart && continues(t, container));
+        let restart = candidates.find(|t| {
+            let is_for = continues(t, container) || self.pulls_for(t, pod, container);
+            t.kind == Kind::Restart && is_for
+        });
         match restart {
             Some(episode) => Assignment::In(episode.number),
             None if container.attempt > 0 || self.was_up(pod, call) => {
@@ -125,22 +131,54 @@ impl EpisodeStore {
         }
     }
 
+    /// Returns whether a caller other than the kubelet removes a container, or a sandbox, that may run. The kubelet removes only what
+    /// has ended; a runtime ends what is removed.
+    fn removes_running(&self, call: &EpisodeCall) -> bool {
+        let has_ended = match (call.method, call.container.as_deref(), call.pod.as_deref()) {
+            (Method::RemovePodSandbox, ..) => false,
+            (Method::RemoveContainer, Some(container), Some(pod)) => {
+                let mut exits = self.episodes_of(pod).flat_map(|episode| &episode.exits);
+                exits.any(|exit| exit.is_of_run(container) && exit.at < call.began_at())
+            }
+            _ => return false,
+        };
+        !call.peer.is_kubelet() && !has_ended
+    }
+
+    /// Returns whether a stop that has only ended a container is older than a start in the same sandbox.
+    fn is_outlived(&self, stop: &Episode, pod: &PodIdentity) -> bool {
+        let mut others = self.episodes_of(pod);
+        stop.is_tentative()
+            && others.any(|other| {
+                other.kind != Kind::Stop
+                    && other.pod.attempt == stop.pod.attempt
+                    && other.began > stop.began
+            })
+    }
+
     fn assign_end(&self, pod: &PodIdentity, call: &EpisodeCall) -> Assignment {
         let sandbox = call.sandbox_id.as_deref();
         let mut stops = self
             .episodes_of(pod)
             .filter(|t| t.kind == Kind::Stop && t.is_of_sandbox(pod, sandbox));
         let newest = stops.next();
-        if let Some(stop) = newest.filter(|t| t.is_open()) {
+        if let Some(stop) = newest.filter(|t| t.is_open() && !self.is_outlived(t, pod)) {
             // Exited containers are removed while others run.
             return match call.method {
-                Method::RemoveContainer if stop.is_tentative() => Assignment::Nowhere,
+                Method::RemoveContainer
+                    if stop.is_tentative()
+                        && !self.removes_running(call)
+                        && !resets(stop, call) =>
+                {
+                    Assignment::Nowhere
+                }
                 _ => Assignment::In(stop.number),
             };
         }
         let stopped = self.is_stopped(pod, call);
         let trivial = call.took() < TRIVIAL_STOP && !call.is_bad();
         match call.method {
+            _ if !stopped && self.removes_running(call) => Assignment::New(Kind::Stop),
             Method::RemoveContainer if !stopped || trivial => Assignment::Nowhere,
             Method::RemovePodSandbox if trivial => Assignment::Nowhere,
             _ if stopped && trivial => Assignment::Nowhere,
@@ -149,12 +187,25 @@ impl EpisodeStore {
     }
 }
 
-/// Returns whether a RunPodSandbox of this pod is another try of that start. A sandbox that a failed try left behind may have
+/// Returns whether a new sandbox of this pod is another try of that start. A sandbox that a failed try left behind may have
 /// counted, so the attempt may be higher.
 fn is_tried_again(start: &Episode, pod: &PodIdentity) -> bool {
     let same = start.pod.attempt == pod.attempt;
     (start.is_open() && same)
         || (start.lacks_sandbox() && (start.is_open() || start.may_continue()))
+}
+
+/// Returns whether the kubelet removes a container that this stop has just ended, before it creates another one: it restarts all
+/// containers of the pod by a restart rule.
+fn resets(stop: &Episode, call: &EpisodeCall) -> bool {
+    let mut calls = stop.calls.iter();
+    call.peer.is_kubelet()
+        && calls.any(|stop| {
+            stop.method == Method::StopContainer
+                && stop.peer.is_kubelet()
+                && stop.container_id.is_some()
+                && stop.container_id == call.container_id
+        })
 }
 
 /// Returns whether a start of this container belongs to that restart.

@@ -8,7 +8,6 @@ use super::exits::ExitRecord;
 use super::{Episode, EpisodeStore};
 use crate::episode_call::EpisodeCall;
 use crate::node::{NodeFact, NodeFactKind, note};
-use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
 use criscope_cri::subject::PodIdentity;
 use criscope_cri::units::times::UnixMicros;
@@ -29,6 +28,12 @@ pub(super) struct RunsBeforeBoot {
 }
 
 impl RunsBeforeBoot {
+    /// The boot of the node.
+    #[cfg(test)]
+    pub(super) fn at(&self) -> UnixMicros {
+        self.at
+    }
+
     /// A copy with the run of this pod only.
     pub(super) fn for_pod(&self, uid: &str) -> Self {
         let runs = self.runs.iter().filter(|(known, _)| **known == *uid);
@@ -73,7 +78,7 @@ impl EpisodeStore {
     /// Adds the restart of the node to the first start of a pod that ran before the boot and not since.
     pub(super) fn add_boot_fact(&self, episode: &mut Episode, first: &EpisodeCall) {
         let RunsBeforeBoot { at, runs } = &self.booted;
-        let is_replaced = first.method == Method::RunPodSandbox && episode.pod.attempt > 0;
+        let is_replaced = first.method.makes_sandbox() && episode.pod.attempt > 0;
         // The journal may hold starts from before the boot.
         let is_first = *at <= episode.began && !self.has_started(&episode.pod);
         if episode.kind != Kind::Start || !is_replaced || !is_first {

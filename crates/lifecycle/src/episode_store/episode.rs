@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use opentelemetry::trace::SpanId;
 
+use super::checkpoints::CheckpointRecord;
 use super::exits::ExitRecord;
 use super::init::ExpectedContainers;
+use super::interventions::Intervention;
 use super::oom::ContainerOomKills;
 use super::sandbox::SandboxEnd;
 use super::verdict::UnresolvedFailure;
@@ -64,6 +66,10 @@ pub(crate) struct Episode {
     pub(crate) exits: Vec<ExitRecord>,
     /// OOM kills in its containers.
     pub(crate) oom_kills: Vec<ContainerOomKills>,
+    /// The checkpoints of its pod and containers, the oldest first.
+    pub(crate) checkpoints: Vec<CheckpointRecord>,
+    /// What others did to its containers.
+    pub(crate) interventions: Vec<Intervention>,
     /// For a start: the end of its sandbox, if the runtime reported it by an event.
     pub(crate) sandbox_end: Option<SandboxEnd>,
     /// Facts about the node at that time.
@@ -81,6 +87,8 @@ pub(crate) struct Episode {
     pub(super) last_cleanup_end: Option<UnixMicros>,
     /// The time at which its pod was found to be deleted without a sandbox.
     pub(crate) deleted: Option<UnixMicros>,
+    /// For a stop: when the pod was found to exist still although it is stopped.
+    pub(crate) found_after_stop: Option<UnixMicros>,
     /// True if a call of another episode ended it; then it cannot be continued.
     pub(super) ended_by_other: bool,
     /// True if more containers are expected.
@@ -124,6 +132,8 @@ impl Episode {
             failing_since: None,
             exits: Vec::new(),
             oom_kills: Vec::new(),
+            checkpoints: Vec::new(),
+            interventions: Vec::new(),
             sandbox_end: None,
             node: Vec::new(),
             pressure: None,
@@ -133,6 +143,7 @@ impl Episode {
             give_up_from: first.began_at(),
             last_cleanup_end: None,
             deleted: None,
+            found_after_stop: None,
             ended_by_other: false,
             expected: ExpectedContainers::default(),
             sandbox_stopped: false,
@@ -208,11 +219,15 @@ impl Episode {
         calls.any(|c| c.seq == call.seq && c.began == call.began)
     }
 
-    /// Returns whether the stop only stopped containers, perhaps to restart them.
+    /// Returns whether the stop only stopped containers, and perhaps removed them then, which may be to restart them.
     pub(crate) fn is_tentative(&self) -> bool {
         let mut methods = self.calls.iter().map(|call| call.method);
         self.kind == Kind::Stop
-            && methods.all(|method| matches!(method, Method::StopContainer | Method::ExecSync))
+            && !self.only_cleans
+            && methods.all(|method| {
+                use Method::{ExecSync, RemoveContainer, StopContainer};
+                matches!(method, StopContainer | RemoveContainer | ExecSync)
+            })
     }
 
     /// Adds a call.
@@ -308,6 +323,9 @@ impl Episode {
             _ => {}
         }
         self.resolve(call);
+        if self.has_started_all() {
+            self.resolve_pulls();
+        }
     }
 
     fn forget(&mut self) {

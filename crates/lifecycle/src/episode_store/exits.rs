@@ -2,6 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ use crate::node::NodeFact;
 use crate::view;
 use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
+use criscope_cri::container_request::ContainerRequest;
 use criscope_cri::subject::{ContainerExit, ContainerIdentity, ExitReason, PodIdentity};
 use criscope_cri::units::times::{self, UnixMicros, millis};
 
@@ -61,6 +63,9 @@ pub(crate) struct ExitRecord {
     /// Number of processes of this node that the kernel killed for lack of memory in the seconds before a failed exit.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) oom_kills: u32,
+    /// True if those were not counted: criscope was not running then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_oom_uncounted: bool,
     /// The last OOM kill in the container that the runtime reported by an event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) oom_at: Option<UnixMicros>,
@@ -70,9 +75,15 @@ pub(crate) struct ExitRecord {
     /// The boot of the node, if its restart ended the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) node_restarted: Option<UnixMicros>,
+    /// The signal that ended it, 0 if it exited by itself; `None` if only the code is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) signal: Option<i32>,
     /// True if the exit is known only from an event of the runtime so far, and from no ContainerStatus.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) by_event: bool,
+    /// What was requested for the container.
+    #[serde(skip)]
+    pub(crate) request: Option<Arc<ContainerRequest>>,
 }
 
 /// Effect of the report of an exit.
@@ -82,6 +93,8 @@ pub(crate) enum ExitChange {
     New,
     /// The exit was known from an event, and now has the values of ContainerStatus.
     Completed,
+    /// The exit was known from ContainerStatus, and an event told how it ended.
+    Explained,
     /// Nothing has changed.
     Nothing,
 }
@@ -101,8 +114,8 @@ impl ExitRecord {
         started_at: i64,
         exit: &ContainerExit,
     ) -> Self {
-        let time = |nanos: i64| UnixMicros::new(u64::try_from(nanos / 1000).unwrap_or(0));
-        let (began, at) = (time(started_at), time(exit.at));
+        let began = UnixMicros::from_nanos(started_at);
+        let at = UnixMicros::from_nanos(exit.at);
         Self {
             container: container.name.clone(),
             attempt: container.attempt,
@@ -117,10 +130,13 @@ impl ExitRecord {
             at,
             stop_requested: false,
             oom_kills: 0,
+            is_oom_uncounted: false,
             oom_at: None,
             evicted: None,
             node_restarted: None,
+            signal: None,
             by_event: false,
+            request: None,
         }
     }
 
@@ -152,6 +168,7 @@ impl ExitRecord {
             self.ran = event.ran;
         }
         self.evicted.clone_from(&event.evicted);
+        self.signal = event.signal;
         self.oom_at = event.oom_at;
         if let Some(oom_at) = event.oom_at {
             self.note_oom(oom_at);
@@ -212,6 +229,11 @@ impl ExitRecord {
         call.container_name() == Some(&*self.container)
     }
 
+    /// Returns whether SIGKILL ended it, as far as that is known: a program may also exit with that code by itself.
+    pub(crate) fn is_by_sigkill(&self) -> bool {
+        self.code == SIGKILL_EXIT_CODE && self.signal != Some(0)
+    }
+
     /// Returns whether it succeeded.
     pub(super) fn is_good(&self) -> bool {
         self.code == 0
@@ -227,6 +249,7 @@ impl ExitRecord {
             ran_ms: millis(self.ran),
             at_unix_us: self.at,
             ordered: self.stop_requested,
+            signal: self.signal,
             evicted: self.evicted.as_deref().map(str::to_owned),
         }
     }
@@ -247,6 +270,9 @@ impl EpisodeStore {
         container_id: Option<&str>,
         mut exit: ExitRecord,
     ) -> ExitChange {
+        if let Some(id) = container_id {
+            self.listed.note_exit(id, &exit);
+        }
         if exit.by_event && exit.ran.is_zero() {
             // The container was started before the subscription to events.
             let started = self.started(pod, &exit);
@@ -259,6 +285,7 @@ impl EpisodeStore {
             return ExitChange::Nothing;
         }
         exit.stop_requested |= self.stop_requests.have_ended(pod, &exit);
+        exit.request = self.request_of(pod, &exit.container, exit.attempt);
         if exit.node_restarted.is_none() {
             let mut restarts = self.node.restarts();
             exit.node_restarted = restarts.find_map(|restart| exit.ended_by(restart));
@@ -289,15 +316,20 @@ impl EpisodeStore {
             is_made_up(known, &exit)
         };
         let is_completed = known.by_event && !exit.by_event;
+        let before = (known.signal, known.reason);
         if is_completed {
             let before = std::mem::replace(known, exit);
             known.complete(&before);
+        } else if exit.by_event && known.code == exit.code {
+            known.signal = known.signal.or(exit.signal);
         }
         if is_made_up {
             known.reason = ExitReason::Unknown;
         }
         if is_completed {
             ExitChange::Completed
+        } else if (known.signal, known.reason) != before {
+            ExitChange::Explained
         } else {
             ExitChange::Nothing
         }
@@ -340,12 +372,13 @@ impl EpisodeStore {
         kills: Option<u32>,
     ) -> u32 {
         let ContainerIdentity { name, attempt } = container;
+        let request = self.request_of(pod, name, *attempt);
         // The exit may be reported first.
         if let Some(exit) = self.exit_mut(pod, name, *attempt) {
             exit.note_oom(at);
         }
         let episode = self.episode_of(pod, name, *attempt);
-        episode.map_or(0, |episode| episode.note_oom(container, at, kills))
+        episode.map_or(0, |episode| episode.note_oom(container, at, kills, request))
     }
 
     /// The end of the container's successful StartContainer. By the clock of the runtime a container that ends at once may begin

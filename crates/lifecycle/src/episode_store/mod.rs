@@ -3,16 +3,22 @@
 
 mod assign;
 mod boot;
+mod checkpoints;
 mod deleted;
 mod episode;
 mod exits;
 mod failing;
+mod hooks;
 mod init;
+mod interventions;
+mod kept;
 mod kubelet;
 mod moves;
 mod node;
 mod oom;
 mod origin;
+mod pulls;
+mod requests;
 mod room;
 mod sandbox;
 mod spans;
@@ -29,14 +35,17 @@ use std::time::Duration;
 
 use self::assign::Assignment;
 use self::boot::RunsBeforeBoot;
+pub(super) use self::checkpoints::{CheckpointRecord, CheckpointState};
 pub(super) use self::episode::Episode;
 use self::exits::KnownExits;
 pub(super) use self::exits::{
     EXIT_FOLLOWS_OOM_WITHIN, ExitChange, ExitRecord, SIGKILL_EXIT_CODE, UNSEEN_EXIT_CODE,
 };
 pub(super) use self::failing::DueReport;
+pub(super) use self::hooks::POST_START_FOLLOWS_WITHIN;
 pub(super) use self::init::AwaitedContainers;
 use self::init::KnownInitContainers;
+pub(super) use self::interventions::InterventionKind;
 use self::kubelet::KubeletWork;
 pub(super) use self::oom::ContainerOomKills;
 pub use self::sandbox::ReachedLimit;
@@ -45,7 +54,8 @@ use self::spans::PendingSpans;
 use self::stops::StopRequestLog;
 use super::episode_call::EpisodeCall;
 use super::kubelet::syncs::KubeletSyncs;
-use super::node::NodeHistory;
+use super::listed_pods::ListedPods;
+use super::node::{NodeHistory, NodePrograms};
 use super::texts::SharedTexts;
 use super::usual::UsualDurations;
 use super::view::EpisodeState;
@@ -84,12 +94,16 @@ pub(super) struct EpisodeStore {
     syncs: KubeletSyncs,
     node: NodeHistory,
     booted: RunsBeforeBoot,
+    /// Pods without an episode.
+    pub(super) listed: ListedPods,
     /// Episodes closed since the last [`EpisodeStore::take_closed`].
     closed: Vec<u64>,
     /// Episodes evicted since the last [`EpisodeStore::take_unreported`] without being reported.
     unreported: usize,
     /// Usual durations on this node.
     pub(super) usual: UsualDurations,
+    /// The programs of this node.
+    pub(super) programs: NodePrograms,
 }
 
 /// The effect of a call.
@@ -128,9 +142,11 @@ impl EpisodeStore {
             syncs: KubeletSyncs::default(),
             node: NodeHistory::default(),
             booted: RunsBeforeBoot::default(),
+            listed: ListedPods::default(),
             closed: Vec::new(),
             unreported: 0,
             usual,
+            programs: NodePrograms::default(),
         }
     }
 
@@ -138,7 +154,18 @@ impl EpisodeStore {
     pub(super) fn apply(&mut self, mut call: EpisodeCall) -> CallEffect {
         self.identify(&mut call);
         self.judge_origin(&mut call);
+        self.listed.note_call(&call);
         self.pending.attach_to(&mut call);
+        if call.method == Method::UpdateContainerResources {
+            let is_known = self.note_intervention(&call);
+            return match self.update_limits(&call) {
+                CallEffect::Nothing if is_known => CallEffect::Noticed,
+                effect => effect,
+            };
+        }
+        if call.method.checkpoints() {
+            return self.note_checkpoint(&call);
+        }
         call.share_texts(&mut self.texts);
         self.note_work(&call);
         if call.method == Method::ExecSync {
@@ -173,11 +200,16 @@ impl EpisodeStore {
             .is_some_and(|t| t.kind == Kind::Restart);
         if in_restart && call.method == Method::StartContainer && call.is_good() {
             self.resolve_in_start(&pod, &call);
+            self.resolve_pulls_in_start(&pod, &call);
         }
         let Some(episode) = self.episodes.get_mut(&number) else {
             return CallEffect::Nothing;
         };
-        let is_end = call.method == Method::StopPodSandbox && call.is_good();
+        let ends = matches!(
+            call.method,
+            Method::StopPodSandbox | Method::RemovePodSandbox
+        );
+        let is_end = ends && call.is_good();
         if !episode.has(&call) {
             episode.add(call);
         }
@@ -271,7 +303,7 @@ impl EpisodeStore {
         }
         // A start whose sandbox is made with a later attempt is that sandbox's.
         if let (Some(episode), Some(pod)) = (self.episodes.get_mut(&number), &call.pod)
-            && call.method == Method::RunPodSandbox
+            && call.method.makes_sandbox()
             && episode.pod.attempt != pod.attempt
         {
             episode.pod = Arc::clone(pod);
@@ -314,6 +346,7 @@ impl EpisodeStore {
             episode.closings += 1;
             episode.calls.shrink_to_fit();
             self.closed.push(number);
+            self.freeze_starts(number);
         }
     }
 
@@ -332,13 +365,23 @@ impl EpisodeStore {
         self.episodes.get(&number).map(AsRef::as_ref)
     }
 
-    fn get_mut(&mut self, number: u64) -> Option<&mut Episode> {
+    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Episode> {
         self.episodes.get_mut(&number).map(AsMut::as_mut)
     }
 
     /// All episodes, in the order in which they were opened.
     pub(super) fn episodes(&self) -> impl Iterator<Item = &Episode> {
         self.episodes.values().map(AsRef::as_ref)
+    }
+
+    /// The uids of the pods with episodes.
+    pub(super) fn uids(&self) -> impl Iterator<Item = &Box<str>> {
+        self.pods.keys()
+    }
+
+    /// Since when every call was seen.
+    pub(super) fn watched_since(&self) -> UnixMicros {
+        self.watches_since
     }
 
     /// The open episodes.
@@ -376,7 +419,7 @@ impl EpisodeStore {
 fn is_ended_by(episode: &Episode, pod: &PodIdentity, call: &EpisodeCall) -> bool {
     let is_up = episode.kind != Kind::Stop;
     match call.method {
-        Method::RunPodSandbox => {
+        Method::RunPodSandbox | Method::RestorePod => {
             let is_other = episode.pod.attempt != pod.attempt || episode.started > 0;
             is_up && is_other && !episode.lacks_sandbox()
         }

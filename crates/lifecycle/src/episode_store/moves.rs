@@ -1,7 +1,9 @@
 //! Calls that turn out to belong to another episode than the one they were first counted to.
 
-use super::EpisodeStore;
+use std::sync::Arc;
+
 use super::assign::Assignment;
+use super::{Episode, EpisodeStore};
 use crate::episode_call::EpisodeCall;
 use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
@@ -55,7 +57,8 @@ impl EpisodeStore {
         pulls.pop()
     }
 
-    /// A container with a failed probe is stopped and recreated: that is one restart, so the stop is moved to it.
+    /// A container with a failed probe is stopped and recreated: that is one restart, so the kubelet's stop is moved to it. What other
+    /// callers stop or remove is no part of the restart after it.
     pub(super) fn claim_kill(&mut self, number: u64, call: &EpisodeCall) {
         let Some(name) = call.container_name() else {
             return;
@@ -81,7 +84,7 @@ impl EpisodeStore {
         let Some(episode) = self.episodes.get_mut(&stop) else {
             return;
         };
-        let kills = episode.take_calls(|c| c.container_name() == Some(name));
+        let kills = episode.take_calls(|c| c.container_name() == Some(name) && c.peer.is_kubelet());
         if episode.calls.is_empty() {
             self.remove(stop);
         }
@@ -115,6 +118,30 @@ impl EpisodeStore {
             let pulls = pulls.into_iter().flatten();
             pulls.for_each(|pull| start.add(pull));
         }
+    }
+
+    /// Moves the containers that were added to a running pod out of its start, which ended before. Which containers are added shows
+    /// only once the kubelet's checkpoint is read.
+    pub(super) fn move_added(&mut self, number: u64) {
+        let Some((name, since)) = self.get(number).and_then(Episode::added_container) else {
+            return;
+        };
+        let Some(start) = self.get_mut(number) else {
+            return;
+        };
+        let pod = Arc::clone(&start.pod);
+        let calls = start.take_calls(|call| {
+            let is_pull = call.method == Method::PullImage;
+            call.began_at() > since && (is_pull || call.container_name() == Some(&*name))
+        });
+        let Some(first) = calls.iter().find(|call| call.container.is_some()) else {
+            return;
+        };
+        let added = self.open(Kind::Restart, &pod, first);
+        if let Some(added) = self.get_mut(added) {
+            calls.into_iter().for_each(|call| added.add(call));
+        }
+        self.move_added(number);
     }
 
     /// A restart resolves failures of the start.

@@ -2,17 +2,26 @@
 
 use std::time::Duration;
 
+use opentelemetry::trace::SpanId;
+
 use super::syncs::seen_before;
 use super::{Episode, EpisodeStore};
 use crate::diagnosis::REPLACED_AFTER_DOWNTIME_WITHIN;
 use crate::episode_call::EpisodeCall;
-use crate::node::{NodeFact, PressureSample, is_same, note};
-use criscope_cri::Method;
+use crate::node::{NodeFact, NodeFactKind, PressureSample, PressureSpan, is_same, note};
 use criscope_cri::call::episode::Kind;
 use criscope_cri::units::times::UnixMicros;
 
 /// The first container of a pod that is created this long after a downtime was perhaps preceded by calls that criscope did not see.
 const CREATED_AFTER_DOWNTIME_WITHIN: Duration = Duration::from_secs(300);
+
+impl Episode {
+    /// The pressure during it, if a resource was short.
+    pub(crate) fn scarcity(&self) -> Option<PressureSpan> {
+        self.pressure
+            .filter(|pressure| pressure.short_of().is_some())
+    }
+}
 
 impl EpisodeStore {
     /// Notes a fact that began or ended. Open episodes of its time get it. Closed episodes get it if they have its begin, or if their
@@ -43,9 +52,27 @@ impl EpisodeStore {
         self.node.sample(sample);
     }
 
+    /// Notes the pressure during the episode with this root span, as an earlier process measured it.
+    pub(crate) fn put_pressure(&mut self, root: SpanId, pressure: PressureSpan) {
+        let mut newest_first = self.episodes.values_mut().rev();
+        if let Some(episode) = newest_first.find(|episode| episode.ids().root == root) {
+            episode.pressure = Some(pressure);
+        }
+    }
+
     /// The facts about the node that hold.
     pub(crate) fn facts(&self) -> Vec<NodeFact> {
         self.node.holding().cloned().collect()
+    }
+
+    /// The fact that no kubelet is connected, or that it makes no call.
+    pub(crate) fn absent_kubelet(&self) -> Option<&NodeFact> {
+        self.node.holding().find(|fact| {
+            matches!(
+                fact.kind,
+                NodeFactKind::NoKubelet | NodeFactKind::KubeletSilent
+            )
+        })
     }
 
     /// The facts that held at some time since then.
@@ -59,9 +86,22 @@ impl EpisodeStore {
         calls.any(|call| call.peer.is_kubelet())
     }
 
-    /// Adds to a new episode the facts since its begin, or since the kubelet saw its pod.
+    /// The end of the run after which this restart begins. What was the matter with the node since then may have delayed the restart.
+    fn run_ended_before(&self, restart: &Episode, first: &EpisodeCall) -> Option<UnixMicros> {
+        let name = first
+            .container_name()
+            .filter(|_| restart.kind == Kind::Restart)?;
+        let exits = self
+            .episodes_of(&restart.pod)
+            .flat_map(|known| &known.exits);
+        let own = exits.filter(|exit| *exit.container == *name && exit.at <= restart.began);
+        own.map(|exit| exit.at).max()
+    }
+
+    /// Adds to a new episode the facts since its begin, since the kubelet saw its pod, or since the run before ended.
     pub(super) fn add_node_facts(&self, episode: &mut Episode, first: &EpisodeCall) {
         let seen = episode.began - seen_before(Some(first));
+        let seen = seen.min(self.run_ended_before(episode, first).unwrap_or(seen));
         for fact in self.node.since(seen) {
             note(&mut episode.node, fact);
         }
@@ -69,7 +109,7 @@ impl EpisodeStore {
         if let Some(fact) = known.find(|fact| fact.held_up(episode.began)) {
             note(&mut episode.node, fact);
         }
-        if first.method == Method::RunPodSandbox && episode.pod.attempt > 0 {
+        if first.method.makes_sandbox() && episode.pod.attempt > 0 {
             let before = self.node.since(seen - REPLACED_AFTER_DOWNTIME_WITHIN);
             for fact in before.filter(|fact| fact.to.is_some_and(|to| to <= seen)) {
                 note(&mut episode.node, fact);
@@ -83,7 +123,7 @@ impl EpisodeStore {
         let container = first.container.as_deref();
         let is_first = container.is_none_or(|container| container.attempt == 0);
         if episode.kind != Kind::Stop
-            && first.method != Method::RunPodSandbox
+            && !first.method.makes_sandbox()
             && is_first
             && self.episodes_of(&episode.pod).next().is_none()
             && let Some(down) = self

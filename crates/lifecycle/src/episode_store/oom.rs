@@ -1,9 +1,11 @@
 //! Processes of containers that the kernel killed for lack of memory, from the events of the runtime.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{EXIT_FOLLOWS_OOM_WITHIN, Episode, EpisodeStore};
+use super::{EXIT_FOLLOWS_OOM_WITHIN, Episode, EpisodeStore, ExitRecord};
 use crate::view;
+use criscope_cri::container_request::ContainerRequest;
 use criscope_cri::subject::ContainerIdentity;
 use criscope_cri::units::times::UnixMicros;
 
@@ -24,6 +26,8 @@ pub(crate) struct ContainerOomKills {
     pub(crate) first: UnixMicros,
     /// The last kill.
     pub(crate) last: UnixMicros,
+    /// What was requested for the container.
+    pub(crate) request: Option<Arc<ContainerRequest>>,
 }
 
 impl ContainerOomKills {
@@ -40,12 +44,16 @@ impl ContainerOomKills {
 }
 
 impl EpisodeStore {
-    /// The number of processes that the kernel killed just before `at` for lack of memory, without those of known containers: a kill
-    /// that is attributed to one container explains no exit of another one. `on_node`: the number on the node.
-    pub(crate) fn unattributed_oom_kills(&self, on_node: u32, at: UnixMicros) -> u32 {
+    /// Notes with an exit how many processes the kernel killed just before for lack of memory, without those of known containers: a kill
+    /// that is attributed to one container explains no exit of another one. `on_node`: the number on the node, if it is known.
+    pub(crate) fn add_oom_kills(&self, exit: &mut ExitRecord, on_node: Option<u32>) {
         let kills = self.episodes().flat_map(|episode| &episode.oom_kills);
-        let recent = kills.filter(|kills| kills.last.abs_diff(at) <= EXIT_FOLLOWS_OOM_WITHIN);
-        recent.fold(on_node, |left, kills| left.saturating_sub(kills.times))
+        let recent = kills.filter(|kills| kills.last.abs_diff(exit.at) <= EXIT_FOLLOWS_OOM_WITHIN);
+        let on_node_known = on_node.unwrap_or_default();
+        exit.oom_kills = recent.fold(on_node_known, |left, kills| {
+            left.saturating_sub(kills.times)
+        });
+        exit.is_oom_uncounted = on_node.is_none();
     }
 }
 
@@ -57,6 +65,7 @@ impl Episode {
         container: &ContainerIdentity,
         at: UnixMicros,
         total: Option<u32>,
+        request: Option<Arc<ContainerRequest>>,
     ) -> u32 {
         let known = self
             .oom_kills
@@ -71,6 +80,7 @@ impl Episode {
             }
             kills.first = kills.first.min(at);
             kills.last = kills.last.max(at);
+            kills.request = request;
             return kills.times - before;
         }
         if self.oom_kills.len() >= MAX_OOM_CONTAINERS {
@@ -82,6 +92,7 @@ impl Episode {
             times,
             first: at,
             last: at,
+            request,
         });
         times
     }

@@ -35,6 +35,7 @@ impl EpisodeStore {
             before_ms,
             source,
             unwatched_ms,
+            cpu_millis,
         } = call.facts
         else {
             return;
@@ -52,6 +53,7 @@ impl EpisodeStore {
                 before_ms,
                 source,
                 unwatched_ms: missed,
+                cpu_millis,
             };
         }
     }

@@ -2,25 +2,55 @@
 
 use super::{EpisodeStore, StoreLimits};
 use crate::usual::UsualDurations;
+use criscope_cri::call::episode::Kind;
 use criscope_cri::subject::PodIdentity;
 
 impl EpisodeStore {
-    /// Evicts the oldest closed episode, else the oldest.
+    /// Evicts the pod that is gone for the longest, with all its episodes: some of them without the others would be misleading. Without
+    /// such a pod, evicts the oldest closed episode, else the oldest.
     pub(super) fn make_room(&mut self) {
         while self.episodes.len() >= self.limits.episodes.max(1) {
-            let mut numbers = self.episodes.keys();
-            let closed = numbers.find(|number| !self.open.contains(number));
-            let Some(number) = closed.or_else(|| self.episodes.keys().next()).copied() else {
-                return;
+            let evicted = match self.oldest_gone_pod() {
+                Some(numbers) => numbers.to_vec(),
+                None => Vec::from_iter(self.oldest_episode()),
             };
-            let closed = self.closed.len();
-            self.closed.retain(|n| *n != number);
-            if self.open.contains(&number) || self.closed.len() < closed {
-                self.unreported += 1;
+            if evicted.is_empty() {
+                return;
             }
-            self.remove(number);
-            self.forgotten += 1;
+            for number in evicted {
+                self.evict(number);
+            }
         }
+    }
+
+    /// The episodes of the pod that is gone for the longest.
+    fn oldest_gone_pod(&self) -> Option<&[u64]> {
+        let stops = self.episodes.iter().filter(|(_, episode)| {
+            episode.kind == Kind::Stop && episode.sandbox_stopped && !episode.is_open()
+        });
+        let mut pods = stops.filter_map(|(number, stop)| {
+            let numbers = self.pods.get(&stop.pod.uid)?;
+            let is_last = numbers.iter().all(|other| other <= number);
+            is_last.then_some(&**numbers)
+        });
+        pods.next()
+    }
+
+    /// The oldest closed episode, else the oldest.
+    fn oldest_episode(&self) -> Option<u64> {
+        let mut numbers = self.episodes.keys();
+        let closed = numbers.find(|number| !self.open.contains(number));
+        closed.or_else(|| self.episodes.keys().next()).copied()
+    }
+
+    fn evict(&mut self, number: u64) {
+        let closed = self.closed.len();
+        self.closed.retain(|n| *n != number);
+        if self.open.contains(&number) || self.closed.len() < closed {
+            self.unreported += 1;
+        }
+        self.remove(number);
+        self.forgotten += 1;
     }
 
     pub(super) fn remove(&mut self, number: u64) {

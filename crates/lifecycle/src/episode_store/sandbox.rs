@@ -64,6 +64,7 @@ impl SandboxEnd {
 impl EpisodeStore {
     /// Records the end of a sandbox, if its start is known.
     pub(crate) fn note_sandbox_end(&mut self, pod: &PodIdentity, mut end: SandboxEnd) {
+        self.listed.note_sandbox_end(pod, &end);
         let Some(began) = self.start_mut(pod).map(|start| start.began) else {
             return;
         };

@@ -15,7 +15,7 @@ use criscope_cri::units::times::UnixMicros;
 const MAX_STOP_REQUESTS: usize = 1024;
 
 /// A request to stop or remove a container, or the sandbox with all its containers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct StopRequest {
     pod: Arc<PodIdentity>,
     container: Option<Arc<ContainerIdentity>>,
@@ -54,6 +54,9 @@ pub(super) struct StopRequestLog(VecDeque<StopRequest>);
 
 impl StopRequestLog {
     fn add(&mut self, stop_request: StopRequest) {
+        if self.0.contains(&stop_request) {
+            return;
+        }
         if self.0.len() >= MAX_STOP_REQUESTS {
             self.0.pop_front();
         }
@@ -79,6 +82,19 @@ impl StopRequestLog {
 }
 
 impl EpisodeStore {
+    /// Remembers the requests in flight: an exit may be known before the stop that caused it is answered.
+    pub(crate) fn note_stops_in_flight(&mut self, in_flight: Vec<EpisodeCall>) {
+        for mut call in in_flight
+            .into_iter()
+            .filter(|call| call.method.takes_away())
+        {
+            self.identify(&mut call);
+            if let Some(pod) = call.pod.clone() {
+                self.note_stop_request(&pod, &call);
+            }
+        }
+    }
+
     /// Remembers a request to stop or remove, and marks an exit that it caused, in case the kubelet read the exit before the request was
     /// answered.
     pub(super) fn note_stop_request(&mut self, pod: &Arc<PodIdentity>, call: &EpisodeCall) {

@@ -29,20 +29,28 @@ fn has_failed_last(episode: &Episode) -> bool {
 }
 
 impl EpisodeStore {
-    /// Notes a span of the kubelet. Returns a span for the journal: a failure, less and less often while it repeats, and the success that
-    /// ends it.
-    pub(crate) fn note_sync(&mut self, span: KubeletSpan) -> Option<Arc<PodSync>> {
+    /// Notes a span of the kubelet. Returns spans for the journal: a failure, less and less often while it repeats, how often it had
+    /// failed when it no longer fails, and each long success.
+    pub(crate) fn note_sync(&mut self, span: KubeletSpan) -> Vec<Arc<PodSync>> {
         let pod = span.pod.clone();
         self.note_end(&span);
-        let last = self.syncs.syncs_of(&pod.uid).last();
-        let has_failed = last.is_some_and(|last| last.error.is_some());
-        let sync = self.syncs.note(span)?;
-        self.add_sync(&pod, &sync);
-        let is_news = match sync.error {
-            Some(_) => sync.tries.is_power_of_two(),
-            None => has_failed,
+        let before = self.syncs.syncs_of(&pod.uid).last().cloned();
+        let Some(sync) = self.syncs.note(span) else {
+            return Vec::new();
         };
-        is_news.then_some(sync)
+        self.add_sync(&pod, &sync);
+        let unwritten = before.filter(|before| before.is_unwritten() && before.first != sync.first);
+        let is_news = !sync.is_unwritten();
+        unwritten
+            .into_iter()
+            .chain(is_news.then_some(sync))
+            .collect()
+    }
+
+    /// The failures of pods that the journal has with a smaller number of tries.
+    pub(crate) fn unwritten_syncs(&self) -> impl Iterator<Item = (&PodIdentity, &PodSync)> {
+        let last = self.syncs.last_of_all();
+        last.filter(|(_, sync)| sync.is_unwritten())
     }
 
     /// Notes a span that [`Self::note_sync`] returned before a restart of criscope.
@@ -87,6 +95,11 @@ impl EpisodeStore {
         let syncs = self.syncs.syncs_of(&episode.pod.uid).iter();
         let fit = syncs.filter(|sync| fits(sync, episode.kind) && sync.ended >= from);
         episode.syncs = fit.cloned().collect();
+    }
+
+    /// The pod with this uid, if a span has named it.
+    pub(crate) fn pod_of_spans(&self, uid: &str) -> Option<&PodIdentity> {
+        self.syncs.pod(uid)
     }
 
     /// The spans of the pods that `is_meant` selects, in order of their end.

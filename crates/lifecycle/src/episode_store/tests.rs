@@ -11,6 +11,16 @@ use crate::tests::script::{ScriptedPod, at, pod, store};
 use crate::timeline::EpisodePhase;
 use criscope_cri::status::Code;
 
+impl EpisodeStore {
+    /// Takes over what a restarted process finds out by itself, or has in other files than the journal.
+    pub(crate) fn take_over_process_state(&mut self, before: &Self) {
+        self.usual.clone_from(&before.usual);
+        self.programs.clone_from(&before.programs);
+        self.watches_since = before.watches_since;
+        self.set_boot(before.booted.at());
+    }
+}
+
 fn apply(store: &mut EpisodeStore, calls: impl IntoIterator<Item = EpisodeCall>) {
     for call in calls {
         store.apply(call);
@@ -96,6 +106,27 @@ fn an_episode_keeps_its_first_and_its_newest_calls() {
         episode.shares().iter().sum::<Duration>(),
         episode.duration()
     );
+}
+
+/// The stop alone would say nothing about the pod's work, and a running pod would be missing in the list.
+#[test]
+fn gone_pods_are_forgotten_first_and_whole() {
+    let mut store = store();
+    store.limits.episodes = 6;
+    for (name, from) in [("runs", 0), ("first", 1000), ("second", 2000)] {
+        apply(&mut store, start(&pod(name), from));
+    }
+    store.tick(at(20_000), &[]);
+    for (name, from) in [("first", 30_000), ("second", 31_000)] {
+        apply(&mut store, stop(&pod(name), from));
+    }
+    store.tick(at(60_000), &[]);
+    apply(&mut store, start(&pod("next"), 60_000));
+    apply(&mut store, start(&pod("after"), 61_000));
+    let names = store.episodes().map(|episode| &*episode.pod.name);
+    let names = names.collect::<Vec<_>>();
+    assert_eq!(names, ["runs", "second", "second", "next", "after"]);
+    assert_eq!(store.forgotten(), 2);
 }
 
 #[test]

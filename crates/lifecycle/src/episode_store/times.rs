@@ -78,6 +78,11 @@ impl Episode {
             end: exit.at,
             phase: EpisodePhase::InitContainer,
         }));
+        intervals.extend(self.checkpoints.iter().map(|checkpoint| PhaseInterval {
+            begin: checkpoint.began,
+            end: checkpoint.ended,
+            phase: EpisodePhase::Checkpoint,
+        }));
         let mut shares = timeline::divide(self.began, end, &intervals);
         timeline::add_forgotten(&mut shares, &self.forgotten);
         shares

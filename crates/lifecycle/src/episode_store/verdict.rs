@@ -108,7 +108,10 @@ impl Episode {
             let is_same = failure.phase == phase && is_same_target;
             let is_included = match phase {
                 EpisodePhase::ContainerStart => {
-                    failure.phase == EpisodePhase::ContainerCreate && is_same_target
+                    // A restart pulls for its own container.
+                    let is_own_pull =
+                        failure.phase == EpisodePhase::ImagePull && self.kind == Kind::Restart;
+                    failure.phase == EpisodePhase::ContainerCreate && is_same_target || is_own_pull
                 }
                 EpisodePhase::SandboxStop => failure.phase == EpisodePhase::ContainerStop,
                 EpisodePhase::SandboxRemove => true,
@@ -116,6 +119,13 @@ impl Episode {
             };
             !is_same && !is_included
         });
+        self.forget_failing();
+    }
+
+    /// Forgets the pulls that failed: the containers that they were for have other images now, and were started.
+    pub(super) fn resolve_pulls(&mut self) {
+        let pull = EpisodePhase::ImagePull;
+        self.unresolved.retain(|failure| failure.phase != pull);
         self.forget_failing();
     }
 
@@ -164,7 +174,7 @@ impl Episode {
         let mut calls = self.calls.iter();
         self.kind == Kind::Start
             && self.started == 0
-            && calls.all(|call| call.method == Method::RunPodSandbox && !call.is_good())
+            && calls.all(|call| call.method.makes_sandbox() && !call.is_good())
     }
 
     /// Returns whether the kubelet no longer tries to make the sandbox of a start. No call shows this: the deletion of a pod without a

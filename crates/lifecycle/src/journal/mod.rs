@@ -4,6 +4,8 @@
 //! The journal is replayed once, at startup; damaged lines are counted and skipped. A separate thread writes it; lines that
 //! cannot be written are dropped and counted.
 
+mod appended;
+mod last_lines;
 mod line;
 mod replay;
 #[cfg(test)]
@@ -14,9 +16,10 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+pub(super) use self::last_lines::last_lines;
 pub(super) use self::line::JournalLine;
-pub(super) use self::replay::{ReplayResult, replay, replay_lines};
-pub(super) use self::writer::JournalWriter;
+pub(super) use self::replay::{ReplayResult, is_same, replay, replay_line, replay_lines};
+pub(super) use self::writer::{JournalRole, JournalWriter};
 
 /// Path and size of the journal.
 #[derive(Clone, Debug)]

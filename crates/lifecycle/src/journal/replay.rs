@@ -14,9 +14,11 @@ use criscope_telemetry::BackgroundJob;
 
 /// Longest line that is read, in bytes. Lines are written far shorter.
 const MAX_LINE_LEN: u64 = 256 << 10;
+/// Most running calls that are remembered. A kubelet has some dozens in flight.
+const MAX_RUNNING_CALLS: usize = 1024;
 
 /// Result of a replay.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ReplayResult {
     /// Episodes that were closed but not reported.
     pub(crate) unreported: Vec<u64>,
@@ -26,6 +28,12 @@ pub(crate) struct ReplayResult {
     pub(crate) damaged: usize,
     /// The newest time in a line; the epoch if there is none.
     pub(crate) last: UnixMicros,
+    /// Calls that had run for a while and whose end is not known.
+    pub(crate) running: Vec<EpisodeCall>,
+    /// Calls in flight in processes that hand over, whose end is not known.
+    pub(crate) handed_over: Vec<EpisodeCall>,
+    /// How much of the newer file was read, in bytes, up to the end of its last whole line.
+    pub(crate) newer_len: u64,
 }
 
 /// Replays both files. The store is locked for one line at a time, so that readers are not blocked.
@@ -40,6 +48,7 @@ pub(crate) fn replay(
     let mut replayed = ReplayResult::default();
     let mut result = Ok(());
     for file in [files.older(), files.newer()] {
+        replayed.newer_len = 0;
         if let Err(error) = read(&file, files.max_bytes, &mut replayed, store) {
             result = Err(error);
         }
@@ -96,6 +105,9 @@ fn read_lines(
         if n == 0 {
             return Ok(());
         }
+        if line.ends_with(b"\n") {
+            replayed.newer_len += n as u64;
+        }
         let text = line.trim_ascii();
         if text.is_empty() {
             continue;
@@ -110,6 +122,11 @@ fn read_lines(
     }
 }
 
+/// Applies a line of another process.
+pub(crate) fn replay_line(line: JournalLine<'_>, store: &Mutex<EpisodeStore>) {
+    ReplayResult::default().replay_line(line, store, &|call| call);
+}
+
 impl ReplayResult {
     fn replay_line(
         &mut self,
@@ -122,6 +139,8 @@ impl ReplayResult {
             JournalLine::Call(call) => {
                 let end = call.ended_at();
                 self.last = self.last.max(end);
+                self.running.retain(|other| !is_same(other, &call));
+                self.handed_over.retain(|other| !is_same(other, &call));
                 store.apply(known(call.into_owned()));
                 // An episode that was reported before the restart is not reported again.
                 for due in store.take_due(end).into_iter().filter(|due| due.root) {
@@ -131,6 +150,19 @@ impl ReplayResult {
                     }
                 }
                 self.unreported.extend(store.take_closed());
+            }
+            JournalLine::Running(call) => {
+                self.last = self.last.max(call.ended_at());
+                if self.running.len() < MAX_RUNNING_CALLS {
+                    self.running.push(call.into_owned());
+                }
+            }
+            JournalLine::HandedOver(call) => {
+                self.running.retain(|other| !is_same(other, &call));
+                self.last = self.last.max(call.ended_at());
+                if self.handed_over.len() < MAX_RUNNING_CALLS {
+                    self.handed_over.push(call.into_owned());
+                }
             }
             JournalLine::Exit(line) => {
                 let ContainerExitLine {
@@ -151,7 +183,12 @@ impl ReplayResult {
             }
             JournalLine::Node(fact) => {
                 self.last = self.last.max(fact.to.unwrap_or(fact.from));
+                let downtime = fact.is_downtime().then_some(fact.from);
                 store.note_fact(fact.into_owned());
+                for call in downtime.into_iter().flat_map(|from| self.take_lost(from)) {
+                    store.apply(known(call));
+                }
+                self.unreported.extend(store.take_closed());
             }
             JournalLine::Containers(line) => {
                 store.expect(&line.pod, line.names.into_owned().into());
@@ -160,11 +197,41 @@ impl ReplayResult {
                 self.last = self.last.max(line.sync.ended);
                 store.note_earlier_sync(&line.pod, line.sync.into_owned());
             }
+            JournalLine::Intervention(call) => {
+                self.last = self.last.max(call.ended_at());
+                store.note_intervention(&call);
+            }
+            JournalLine::ImageLookup(lookup) => {
+                self.last = self.last.max(lookup.at);
+                store.note_image_lookup(lookup.into_owned());
+            }
+            JournalLine::Probes(line) => {
+                store.put_probes(&line.container_id, line.probes.into_owned());
+            }
+            JournalLine::Kept(line) => {
+                self.last = self.last.max(line.at);
+                if line.is_gone {
+                    store.note_gone_after_stop(&line.pod);
+                } else {
+                    store.note_found_after_stop(&line.pod, line.at);
+                }
+            }
+            JournalLine::Pressure(line) => {
+                let root = line.root();
+                root.iter()
+                    .for_each(|root| store.put_pressure(*root, line.pressure));
+            }
             JournalLine::Closed(closed) => {
                 self.last = self.last.max(closed.at);
                 self.closed(&mut store, &closed);
             }
         }
+    }
+
+    /// The calls that were lost when criscope went down at this time.
+    pub(crate) fn take_lost(&mut self, at: UnixMicros) -> Vec<EpisodeCall> {
+        let running = std::mem::take(&mut self.running).into_iter();
+        running.map(|call| call.lost_at(at)).collect()
     }
 
     /// Closes an episode that was reported before the restart.
@@ -196,4 +263,9 @@ impl ReplayResult {
             store.take_closed();
         }
     }
+}
+
+/// Returns whether both are the same call, while it ran or at its end. Each process counts its calls anew.
+pub(crate) fn is_same(one: &EpisodeCall, other: &EpisodeCall) -> bool {
+    (one.seq, one.began_at()) == (other.seq, other.began_at())
 }

@@ -1,5 +1,8 @@
 //! What is read back after a clean or unclean end.
 
+mod handover;
+mod requests;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex};
@@ -11,6 +14,7 @@ use super::*;
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::{EpisodeStore, ExitChange, ExitRecord, SandboxEnd};
 use crate::kubelet::syncs::PodSync;
+use crate::node::{NodeFact, NodeFactKind};
 use crate::tests::scenario::read_calls;
 use crate::tests::script::{at, pod, store};
 use crate::view::EpisodeState;
@@ -39,7 +43,12 @@ fn state(max_bytes: u64) -> Dir {
 
 impl Dir {
     fn write(&self, lines: &[JournalLine<'_>]) {
-        let journal = JournalWriter::start(self.files.clone(), &self.drops).expect("thread");
+        let journal = JournalWriter::start(
+            self.files.clone(),
+            JournalRole::Newest { replayed: 0 },
+            &self.drops,
+        )
+        .expect("thread");
         for line in lines {
             journal.write(line);
         }
@@ -238,7 +247,7 @@ fn a_crash_loop_is_known_again() {
     };
     let (before, after) = (shown(&before), shown(&after));
     assert_eq!(before, after);
-    let text = "container app keeps ending: exit code 1 after 100 ms, 3 starts in 40.0 s; its log may have the reason";
+    let text = "app keeps crashing: exit code 1 after 0.1 s, 3 starts in 40 s; its log may have the reason";
     let marks: Vec<_> = after.iter().map(|(_, _, mark)| mark.as_deref()).collect();
     assert_eq!(marks, [Some(text), Some(text), Some(text), None]);
 }
@@ -278,7 +287,7 @@ fn failures_of_the_kubelet_are_known_again() {
     assert_eq!(shown(&replayed(&written)), failing);
 
     written.extend(before.note_sync(pod.syncs(20_000, 10)));
-    assert_eq!(before.note_sync(pod.syncs(21_000, 10)), None, "routine");
+    assert_eq!(before.note_sync(pod.syncs(21_000, 10)), [], "routine");
     let over = shown(&before);
     assert_ne!(over.headline, failing.headline);
     assert_eq!(shown(&replayed(&written)), over);
@@ -359,4 +368,42 @@ fn a_directory_that_cannot_be_made_costs_lines_only() {
     let (replayed, result) = replay(&state.files, &Mutex::new(store()));
     assert_eq!(replayed, ReplayResult::default());
     assert!(result.is_err());
+}
+
+#[test]
+fn calls_that_were_running_are_lost_with_the_process() {
+    let state = state(MAX_FILE_LEN);
+    let calls =
+        read_calls("run 0 +100; pull app:1 200 +1s; pull side:1 250 +3s; pull app:1 20s +1s");
+    let [run, cut, ended, again] = &calls[..] else {
+        panic!("four calls");
+    };
+    let running = |call: &EpisodeCall| JournalLine::running(call.clone().lost_at(at(1300)));
+    let before = [
+        JournalLine::call(run),
+        running(cut),
+        running(ended),
+        JournalLine::call(ended),
+    ];
+    state.write(&before.into_iter().flatten().collect::<Vec<_>>());
+    let (store, mut replayed) = state.replay();
+    assert_eq!(store.episodes().map(|e| e.failures).sum::<u32>(), 0);
+    let lost = replayed.take_lost(at(7000));
+    let [lost] = &lost[..] else {
+        panic!("the other one has ended");
+    };
+    assert_eq!((lost.target(), lost.ended_at()), ("app:1", at(7000)));
+    // The process after the next one reads the same from the journal.
+    let down = NodeFact {
+        to: Some(at(18_000)),
+        ..NodeFact::new(NodeFactKind::CriscopeDown, at(7000), "")
+    };
+    let after = [Some(JournalLine::node(&down)), JournalLine::call(again)];
+    state.write(&after.into_iter().flatten().collect::<Vec<_>>());
+    let (store, replayed) = state.replay();
+    assert_eq!(replayed.running, []);
+    let episode = store.episodes().next().expect("an episode");
+    let lost: Vec<_> = episode.calls.iter().map(|call| call.is_lost).collect();
+    assert_eq!(lost, [false, true, false, false]);
+    assert_eq!((episode.failures, episode.retries), (1, 1));
 }

@@ -1,15 +1,20 @@
 //! Writes the journal on a separate thread: a hanging disk blocks no other thread.
+//!
+//! During a handover several processes append to the same file, each whole lines with one write (`O_APPEND`). The newest process alone
+//! begins new files, and reads what the others have appended.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt as _, OpenOptionsExt};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::OFlag;
+use tokio::sync::oneshot;
 
+use super::appended::AppendedLines;
 use super::{JournalFiles, JournalLine};
 use criscope_telemetry::Drops;
 use criscope_telemetry::drops::DropReason;
@@ -25,10 +30,29 @@ const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
 /// Stack of the thread, in bytes.
 const STACK_LEN: usize = 128 << 10;
 
+/// Which of the processes that write the journal this one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JournalRole {
+    /// The newest: it begins new files, and reads what the others append after this offset in the newer file.
+    Newest {
+        /// How much of the file was replayed, in bytes.
+        replayed: u64,
+    },
+    /// It hands over to a newer one, and only appends.
+    HandingOver,
+}
+
+/// What the thread is asked to do.
+enum JournalRequest {
+    Write(Vec<u8>),
+    /// Return what other processes have appended since the last request.
+    ReadOthers(oneshot::Sender<Vec<u8>>),
+}
+
 /// The queue of the writing thread.
 #[derive(Debug)]
 pub(crate) struct JournalWriter {
-    lines: SyncSender<Vec<u8>>,
+    requests: SyncSender<JournalRequest>,
     thread: JoinHandle<()>,
     drops: Arc<Drops>,
 }
@@ -38,18 +62,22 @@ impl JournalWriter {
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub(crate) fn start(files: JournalFiles, drops: &Arc<Drops>) -> io::Result<Self> {
-        Self::spawn(JournalDisk::new(files, Arc::clone(drops)), drops)
+    pub(crate) fn start(
+        files: JournalFiles,
+        role: JournalRole,
+        drops: &Arc<Drops>,
+    ) -> io::Result<Self> {
+        Self::spawn(JournalDisk::new(files, role, Arc::clone(drops)), drops)
     }
 
     fn spawn(mut disk: JournalDisk, drops: &Arc<Drops>) -> io::Result<Self> {
-        let (lines, waiting) = sync_channel(QUEUE_LEN);
+        let (requests, waiting) = sync_channel(QUEUE_LEN);
         let thread = thread::Builder::new()
             .name("journal".to_owned())
             .stack_size(STACK_LEN)
             .spawn(move || disk.run(&waiting))?;
         Ok(Self {
-            lines,
+            requests,
             thread,
             drops: Arc::clone(drops),
         })
@@ -60,7 +88,8 @@ impl JournalWriter {
     pub(crate) fn start_in(file: &std::path::Path, drops: &Arc<Drops>) -> io::Result<Self> {
         let dir = file.parent().unwrap_or(file).to_owned();
         let max_bytes = super::MAX_FILE_LEN;
-        let mut disk = JournalDisk::new(JournalFiles { dir, max_bytes }, Arc::clone(drops));
+        let role = JournalRole::Newest { replayed: 0 };
+        let mut disk = JournalDisk::new(JournalFiles { dir, max_bytes }, role, Arc::clone(drops));
         disk.file = Some(OpenOptions::new().append(true).open(file)?);
         disk.opened = Some(Instant::now());
         Self::spawn(disk, drops)
@@ -72,14 +101,21 @@ impl JournalWriter {
             return;
         };
         text.push(b'\n');
-        if self.lines.try_send(text).is_err() {
+        if self.requests.try_send(JournalRequest::Write(text)).is_err() {
             self.drops.add(DropReason::JournalQueueFull, 1);
         }
     }
 
+    /// Asks for the lines that other processes have appended, each once. The receiver fails if the queue is full.
+    pub(crate) fn read_others(&self) -> oneshot::Receiver<Vec<u8>> {
+        let (answer, answered) = oneshot::channel();
+        let _ = self.requests.try_send(JournalRequest::ReadOthers(answer));
+        answered
+    }
+
     /// Waits until the queue is written. Blocks.
     pub(crate) fn close(self) {
-        drop(self.lines);
+        drop(self.requests);
         // A panic of the thread has been reported.
         let _ = self.thread.join();
     }
@@ -88,6 +124,7 @@ impl JournalWriter {
 /// The current file.
 struct JournalDisk {
     files: JournalFiles,
+    role: JournalRole,
     drops: Arc<Drops>,
     file: Option<File>,
     size: u64,
@@ -96,45 +133,78 @@ struct JournalDisk {
     opened: Option<Instant>,
     /// Time of the last warning.
     warned: Option<Instant>,
+    others: AppendedLines,
 }
 
 impl JournalDisk {
-    fn new(files: JournalFiles, drops: Arc<Drops>) -> Self {
+    fn new(files: JournalFiles, role: JournalRole, drops: Arc<Drops>) -> Self {
+        let others = match role {
+            JournalRole::Newest { replayed } => AppendedLines::after(replayed),
+            JournalRole::HandingOver => AppendedLines::default(),
+        };
         Self {
             files,
+            role,
             drops,
             file: None,
             size: 0,
             torn: false,
             opened: None,
             warned: None,
+            others,
         }
     }
 
-    fn run(&mut self, lines: &Receiver<Vec<u8>>) {
-        while let Ok(mut batch) = lines.recv() {
-            while batch.len() < MAX_BATCH_LEN
-                && let Ok(line) = lines.try_recv()
-            {
-                batch.extend_from_slice(&line);
+    fn run(&mut self, requests: &Receiver<JournalRequest>) {
+        while let Ok(mut request) = requests.recv() {
+            let mut batch = Vec::new();
+            // Lines that wait are written together, up to a request of another kind.
+            let other = loop {
+                match request {
+                    JournalRequest::Write(line) => batch.extend_from_slice(&line),
+                    JournalRequest::ReadOthers(answer) => break Some(answer),
+                }
+                match requests.try_recv() {
+                    Ok(next) if batch.len() < MAX_BATCH_LEN => request = next,
+                    Ok(JournalRequest::Write(line)) => {
+                        batch.extend_from_slice(&line);
+                        break None;
+                    }
+                    Ok(JournalRequest::ReadOthers(answer)) => break Some(answer),
+                    Err(_) => break None,
+                }
+            };
+            if !batch.is_empty() {
+                self.write_batch(&batch);
             }
-            let mut written = 0;
-            if let Err(error) = self.write(&batch, &mut written) {
-                // Lines written before the disk was full are not lost, only the incomplete one.
-                let left = batch.iter().skip(written);
-                let lost = left.filter(|byte| **byte == b'\n').count();
-                self.drops.add(DropReason::JournalFailed, lost);
-                self.warn(&error);
+            if let Some(answer) = other {
+                let _ = answer.send(self.read_others());
             }
+        }
+    }
+
+    fn write_batch(&mut self, batch: &[u8]) {
+        let mut written = 0;
+        if let Err(error) = self.write(batch, &mut written) {
+            // Lines written before the disk was full are not lost, only the incomplete one.
+            let left = batch.iter().skip(written);
+            let lost = left.filter(|byte| **byte == b'\n').count();
+            self.drops.add(DropReason::JournalFailed, lost);
+            self.warn(&error);
         }
     }
 
     /// Writes a batch. Adds the number of bytes written to `written`, also on errors.
     fn write(&mut self, batch: &[u8], written: &mut usize) -> io::Result<()> {
+        let is_newest = self.role != JournalRole::HandingOver;
+        if !is_newest && self.is_replaced() {
+            self.file = None;
+            self.opened = None;
+        }
         if self.file.is_none() {
             self.open()?;
         }
-        if self.size > 0 && self.size + batch.len() as u64 > self.files.max_bytes {
+        if is_newest && self.size > 0 && self.size + batch.len() as u64 > self.files.max_bytes {
             self.rotate()?;
             self.open()?;
         }
@@ -142,16 +212,28 @@ impl JournalDisk {
             return Ok(());
         };
         if self.torn {
-            file.write_all(b"\n")?;
+            write_counted(file, b"\n", &mut 0)?;
+            self.others.skip_own(file, 1);
             self.torn = false;
         }
         let result = write_counted(file, batch, written);
+        self.others.skip_own(file, *written as u64);
         self.torn = result.is_err();
         if self.torn {
             self.file = None;
         }
-        self.size += *written as u64;
+        // With what others have written.
+        self.size = (self.size + *written as u64).max(self.others.known());
         result
+    }
+
+    /// Returns whether a newer process has begun a new file. A file that was removed is not made anew.
+    fn is_replaced(&self) -> bool {
+        let ours = self.file.as_ref().map(File::metadata);
+        let (Some(Ok(ours)), Ok(current)) = (ours, fs::metadata(self.files.newer())) else {
+            return false;
+        };
+        (ours.dev(), ours.ino()) != (current.dev(), current.ino())
     }
 
     fn open(&mut self) -> io::Result<()> {
@@ -162,6 +244,7 @@ impl JournalDisk {
         let dir = &self.files.dir;
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let file = OpenOptions::new()
+            .read(true)
             .append(true)
             .create(true)
             .mode(0o600)
@@ -174,16 +257,27 @@ impl JournalDisk {
         Ok(())
     }
 
+    /// Begins a new file. Other processes append to the old one until they notice.
     fn rotate(&mut self) -> io::Result<()> {
-        self.file = None;
         self.opened = None;
+        let full = self.file.take();
         match fs::rename(self.files.newer(), self.files.older()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => {
                 self.size = 0;
+                self.others.begin_file(full);
                 Ok(())
             }
         }
+    }
+
+    fn read_others(&mut self) -> Vec<u8> {
+        if self.file.is_none()
+            && let Err(error) = self.open()
+        {
+            self.warn(&error);
+        }
+        self.others.take(self.file.as_ref())
     }
 
     fn warn(&mut self, error: &io::Error) {

@@ -6,7 +6,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use criscope_cri::call::{CallFacts, CallRecord, Ending};
+use criscope_cri::error_chain;
 use criscope_cri::status::Code;
+
+/// Longest error of a runtime that is kept of a probe, in bytes.
+const MAX_ERROR_BYTES: usize = 160;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +20,8 @@ pub(crate) enum ExecResult {
     Exit(i32),
     /// It was killed at its timeout.
     TimedOut,
+    /// It was not run within its timeout: the processes of the container are frozen.
+    Frozen,
     /// The kubelet broke it off.
     Cancelled,
     /// The runtime could not run it.
@@ -31,10 +37,25 @@ impl ExecResult {
                 exit_code: Some(code),
                 ..
             } if record.has_ended(Ending::Ok) => Self::Exit(code),
-            _ if code == Some(Code::DeadlineExceeded) => Self::TimedOut,
+            _ if code == Some(Code::DeadlineExceeded) => {
+                // The built-in runtime says so.
+                let is_frozen = record
+                    .error()
+                    .is_some_and(|text| text.contains(" is frozen"));
+                if is_frozen {
+                    Self::Frozen
+                } else {
+                    Self::TimedOut
+                }
+            }
             _ if record.has_ended(Ending::Cancelled) => Self::Cancelled,
             _ => Self::Error,
         }
+    }
+
+    /// Returns whether it failed. A command that the kubelet broke off, as at the deletion of its pod, has not.
+    pub(crate) fn has_failed(self) -> bool {
+        !self.is_good() && self != Self::Cancelled
     }
 
     /// Returns whether it succeeded.
@@ -48,10 +69,49 @@ impl fmt::Display for ExecResult {
         match self {
             Self::Exit(code) => write!(f, "exit code {code}"),
             Self::TimedOut => f.write_str("timed out"),
-            Self::Cancelled => f.write_str("the kubelet broke it off"),
+            Self::Frozen => f.write_str("timed out, since the container was frozen"),
+            Self::Cancelled => f.write_str("cancelled by the kubelet"),
             Self::Error => f.write_str("could not be run"),
         }
     }
+}
+
+/// The program that an error text of runc, crun or the built-in runtime names.
+pub(crate) fn program(text: &str) -> Option<&str> {
+    let named = [
+        ("exec: \"", "\""),
+        ("executable file `", "`"),
+        ("exec container process `", "`"),
+        ("exec container process (missing dynamic library?) `", "`"),
+        ("exec /", ":"),
+    ];
+    named.iter().find_map(|(before, after)| {
+        // The slash of a path is part of it.
+        let skipped = before.trim_end_matches('/').len();
+        let begin = text.find(before)? + skipped;
+        let length = text[begin..].find(after)?;
+        Some(&text[begin..begin + length])
+    })
+}
+
+/// Why the runtime could not run a command, in a few words.
+pub(crate) fn error_words(record: &CallRecord) -> Option<String> {
+    let text = record.error()?;
+    let Some(program) = program(text).filter(|program| !program.is_empty()) else {
+        let innermost = error_chain::innermost(text);
+        return Some(error_chain::shortened(&innermost, MAX_ERROR_BYTES).to_string());
+    };
+    let lower = text.to_ascii_lowercase();
+    let is_missing = ["no such file or directory", "not found"];
+    let why = if is_missing.iter().any(|words| lower.contains(words)) {
+        "or its interpreter, is not in the container"
+    } else if lower.contains("permission denied") {
+        "may not be executed"
+    } else {
+        "cannot be executed"
+    };
+    let comma = if why.starts_with("or") { "," } else { "" };
+    Some(format!("{program}{comma} {why}"))
 }
 
 /// The timeout of a command that the kubelet runs, in seconds.

@@ -10,3 +10,4 @@ pub mod relist;
 pub(super) mod start;
 pub mod sync_error;
 pub mod syncs;
+pub(super) mod waiting;

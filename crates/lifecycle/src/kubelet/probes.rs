@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use self::rhythm::TwoProbeSeries;
-use super::execs::{ExecResult, timeout};
+use super::execs::{ExecResult, error_words, timeout};
 use crate::view;
 use criscope_cri::call::CallRecord;
 use criscope_cri::units::times::{self, UnixMicros, micros_of, millis};
@@ -68,7 +68,7 @@ fn is_zero(time: &Duration) -> bool {
 }
 
 /// A run of a probe.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct ProbeRun {
     began: UnixMicros,
     ended: UnixMicros,
@@ -80,7 +80,7 @@ impl ProbeRun {
     fn is_failure(&self) -> bool {
         match self.result {
             ExecResult::Exit(code) => code != 0,
-            ExecResult::TimedOut => true,
+            ExecResult::TimedOut | ExecResult::Frozen => true,
             ExecResult::Cancelled | ExecResult::Error => false,
         }
     }
@@ -91,12 +91,17 @@ impl ProbeRun {
     }
 }
 
-/// A probe of a container.
-#[derive(Clone, Debug)]
-struct ExecProbe {
+/// A probe of a container. The serde form is part of a line of the journal.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ExecProbe {
     /// The size of its request and its timeout in seconds.
     key: (u64, u32),
     /// Period; set only when it is needed to tell two probes with the same key apart.
+    #[serde(
+        default,
+        with = "times::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
     period: Option<Duration>,
     runs: u64,
     failed: u64,
@@ -105,8 +110,15 @@ struct ExecProbe {
     tolerated: u32,
     /// The longest series of failures before it first succeeded. Until then it may have been the startup probe.
     at_first: u32,
+    /// End of the first successful run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    first_success: Option<UnixMicros>,
     /// True if these are the runs of two probes that cannot be told apart.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_shared: bool,
+    /// Why the last run could not be made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last_error: Option<String>,
     last: VecDeque<ProbeRun>,
 }
 
@@ -127,7 +139,9 @@ impl ExecProbe {
             failed_in_a_row: 0,
             tolerated: 0,
             at_first: 0,
+            first_success: None,
             is_shared: false,
+            last_error: None,
             last: VecDeque::new(),
         }
     }
@@ -142,7 +156,8 @@ impl ExecProbe {
         self.runs += 1;
         self.is_shared |= self.last.iter().any(|other| other.overlaps(&run));
         if run.result.is_good() {
-            self.failed_in_a_row = 0
+            self.failed_in_a_row = 0;
+            self.first_success.get_or_insert(run.ended);
         } else {
             self.failed += 1;
             self.failed_in_a_row = self.failed_in_a_row.saturating_add(1);
@@ -167,6 +182,8 @@ impl ExecProbe {
         let [one, other] = [0, 1].map(|n| {
             let mut probe = Self::new(self.key);
             two.runs[n].iter().for_each(|run| probe.note(*run));
+            // The first runs may be forgotten, and those of either.
+            probe.first_success = None;
             probe.period = Some(two.periods[n]);
             probe
         });
@@ -273,7 +290,12 @@ impl ExecProbe {
             runs: self.runs,
             failed: self.failed,
             failed_in_a_row: self.failed_in_a_row,
-            last_result: last.result.to_string(),
+            failed_at_first: self.first_success.map_or(0, |_| self.at_first),
+            first_success_unix_us: self.first_success,
+            last_result: match &self.last_error {
+                Some(words) => format!("{}: {words}", last.result),
+                None => last.result.to_string(),
+            },
             last_unix_us: last.ended,
             last_ms: millis(last.ended.since(last.began)),
         })
@@ -281,16 +303,21 @@ impl ExecProbe {
 }
 
 impl ContainerProbes {
-    /// Adds the result of a probe.
-    pub(crate) fn note(&mut self, record: &CallRecord) {
+    /// Adds the result of a probe. Returns whether it is news for the journal: a failure, less and less often while it repeats, or the
+    /// success that ends a series.
+    pub(crate) fn note(&mut self, record: &CallRecord) -> bool {
         let Some(id) = record.container_id.clone() else {
-            return;
+            return false;
         };
         let key = (record.request_bytes, timeout(record).unwrap_or_default());
         let run = ProbeRun {
             began: record.began_at(),
             ended: record.ended_at(),
             result: ExecResult::from_record(record),
+        };
+        let error = match run.result {
+            ExecResult::Error => error_words(record),
+            _ => None,
         };
         if !self.containers.contains_key(&id) {
             self.make_room();
@@ -302,8 +329,11 @@ impl ContainerProbes {
             .min_by_key(|n| probes[*n].distance(run.began));
         let Some(nearest) = nearest else {
             let mut probe = ExecProbe::new(key);
+            probe.last_error = error;
             probe.note(run);
-            return add(probes, probe);
+            let is_news = probe.failed_in_a_row > 0;
+            add(probes, probe);
+            return is_news;
         };
         let mut probe = probes.remove(nearest);
         if !probe.is_due(run.began) {
@@ -311,12 +341,41 @@ impl ContainerProbes {
             let others = probes.extract_if(.., |other| other.key == key);
             others.for_each(|other| probe.join(other));
         }
+        probe.last_error = error;
+        let failed_before = probe.failed_in_a_row;
         probe.note(run);
+        let is_news = match probe.failed_in_a_row {
+            0 => failed_before > 0,
+            times => times.is_power_of_two(),
+        };
         let other = probe.divide();
         probes.insert(nearest.min(probes.len()), probe);
         if let Some(other) = other {
             add(probes, other);
         }
+        is_news
+    }
+
+    /// The probes of a container.
+    pub(crate) fn of_container(&self, container_id: &str) -> &[ExecProbe] {
+        self.containers
+            .get(container_id)
+            .map_or(&[], |probes| probes)
+    }
+
+    /// The probes of all containers, by container id.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &[ExecProbe])> {
+        let containers = self.containers.iter();
+        containers.map(|(id, probes)| (&**id, &**probes))
+    }
+
+    /// Replaces the probes of a container by the ones of an earlier process.
+    pub(crate) fn put(&mut self, container_id: &str, probes: Vec<ExecProbe>) {
+        self.forget(container_id);
+        self.make_room();
+        let id = Arc::<str>::from(container_id);
+        self.order.push_back(Arc::clone(&id));
+        self.containers.insert(id, probes);
     }
 
     fn make_room(&mut self) {

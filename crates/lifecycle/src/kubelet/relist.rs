@@ -291,6 +291,11 @@ impl RelistTracker {
         });
     }
 
+    /// The end of the kubelet's last poll; `None` while no relist is known.
+    pub(crate) fn last_call(&self) -> Option<UnixMicros> {
+        self.current.as_ref().map(|_| self.last_call)
+    }
+
     /// The state of the relist; `None` if no relist is known, or no kubelet is at work.
     pub(crate) fn state(&self, now: UnixMicros) -> Option<RelistState> {
         let current = self

@@ -30,6 +30,14 @@ const REASONS_SHOWN_BY_CALLS: [&str; 11] = [
     "PreCreateHookError",
 ];
 
+/// Reasons for which the specification of the pod has to change (`pkg/kubelet/kuberuntime/kuberuntime_container.go`,
+/// `pkg/kubelet/images/types.go`).
+const REASONS_OF_AUTHOR: [&str; 3] = [
+    "CreateContainerConfigError",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+];
+
 /// The error of a sync. Its `Display` is redacted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncError {
@@ -93,6 +101,33 @@ impl SyncError {
     /// The container that could not be started, if the error names one.
     pub(crate) fn container(&self) -> Option<&str> {
         self.container.as_deref()
+    }
+
+    /// Returns whether the pod's author caused the error: a reason of the specification, or a ConfigMap or Secret that does not exist.
+    pub(crate) fn is_of_author(&self) -> bool {
+        let names_object = ["configmap", "secret"]
+            .iter()
+            .any(|object| self.text.contains(object));
+        let reason = self.reason.as_deref();
+        names_object && self.text.contains("not found")
+            || reason.is_some_and(|reason| REASONS_OF_AUTHOR.contains(&reason))
+    }
+
+    /// The kind and the name of the Secret or ConfigMap that does not exist, if the error says so.
+    pub(crate) fn missing_object(&self) -> Option<(&'static str, &str)> {
+        if !self.text.contains("not found") {
+            return None;
+        }
+        let mut kinds = [("configmap", "configmap \""), ("secret", "secret \"")].into_iter();
+        let (kind, name) =
+            kinds.find_map(|(kind, before)| Some((kind, quoted_after(&self.text, before)?)))?;
+        let is_name = name.bytes().all(is_in_object_name) && !name.is_empty();
+        is_name.then_some((kind, name))
+    }
+
+    /// Returns whether the container would run as root and must not.
+    pub(crate) fn is_about_root(&self) -> bool {
+        self.text.contains("runAsNonRoot")
     }
 
     /// Returns whether failed calls or exits of containers show this error too.
@@ -198,6 +233,11 @@ fn read_volumes(text: &str) -> Option<(Vec<Box<str>>, &str)> {
     let names: Vec<_> = list.split_whitespace().collect();
     let are_labels = !names.is_empty() && names.iter().all(|name| is_label(name));
     are_labels.then(|| (names.into_iter().map(Into::into).collect(), rest))
+}
+
+/// Returns whether it can be part of the name of an object (RFC 1123, subdomain).
+fn is_in_object_name(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte)
 }
 
 /// Returns whether it can be the name of a container or volume (RFC 1123, label).

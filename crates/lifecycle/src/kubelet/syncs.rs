@@ -96,6 +96,11 @@ impl PodSync {
         }
     }
 
+    /// Returns whether the journal does not have its number of tries: it is written less and less often while it fails.
+    pub(crate) fn is_unwritten(&self) -> bool {
+        self.error.is_some() && !self.tries.is_power_of_two()
+    }
+
     fn is_of_same_failures(&self, other: &Self) -> bool {
         self.error.is_some() && self.error == other.error
     }
@@ -177,9 +182,20 @@ impl KubeletSyncs {
         sync
     }
 
+    /// The pod with this uid.
+    pub(crate) fn pod(&self, uid: &str) -> Option<&PodIdentity> {
+        self.0.peek(uid).map(|known| &known.pod)
+    }
+
     /// The spans of the pod with this uid.
     pub(crate) fn syncs_of(&self, uid: &str) -> &[Arc<PodSync>] {
         self.0.peek(uid).map_or(&[], |pod| &pod.syncs)
+    }
+
+    /// The last entry of each pod.
+    pub(crate) fn last_of_all(&self) -> impl Iterator<Item = (&PodIdentity, &PodSync)> {
+        let pods = self.0.iter().map(|(_, known)| known);
+        pods.filter_map(|known| Some((&known.pod, &**known.syncs.last()?)))
     }
 
     /// The spans of the pods that `is_meant` selects.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use criscope_cri::units::times::{UnixMicros, millis};
-use criscope_cri::units::{clock, duration};
+use criscope_cri::units::times::UnixMicros;
+use criscope_cri::units::{clock, spoken};
 
 /// Longest reason that is kept, in bytes.
 const MAX_REASON_LEN: usize = 300;
@@ -39,8 +39,12 @@ pub(crate) enum NodeFactKind {
     NotReady { backend: String, condition: String },
     /// A kubelet was connected, and none is now.
     NoKubelet,
+    /// A kubelet is connected, and makes no call, not even the polls that it makes every second.
+    KubeletSilent,
     /// criscope itself was not running.
     CriscopeDown,
+    /// Calls reached the runtime without criscope, because it could not serve.
+    CriscopeBypassed,
     /// The node was restarted at `booted`: nothing that ran before runs now. `from` and `to` are the time in which criscope was
     /// not running.
     NodeRestarted { booted: UnixMicros },
@@ -69,16 +73,33 @@ impl NodeFact {
         }
     }
 
-    /// Returns whether criscope was not running, so that calls are unknown.
-    pub(crate) fn is_downtime(&self) -> bool {
-        self.kind == NodeFactKind::CriscopeDown || self.booted().is_some()
+    /// The backend that the fact is about; `None` for a fact about the whole node.
+    pub(crate) fn backend(&self) -> Option<&str> {
+        match &self.kind {
+            NodeFactKind::BackendDown { backend }
+            | NodeFactKind::BackendHangs { backend }
+            | NodeFactKind::NotReady { backend, .. }
+            | NodeFactKind::ImageFsFull { backend } => Some(backend),
+            _ => None,
+        }
     }
 
-    /// Returns whether criscope itself was down or stalled.
+    /// Returns whether calls are unknown, because criscope was not running or was bypassed.
+    pub(crate) fn is_downtime(&self) -> bool {
+        matches!(
+            self.kind,
+            NodeFactKind::CriscopeDown
+                | NodeFactKind::CriscopeBypassed
+                | NodeFactKind::NodeRestarted { .. }
+        )
+    }
+
+    /// Returns whether criscope itself was down, bypassed or stalled.
     pub(crate) fn is_of_criscope(&self) -> bool {
         matches!(
             self.kind,
             NodeFactKind::CriscopeDown
+                | NodeFactKind::CriscopeBypassed
                 | NodeFactKind::NodeRestarted { .. }
                 | NodeFactKind::CriscopeStalled
         )
@@ -91,7 +112,9 @@ impl NodeFact {
             NodeFactKind::BackendHangs { .. } => "backend_hangs",
             NodeFactKind::NotReady { .. } => "backend_not_ready",
             NodeFactKind::NoKubelet => "no_kubelet",
+            NodeFactKind::KubeletSilent => "kubelet_silent",
             NodeFactKind::CriscopeDown => "criscope_down",
+            NodeFactKind::CriscopeBypassed => "criscope_bypassed",
             NodeFactKind::NodeRestarted { .. } => "node_restarted",
             NodeFactKind::CriscopeStalled => "criscope_stalled",
             NodeFactKind::ImageFsFull { .. } => "image_fs_full",
@@ -124,10 +147,25 @@ impl NodeFact {
         end.since(self.from.max(from))
     }
 
+    /// The fact and its time, before a clause on a call of that time: what is known of such a call is said there.
+    pub(crate) fn sentence_of_time(&self, now: UnixMicros) -> String {
+        match (&self.kind, self.to) {
+            (NodeFactKind::CriscopeDown, Some(to)) => {
+                let (from, to) = (clock(self.from), clock(to));
+                format!("criscope was down from {from} to {to} UTC")
+            }
+            (NodeFactKind::CriscopeBypassed, Some(to)) => {
+                let (from, to) = (clock(self.from), clock(to));
+                format!("criscope was bypassed from {from} to {to} UTC")
+            }
+            _ => self.sentence(now),
+        }
+    }
+
     /// The fact as a sentence without a full stop.
     pub(crate) fn sentence(&self, now: UnixMicros) -> String {
         let mut text = match self.to {
-            None => self.present(&duration(millis(now.since(self.from)))),
+            None => self.present(&spoken(now.since(self.from))),
             Some(to) => self.past(to),
         };
         if !self.reason.is_empty() {
@@ -143,38 +181,52 @@ impl NodeFact {
                 format!("the runtime {backend} has not answered for {time}")
             }
             NodeFactKind::NotReady { backend, condition } => {
-                format!("{condition} of {backend} has been false for {time}")
+                format!("the runtime {backend} has reported {condition} false for {time}")
             }
             NodeFactKind::NoKubelet => format!("no kubelet has been connected for {time}"),
+            NodeFactKind::KubeletSilent => {
+                format!("the kubelet is stopped or hangs: no call at all for {time}")
+            }
             NodeFactKind::CriscopeDown => format!("criscope has been down for {time}"),
+            NodeFactKind::CriscopeBypassed => {
+                format!("criscope has been bypassed for {time}: calls reach the runtime without it")
+            }
             NodeFactKind::NodeRestarted { booted } => restarted(*booted),
-            NodeFactKind::CriscopeStalled => format!("criscope has not run for {time}"),
+            NodeFactKind::CriscopeStalled => {
+                format!("criscope itself has been stopped, frozen or starved for {time}")
+            }
             NodeFactKind::ImageFsFull { backend } => {
-                format!("the disk of the images of {backend} has been nearly full for {time}")
+                format!("the image disk of {backend} has been nearly full for {time}")
             }
         }
     }
 
     fn past(&self, to: UnixMicros) -> String {
         let when = format!("from {} to {} UTC", clock(self.from), clock(to));
-        let time = duration(millis(to.since(self.from)));
+        let time = spoken(to.since(self.from));
         match &self.kind {
             NodeFactKind::BackendDown { backend } | NodeFactKind::BackendHangs { backend } => {
                 format!("the runtime {backend} did not answer {when} ({time})")
             }
             NodeFactKind::NotReady { backend, condition } => {
-                format!("{condition} of {backend} was false {when} ({time})")
+                format!("the runtime {backend} reported {condition} false {when} ({time})")
             }
             NodeFactKind::NoKubelet => format!("no kubelet was connected {when} ({time})"),
+            NodeFactKind::KubeletSilent => {
+                format!("the kubelet was stopped or hung: no call at all {when} ({time})")
+            }
             NodeFactKind::CriscopeStalled => {
-                format!("criscope did not run {when} ({time}): it was stopped, frozen or starved")
+                format!("criscope itself was stopped, frozen or starved {when} ({time})")
             }
             NodeFactKind::NodeRestarted { booted } => restarted(*booted),
             NodeFactKind::CriscopeDown => {
-                format!("criscope was down {when}: nothing is known of calls in between")
+                format!("criscope was down {when} and saw no calls then")
+            }
+            NodeFactKind::CriscopeBypassed => {
+                format!("criscope was bypassed {when} and saw no calls then")
             }
             NodeFactKind::ImageFsFull { backend } => {
-                format!("the disk of the images of {backend} was nearly full {when} ({time})")
+                format!("the image disk of {backend} was nearly full {when} ({time})")
             }
         }
     }
@@ -182,7 +234,7 @@ impl NodeFact {
 
 /// A sentence about a restart of the node.
 pub(crate) fn restarted(booted: UnixMicros) -> String {
-    format!("the node was started again at {} UTC", clock(booted))
+    format!("the node was restarted at {} UTC", clock(booted))
 }
 
 #[cfg(test)]
@@ -201,12 +253,12 @@ mod tests {
         let mut fact = NodeFact::new(kind, NOON + Duration::from_secs(63), text);
         assert_eq!(
             fact.sentence(NOON + Duration::from_secs(253)),
-            "NetworkReady of containerd has been false for 3m 10s: cni plugin not initialized"
+            "the runtime containerd has reported NetworkReady false for 3m 10s: cni plugin not initialized"
         );
         fact.to = Some(NOON + Duration::from_secs(250));
         assert_eq!(
             fact.sentence(NOON),
-            "NetworkReady of containerd was false from 12:01:03 to 12:04:10 UTC (3m 07s): cni plugin not initialized"
+            "the runtime containerd reported NetworkReady false from 12:01:03 to 12:04:10 UTC (3m 07s): cni plugin not initialized"
         );
         assert_eq!(
             fact.within(NOON, NOON + Duration::from_secs(100)),
@@ -227,7 +279,7 @@ mod tests {
         };
         assert_eq!(
             down.sentence(NOON),
-            "criscope was down from 12:01:03 to 12:04:10 UTC: nothing is known of calls in between"
+            "criscope was down from 12:01:03 to 12:04:10 UTC and saw no calls then"
         );
         let text = serde_json::to_string(&down).expect("json");
         assert_eq!(serde_json::from_str::<NodeFact>(&text).expect("read"), down);

@@ -10,6 +10,8 @@ use criscope_telemetry::registry::{Registry, RegistryError};
 metrics! {
     KUBELET_CONNECTED = Metric::gauge("kubelet_connected", Unit::Flag, &[],
         "Whether a kubelet has a connection open; absent until one was seen.");
+    BYPASSED = Metric::gauge("bypassed", Unit::Flag, &[],
+        "Whether calls reach the runtime without criscope. criscope-agent answers with 1 in its place while criscope does not run.");
     IMAGE_FS_SIZE = Metric::gauge("image_fs_size_bytes", Unit::Bytes, &[BACKEND],
         "Size of the filesystem of the backend's images, from the path in its answer to ImageFsInfo; absent until a caller asked for that.");
     IMAGE_FS_AVAILABLE = Metric::gauge("image_fs_available_bytes", Unit::Bytes, &[BACKEND],
@@ -31,6 +33,11 @@ pub(crate) fn register(registry: &Registry, stories: &Arc<Stories>) -> Result<()
         if let Some(connected) = source.node().kubelet {
             out.put(&[], f64::from(u8::from(connected)));
         }
+    })?;
+    let source = Arc::clone(stories);
+    registry.computed(&BYPASSED, move |out| {
+        let is_bypassed = source.node().bypassed_since.is_some();
+        out.put(&[], f64::from(u8::from(is_bypassed)));
     })?;
     let disk_metrics: [(_, ReadFilesystem); 4] = [
         (&IMAGE_FS_SIZE, |fs| fs.size),

@@ -7,6 +7,7 @@
 
 mod alive;
 mod boot;
+mod bypass;
 mod fact;
 mod files;
 mod history;
@@ -14,22 +15,31 @@ pub mod metrics;
 mod oom;
 mod polls;
 mod pressure;
+mod programs;
+pub mod rollout;
+mod troubles;
 mod unknown;
 mod watch;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 pub(super) use self::alive::AliveFile;
 pub(super) use self::boot::NodeBoot;
+pub use self::bypass::{BYPASS_SINCE_FILE, BypassFiles, LAST_BYPASS_FILE};
 pub(super) use self::fact::{NodeFact, NodeFactKind, restarted};
 pub use self::files::ImageFilesystem;
 pub(super) use self::history::{NodeHistory, is_same, note};
 pub(super) use self::polls::{UnansweredPoll, unanswered};
 pub(super) use self::pressure::{PressureSample, PressureShare, PressureSpan};
+pub(super) use self::programs::NodePrograms;
 pub(super) use self::watch::{NodeStatus, NodeWatch};
+
+/// How long before or after it began a downtime may be noticed: criscope records once a second that it runs, and probes backends and
+/// counts kubelets as often. Calls notice first.
+pub(super) const DOWNTIME_NOTICED_WITHIN: Duration = Duration::from_secs(2);
 
 /// The state of a backend, from its probe and the kubelet's own Status calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,8 +56,12 @@ pub struct BackendState {
     pub not_ready: Vec<FalseCondition>,
     /// A path on the filesystem of the images, once a caller has asked for it.
     pub image_fs: Option<PathBuf>,
+    /// The name of its runtime, such as `containerd`; `None` while it is unknown.
+    pub runtime: Option<Box<str>>,
     /// The process of the backend; `None` while it is unknown.
     pub pid: Option<u32>,
+    /// The cgroup driver with which criscope answered RuntimeConfig in its place, and where it is from.
+    pub answered_driver: Option<Box<str>>,
 }
 
 /// A condition that is false.

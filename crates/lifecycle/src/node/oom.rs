@@ -33,15 +33,15 @@ impl OomKillCounter {
         self.0.push_back((at, count));
     }
 
-    /// The number of processes that were killed just before `at`; 0 if the samples are too far apart.
-    pub(crate) fn before(&self, at: UnixMicros) -> u32 {
+    /// The number of processes that were killed just before `at`; `None` if the samples are too far apart, or criscope was not running.
+    pub(crate) fn before(&self, at: UnixMicros) -> Option<u32> {
         let earlier = self.0.iter().rev().find(|(time, _)| *time < at);
         let later = self.0.iter().find(|(time, _)| *time >= at);
         match (earlier, later) {
             (Some((from, before)), Some((to, after))) if to.since(*from) <= MAX_SAMPLE_GAP => {
-                u32::try_from(after.saturating_sub(*before)).unwrap_or(u32::MAX)
+                Some(u32::try_from(after.saturating_sub(*before)).unwrap_or(u32::MAX))
             }
-            _ => 0,
+            _ => None,
         }
     }
 }
@@ -67,15 +67,15 @@ mod tests {
         );
         assert_eq!(parse("nr_free_pages 1\n"), None);
         let mut kills = OomKillCounter::default();
-        assert_eq!(kills.before(at(5)), 0);
+        assert_eq!(kills.before(at(5)), None);
         for (seconds, count) in [(10, 70), (11, 70), (12, 72), (30, 80)] {
             kills.note(at(seconds), count);
         }
-        assert_eq!(kills.before(at(10)), 0, "nothing was known before");
-        assert_eq!(kills.before(at(11) - Duration::from_micros(1)), 0);
-        assert_eq!(kills.before(at(11) + Duration::from_micros(5)), 2);
-        assert_eq!(kills.before(at(20)), 0, "too far apart");
-        assert_eq!(kills.before(at(31)), 0, "not sampled since");
+        assert_eq!(kills.before(at(10)), None, "nothing was known before");
+        assert_eq!(kills.before(at(11) - Duration::from_micros(1)), Some(0));
+        assert_eq!(kills.before(at(11) + Duration::from_micros(5)), Some(2));
+        assert_eq!(kills.before(at(20)), None, "too far apart");
+        assert_eq!(kills.before(at(31)), None, "not sampled since");
         for n in 0..2 * MAX_SAMPLES as u64 {
             kills.note(at(100 + n), 80);
         }

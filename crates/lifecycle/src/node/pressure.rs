@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use criscope_cri::units::times::{UnixMicros, micros_of};
 
 /// The resources, in the order of [`PressureSample::some`].
@@ -14,7 +16,7 @@ const RESOURCES: [&str; 3] = ["cpu", "memory", "io"];
 const MIN_CONTENTION_SHARE: f64 = 0.25;
 
 /// Totals of pressure since boot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PressureSample {
     /// Time of the sample.
     pub(crate) at: UnixMicros,
@@ -41,7 +43,7 @@ fn parse(text: &str) -> Option<u64> {
 }
 
 /// Pressure between two samples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PressureSpan {
     first: PressureSample,
     last: PressureSample,

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use super::{BackendState, NodeFact, NodeFactKind, NodeStatus};
 use crate::Stories;
-use criscope_cri::units::times::{UnixMicros, millis};
-use criscope_cri::units::{clock, duration};
+use criscope_cri::units::times::UnixMicros;
+use criscope_cri::units::{clock, spoken};
 
 /// Most sentences on a pod that is not known.
 const MAX_NOTES: usize = 3;
@@ -27,13 +27,20 @@ impl Stories {
         let status = self.node().clone();
         let mut holding: Vec<_> = facts.iter().filter(|fact| fact.holds()).collect();
         holding.sort_by_key(|fact| Reverse(fact.from));
-        let mut notes: Vec<_> = holding
+        // A disk that is nearly full keeps only some nodes from admitting pods.
+        let (full_disks, holding): (Vec<_>, Vec<_>) = holding
             .into_iter()
-            .map(|fact| with_consequence(fact, now))
-            .collect();
+            .partition(|fact| matches!(fact.kind, NodeFactKind::ImageFsFull { .. }));
+        let mut notes = Vec::from_iter(self.note_on_waiting(now));
+        notes.extend(holding.into_iter().map(|fact| with_consequence(fact, now)));
         notes.extend(missing_kubelet(&status, now));
         notes.extend(status.backends.iter().filter_map(unprobed_backend));
         notes.push(records_since(since, now));
+        notes.extend(
+            full_disks
+                .into_iter()
+                .map(|fact| with_consequence(fact, now)),
+        );
         // Older downtimes hardly matter beside the last one.
         let downtimes = facts
             .iter()
@@ -51,7 +58,7 @@ impl Stories {
 }
 
 /// A fact that holds, and its consequence.
-fn with_consequence(fact: &NodeFact, now: UnixMicros) -> String {
+pub(super) fn with_consequence(fact: &NodeFact, now: UnixMicros) -> String {
     let consequence = match &fact.kind {
         NodeFactKind::NotReady { condition, .. } if condition == "NetworkReady" => {
             "the kubelet starts only pods with hostNetwork"
@@ -59,11 +66,11 @@ fn with_consequence(fact: &NodeFact, now: UnixMicros) -> String {
         NodeFactKind::NotReady { .. }
         | NodeFactKind::BackendDown { .. }
         | NodeFactKind::BackendHangs { .. } => "no pod can start",
-        NodeFactKind::NoKubelet => "no pods are started",
+        NodeFactKind::NoKubelet | NodeFactKind::KubeletSilent => "no pods are started",
         NodeFactKind::ImageFsFull { .. } => "the kubelet may evict pods and admit no new ones",
-        NodeFactKind::CriscopeDown | NodeFactKind::NodeRestarted { .. } => {
-            "nothing is known of that time"
-        }
+        NodeFactKind::CriscopeDown
+        | NodeFactKind::CriscopeBypassed
+        | NodeFactKind::NodeRestarted { .. } => "calls of that time are unknown",
         NodeFactKind::CriscopeStalled => "calls waited",
     };
     format!("{}; {consequence}", fact.sentence(now))
@@ -71,15 +78,15 @@ fn with_consequence(fact: &NodeFact, now: UnixMicros) -> String {
 
 fn records_since(since: UnixMicros, now: UnixMicros) -> String {
     format!(
-        "no call has named it since {} UTC ({}): the kubelet has not asked for its sandbox (scheduling, admission or volumes), it started earlier, or the name or the node is wrong",
+        "no call for this pod since {} UTC ({}): the kubelet has not asked for a sandbox (scheduling, admission or volumes), the pod started earlier, or the name or the node is wrong",
         clock(since),
-        duration(millis(now.since(since)))
+        spoken(now.since(since))
     )
 }
 
 /// The sentence on a kubelet that has never connected. A kubelet that has gone is a fact of the node.
 fn missing_kubelet(status: &NodeStatus, now: UnixMicros) -> Option<String> {
-    let began = duration(millis(now.since(status.began)));
+    let began = spoken(now.since(status.began));
     let is_unseen = status.kubelet.is_none();
     is_unseen.then(|| format!("no kubelet has connected since criscope started {began} ago"))
 }

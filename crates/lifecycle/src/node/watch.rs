@@ -9,8 +9,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use super::oom::OomKillCounter;
 use super::pressure::PressureSample;
 use super::{
-    AliveFile, BackendState, ImageFilesystem, NodeBoot, NodeFact, NodeFactKind, NodeSource,
-    UnansweredPoll,
+    AliveFile, BackendState, BypassFiles, ImageFilesystem, NodeBoot, NodeFact, NodeFactKind,
+    NodeSource, UnansweredPoll,
 };
 use crate::process_scanner::describe_blocked_process;
 use criscope_cri::units::times::UnixMicros;
@@ -21,10 +21,16 @@ const VMSTAT_PATH: &str = "/proc/vmstat";
 /// A kubelet that restarts connects again within this time.
 const KUBELET_RECONNECT_TIME: Duration = Duration::from_secs(10);
 
+/// A kubelet without a call for this long is silent: it lists sandboxes every second.
+const KUBELET_SILENT_AFTER: Duration = Duration::from_secs(10);
+
+/// Number of checks in a row that must find a kubelet silent.
+const MIN_SILENT_CHECKS: u32 = 3;
+
 /// A gap this long between checks means that criscope was stalled. Checks are a second apart.
 const STALL_THRESHOLD: Duration = Duration::from_secs(5);
 
-/// Number of checks between two writes of the alive file.
+/// Number of checks between two writes of the alive file, while no call runs for long.
 const CHECKS_PER_ALIVE_WRITE: u64 = 5;
 
 /// Number of checks between two reads of the disks.
@@ -49,6 +55,8 @@ pub(crate) struct NodeStatus {
     pub(crate) began: UnixMicros,
     /// Set to whether a kubelet is connected; `None` if none was ever seen.
     pub(crate) kubelet: Option<bool>,
+    /// Time since which criscope is bypassed.
+    pub(crate) bypassed_since: Option<UnixMicros>,
     pub(crate) backends: Vec<BackendState>,
     /// The filesystems of images, by backend.
     pub(crate) disks: BackendDisks,
@@ -59,6 +67,7 @@ pub(crate) struct NodeStatus {
 pub(crate) struct NodeWatch {
     source: Arc<dyn NodeSource>,
     alive: Option<AliveFile>,
+    pub(crate) bypass: BypassFiles,
     pressure: PathBuf,
     oom_kills: OomKillCounter,
     checks: u64,
@@ -67,6 +76,14 @@ pub(crate) struct NodeWatch {
     pub(crate) status: NodeStatus,
     /// Time at which a kubelet was last connected.
     kubelet_at: UnixMicros,
+    /// Set while calls run that would be lost with this process: then its end shall be known to a second.
+    pub(crate) has_running_calls: bool,
+    /// Time at which a kubelet last made a call; `None` while it need not make any.
+    kubelet_called_at: Option<UnixMicros>,
+    /// Number of checks in a row that found the kubelet silent.
+    silent_checks: u32,
+    /// Set if a kubelet was connected to this process.
+    has_seen_kubelet: bool,
     writing: Option<JoinHandle<()>>,
     reading: Option<JoinHandle<BackendDisks>>,
 }
@@ -77,15 +94,25 @@ impl NodeWatch {
         Self {
             source,
             alive,
+            bypass: BypassFiles::default(),
             pressure: Path::new("/proc/pressure").to_owned(),
             oom_kills: OomKillCounter::default(),
             checks: 0,
             checked: None,
             status: NodeStatus::default(),
             kubelet_at: UnixMicros::EPOCH,
+            has_running_calls: false,
+            kubelet_called_at: None,
+            silent_checks: 0,
+            has_seen_kubelet: false,
             writing: None,
             reading: None,
         }
+    }
+
+    /// Reads of bypasses in these files.
+    pub(crate) fn with_bypass(self, bypass: BypassFiles) -> Self {
+        Self { bypass, ..self }
     }
 
     /// Begins at `now`. `kubelet` is set if a kubelet called an earlier process.
@@ -95,13 +122,14 @@ impl NodeWatch {
         self.kubelet_at = now;
     }
 
-    /// The downtime of criscope before this process began; `None` if it is unknown or too short to matter. `last` is the newest
-    /// time in the journal. Blocks.
+    /// The downtime of criscope before this process began; `None` if it is unknown, or too short to matter: a short one matters if calls
+    /// were lost in it. `last` is the newest time in the journal. Blocks.
     pub(crate) fn downtime(
         alive: &AliveFile,
         boot: &NodeBoot,
         last: UnixMicros,
         now: UnixMicros,
+        are_calls_lost: bool,
     ) -> Option<NodeFact> {
         let before = alive.read()?;
         let last = before.at.max(last);
@@ -114,10 +142,16 @@ impl NodeWatch {
         } else {
             NodeFactKind::CriscopeDown
         };
-        (last + MIN_DOWNTIME <= now).then(|| NodeFact {
+        let matters = are_calls_lost || last + MIN_DOWNTIME <= now;
+        (matters && last <= now).then(|| NodeFact {
             to: Some(now),
             ..NodeFact::new(kind, last, "")
         })
+    }
+
+    /// Notes when the kubelet last called, before a check; `None` if a call of it is in flight, or if it does not poll.
+    pub(crate) fn set_kubelet_call(&mut self, at: Option<UnixMicros>) {
+        self.kubelet_called_at = at;
     }
 
     /// Checks the node. Returns the facts that began or ended since the last check; `holding` are the facts that held then.
@@ -129,12 +163,14 @@ impl NodeWatch {
     ) -> Vec<NodeFact> {
         self.status.backends = self.source.backends();
         self.oom_kills.sample(Path::new(VMSTAT_PATH), now);
-        self.kubelet(now);
+        self.status.bypassed_since = self.bypass.since();
+        let absence = self.kubelet(now);
         self.disks().await;
         self.write_time(now);
         self.checks += 1;
         let since_last = self.checked.replace(Instant::now()).map(|at| at.elapsed());
         let stalled = since_last.and_then(|since| stalled(since, now));
+        self.count_silence(now, stalled.is_some());
         let mut found = self.found(now, holding);
         found.extend(polls.iter().map(|poll| self.hangs(poll, holding)));
         let begun = found.iter().filter(|fact| {
@@ -148,11 +184,19 @@ impl NodeWatch {
             to: Some(now),
             ..fact.clone()
         });
-        ended.chain(begun.cloned()).chain(stalled).collect()
+        // An absence that was reported as a fact ends as that fact, and a kubelet was not away while criscope was bypassed.
+        let absence = absence.filter(|absence| {
+            let mut known = holding.iter();
+            !known.any(|known| {
+                [&absence.kind, &NodeFactKind::CriscopeBypassed].contains(&&known.kind)
+            })
+        });
+        let past = stalled.into_iter().chain(absence);
+        ended.chain(begun.cloned()).chain(past).collect()
     }
 
-    /// The number of processes that the kernel killed for lack of memory just before `at`.
-    pub(crate) fn oom_kills(&mut self, at: UnixMicros, now: UnixMicros) -> u32 {
+    /// The number of processes that the kernel killed for lack of memory just before `at`; `None` if they were not counted.
+    pub(crate) fn oom_kills(&mut self, at: UnixMicros, now: UnixMicros) -> Option<u32> {
         self.oom_kills.sample(Path::new(VMSTAT_PATH), now);
         self.oom_kills.before(at)
     }
@@ -196,7 +240,15 @@ impl NodeWatch {
                 found.push(NodeFact::new(kind, now, &shortage));
             }
         }
+        if let Some(since) = self.status.bypassed_since {
+            found.push(NodeFact::new(NodeFactKind::CriscopeBypassed, since, ""));
+            // The kubelet calls the runtime without criscope.
+            return found;
+        }
         let missing = self.status.kubelet == Some(false);
+        if let Some(at) = self.kubelet_called_at.filter(|_| self.is_silent()) {
+            found.push(NodeFact::new(NodeFactKind::KubeletSilent, at, ""));
+        }
         if missing && now.since(self.kubelet_at) >= KUBELET_RECONNECT_TIME {
             found.push(NodeFact::new(NodeFactKind::NoKubelet, self.kubelet_at, ""));
         }
@@ -227,21 +279,48 @@ impl NodeWatch {
                 !disks.any(|(name, _)| **name == **backend)
             }
             NodeFactKind::NoKubelet
+            | NodeFactKind::KubeletSilent
             | NodeFactKind::CriscopeDown
+            | NodeFactKind::CriscopeBypassed
             | NodeFactKind::NodeRestarted { .. }
             | NodeFactKind::CriscopeStalled
             | NodeFactKind::BackendHangs { .. } => false,
         }
     }
 
-    fn kubelet(&mut self, now: UnixMicros) {
+    /// Counts the checks that find a connected kubelet silent. Its calls wait while criscope is stalled, and are read after it.
+    fn count_silence(&mut self, now: UnixMicros, is_stalled: bool) {
+        let is_connected = self.status.kubelet == Some(true);
+        let called = self
+            .kubelet_called_at
+            .filter(|_| is_connected && !is_stalled);
+        let is_late = called.is_some_and(|at| now.since(at) >= KUBELET_SILENT_AFTER);
+        self.silent_checks = if is_late { self.silent_checks + 1 } else { 0 };
+    }
+
+    fn is_silent(&self) -> bool {
+        self.silent_checks >= MIN_SILENT_CHECKS
+    }
+
+    /// Notes whether a kubelet is connected. Returns the absence of a kubelet that has come back.
+    fn kubelet(&mut self, now: UnixMicros) -> Option<NodeFact> {
         let before = self.status.kubelet;
-        if self.source.kubelets() > 0 {
-            self.status.kubelet = Some(true);
-            self.kubelet_at = now;
-        } else if before.is_some() {
-            self.status.kubelet = Some(false);
+        if self.source.kubelets() == 0 {
+            if self.status.bypassed_since.is_some() {
+                self.kubelet_at = now;
+            }
+            self.status.kubelet = before.map(|_| false);
+            return None;
         }
+        let was_away = before == Some(false) && self.has_seen_kubelet;
+        let absence = was_away.then(|| NodeFact {
+            to: Some(now),
+            ..NodeFact::new(NodeFactKind::NoKubelet, self.kubelet_at, "")
+        });
+        self.status.kubelet = Some(true);
+        self.has_seen_kubelet = true;
+        self.kubelet_at = now;
+        absence
     }
 
     /// Takes the result of the last read, and begins the next one when it is time.
@@ -267,7 +346,7 @@ impl NodeWatch {
     }
 
     fn write_time(&mut self, now: UnixMicros) {
-        let is_due = self.checks.is_multiple_of(CHECKS_PER_ALIVE_WRITE);
+        let is_due = self.has_running_calls || self.checks.is_multiple_of(CHECKS_PER_ALIVE_WRITE);
         let is_free = self.writing.as_ref().is_none_or(JoinHandle::is_finished);
         if let Some(alive) = self.alive.clone().filter(|_| is_due && is_free) {
             self.writing = Some(spawn_blocking(move || {

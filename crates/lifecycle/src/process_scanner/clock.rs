@@ -5,6 +5,12 @@ use std::time::{Duration, SystemTime};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
 
+/// Two reads of the boot clock that are closer than this had no wait in between.
+const READS_ARE_CLOSE: Duration = Duration::from_micros(50);
+
+/// Upper bound of tries to read both clocks at one moment.
+const MAX_READS: usize = 4;
+
 /// One moment on the boot clock and on the wall clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClockReading {
@@ -15,13 +21,22 @@ pub(super) struct ClockReading {
 }
 
 impl ClockReading {
-    /// Reads both clocks. `None` if the kernel lacks the boot clock.
+    /// Reads both clocks. `None` if the kernel lacks the boot clock. A thread that has to wait between the two reads tries again, so
+    /// that they are about one moment.
     pub(super) fn now() -> Option<Self> {
-        let boot = Duration::from(clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?);
-        Some(Self {
-            boot,
-            wall: SystemTime::now(),
-        })
+        let mut closest: Option<(Duration, Self)> = None;
+        for _ in 0..MAX_READS {
+            let boot = boot_time()?;
+            let wall = SystemTime::now();
+            let gap = boot_time()?.saturating_sub(boot);
+            if closest.is_none_or(|(least, _)| gap < least) {
+                closest = Some((gap, Self { boot, wall }));
+            }
+            if gap < READS_ARE_CLOSE {
+                break;
+            }
+        }
+        closest.map(|(_, reading)| reading)
     }
 
     /// A time since boot on the wall clock.
@@ -30,6 +45,12 @@ impl ClockReading {
             .checked_sub(self.boot.saturating_sub(boot))
             .unwrap_or(self.wall)
     }
+}
+
+fn boot_time() -> Option<Duration> {
+    clock_gettime(ClockId::CLOCK_BOOTTIME)
+        .ok()
+        .map(Duration::from)
 }
 
 /// The unit of process start times: 10 ms on every usual kernel.

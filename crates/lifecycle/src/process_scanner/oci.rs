@@ -50,6 +50,11 @@ pub(super) fn is_monitor(comm: &ProcessComm) -> bool {
     is_shim(comm) || MONITORS.iter().any(|name| comm.is(name))
 }
 
+/// Returns whether a process is the shim of a pod of the built-in runtime.
+pub(super) fn is_own_shim(comm: &ProcessComm) -> bool {
+    comm.is("criscope-shim")
+}
+
 fn is_shim(comm: &ProcessComm) -> bool {
     comm.is(SHIM_COMM)
 }

@@ -96,10 +96,19 @@ impl ProcessScanner {
     /// If there is no `/proc`.
     pub(super) fn scan(&mut self, calls: &[Arc<Call>]) -> io::Result<ScanResult> {
         let now = ClockReading::now().ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?;
+        self.scan_at(calls, now)
+    }
+
+    /// The scan at this moment.
+    pub(super) fn scan_at(
+        &mut self,
+        calls: &[Arc<Call>],
+        now: ClockReading,
+    ) -> io::Result<ScanResult> {
         let targets = calls
             .iter()
             .filter_map(|call| CandidateCall::new(call, now.boot));
-        let mut targets: Vec<_> = targets.collect();
+        let (own, mut targets): (Vec<_>, Vec<_>) = targets.partition(|target| target.is_own);
         self.seen
             .retain(|seq, _| targets.iter().any(|t| t.seq == *seq));
         self.sandboxes
@@ -109,7 +118,7 @@ impl ProcessScanner {
                 target.learn(sandbox);
             }
         }
-        let Some(oldest) = targets.iter().map(|t| t.began).min() else {
+        let Some(oldest) = targets.iter().chain(&own).map(|t| t.began).min() else {
             return Ok(ScanResult::default());
         };
         self.processes.scan(self.ticks(oldest), now.boot)?;
@@ -118,12 +127,15 @@ impl ProcessScanner {
             at: Some(now.wall),
             ..ScanResult::default()
         };
-        for pid in self.processes.young() {
-            self.attribute(pid, &mut targets);
-            found.new.extend(self.note(pid, &now, &entered));
+        if !targets.is_empty() {
+            for pid in self.processes.young() {
+                self.attribute(pid, &mut targets);
+                found.new.extend(self.note(pid, &now, &entered));
+            }
+            self.note_activities();
         }
-        self.note_activities();
         let workers = self.workers();
+        targets.extend(own);
         let new = self
             .blocked
             .look(&mut self.processes, &targets, &workers, &now);
@@ -303,7 +315,8 @@ impl ProcessScanner {
             _ => return None,
         };
         // The tick in which the process started may have begun before the call.
-        let began = now.wall_at(began).max(*entered);
+        let began = now.wall_at(began).max(*entered).min(now.wall);
+        let began = in_order(began, start, seen);
         let name = self.processes.name(pid, &process.comm);
         let new = (seq, work, Arc::clone(&name));
         let observation = Observation {
@@ -311,8 +324,8 @@ impl ProcessScanner {
             name,
             command,
             activity,
-            began: began.min(now.wall),
-            last_seen: now.wall,
+            began,
+            last_seen: now.wall.max(began),
         };
         seen.push(WorkingProcess {
             pid,
@@ -374,6 +387,16 @@ impl WorkingProcess {
         let most = self.activities.iter().max_by_key(|(_, scans)| *scans);
         self.observation.activity = most.map(|(activity, _)| Arc::clone(activity));
     }
+}
+
+/// The begin of a process, in the order of the ticks in which processes started: their begins come from several readings of two clocks,
+/// which do not agree to the microsecond.
+fn in_order(began: SystemTime, start: u64, seen: &[WorkingProcess]) -> SystemTime {
+    let (earlier, later): (Vec<_>, Vec<_>) = seen.iter().partition(|other| other.start <= start);
+    let earliest = earlier.iter().map(|other| other.observation.began).max();
+    let latest = later.iter().map(|other| other.observation.began).min();
+    let began = earliest.map_or(began, |earliest| began.max(earliest));
+    latest.map_or(began, |latest| began.min(latest))
 }
 
 /// The activity of a process: its command, and the programs it has started, without forked copies.

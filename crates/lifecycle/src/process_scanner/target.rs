@@ -25,15 +25,17 @@ pub(super) struct CandidateCall {
     sandbox: Option<Arc<str>>,
     /// The id of the container; unknown during creation.
     container_id: Option<Arc<str>>,
+    /// Set if the built-in runtime serves the call. It records its own steps, more exactly than processes show them, but not what
+    /// holds them up.
+    pub(super) is_own: bool,
     /// CRI-O's name for the monitor of a new container or sandbox: `k8s_CONTAINER_POD_NAMESPACE_UID_ATTEMPT`.
     monitor: Option<Box<str>>,
 }
 
 impl CandidateCall {
-    /// The candidate for a call. `None` if the method needs no processes, or if the built-in runtime serves the call: it records
-    /// its own steps, more exactly.
+    /// The candidate for a call. `None` if the method needs no processes.
     pub(super) fn new(call: &Call, now: Duration) -> Option<Self> {
-        if !is_scanned(call.method) || call.steps.get().is_some() {
+        if !is_scanned(call.method) {
             return None;
         }
         let subject = call.subject.get()?;
@@ -45,6 +47,7 @@ impl CandidateCall {
             pod: subject.pod.clone(),
             sandbox: subject.sandbox_id.clone(),
             container_id: subject.container_id.clone(),
+            is_own: call.steps.get().is_some(),
             monitor: monitor_name(
                 call.method,
                 subject.pod.as_deref(),

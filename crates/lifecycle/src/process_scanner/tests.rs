@@ -1,6 +1,7 @@
 //! Scans of a simulated `/proc`, and of real processes.
 
 mod blocked;
+mod order;
 mod owners;
 mod real;
 mod running;

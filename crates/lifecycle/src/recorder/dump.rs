@@ -182,7 +182,7 @@ pub(crate) mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::view::call::tests::{plain, pod, record};
+    use crate::examples::{plain, pod, record};
     use criscope_cri::call::{Call, CallRecord};
 
     /// Three calls of pods, two polls, and a call in flight.

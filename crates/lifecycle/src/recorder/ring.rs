@@ -101,7 +101,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::view::call::tests::record;
+    use crate::examples::record;
 
     fn numbers(ring: &RecordRing) -> Vec<u64> {
         ring.collect().0.iter().map(|r| r.seq).collect()

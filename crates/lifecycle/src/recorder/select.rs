@@ -109,7 +109,7 @@ impl Write for ByteCounter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::call::tests::record;
+    use crate::examples::record;
 
     #[test]
     fn the_newest_that_matter_come_first() {

@@ -48,11 +48,15 @@ fn a_pod_that_no_call_has_named_is_known_by_the_spans_of_the_kubelet() {
     let headline = &story.headline;
     assert!(
         headline.starts_with(
-            "kubelet: syncPod failed: volume data is not mounted: context deadline exceeded ("
+            "the kubelet's syncPod failed: volume data is not mounted: context deadline exceeded ("
         ) && headline.ends_with(" ago); no call has named the pod"),
         "{headline}"
     );
     assert_eq!(story.cause, "kubelet_sync_failed");
+    let next = story.next.as_deref();
+    assert_eq!(next, Some("`kubectl describe pod -n shop web`"));
+    let raw = story.raw_message.expect("the kubelet's error");
+    assert_eq!(raw.from, "kubelet");
     stories.store().note_sync(pod("web").syncs(200_000, 10));
     assert_eq!(of(), None, "it is over");
 }
@@ -72,28 +76,12 @@ fn a_pod_that_no_call_has_named_is_not_an_earlier_one_of_its_name() {
     stories.store().note_sync(fails(20_000));
     let said = of(None).headline;
     let (why, whom) = said.split_once(" (").expect("when");
-    assert_eq!(why, format!("kubelet: syncPod failed: {text}"));
+    assert_eq!(why, format!("the kubelet's syncPod failed: {text}"));
     assert!(
         whom.ends_with("this pod, only an earlier one of its name"),
         "{whom}"
     );
     assert_eq!(of(Some("uid-web")).headline, earlier);
-}
-
-/// One pod counts once, however often it is retried.
-#[test]
-fn pods_that_cannot_start_are_counted_by_what_fails() {
-    let one = "pod one; run 0 +10; pull web:1 100 +10 fails NOT_FOUND no; pull web:1 200 +10 fails NOT_FOUND no; \
-               create app 300 +10 fails UNKNOWN no";
-    let two = "pod two; run 0 +10; pull web:1 400 +10 fails NOT_FOUND no";
-    let well = "pod well; run 0 +10; pull web:1 500 +10 fails NOT_FOUND no; pull web:1 600 +10";
-    let stories = stories([one, two, well].into_iter().flat_map(read_calls));
-    let phases = [
-        EpisodePhase::Sandbox,
-        EpisodePhase::ImagePull,
-        EpisodePhase::ContainerCreate,
-    ];
-    assert_eq!(stories.failing(&phases), [0, 2, 1]);
 }
 
 /// Calls take most of the memory; a list is built without copying them, and has the same headlines.

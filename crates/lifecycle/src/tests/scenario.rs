@@ -4,7 +4,7 @@
 //! # A comment.
 //! a slow network plugin
 //!     run 0 +9700 cni calico 100..9600; up app 9700
-//!     60s => network: 9.50 s of 9.90 s in the CNI plugin calico, during RunPodSandbox
+//!     60s => network: 9.5 s of 9.9 s in the CNI plugin calico, during RunPodSandbox
 //!     60s state => ok
 //! ```
 //!
@@ -19,11 +19,15 @@
 //! | `run`, `pull IMAGE`, `create C`, `kill C`, `stop`, ... `TIME +TIME` | a call of the kubelet, see [`calls`] |
 //! | `up C TIME` | CreateContainer and StartContainer, 100 ms each or as given with `+TIME +TIME` |
 //! | `exit C CODE FROM..TO`, `fact ...`, `sync ...` | other events, see [`events`] |
+//! | `listed TIME ...` | the runtime lists the pod, see [`lists`] |
 //! | `pod NAME`, `pod NAME/UID`, `sandbox N` | the pod, and the attempt of its sandbox, of the steps that follow; first `web`, 0 |
 //! | `tick TIME`, `learn` | closes what is over by then; learns the usual durations from what has been closed |
 //! | `with BLOCK`, `with BLOCK from TIME` | the steps of a block, which has the title `[BLOCK]`; its times begin at TIME |
 //! | `repeat N every TIME: STEPS` | repeats the rest of the line; in it and its blocks `{n}`, `{n+1}` are numbers that begin with 0 |
 //! | `each A B in 1 x \| 2 y` | first line: plays the scenario once with `$A` and `$B` as `1` and `x`, once as `2` and `y` |
+//!
+//! Each expectation is held twice: against the store that saw the steps, and against one that read the journal of these steps, as a
+//! criscope that was restarted does.
 //!
 //! C is a container and the number of its run, `app/0`, or a name alone for the first run.
 
@@ -31,7 +35,10 @@ pub(crate) mod calls;
 mod events;
 mod expect;
 mod file;
+mod journal;
+mod lists;
 mod player;
+mod requests;
 pub(crate) mod words;
 
 use std::fs;
@@ -102,7 +109,7 @@ each and repeat
     fn a_failure_names_line_title_and_what_was_said() {
         let text = "a start\n    run 0 +900; up app 1s\n    60s => *slow as ever\n    60s cause !> quick\n";
         let failures = play(text);
-        let said = "container app up after 1.20 s, nothing slow";
+        let said = "app up after 1.2 s, nothing slow";
         assert_eq!(
             failures,
             [

@@ -15,6 +15,7 @@ use criscope_cri::call::{
     Call, CallFacts, CallRecord, CallStage, CallState, Client, Ending, Outcome, Peer, Route,
     RouteReason, Source,
 };
+use criscope_cri::container_request::ContainerRequest;
 use criscope_cri::method::ApiVersion;
 use criscope_cri::status::Code;
 use criscope_cri::subject::{ContainerIdentity, ExitReason, PodIdentity, Subject};
@@ -173,10 +174,13 @@ impl ScriptedPod {
             at: at(to),
             stop_requested: false,
             oom_kills: 0,
+            is_oom_uncounted: false,
             oom_at: None,
             evicted: None,
             node_restarted: None,
+            signal: None,
             by_event: false,
+            request: None,
         }
     }
 
@@ -231,7 +235,7 @@ impl EpisodeCall {
             message: error.map(Arc::from),
             elapsed,
         });
-        if matches!(self.method, Method::RunPodSandbox) {
+        if self.method.makes_sandbox() {
             self.record_mut().sandbox_id = None;
         }
         self
@@ -256,8 +260,24 @@ impl EpisodeCall {
     }
 
     /// The grace period of the pod in a CreateContainer, in seconds.
-    pub(crate) fn pod_grace(mut self, pod_grace: u32) -> Self {
-        self.record_mut().facts = CallFacts::Create { pod_grace };
+    pub(crate) fn pod_grace(self, pod_grace: u32) -> Self {
+        self.requests(|request| request.pod_grace = Some(pod_grace))
+    }
+
+    /// The request of a CreateContainer, with a change.
+    pub(crate) fn requests(mut self, change: impl FnOnce(&mut ContainerRequest)) -> Self {
+        let known = self.facts.container_request();
+        // A request without limits says that there are none.
+        let mut request = known.map_or_else(
+            || ContainerRequest {
+                cpu_millis: Some(0),
+                memory: Some(0),
+                ..ContainerRequest::default()
+            },
+            |known| (**known).clone(),
+        );
+        change(&mut request);
+        self.record_mut().facts = CallFacts::Create(Arc::new(request));
         self
     }
 
@@ -268,7 +288,19 @@ impl EpisodeCall {
             before_ms,
             source,
             unwatched_ms: 0,
+            cpu_millis: 0,
         };
+        self
+    }
+
+    /// The containers of its pod have this CPU limit together (RunPodSandbox).
+    pub(crate) fn pod_cpu_limit(mut self, millis: u32) -> Self {
+        if self.facts.is_none() {
+            self = self.seen_before(0);
+        }
+        if let CallFacts::Seen { cpu_millis, .. } = &mut self.record_mut().facts {
+            *cpu_millis = millis;
+        }
         self
     }
 
@@ -297,8 +329,15 @@ impl EpisodeCall {
     }
 
     /// A step of the built-in runtime, between these milliseconds after its begin.
-    pub(crate) fn step(mut self, work: WorkKind, name: &str, from: u64, to: u64) -> Self {
-        self = self.seen(work, name, "", from, to);
+    pub(crate) fn step(
+        mut self,
+        work: WorkKind,
+        name: &str,
+        activity: &str,
+        from: u64,
+        to: u64,
+    ) -> Self {
+        self = self.seen(work, name, activity, from, to);
         if let Some(last) = self.work.last_mut() {
             last.own = true;
         }

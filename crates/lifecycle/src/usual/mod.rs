@@ -5,7 +5,7 @@
 //! without failed calls teach, each at most once per key, and only while at most [`MAX_STARTS_IN_SAMPLE`] pods start: what happens in a
 //! storm is measured against it and does not change it. Kept in a file beside the journal.
 
-use criscope_cri::units::times::UnixMicros;
+use criscope_cri::units::times::{self, UnixMicros};
 
 mod estimate;
 mod file;
@@ -59,12 +59,24 @@ struct UsualEntry {
 }
 
 /// The usual duration of a kind of work.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct TypicalDuration {
     /// Half take less.
+    #[serde(with = "times::micros")]
     pub(super) median: Duration,
     /// Nine of ten take less.
+    #[serde(with = "times::micros")]
     pub(super) high: Duration,
+}
+
+/// What was usual when a call ended. The node goes on learning; what is told of a call that has ended stays the same.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct UsualAtEnd {
+    #[serde(flatten)]
+    typical: TypicalDuration,
+    /// The pods that started during the call, once its episode is closed.
+    #[serde(skip)]
+    starts: Option<usize>,
 }
 
 impl TypicalDuration {

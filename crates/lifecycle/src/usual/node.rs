@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use super::{MAX_STARTS_IN_SAMPLE, TypicalDuration, UsualDurations, WorkKey};
+use super::{
+    MAX_STARTS_IN_SAMPLE, MIN_DIFFERENCE, TypicalDuration, UsualAtEnd, UsualDurations, WorkKey,
+};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::{Episode, EpisodeStore};
-use crate::kubelet::images::MissingImage;
+use crate::kubelet::images::{FoundImage, MissingImage};
 use crate::kubelet::pulls::PullInFlight;
+use crate::node::{NodeFact, NodePrograms};
 use crate::process_scanner::WorkKind;
 use crate::view::EpisodeState;
 use criscope_cri::Method;
@@ -25,8 +28,13 @@ pub(crate) struct NodeContext<'a> {
     starts: Vec<(UnixMicros, UnixMicros)>,
     /// Images that the kubelet did not find and has not pulled.
     missing_images: Vec<MissingImage>,
+    /// Images that the kubelet found for pods.
+    found_images: Vec<FoundImage>,
     /// Pulls of the kubelet that are in flight.
     pulls: Vec<PullInFlight>,
+    /// That no kubelet is there, or that it is silent, if so.
+    pub(crate) absent_kubelet: Option<&'a NodeFact>,
+    pub(crate) programs: &'a NodePrograms,
 }
 
 /// A duration compared with the usual one.
@@ -47,7 +55,41 @@ impl EpisodeStore {
             usual: &self.usual,
             starts: starts.map(|e| (e.began, e.ended)).collect(),
             missing_images: self.missing_images(),
+            found_images: self.found_images(),
             pulls: Vec::new(),
+            absent_kubelet: self.absent_kubelet(),
+            programs: &self.programs,
+        }
+    }
+
+    /// What is usual for a call that has just ended; `None` if it was too short to be compared.
+    pub(crate) fn usual_at_end(&self, call: &EpisodeCall) -> Option<Box<UsualAtEnd>> {
+        let is_worth = !call.is_in_flight() && call.is_good() && call.took() >= MIN_DIFFERENCE;
+        let pod = call.pod.as_deref().filter(|_| is_worth)?;
+        let mut own = self.episodes_of(pod);
+        let handler = call.handler.as_deref();
+        let handler = handler.or_else(|| own.find_map(|episode| episode.handler.as_deref()));
+        let typical = typical(&self.usual, call, handler)?;
+        let starts = None;
+        Some(Box::new(UsualAtEnd { typical, starts }))
+    }
+
+    /// Notes how many pods started during the calls of an episode that is closed.
+    pub(crate) fn freeze_starts(&mut self, number: u64) {
+        let Some(episode) = self.get(number) else {
+            return;
+        };
+        let calls = episode.calls.iter().enumerate();
+        let compared = calls.filter(|(_, call)| call.usual.is_some());
+        let node = self.node();
+        let starts = compared.map(|(n, call)| (n, node.starts_during(call)));
+        let starts: Vec<_> = starts.collect();
+        if let Some(episode) = self.get_mut(number) {
+            for (n, starts) in starts {
+                if let Some(usual) = &mut episode.calls[n].usual {
+                    usual.starts.get_or_insert(starts);
+                }
+            }
         }
     }
 
@@ -80,7 +122,7 @@ impl EpisodeStore {
 
 /// The samples of a call. The time of plugins is exact only if the built-in runtime ran them: the process scanner sees only slow ones.
 fn samples_of(episode: &Episode, call: &EpisodeCall) -> Vec<(WorkKey, Duration)> {
-    let mut samples: Vec<_> = keys(episode, call)
+    let mut samples: Vec<_> = keys(call, episode.handler.as_deref())
         .into_iter()
         .map(|key| (key, call.took()))
         .collect();
@@ -93,7 +135,7 @@ fn samples_of(episode: &Episode, call: &EpisodeCall) -> Vec<(WorkKey, Duration)>
 }
 
 /// The kinds of work of a call, the most specific first. Stops have none: their duration depends on the container.
-fn keys(episode: &Episode, call: &EpisodeCall) -> Vec<WorkKey> {
+fn keys(call: &EpisodeCall, handler: Option<&str>) -> Vec<WorkKey> {
     match call.method {
         Method::StopContainer => Vec::new(),
         // Pulls of other images say nothing about this one.
@@ -101,11 +143,17 @@ fn keys(episode: &Episode, call: &EpisodeCall) -> Vec<WorkKey> {
             let image = call.image.as_deref();
             image.map(WorkKey::repository).into_iter().collect()
         }
-        method => vec![WorkKey::call(method, episode.handler.as_deref())],
+        method => vec![WorkKey::call(method, handler)],
     }
 }
 
 impl NodeContext<'_> {
+    /// The image that the kubelet found for the start with this number.
+    pub(crate) fn found_image(&self, episode: u64) -> Option<&FoundImage> {
+        let mut found = self.found_images.iter();
+        found.find(|found| found.episode == episode)
+    }
+
     /// The image that the start with this number waits for, if it is known.
     pub(crate) fn awaited_image(&self, episode: u64) -> Option<&MissingImage> {
         self.missing_images
@@ -117,6 +165,11 @@ impl NodeContext<'_> {
     pub(crate) fn with_pulls(mut self, pulls: Vec<PullInFlight>) -> Self {
         self.pulls = pulls;
         self
+    }
+
+    /// Returns whether the kubelet pulls an image now.
+    pub(crate) fn is_pulling(&self) -> bool {
+        !self.pulls.is_empty()
     }
 
     /// The pull that this pod may wait for: the only one in flight, of another pod.
@@ -144,33 +197,32 @@ impl NodeContext<'_> {
         starts.filter(move |(began, ended)| *began < to && *ended > from)
     }
 
-    /// The largest number of concurrent starts between these times.
-    pub(crate) fn most_starts(&self, from: UnixMicros, to: UnixMicros) -> usize {
-        let mut changes: Vec<_> = self
-            .starts_between(from, to)
-            .flat_map(|(began, ended)| [(began.max(from), 1), (ended.min(to), -1)])
-            .collect();
-        changes.sort_unstable();
-        let (mut now, mut most) = (0_isize, 0);
-        for (_, change) in changes {
-            now += change;
-            most = most.max(now);
-        }
-        most.unsigned_abs()
-    }
-
-    /// The duration of a call compared with the usual one; `None` without enough samples.
+    /// The duration of a call compared with what is usual, or was when it ended; `None` without enough samples.
     pub(crate) fn compare(
         &self,
         episode: &Episode,
         call: &EpisodeCall,
     ) -> Option<ComparedDuration> {
-        let mut keys = keys(episode, call).into_iter();
-        let typical = keys.find_map(|key| self.usual.typical(&key))?;
+        let (typical, starts) = if call.is_in_flight() {
+            let handler = episode.handler.as_deref();
+            (typical(self.usual, call, handler)?, None)
+        } else {
+            let usual = call.usual.as_deref()?;
+            (usual.typical, usual.starts)
+        };
         Some(ComparedDuration {
             typical,
             is_unusual: typical.is_exceeded_by(call.took()),
-            starts: self.starts_during(call),
+            starts: starts.unwrap_or_else(|| self.starts_during(call)),
         })
     }
+}
+
+fn typical(
+    usual: &UsualDurations,
+    call: &EpisodeCall,
+    handler: Option<&str>,
+) -> Option<TypicalDuration> {
+    let mut keys = keys(call, handler).into_iter();
+    keys.find_map(|key| usual.typical(&key))
 }

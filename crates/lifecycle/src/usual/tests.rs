@@ -126,3 +126,23 @@ fn tags_and_digests_do_not_matter() {
         assert_eq!(WorkKey::repository(image), repository(name));
     }
 }
+
+/// The journal has it: a restart of criscope changes no sentence either.
+#[test]
+fn what_was_usual_when_a_call_ended_is_part_of_its_line() {
+    let mut call = crate::tests::script::pod("web").run(0, 1500);
+    call.usual = Some(Box::new(UsualAtEnd {
+        typical: TypicalDuration {
+            median: ms(200),
+            high: ms(300),
+        },
+        starts: None,
+    }));
+    let line = serde_json::to_string(&call).expect("JSON");
+    assert!(
+        line.contains(r#""usual":{"median":200000,"high":300000}"#),
+        "{line}"
+    );
+    let read: crate::episode_call::EpisodeCall = serde_json::from_str(&line).expect("read");
+    assert_eq!(read.usual, call.usual);
+}

@@ -93,7 +93,8 @@ fn full(method: Method) -> Call {
         handler: Some("runc".into()),
         origin: None,
         timeout: Some(30),
-        grace_period: Some(30),
+        request: None,
+        limits: None,
     };
     call.subject.set(subject).expect("once");
     let answer = ResponseDetails {

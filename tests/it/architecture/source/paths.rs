@@ -41,6 +41,16 @@ pub(crate) const PRODUCT_CRATES: &[ProductCrate] = &[
         rows: &[],
     },
     ProductCrate {
+        name: "criscope_pages",
+        row: "pages",
+        rows: &[],
+    },
+    ProductCrate {
+        name: "criscope_runtime",
+        row: "runtime",
+        rows: &[],
+    },
+    ProductCrate {
         name: "criscope_settings",
         row: "settings",
         rows: &[],

@@ -196,8 +196,10 @@ async fn a_killed_daemon_reports_no_success() {
 
 #[tokio::test]
 async fn a_proxy_has_no_images_of_its_own() {
+    let archive = tempfile::NamedTempFile::new().expect("a file");
     let mut command = Command::new(crate::CRISCOPE);
-    command.args(["load-image", "--upstream", "unix:///no/such", "a.tar"]);
+    command.args(["load-image", "--upstream", "unix:///no/such"]);
+    command.arg(archive.path());
     let done = tokio::time::timeout(
         Duration::from_secs(60),
         tokio::task::spawn_blocking(move || command.output()),

@@ -22,16 +22,17 @@ const STAGES: [&str; 6] = [
     "poststop",
 ];
 
-/// The program of a hook that copies its environment, which no shell adds to, and its arguments.
+/// The program of a hook that copies its environment, which no shell adds to, and its arguments. It reads its input first, the state of
+/// the container, which is JSON and not copied: a hook that ends before may end crun by SIGPIPE.
 fn copying(stage: &str, to: &Path) -> (String, Vec<String>) {
     // That of `startContainer` is in the container, where busybox is too.
     let program = match stage {
         "startContainer" => "/bin/busybox".to_owned(),
         _ => busybox().display().to_string(),
     };
-    let args = ["cp", "/proc/self/environ"].map(str::to_owned);
-    let args = args.into_iter().chain([to.display().to_string()]);
-    (program, args.collect())
+    let copy = format!("/[\"{{}}]/!w {}", to.display());
+    let args = ["sed", "-n", &copy, "-", "/proc/self/environ"];
+    (program, args.map(str::to_owned).to_vec())
 }
 
 /// A hook as in files of hooks and of CDI devices.

@@ -5,6 +5,7 @@ mod interrupted;
 mod lock;
 mod log;
 mod node;
+mod pods;
 
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;

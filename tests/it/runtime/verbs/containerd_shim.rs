@@ -279,7 +279,7 @@ async fn the_story_of_a_pod_that_lost_its_sandbox_container_names_it() {
     own.loses_its_sandbox_container(&kubelet).await;
     own.story_has(
         &daemon,
-        "its sandbox container ended, and no call had stopped it",
+        "its sandbox container ended; no call asked for that",
     )
     .await;
     own.end(&kubelet, &daemon).await;

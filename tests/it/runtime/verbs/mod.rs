@@ -29,6 +29,7 @@ mod image_volumes;
 mod images;
 mod live_handlers;
 mod log_links;
+mod mount_options;
 mod old_shim;
 mod pods;
 mod policies;

@@ -98,7 +98,7 @@ async fn the_words_of_a_refusal_are_in_the_error_and_in_the_first_line() {
     let line = until("the first line", || async {
         let explained = printed(daemon.program(), &["explain", "test/told"]).await;
         let first = explained.lines().next()?.to_owned();
-        first.contains("cannot be pulled").then_some(first)
+        first.contains("cannot pull").then_some(first)
     });
     let line = line.await;
     assert!(

@@ -7,7 +7,7 @@ use super::super::{Case, case};
 use crate::prelude::*;
 
 /// Components that have nothing to do with it.
-const OTHERS: &str = "kubelet:; cni; the registry; disk; nothing slow; keeps ending";
+const OTHERS: &str = "the kubelet took|the kubelet has made no call|kubelet: ; cni; the registry; disk; nothing slow; keeps crashing";
 
 async fn fails(it: Play, container: Container) -> String {
     let spec = it.spec(vec![container]);
@@ -27,31 +27,31 @@ pub(in super::super) fn own() -> Vec<Case> {
     vec![
         case(
             "image: an image verifier rejects it",
-            "vulnerable:1; cannot be pulled; verifier; critical vulnerabilities found",
+            "vulnerable:1; cannot pull; verifier; critical vulnerabilities found",
             OTHERS,
             |it| of_image(it, "vulnerable:1"),
         ),
         case(
             "image: an image verifier does not answer",
-            "unjudged:1; cannot be pulled; verifier; no answer within 1 s",
+            "unjudged:1; cannot pull; verifier; no answer within 1 s",
             OTHERS,
             |it| of_image(it, "unjudged:1"),
         ),
         case(
             "image: a key provider fails",
-            "sealed:1; cannot be pulled; key provider; the vault does not answer",
+            "sealed:1; cannot pull; key provider; the vault does not answer",
             OTHERS,
             |it| of_image(it, "sealed:1"),
         ),
         case(
             "oci: an NRI plugin refuses a container",
-            "greedy; cannot be created; NRI plugin 10-quota; the quota is used up",
+            "greedy; cannot create; NRI plugin 10-quota; the quota is used up",
             OTHERS,
             |it| fails(it, Container::idle(GREEDY)),
         ),
         case(
             "oci: a hook of the node fails",
-            "app; cannot be created|cannot be started; hook; the licence server is away",
+            "app; cannot create|cannot start; hook; the licence server is away",
             OTHERS,
             |it| {
                 fails(
@@ -62,7 +62,7 @@ pub(in super::super) fn own() -> Vec<Case> {
         ),
         case(
             "oci: CDI device missing",
-            "app; cannot be created; CDI device vendor.example/gpu=7; does not exist",
+            "app; cannot create; CDI device vendor.example/gpu=7; not known on this node",
             OTHERS,
             |it| {
                 fails(
@@ -76,7 +76,7 @@ pub(in super::super) fn own() -> Vec<Case> {
         ),
         case(
             "oci: block I/O class missing",
-            "app; cannot be created; block I/O class; not defined",
+            "app; cannot create; block I/O class; not defined",
             OTHERS,
             |it| {
                 fails(

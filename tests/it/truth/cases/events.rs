@@ -8,7 +8,7 @@ use super::super::{Case, case};
 use crate::prelude::*;
 
 /// What has nothing to do with it.
-const OTHERS: &str = "cni; registry; runc; nothing slow; cannot be";
+const OTHERS: &str = "cni; registry; runc; nothing slow; cannot";
 
 /// A child of its shell that takes all the memory, and what follows.
 fn hungry(then: &str) -> Container {
@@ -35,8 +35,8 @@ pub(super) fn common() -> Vec<Case> {
     vec![
         case(
             "event: a child is killed for lack of memory",
-            "kernel killed a process of container app; memory",
-            "cni; registry; runc; cannot be; ended; exit code",
+            "a process of app was OOM-killed",
+            "cni; registry; runc; cannot; ended; exit code",
             |it| async move {
                 watched(&it).await;
                 let _pod = up(&it, hungry("trap 'exit 0' TERM; sleep 100000 & wait")).await;
@@ -45,8 +45,8 @@ pub(super) fn common() -> Vec<Case> {
         ),
         case(
             "event: a child is killed for lack of memory, then the container ends",
-            "app; exit code 5; after the kernel killed a process of it; memory",
-            "cni; registry; runc; nothing slow; was killed; being killed",
+            "app; exit code 5; after one of its processes was OOM-killed",
+            "cni; registry; runc; nothing slow; was killed; is killed",
             |it| async move {
                 watched(&it).await;
                 let mut spec = it.spec(vec![hungry("sleep 2; exit 5")]);
@@ -70,7 +70,7 @@ pub(super) fn common() -> Vec<Case> {
 pub(super) fn own() -> Vec<Case> {
     vec![case(
         "event: the shim dies while the kubelet is away",
-        "app; did not see how; shim dies",
+        "app; did not see how; shim died",
         OTHERS,
         |it| async move {
             let pod = up(&it, Container::idle("app")).await;
@@ -104,7 +104,7 @@ pub(in super::super) fn all() -> Vec<Case> {
         case(
             "event: why the sandbox was replaced",
             "sandbox was replaced; pause; 137|SIGKILL",
-            "cni; registry; runc; cannot be; not usable",
+            "cni; registry; runc; cannot; not usable",
             |it| async move {
                 let pod = up(&it, Container::idle("app")).await;
                 seconds(1.0).await;

@@ -4,7 +4,7 @@ use super::super::spec::{Container, Restart};
 use super::super::{Case, case};
 
 /// Words that the line about a healthy pod must not have.
-const BLAME: &str = "cni; registry; runc; cannot; fail; kubelet:; crash; keeps";
+const BLAME: &str = "cni; registry; runc; cannot; fail; the kubelet took|the kubelet has made no call|kubelet: ; crash; keeps";
 
 /// What both runtimes have.
 pub(super) fn common() -> Vec<Case> {

@@ -12,7 +12,7 @@ pub(in super::super) fn all() -> Vec<Case> {
         case(
             "kubelet: late first call",
             "kubelet; 41; before the first call|before its first call",
-            "cni; registry; runc; nothing slow; cannot be",
+            "cni; registry; runc; nothing slow; cannot",
             |it| async move {
                 // What precedes criscope is another case.
                 it.stage.watched_for(Duration::from_secs(42)).await;
@@ -24,7 +24,7 @@ pub(in super::super) fn all() -> Vec<Case> {
         case(
             "kubelet: late first call, not all of it watched",
             "kubelet; 7000 s|1h 56m|116 min; before the first call|before its first call; watched",
-            "cni; registry; runc; nothing slow; cannot be",
+            "cni; registry; runc; nothing slow; cannot",
             |it| async move {
                 it.stage.watched_for(Duration::from_secs(3)).await;
                 let mut spec = it.idle();
@@ -35,7 +35,7 @@ pub(in super::super) fn all() -> Vec<Case> {
         case(
             "kubelet: one pull at a time",
             "one at a time|one image at a time|another pull|waited for the pull; first:1; ~2..5",
-            "cni; runc; nothing slow; cannot be; passed between CRI calls",
+            "cni; runc; nothing slow; cannot; went by between CRI calls",
             |it| async move {
                 // What an earlier play has pulled is not fetched again.
                 static PLAYS: AtomicU32 = AtomicU32::new(0);
@@ -60,7 +60,7 @@ pub(in super::super) fn all() -> Vec<Case> {
         case(
             "kubelet: a gap between calls",
             "kubelet; ~2.7..4.5; before|between|after",
-            "cni; registry; runc; nothing slow; cannot be; pulls",
+            "cni; registry; runc; nothing slow; cannot; pulls",
             |it| async move {
                 let mut spec = it.idle();
                 spec.pause = Duration::from_secs(3);
@@ -70,7 +70,7 @@ pub(in super::super) fn all() -> Vec<Case> {
         case(
             "kubelet: waits and makes no call",
             "kubelet; no call for; RunPodSandbox",
-            "cni; registry; runc; nothing slow; cannot be",
+            "cni; the registry; runc; nothing slow; cannot",
             |it| async move {
                 let mut spec = it.idle();
                 spec.pause = Duration::from_secs(60);
@@ -81,7 +81,7 @@ pub(in super::super) fn all() -> Vec<Case> {
         case(
             "kubelet: deleted during a pull",
             "stalled:1; deleted|stopped|cancelled|broken off|given up; pull",
-            "cni; registry; runc; nothing slow; cannot be pulled",
+            "cni; registry; runc; nothing slow; cannot pull",
             |it| async move {
                 let pod = it
                     .with_sandbox(it.spec(vec![Container::of("app", &it.image("stalled:1"))]))

@@ -1,7 +1,10 @@
 //! The built-in runtime.
 
 use super::super::Case;
-use super::{asked, cni, containers, events, healthy, images, oci, probes};
+use super::{
+    asked, callers, cni, containers, ends, events, healthy, images, oci, probes, requests, several,
+    starts,
+};
 
 pub(in super::super) fn all() -> Vec<Case> {
     let all = images::common()
@@ -14,6 +17,11 @@ pub(in super::super) fn all() -> Vec<Case> {
         .chain(probes::common())
         .chain(events::common())
         .chain(events::own())
-        .chain(healthy::common());
+        .chain(healthy::common())
+        .chain(callers::common())
+        .chain(requests::common())
+        .chain(several::common())
+        .chain(starts::common())
+        .chain(ends::common());
     all.map(|case| case.own()).collect()
 }

@@ -6,7 +6,7 @@ use super::super::{Case, case};
 use crate::prelude::*;
 
 /// What has nothing to do with it.
-const OTHERS: &str = "cni; registry; runc; nothing slow; cannot be";
+const OTHERS: &str = "cni; registry; runc; nothing slow; cannot";
 
 fn probed(it: &Play, probe: Probe) -> PodSpec {
     let mut spec = it.idle();
@@ -56,7 +56,7 @@ fn more() -> Vec<Case> {
         case(
             "container: liveness probe over HTTP kills",
             "app; kubelet; kill|stopp|restart; probe; twice|2 times|3 times",
-            "cni; registry; runc; nothing slow; cannot be; exit code 7",
+            "cni; registry; runc; nothing slow; cannot; exit code 7",
             |it| {
                 killed(
                     it,
@@ -76,7 +76,7 @@ fn more() -> Vec<Case> {
         case(
             "container: readiness probe fails",
             "app; probe; exit 6|exit code 6",
-            "cni; registry; runc; cannot be; keeps ending; killed; liveness",
+            "cni; registry; runc; cannot; keeps crashing; killed; liveness",
             |it| async move {
                 let mut spec = it.idle();
                 spec.containers[0].readiness = Some(Probe::exec("exit 6"));
@@ -123,7 +123,7 @@ fn more() -> Vec<Case> {
         case(
             "container: two probes alike",
             "app; exec; exit code 7; unknown which",
-            "cni; registry; runc; nothing slow; cannot be; no exec probe",
+            "cni; registry; runc; nothing slow; cannot",
             |it| async move {
                 let mut spec = probed(&it, Probe::exec("exit 7"));
                 spec.containers[0].readiness = Some(Probe::exec("exit 7"));

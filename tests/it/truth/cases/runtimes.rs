@@ -10,7 +10,8 @@ use super::super::{Case, case};
 use crate::prelude::*;
 
 /// What has nothing to do with it.
-const OTHERS: &str = "cni; registry; runc; kubelet:; nothing slow";
+const OTHERS: &str =
+    "cni; registry; runc; the kubelet took|the kubelet has made no call|kubelet: ; nothing slow";
 
 async fn pid(it: &Play) -> Pid {
     let pid = it.stage.lock().await.pid();
@@ -44,7 +45,7 @@ pub(in super::super) fn all() -> Vec<Case> {
     vec![
         case(
             "runtime: disk full while unpacking",
-            "large:1; cannot be pulled; no space left on device",
+            "large:1; cannot pull; disk is full",
             OTHERS,
             |it| async move {
                 let spec = it.spec(vec![Container::of("app", &it.image("large:1"))]);
@@ -54,7 +55,7 @@ pub(in super::super) fn all() -> Vec<Case> {
         case(
             "runtime: stopped during a pull",
             "stalled:1; containerd|runtime; SIGSTOP|stopped by|is stopped|frozen|not answer",
-            "cni; registry; runc; nothing slow; cannot be pulled",
+            "cni; registry; runc; nothing slow; cannot pull",
             |it| async move {
                 let stalled = Container::of("app", &it.image("stalled:1"));
                 let _pod = it.with_sandbox(it.spec(vec![stalled])).await;
@@ -69,7 +70,7 @@ pub(in super::super) fn all() -> Vec<Case> {
         case(
             "runtime: stopped between two calls",
             "containerd|runtime; SIGSTOP|stopped by|is stopped|frozen|not answer",
-            "cni; registry; runc; nothing slow; kubelet: no call; cannot be",
+            "cni; registry; runc; nothing slow; has made no call; cannot",
             |it| async move {
                 let _pod = paused(&it, 1).await;
                 stop(&it).await;
@@ -95,7 +96,7 @@ pub(in super::super) fn all() -> Vec<Case> {
         case(
             "runtime: killed",
             "containerd|runtime|backend; unavailable|is down|not answer|no connection|away",
-            "cni; registry; runc; nothing slow; image; outside the CRI",
+            "cni; registry; runc; nothing slow; image; held up by",
             |it| async move {
                 let _pod = paused(&it, 1).await;
                 it.stage.lock().await.kill();
@@ -143,7 +144,7 @@ pub(in super::super) fn all() -> Vec<Case> {
             "runtime: shim stopped",
             // containerd 2 gives the call up after two seconds, and the kubelet tries again.
             "app; StopContainer|stop; shim|SIGSTOP|stopped by|is stopped|frozen; ~2..12",
-            "cni; registry; nothing slow; cannot be started",
+            "cni; registry; nothing slow; cannot start",
             |it| async move {
                 let pod = up(&it, 2).await;
                 let sandbox = pod.done().sandbox.expect("a sandbox");
@@ -159,7 +160,7 @@ pub(in super::super) fn all() -> Vec<Case> {
         case(
             "runtime: frozen cgroup",
             "app; frozen|SIGKILL|grace|did not end when asked; ~2..5",
-            "cni; registry; nothing slow; cannot be; crash",
+            "cni; registry; nothing slow; cannot; crash",
             |it| async move {
                 // The runtime thaws it to kill it, once the grace period is over.
                 let pod = up(&it, 3).await;
@@ -192,7 +193,7 @@ pub(in super::super) fn all() -> Vec<Case> {
         case(
             "node: many starts at once",
             "starts at once|pods at once|other starts|pods start|starts at the same time|at the same time; ~1.5..20",
-            "cni plugin; registry; cannot; kubelet:; nothing slow",
+            "cni plugin; registry; cannot; the kubelet took|the kubelet has made no call|kubelet: ; nothing slow",
             |it| async move {
                 // The network may just have come back.
                 seconds(1.0).await;

@@ -13,7 +13,7 @@ pub(super) fn all() -> Vec<Case> {
         case(
             "container: slow preStop",
             "preStop; app; ~2.8..5",
-            "cni; registry; runc; nothing slow; postStart; SIGKILL; cannot be",
+            "cni; registry; runc; nothing slow; postStart; SIGKILL; cannot",
             |it| async move {
                 let mut spec = it.idle();
                 spec.containers[0].pre_stop = Some("sleep 3");
@@ -24,7 +24,7 @@ pub(super) fn all() -> Vec<Case> {
         case(
             "container: grace period used up",
             "app; ~2.8..5; SIGKILL|killed; grace|did not end when asked",
-            "cni; registry; runc; nothing slow; crash; cannot be",
+            "cni; registry; runc; nothing slow; crash; cannot",
             |it| async move {
                 let mut spec = app(&it, "trap '' TERM; while :; do sleep 1; done");
                 spec.grace = 3;
@@ -34,7 +34,7 @@ pub(super) fn all() -> Vec<Case> {
         ),
         case(
             "container: deleted with a shorter grace period",
-            "the pod was stopped by; grace period of 2 s; own 30 s; app; SIGKILL",
+            "the pod was stopped by; 2 s of grace instead of 30 s; app; SIGKILL",
             "cni; registry; runc; nothing slow; crash; probe",
             |it| async move {
                 let mut spec = app(&it, "trap '' TERM; while :; do sleep 1; done");
@@ -46,7 +46,7 @@ pub(super) fn all() -> Vec<Case> {
         case(
             "container: slow to end",
             "app; ~2.8..5; end|stop",
-            "cni; registry; runc; nothing slow; crash; cannot be; SIGKILL",
+            "cni; registry; runc; nothing slow; crash; cannot; SIGKILL",
             |it| async move {
                 let slow = "trap 'sleep 3; exit 0' TERM; sleep 100000 & wait";
                 let pod = it.up(app(&it, slow)).await;
@@ -56,7 +56,7 @@ pub(super) fn all() -> Vec<Case> {
         case(
             "container: a job that failed",
             "app; exit code 2|exit 2",
-            "cni; registry; runc; nothing slow; keeps; cannot be",
+            "cni; registry; runc; nothing slow; keeps; cannot",
             |it| async move {
                 let mut spec = app(&it, "sleep 1; exit 2");
                 spec.restart = Restart::Never;

@@ -69,7 +69,15 @@ fn valid(namespace: &str, event: &Event) -> Result<(), (StatusCode, String)> {
         () if event.metadata.namespace.as_deref() != Some(namespace) => {
             invalid("metadata.namespace: does not match the request")
         }
-        () if about.namespace.as_deref() != Some(namespace) => {
+        // Events on objects of the cluster are in the namespace default.
+        () if about.namespace.is_none() && namespace != "default" => {
+            invalid("involvedObject.namespace: does not match event.namespace")
+        }
+        () if about
+            .namespace
+            .as_deref()
+            .is_some_and(|own| own != namespace) =>
+        {
             invalid("involvedObject.namespace: does not match event.namespace")
         }
         () if event.event_time.is_none() => invalid("eventTime: required"),

@@ -1,6 +1,7 @@
 //! What stands in for an API server: the endpoints that agent and plugin use, over TLS, with the checks of a real one.
 
 mod events;
+mod leases;
 mod objects;
 mod pods;
 pub(crate) mod proxy;
@@ -19,7 +20,6 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use rustls::ServerConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
+use self::leases::Leases;
 use crate::rbac::{Action, Rbac, User};
 use crate::support::{parse, read};
 
@@ -60,6 +61,12 @@ subjects: [{kind: ServiceAccount, name: prometheus, namespace: monitoring}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
+metadata: {name: criscope-rollout, namespace: criscope-node}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: criscope-rollout}
+subjects: [{kind: User, name: alice, apiGroup: rbac.authorization.k8s.io}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
 metadata: {name: criscope-capturers, namespace: criscope-node}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: criscope-capturer}
 subjects: [{kind: User, name: alice, apiGroup: rbac.authorization.k8s.io}]
@@ -73,7 +80,10 @@ pub(crate) struct State {
     rbac: Rbac,
     tokens: Mutex<HashMap<String, Token>>,
     pub(crate) events: Mutex<BTreeMap<String, Event>>,
-    pub(crate) lease: Mutex<Lease>,
+    pub(crate) leases: Mutex<Leases>,
+    pub(crate) daemon_set: Mutex<Value>,
+    /// Nodes by name.
+    pub(crate) nodes: Mutex<BTreeMap<String, Value>>,
     /// Pods by namespace and name.
     pods: Mutex<BTreeMap<String, Value>>,
     /// What their containers printed.
@@ -117,6 +127,10 @@ impl Api {
                 "installer".to_owned(),
                 account("criscope-node", "criscope-installer"),
             ),
+            (
+                "uninstaller".to_owned(),
+                account("criscope-node", "criscope-uninstaller"),
+            ),
             ("prometheus".to_owned(), account("monitoring", "prometheus")),
             ("alice".to_owned(), (User::named("alice"), own())),
             ("bob".to_owned(), (User::named("bob"), own())),
@@ -129,7 +143,9 @@ impl Api {
             ]),
             tokens: Mutex::new(tokens),
             events: Mutex::default(),
-            lease: Mutex::default(),
+            leases: Mutex::default(),
+            daemon_set: Mutex::default(),
+            nodes: Mutex::default(),
             pods: Mutex::default(),
             logs: Mutex::default(),
             criscope: Mutex::default(),
@@ -235,12 +251,24 @@ impl State {
     async fn respond(self: &Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
         let body = body.collect().await.expect("a body").to_bytes();
+        let query = head.uri.query().unwrap_or_default();
+        let is_watch = query
+            .split('&')
+            .any(|part| part == "watch=true" || part == "watch=1");
         let target = Target::of(head.uri.path());
         let answer = match (self.user(&head.headers), &target) {
             (None, _) => Err((StatusCode::UNAUTHORIZED, "Unauthorized".to_owned())),
             (_, None) => Err(absent(&head)),
             (Some(user), Some(target)) => {
-                match self.may(&user, target.verb(&head.method), target) {
+                let verb = if is_watch {
+                    "watch"
+                } else {
+                    target.verb(&head.method)
+                };
+                match self.may(&user, verb, target) {
+                    Ok(()) if is_watch && target.resource == "leases" => {
+                        return self.watch_leases(query).await;
+                    }
                     Ok(()) if target.resource == "pods/proxy" => {
                         return self.proxy(target.name, &head).await;
                     }
@@ -333,7 +361,10 @@ impl State {
                 let missing = || (StatusCode::NOT_FOUND, format!("pods {name:?} not found"));
                 Ok((StatusCode::OK, pod.ok_or_else(missing)?.clone()))
             }
-            ("leases", "get" | "update") => self.lease(&head.method, &value),
+            (resource @ ("leases" | "nodes" | "daemonsets"), verb) => {
+                let query = head.uri.query().unwrap_or_default();
+                self.cluster_object((resource, verb), name, query, &value)
+            }
             _ => Err(absent(head)),
         }
     }

@@ -1,11 +1,8 @@
-//! Pods, listed by label, and the Lease of the installer, with its resource version.
+//! Pods, listed by label.
 
-use http::{Method, StatusCode};
-use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
 
-use super::{Reply, State};
-use crate::support::parse;
+use super::State;
 
 impl State {
     pub(super) fn list_pods(&self, namespace: &str, query: &str) -> Value {
@@ -29,33 +26,5 @@ impl State {
         let pods = self.pods.lock().expect("pods");
         let items: Vec<_> = pods.values().filter(is_meant).collect();
         json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items})
-    }
-
-    pub(super) fn lease(
-        &self,
-        method: &Method,
-        value: &dyn Fn() -> Result<Value, (StatusCode, String)>,
-    ) -> Reply {
-        let mut lease = self.lease.lock().expect("lease");
-        let version = lease
-            .metadata
-            .resource_version
-            .clone()
-            .unwrap_or_else(|| "1".to_owned());
-        if method == Method::PUT {
-            let new: Lease = parse(value()?);
-            if new.metadata.resource_version.as_ref() != Some(&version) {
-                return Err((
-                    StatusCode::CONFLICT,
-                    "the object has been modified".to_owned(),
-                ));
-            }
-            *lease = new;
-            let next = version.parse::<u64>().expect("a number") + 1;
-            lease.metadata.resource_version = Some(next.to_string());
-        } else {
-            lease.metadata.resource_version = Some(version);
-        }
-        Ok((StatusCode::OK, serde_json::to_value(&*lease).expect("JSON")))
     }
 }

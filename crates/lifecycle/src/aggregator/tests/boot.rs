@@ -34,9 +34,6 @@ async fn it_is_known_after_a_restart_of_ours() {
     for running in [first, second] {
         let story = running.stories.pod_story("shop", "web", None, &[]);
         let headline = story.expect("a story").headline;
-        assert!(
-            headline.contains("the node was started again at"),
-            "{headline}"
-        );
+        assert!(headline.contains("the node was restarted at"), "{headline}");
     }
 }

@@ -30,6 +30,7 @@ async fn an_exit_that_an_event_told_is_counted_once_with_its_reason() {
         let began = task(ContainerEventKind::Started, at - Duration::from_millis(200));
         let ended = ContainerEventKind::Ended {
             code: Some(1),
+            signal: None,
             started: None,
             evicted: None,
         };
@@ -79,6 +80,7 @@ async fn oom_kills_and_dead_sandboxes_are_counted_and_named() {
     let killed = |kills| ContainerEventKind::OutOfMemory { kills: Some(kills) };
     let ended = || ContainerEventKind::Ended {
         code: Some(137),
+        signal: None,
         started: None,
         evicted: None,
     };
@@ -115,4 +117,73 @@ async fn oom_kills_and_dead_sandboxes_are_counted_and_named() {
     let death = web.sandbox_death.expect("a death");
     assert_eq!((death.code, death.with_shim), (Some(137), false));
     assert_eq!((lone.oom_kills.len(), lone.sandbox_death), (0, None));
+}
+
+/// The log would call it a kill by an unknown process.
+#[tokio::test(start_paused = true)]
+async fn an_exit_during_a_stop_in_flight_was_asked_for() {
+    let aggregator = aggregator(None);
+    aggregator.start("web");
+    sleep(Duration::from_secs(1)).await;
+    let mut stop = call(Method::StopContainer, "web", 0);
+    stop.started_at = SystemTime::now() + Duration::from_secs(1);
+    let at = stop.started_at + Duration::from_secs(2);
+    let subject = stop.subject.get().expect("a subject").clone();
+    let stop = Arc::new(stop);
+    aggregator
+        .in_flight
+        .lock()
+        .expect("lock")
+        .push(Arc::clone(&stop));
+    let ended = AggregatorEvent::Container(ContainerEvent {
+        id: subject.container_id.expect("an id"),
+        pod: subject.pod.expect("a pod"),
+        container: subject.container,
+        kind: ContainerEventKind::Ended {
+            code: Some(137),
+            signal: None,
+            started: Some(UnixMicros::from(at - Duration::from_secs(10))),
+            evicted: None,
+        },
+        at: UnixMicros::from(at),
+    });
+    aggregator.sink.feed().send(ended).await.expect("room");
+    sleep(Duration::from_secs(1)).await;
+    // Without the calls in flight, as the log sees it.
+    let story = aggregator.stories.pod_story("shop", "web", None, &[]);
+    let exits = story.expect("story").episodes[0].exits.clone();
+    assert!(exits[0].ordered, "{exits:?}");
+}
+
+/// The first process of a sandbox ends before StopPodSandbox has released the network.
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_ends_during_a_stop_in_flight_has_not_died() {
+    let aggregator = aggregator(None);
+    aggregator.start("web");
+    // Between two checks of the aggregator, which look for stops too.
+    sleep(Duration::from_millis(1500)).await;
+    let mut stop = call(Method::StopPodSandbox, "web", 0);
+    stop.started_at = SystemTime::now() + Duration::from_secs(1);
+    let at = stop.started_at + Duration::from_millis(100);
+    let subject = stop.subject.get().expect("a subject").clone();
+    { aggregator.in_flight.lock() }
+        .expect("lock")
+        .push(Arc::new(stop));
+    let ended = AggregatorEvent::Container(ContainerEvent {
+        id: subject.sandbox_id.expect("an id"),
+        pod: subject.pod.expect("a pod"),
+        container: None,
+        kind: ContainerEventKind::Ended {
+            code: Some(137),
+            signal: None,
+            started: None,
+            evicted: None,
+        },
+        at: UnixMicros::from(at),
+    });
+    aggregator.sink.feed().send(ended).await.expect("room");
+    sleep(Duration::from_millis(100)).await;
+    let story = aggregator.stories.pod_story("shop", "web", None, &[]);
+    let start = story.expect("story").episodes.remove(0);
+    assert_eq!(start.sandbox_death, None);
 }

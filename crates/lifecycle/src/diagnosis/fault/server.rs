@@ -136,7 +136,7 @@ pub(super) fn named_in(
 }
 
 /// The host that a text is about: the host of its last URL, or the host that the built-in runtime asked or was redirected to.
-fn host(text: &str) -> Option<&str> {
+pub(crate) fn host(text: &str) -> Option<&str> {
     if let Some((before, _)) = text.split_once(", to which ") {
         return before.rsplit(' ').next();
     }
@@ -155,7 +155,7 @@ fn ends_host(c: char) -> bool {
 }
 
 /// The registry of an image reference.
-fn registry(image: &str) -> &str {
+pub(crate) fn registry(image: &str) -> &str {
     match image.split_once('/') {
         Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => host,
         _ => DEFAULT_REGISTRY,

@@ -4,16 +4,18 @@
 //! CALL => OPERATION
 //! in TEMPLATE
 //!     CODE TEXT
-//!         CLASS
+//!         REASON
 //! ```
 //!
-//! The first line says the operation, the words of the class (if any), and the code with the innermost cause of the text. TEMPLATE
-//! has `{}` where the texts below it stand.
+//! The first line says the operation and the reason, or the innermost cause of the text where no reason is given. TEMPLATE has `{}`
+//! where the texts below it stand. The reason of a network's failure begins with the verb of its CNI plugin, as in `fails: ...`.
 
 use std::fs;
 use std::path::Path;
 
+use super::sentences::{note, note_step};
 use crate::diagnosis::Diagnoser;
+use crate::diagnosis::words::failure::MAX_MESSAGE_BYTES;
 use crate::episode_call::EpisodeCall;
 use crate::tests::scenario::calls;
 use crate::tests::scenario::words::Words;
@@ -52,10 +54,21 @@ impl Section {
         let failed = call
             .expect("a call")
             .fails(calls::code(code).expect("a code"), &text);
-        let cause = error_chain::innermost(&text);
-        let cause = error_chain::shortened(&cause, 300);
-        let class = class.map_or(String::new(), |class| format!("{class}: "));
-        let wanted = format!("{}: {class}{code} {cause} (5 s ago)", self.operation);
+        // Without a class, the text alone says why.
+        let reason = class.map_or_else(
+            || {
+                error_chain::shortened(&error_chain::innermost(&text), MAX_MESSAGE_BYTES)
+                    .into_owned()
+            },
+            str::to_owned,
+        );
+        // The verb of a CNI plugin is a part of the reason.
+        let joint = match (self.operation.contains("the CNI plugin "), class) {
+            (true, Some(_)) => " ",
+            (true, None) => " fails: ",
+            (false, _) => ": ",
+        };
+        let wanted = format!("{}{joint}{reason} (5 s ago)", self.operation);
         let said = first_line(failed, 5500);
         (said != wanted).then(|| format!("{failure}\n  wanted: {wanted}\n  said:   {said}"))
     }
@@ -66,12 +79,21 @@ pub(super) fn first_line(call: EpisodeCall, now: u64) -> String {
     let mut store = store();
     store.apply(call);
     let episodes: Vec<_> = store.episodes().collect();
-    let cause = Diagnoser::new(&episodes, store.node(), at(now)).newest_cause();
-    cause.expect("a cause").to_string()
+    let pods = Diagnoser::new(&episodes, store.node(), at(now));
+    let verdict = pods.newest_verdict().expect("a cause");
+    note(&verdict.diagnosis);
+    let step = pods.step_of_newest(&verdict.diagnosis);
+    step.iter().for_each(note_step);
+    verdict.diagnosis.to_string()
 }
 
 #[test]
 fn texts_of_failed_calls_have_the_class_that_they_prove() {
+    check_texts();
+}
+
+/// Checks the first line of each text. Panics with the lines that differ from the expected ones.
+pub(super) fn check_texts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/diagnosis/tests/texts");
     let (mut checked, mut failures) = (0, Vec::new());
     for entry in fs::read_dir(folder).expect("a folder of this crate") {

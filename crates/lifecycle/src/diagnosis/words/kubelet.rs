@@ -3,26 +3,34 @@
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
+use super::crash::settled;
 use super::failure::MAX_MESSAGE_BYTES;
+use super::stopped::hurried_by;
 use super::{duration, times};
-use crate::diagnosis::kills::{KillLoop, KillReason};
+use crate::diagnosis::kill_reason::{KillReason, UnseenKills};
+use crate::diagnosis::kills::KillLoop;
 use crate::diagnosis::kubelet::{ContainerHook, ContainerStop, HookKind, KubeletCause};
+use crate::diagnosis::reasons::{ClosedList, StepBeforeCreate, StepBeforePull, one_of, words};
 use crate::diagnosis::syncs::WorkBeforeCalls;
+use crate::diagnosis::waits;
+use crate::kubelet::execs::ExecResult;
 use crate::kubelet::images::MissingImage;
-use crate::kubelet::probes::{FailedProbe, KillEvidence};
+use crate::kubelet::probes::FailedProbe;
 use crate::kubelet::pulls::PullInFlight;
 use criscope_cri::error_chain;
+use criscope_cri::subject::PodIdentity;
 
 /// A container that ends this long after its grace period was not ended by SIGKILL alone.
 const LATE_KILL: Duration = Duration::from_secs(2);
 
-/// Writes that an image is missing and not pulled. `since`: the time since the last call.
+/// Writes that an image is missing and not pulled. `since`: the time since the last call. `reasons`: why it may not be pulled.
 pub(super) fn write_missing_image(
     f: &mut Formatter<'_>,
     image: &MissingImage,
     since: Duration,
+    reasons: &[StepBeforePull],
 ) -> fmt::Result {
-    let name = &image.image;
+    let (name, why) = (&image.image, one_of(&words(reasons)));
     let over = duration(image.last.since(image.first));
     if let Some(error) = &image.error {
         let error = error_chain::shortened(error, MAX_MESSAGE_BYTES);
@@ -36,15 +44,13 @@ pub(super) fn write_missing_image(
         // The pull is the next step of the kubelet, unless it has to wait.
         1 => write!(
             f,
-            "image {name} is absent, and its pull has not begun for {}: imagePullPolicy Never, the kubelet's queue of pulls or its credential provider",
+            "image {name} is not on this node, and its pull has not begun for {}; held up by {why}",
             duration(since)
         ),
         n => write!(
             f,
-            "image {name} is absent and is not pulled (imagePullPolicy: Never?): the kubelet looked for it {} in {}, no other call for {}",
-            times(n as usize),
-            over,
-            duration(since)
+            "image {name} is not on this node; the kubelet looked for it {} in {over} and does not pull it: {why}",
+            times(n as usize)
         ),
     }
 }
@@ -57,17 +63,46 @@ pub(super) fn write_wait_for_pull(
     pull: &PullInFlight,
 ) -> fmt::Result {
     let since = duration(since);
+    let PodIdentity {
+        namespace, name, ..
+    } = &*pull.pod;
+    let (other, took) = (&pull.image, duration(pull.took));
     match image {
-        Some(image) => write!(f, "kubelet: the pull of {image} has not begun for {since}")?,
-        None => write!(f, "kubelet: no call for {since} since the sandbox was made")?,
+        Some(image) => write!(
+            f,
+            "the pull of {image} has waited {since} for its turn: by default the kubelet pulls one image at a time, {other} for {took} so far (pod {namespace}/{name})"
+        ),
+        None => write!(
+            f,
+            "the kubelet has made no call for {since} since the sandbox was made; held up by {}",
+            one_of(
+                &[
+                    vec![format!(
+                        "the pull of {other} (pod {namespace}/{name}, {took} so far)"
+                    )],
+                    words(&waits::steps_after_image())
+                        .into_iter()
+                        .map(str::to_owned)
+                        .collect(),
+                ]
+                .concat()
+            )
+        ),
     }
+}
+
+/// Writes that the kubelet found the image of a container and did not create the container.
+pub(super) fn write_not_created(
+    f: &mut Formatter<'_>,
+    image: &str,
+    since: Duration,
+    steps: &[StepBeforeCreate],
+) -> fmt::Result {
+    let since = duration(since);
     write!(
         f,
-        ": by default it pulls one image at a time, for {} now {} (pod {}/{})",
-        duration(pull.took),
-        pull.image,
-        pull.pod.namespace,
-        pull.pod.name
+        "the kubelet found image {image} and has made no call for {since}; held up by {}",
+        one_of(&words(steps))
     )
 }
 
@@ -82,13 +117,14 @@ impl Display for KubeletCause<'_> {
                 work,
             } => {
                 let (waited, then) = (duration(*waited), duration(*then));
-                write!(f, "kubelet: {waited} before the first call")?;
+                write!(f, "the kubelet took {waited} before its first call")?;
                 match (work, watched) {
-                    (WorkBeforeCalls::Unknown, Some(watched)) => write!(
-                        f,
-                        ", only the last {} of it watched: volumes, admission, its queue, or earlier calls; ",
-                        duration(*watched)
-                    )?,
+                    (WorkBeforeCalls::Unknown(steps), Some(watched)) => {
+                        let watched = duration(*watched);
+                        let reasons = [vec!["earlier calls"], steps.words()].concat();
+                        let reasons = one_of(&reasons);
+                        write!(f, ", only the last {watched} of it watched: {reasons}; ")?;
+                    }
                     _ => write!(f, "{work}; ")?,
                 }
                 if *up {
@@ -102,35 +138,37 @@ impl Display for KubeletCause<'_> {
                     let waited = duration(*waited);
                     write!(
                         f,
-                        "kubelet: {waited} in syncTerminatingPod before the first call: "
+                        "the kubelet was in syncTerminatingPod for {waited} before its first call: "
                     )?;
                 }
                 match fact {
                     Some(fact) => fact.fmt(f)?,
-                    None => f.write_str("preStop hooks that are no exec run there")?,
+                    None => f.write_str("preStop hooks by HTTP or sleep run there")?,
                 }
                 write!(f, "; then gone after {}", duration(*then))
             }
             Self::FailingSync(fails) => fails.fmt(f),
             Self::PullQueue { queue, total } => {
                 let (waited, total) = (duration(queue.waited), duration(*total));
-                write!(f, "kubelet: waited {waited} of {total} for ")?;
+                write!(
+                    f,
+                    "the kubelet pulls one image at a time: {waited} of {total} behind "
+                )?;
                 match queue.pulls {
-                    1 => write!(f, "the pull of {} (pod {})", queue.image, queue.pod)?,
+                    1 => write!(f, "the pull of {} (pod {})", queue.image, queue.pod),
                     n => write!(
                         f,
                         "{n} pulls, the longest of {} (pod {})",
                         queue.image, queue.pod
-                    )?,
+                    ),
                 }
-                f.write_str(": it pulls one image at a time")
             }
             Self::HookInFlight { hook, failed_probe } => {
                 if let Some(probe) = failed_probe {
                     let reason = KillReason::Probe(*probe);
-                    write!(f, "the kubelet kills {}{reason}: ", hook.container)?;
+                    write!(f, "{}: ", killed(hook.container, "is", &reason))?;
                 }
-                write!(f, "{hook} has run for {}", duration(hook.took))
+                write!(f, "{hook} has run for {} so far", duration(hook.took))
             }
             Self::PostStart { hook, total } => {
                 write!(
@@ -139,37 +177,29 @@ impl Display for KubeletCause<'_> {
                     duration(hook.took),
                     duration(*total)
                 )?;
-                match hook.result.filter(|result| !result.is_good()) {
-                    Some(result) => write!(f, " and failed: {result}"),
-                    None => Ok(()),
+                match hook.result {
+                    Some(result) if result.has_failed() => write!(f, " and failed: {result}"),
+                    Some(ExecResult::Cancelled) => {
+                        f.write_str(", until the kubelet cancelled the hook")
+                    }
+                    _ => Ok(()),
                 }
             }
             Self::ContainerStopped { stop, total } => {
-                write!(f, "stop: {stop}")?;
-                write!(f, "; gone after {}", duration(*total))
+                write!(f, "gone after {}: {stop}", duration(*total))
             }
             Self::ContainerKilled {
                 reason,
                 stop,
+                hurried,
                 total,
             } => {
-                match reason {
-                    KillReason::Unknown => write!(
-                        f,
-                        "the kubelet stopped {} for {UNSEEN_KILL_REASONS}, unknown which",
-                        stop.container
-                    )?,
-                    KillReason::Probe(weak) if weak.evidence == KillEvidence::Weak => {
-                        write!(
-                            f,
-                            "the kubelet stopped {} for {}",
-                            stop.container,
-                            one_of(weak)
-                        )?;
-                    }
-                    known => write!(f, "the kubelet killed {}{known}", stop.container)?,
-                }
-                write!(f, ": {stop}; started again, {} in all", duration(*total))
+                let killed = killed(stop.container, "was", reason);
+                let (total, hurried) = (duration(*total), hurried_by(*hurried));
+                write!(
+                    f,
+                    "{killed}: {stop}{hurried}; started again after {total} in all"
+                )
             }
             Self::KillLoop(series) => series.fmt(f),
         }
@@ -179,8 +209,8 @@ impl Display for KubeletCause<'_> {
 impl Display for ContainerHook<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let hook = match self.kind {
-            HookKind::PostStart => "postStart",
-            HookKind::PreStop => "preStop",
+            HookKind::PostStart => "the postStart hook",
+            HookKind::PreStop => "the preStop hook",
             HookKind::Unknown => "a hook (postStart or preStop)",
         };
         write!(f, "{hook} of {}", self.container)
@@ -190,9 +220,9 @@ impl Display for ContainerHook<'_> {
 impl Display for ContainerStop<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if let Some(hook) = &self.pre_stop {
-            write!(f, "{} in preStop", duration(hook.took))?;
+            write!(f, "{} in the preStop hook", duration(hook.took))?;
             match hook.result {
-                None => f.write_str(", which had not ended")?,
+                None => f.write_str(" (unfinished)")?,
                 Some(result) if !result.is_good() => write!(f, " ({result})")?,
                 Some(_) => {}
             }
@@ -216,55 +246,87 @@ impl Display for ContainerStop<'_> {
     }
 }
 
-/// Reasons of a kill that no call shows.
-const UNSEEN_KILL_REASONS: &str =
-    "an HTTP, TCP or gRPC probe, a postStart hook by HTTP, a resize or another change of the pod";
+/// The kill of a container, and its reason: `app was killed by its liveness or startup probe (exec, exit code 1)`. `verb`: `is` or
+/// `was`.
+pub(super) fn killed(container: &str, verb: &str, reason: &KillReason) -> String {
+    match reason {
+        KillReason::Probe(probe) => {
+            let failures = failures(probe);
+            format!("{container} {verb} killed by its liveness or startup probe (exec, {failures})")
+        }
+        reason => format!("{container} {verb} killed by the kubelet {reason}"),
+    }
+}
 
 /// The last failures of a probe.
-fn failures(probe: &FailedProbe) -> String {
+pub(super) fn failures(probe: &FailedProbe) -> String {
     match probe.in_a_row {
         1 => probe.result.to_string(),
         n => format!("{}, {} in a row", probe.result, times(n as usize)),
     }
 }
 
-/// The possible reasons of a kill, the failed probe among them.
-fn one_of(probe: &FailedProbe) -> String {
-    format!(
-        "an exec probe ({}, the last {} before), {UNSEEN_KILL_REASONS}, unknown which",
-        failures(probe),
-        duration(probe.before)
-    )
-}
-
 impl Display for KillReason {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Probe(weak) if weak.evidence == KillEvidence::Weak => {
-                write!(f, ": {}", one_of(weak))
-            }
             Self::Probe(probe) => {
-                write!(f, " after a failing liveness or startup probe (exec, ")?;
-                write!(f, "{})", failures(probe))
+                let failures = failures(probe);
+                write!(
+                    f,
+                    "after a failing liveness or startup probe (exec, {failures})"
+                )
             }
-            Self::PostStart(result) => write!(f, " after its postStart hook failed ({result})"),
-            Self::ImageChanged => f.write_str(" for its new image"),
-            Self::Unknown => write!(
+            Self::PostStart(result) => write!(f, "after its postStart hook failed ({result})"),
+            Self::ImageChanged => f.write_str("for its new image"),
+            Self::Resized => f.write_str("for a resize that needs a restart"),
+            Self::RestartRule(code) => write!(
                 f,
-                ": no exec probe explains it; {UNSEEN_KILL_REASONS}, unknown which"
+                "because another container ended with exit code {code}, on which the pod restarts all containers"
             ),
+            Self::OneOf { probe, unseen } => write_possible_reasons(f, probe.as_ref(), unseen),
         }
     }
 }
 
+/// Writes the possible reasons of a kill, a failed exec probe among them.
+fn write_possible_reasons(
+    f: &mut Formatter<'_>,
+    probe: Option<&FailedProbe>,
+    unseen: &UnseenKills,
+) -> fmt::Result {
+    let probe = probe.map(|probe| {
+        format!(
+            "a failing exec probe ({}, the last {} before)",
+            failures(probe),
+            duration(probe.before)
+        )
+    });
+    let unseen = unseen
+        .iter()
+        .flatten()
+        .map(|reason| reason.words().to_owned());
+    let reasons: Vec<_> = probe.into_iter().chain(unseen).collect();
+    write!(f, "after {}", one_of(&reasons))
+}
+
 impl Display for KillLoop<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let keeps = if self.is_over { "kept" } else { "keeps" };
+        let verb = if self.is_over { "was" } else { "is" };
         let (kills, window) = (times(self.kills), duration(self.window));
-        write!(
-            f,
-            "the kubelet {keeps} killing {}: {kills} in {window}{}",
-            self.container, self.reason
-        )
+        let name = self.container;
+        match &self.reason {
+            KillReason::Probe(probe) => {
+                let failures = failures(probe);
+                write!(
+                    f,
+                    "{name} {verb} killed by its liveness or startup probe: {kills} in {window} (exec, {failures})"
+                )?;
+            }
+            reason => write!(
+                f,
+                "{name} {verb} killed by the kubelet: {kills} in {window}, {reason}"
+            )?,
+        }
+        f.write_str(&settled(self.settled_for))
     }
 }

@@ -1,34 +1,38 @@
 //! Sentences of the diagnosis, as `Display` of a [`Diagnosis`](super::Diagnosis): the object first, then the cause, then the evidence,
 //! then remarks.
 
+mod broken_off;
+mod checkpoints;
+mod crash;
 mod exit;
-mod failure;
+pub(super) mod failure;
+mod in_flight;
+mod interventions;
 mod kubelet;
+mod next_step;
 mod node;
 mod remarks;
+mod replacement;
+mod request;
 mod slow;
+mod start;
 mod stopped;
 mod syncs;
 
 use std::fmt::{self, Display, Formatter};
-use std::time::Duration;
 
-use self::exit::{
-    after, ago_of, code, ended, ended_by, hint, oom_kills, sandbox_death, stopped_by,
-};
-use super::before::{Predecessor, SandboxReplacement};
-use super::cause::{CallInFlight, Cause, EpisodeOutcome, NotSlow, WorkProgress};
-use super::crash::CrashLoop;
+use self::exit::{ago_of, ended, oom_kills, sandbox_death};
+use super::before::Predecessor;
+use super::cause::{Cause, EpisodeOutcome, NotSlow};
+use super::reasons::{one_of, words};
 use super::work::LongestWorker;
+use crate::containerd::pulls::AWAITED_MANIFEST;
 use crate::episode_call::EpisodeCall;
-use crate::episode_store::AwaitedContainers;
 use crate::node::restarted;
 use crate::process_scanner::WorkKind;
 use crate::usual::{ComparedDuration, MANY_STARTS};
 use criscope_cri::call::{Client, Peer};
-use criscope_cri::subject::ExitReason;
-use criscope_cri::units::times::{UnixMicros, millis};
-use criscope_cri::units::{self, since};
+use criscope_cri::units::spoken as duration;
 
 impl Display for Cause<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -43,84 +47,129 @@ impl Display for Cause<'_> {
                 )
             }
             Self::Recovered(failure) => failure.fmt(f),
-            Self::NoFurtherCall { after, since } => write!(
+            Self::NoFurtherCall {
+                after,
+                since,
+                steps,
+            } => write!(
                 f,
-                "kubelet: no call for {} since {} ended: it waits for something outside the CRI",
+                "the kubelet has made no call for {} since {} ended; held up by {}",
                 duration(*since),
-                subject(after)
+                subject(after),
+                one_of(&words(steps))
             ),
             Self::ProbeHangs(probe) => write!(
                 f,
-                "an exec probe of {} (timeout {}) has hung in the runtime for {}: the container is not probed meanwhile",
+                "an exec probe of {} (timeout {}) has hung in the runtime for {}; {} is not probed meanwhile",
                 probe.container,
                 duration(probe.timeout),
-                duration(probe.took)
+                duration(probe.took),
+                probe.container
             ),
             Self::ProbeFails(probe) => write!(
                 f,
-                "an exec probe of {} fails: {}, {} in a row (readiness, startup or another: the CRI does not say)",
+                "an exec probe of {} fails: {}, {} in a row (readiness, startup or another: the CRI does not say which)",
                 probe.container,
                 probe.last_result,
                 times(probe.failed_in_a_row as usize)
             ),
-            Self::ImageMissing { image, since } => kubelet::write_missing_image(f, image, *since),
+            Self::ContainerNotCreated {
+                image,
+                since,
+                steps,
+            } => kubelet::write_not_created(f, image, *since, steps),
+            Self::ImageMissing {
+                image,
+                since,
+                reasons,
+            } => kubelet::write_missing_image(f, image, *since, reasons),
             Self::WaitsForPull { image, since, pull } => {
                 kubelet::write_wait_for_pull(f, image.as_deref(), *since, pull)
             }
             Self::WaitsForNode { fact, waits } => write!(f, "{fact}; {waits}"),
             Self::BackendWasAway(fact) => fact.fmt(f),
+            Self::BrokenOff(call) => call.fmt(f),
             Self::NodeInGap { fact, took, total } => {
                 let (took, total) = (duration(*took), duration(*total));
-                write!(f, "{fact}; {took} of {total} passed between CRI calls")
+                write!(f, "{fact}; {took} of {total} went by between CRI calls")
             }
             Self::NodeInCall { fact, call, total } => {
                 let (took, total) = (duration(call.took()), duration(*total));
                 write!(f, "{fact}; {took} of {total} in {}", subject(call))
             }
-            Self::AwaitsContainer { awaited, since } => {
-                let AwaitedContainers { last, missing, .. } = awaited;
-                let init = if awaited.is_init { "init " } else { "" };
-                let since = duration(*since);
-                write!(f, "{init}container {last} was started {since} ago; ")?;
-                match &missing[..] {
-                    [] => f.write_str("in other pods it was an init container: others may follow"),
-                    some => write!(f, "not started yet: {}", some.join(", ")),
-                }
-            }
+            Self::AwaitsContainer {
+                awaited,
+                since,
+                ended,
+            } => start::write_awaited(f, awaited, *since, *ended),
             Self::EndedWithNode { containers, booted } => {
                 let (containers, restarted) = (list(containers), restarted(*booted));
                 write!(
                     f,
-                    "{containers} ended: {restarted}, and nothing of the pod since"
+                    "{restarted}: {containers} ended with it, and no call came for the pod since"
                 )
             }
-            Self::NoContainerStarted { after } => write!(
-                f,
-                "no container was started: the pod was stopped, or given up, after {}",
-                duration(*after)
-            ),
+            Self::NoContainerStarted {
+                last,
+                after,
+                stopped_by,
+                steps,
+            } => {
+                let after = duration(*after);
+                match stopped_by {
+                    Some(peer) => {
+                        let by = peer.in_words();
+                        write!(
+                            f,
+                            "no container was started, and {by} stopped the pod after {after}"
+                        )?;
+                    }
+                    None => write!(f, "no container was started in {after}")?,
+                }
+                match &steps[..] {
+                    [] => Ok(()),
+                    steps => write!(
+                        f,
+                        ": after {} the kubelet was held up by {}",
+                        subject(last),
+                        one_of(&words(steps))
+                    ),
+                }
+            }
+            Self::InitRetried(retries) => retries.fmt(f),
+            Self::ProbeLate(probe) => probe.fmt(f),
+            Self::NeverStarted { missing, last } => start::write_never_started(f, missing, last),
             Self::CrashLoop(crash_loop) => crash_loop.fmt(f),
             Self::PodStopped(stop) => stop.fmt(f),
             Self::Kubelet(cause) => cause.fmt(f),
             Self::ContainerExited(exit) => {
-                write!(f, "container {} {}", exit.container, ended(exit))
+                write!(f, "{} {}", exit.container, ended(exit))
             }
-            Self::StoppedByOther { exit, peer, ago } => write!(
-                f,
-                "container {} {} {}, and was not started again",
-                exit.container,
-                stopped_by(exit, peer),
-                ago_of(*ago)
-            ),
+            Self::ContainersStopped(stopped) => stopped.fmt(f),
+            Self::OtherExits { exit, times: n } => {
+                write!(f, "{} {}", exit.container, ended(exit))?;
+                match n {
+                    1 => Ok(()),
+                    n => write!(f, ", {}", times(*n)),
+                }
+            }
+            Self::NodeTrouble(fact) => fact.fmt(f),
+            Self::SlowCall(call) => {
+                write!(f, "{} took {}", subject(call), duration(call.took()))
+            }
             Self::StartedAgain(Predecessor::ContainerRun(run)) => {
-                let ended = match run.stopped_by {
-                    Some(peer) => stopped_by(run.exit, peer),
-                    None => ended(run.exit),
-                };
-                write!(f, "container {} {ended}", run.exit.container)?;
+                match (run.stopped_by, run.exit) {
+                    (Some(call), exit) => {
+                        stopped::write_end_by_call(f, call, run.kill_reason, exit)?;
+                    }
+                    (None, Some(exit)) => {
+                        write!(f, "{} {}", run.container, ended(exit))?;
+                    }
+                    (None, None) => write!(f, "{} ended", run.container)?,
+                }
                 match run.ago.as_secs() {
                     0 => Ok(()),
-                    _ => write!(f, " ({})", since(run.ago)),
+                    _ => write!(f, " ({})", ago_of(run.ago)),
                 }
             }
             Self::StartedAgain(Predecessor::Sandbox(replaced)) => replaced.fmt(f),
@@ -137,7 +186,7 @@ impl Display for Cause<'_> {
                     sandbox_death(*death)
                 )?;
                 if *is_stopped {
-                    f.write_str("; it was stopped since")
+                    f.write_str("; cleaned up since")
                 } else {
                     Ok(())
                 }
@@ -145,63 +194,23 @@ impl Display for Cause<'_> {
             Self::SlowPhase(slow) => slow.fmt(f),
             Self::UnusualCall { call, usual } => {
                 let took = duration(call.took());
-                write!(f, "{} took {took}, {usual}", subject(call))
+                write!(f, "{} took {took} ({usual})", subject(call))
             }
             Self::NotSlow(quick) => quick.fmt(f),
         }
     }
 }
 
-fn duration(time: Duration) -> String {
-    units::duration(millis(time))
-}
-
-impl Display for CallInFlight<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let took = duration(self.call.took());
-        if let Some(reason) = &self.kill_reason {
-            write!(f, "the kubelet kills {}{reason}: ", self.call.target())?;
-        }
-        write!(f, "{} has taken {took}", subject(self.call))?;
-        // The grace period of a stop, while it lasts.
-        let grace = self.call.facts.grace_period();
-        let grace = grace.filter(|grace| self.call.took() < *grace);
-        if let Some(grace) = grace.map(|grace| grace.as_secs()) {
-            write!(
-                f,
-                " of the grace period of {grace} s, after which it is killed"
-            )?;
-        } else if let Some(deadline) = self.call.deadline {
-            write!(f, " of its {}", duration(deadline))?;
-        }
-        match &self.work {
-            // The built-in runtime's step of the grace period says no more.
-            WorkProgress::Current(worker) if worker.own && grace.is_some() => {}
-            WorkProgress::Current(worker) => write!(f, "; now in {worker}")?,
-            // The runtime waits for the container to end.
-            _ if grace.is_some() => {}
-            WorkProgress::SoFar(worker) => {
-                write!(f, "; so far {} in {worker}", duration(worker.took))?;
-            }
-            WorkProgress::Unseen => {}
-        }
-        if let Some(usual) = &self.usual {
-            write!(f, "; {usual}")?;
-        }
-        match self.failures {
-            0 => Ok(()),
-            1 => write!(f, "; 1 call failed before"),
-            n => write!(f, "; {n} calls failed before"),
-        }
-    }
-}
-
 impl Display for ComparedDuration {
-    /// `usually 3.00 s here`, `while 20 pods start, 600 ms alone`.
+    /// `usually 3 s here`, `20 pods started at once; alone it takes 0.6 s here`.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let usual = duration(self.typical.median);
         if self.is_unusual && self.starts >= MANY_STARTS {
-            write!(f, "while {} pods start, {usual} alone", self.starts)
+            let starts = self.starts;
+            write!(
+                f,
+                "{starts} pods started at once; alone it takes {usual} here"
+            )
         } else {
             write!(f, "usually {usual} here")
         }
@@ -211,11 +220,13 @@ impl Display for ComparedDuration {
 impl Display for NotSlow<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(&self.outcome())?;
-        match self.end {
-            EpisodeOutcome::ContainersUp(_)
-            | EpisodeOutcome::ContainerUp(_)
-            | EpisodeOutcome::PodStopped
-            | EpisodeOutcome::Incomplete => f.write_str(", nothing slow"),
+        match &self.end {
+            EpisodeOutcome::Containers { up, ended } if up.is_empty() || !ended.is_empty() => {
+                Ok(())
+            }
+            EpisodeOutcome::Containers { .. } | EpisodeOutcome::PodStopped => {
+                f.write_str(", nothing slow")
+            }
             _ => Ok(()),
         }
     }
@@ -226,60 +237,33 @@ impl NotSlow<'_> {
     fn outcome(&self) -> String {
         let took = duration(self.took);
         match &self.end {
-            EpisodeOutcome::ContainersUp(names) if names.is_empty() => {
-                format!("started after {took}")
+            EpisodeOutcome::Containers { up, ended: exits } => {
+                let mut parts = Vec::new();
+                if !up.is_empty() {
+                    parts.push(format!("{} up after {took}", list(up)));
+                }
+                parts.extend(start::ends(exits));
+                if up.is_empty() {
+                    parts.push(format!("the start took {took}"));
+                }
+                parts.join("; ")
             }
-            EpisodeOutcome::ContainersUp(names) => format!("{} up after {took}", list(names)),
             EpisodeOutcome::OneContainerUp { container, since } => format!(
-                "container {container} has run for {}, its start took {took}; \
-                 the CRI does not say whether it is an init container",
+                "{container} has run for {}, its start took {took}; the CRI does not say whether {container} is an init container",
                 duration(*since)
             ),
-            EpisodeOutcome::ContainerDone(exit) => {
-                let name = &exit.container;
-                format!("container {name} {}; the start took {took}", ended(exit))
-            }
-            EpisodeOutcome::ContainerUp(Some(name)) => {
-                format!("container {name} up after {took}")
-            }
-            EpisodeOutcome::ContainerUp(None) => format!("the container up after {took}"),
             EpisodeOutcome::ImagePulled => format!("image pulled in {took}"),
             EpisodeOutcome::ContainerStopped(name) => {
-                format!("container {name} stopped after {took}; the pod stays")
+                format!("{name} stopped after {took}; the pod stays")
             }
             EpisodeOutcome::PodStopped => format!("gone after {took}"),
-            EpisodeOutcome::Incomplete => format!("begun, {took} so far"),
+            EpisodeOutcome::Incomplete => "the start is in progress".to_owned(),
         }
-    }
-}
-
-impl Display for CrashLoop<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let keeps = if self.is_over { "kept" } else { "keeps" };
-        let code = code(self.last);
-        let ending = match self.last.reason {
-            _ if self.last.is_out_of_memory() => "being killed for lack of memory",
-            ExitReason::Evicted => "being evicted",
-            _ => "ending",
-        };
-        let name = self.container;
-        let after = after(self.last);
-        write!(
-            f,
-            "container {name} {keeps} {ending}: exit code {code}{after}"
-        )?;
-        // Starts that precede criscope are counted by the restart count.
-        match self.starts {
-            0 | 1 => write!(f, ", {} restarts", self.last.attempt)?,
-            n => write!(f, ", {n} starts in {}", duration(self.window))?,
-        }
-        f.write_str(&ended_by(self.last))?;
-        f.write_str(hint(self.last))
     }
 }
 
 impl Display for LongestWorker<'_> {
-    /// `the CNI plugin calico (running iptables)`, `the OCI runtime runc create`.
+    /// `the CNI plugin calico (running iptables)`, `runc create`.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let name = self.name;
         match (self.kind, self.activity) {
@@ -288,9 +272,13 @@ impl Display for LongestWorker<'_> {
                 write!(f, "the CNI plugin {name} (running {activity})")
             }
             (WorkKind::Oci, None) => write!(f, "the OCI runtime {name}"),
-            (WorkKind::Oci, Some(activity)) => write!(f, "the OCI runtime {name} {activity}"),
-            (WorkKind::Injected, _) => write!(f, "an injected fault ({name})"),
+            (WorkKind::Oci, Some(activity)) => write!(f, "{name} {activity}"),
+            (WorkKind::Injected, _) => write!(f, "an injected {name}"),
             (WorkKind::Blocked, held) => write!(f, "{name}, {}", held.unwrap_or("blocked")),
+            (WorkKind::Layers, host) if name == AWAITED_MANIFEST => {
+                let host = host.unwrap_or("its registry");
+                write!(f, "the wait for its manifest (from {host} or a mirror)")
+            }
             (WorkKind::Layers, words) => {
                 let what = match name {
                     "unpack" => "the unpacking of its layers",
@@ -299,59 +287,26 @@ impl Display for LongestWorker<'_> {
                 write!(f, "{what} ({})", words.unwrap_or("number unknown"))
             }
             (WorkKind::Helper, _) => write!(f, "{name}, started by the runtime"),
-            (WorkKind::Runtime, _) if self.own => f.write_str(name),
+            (WorkKind::Runtime, Some(transfer)) if self.own => write!(f, "{name} ({transfer})"),
+            (WorkKind::Runtime, None) if self.own => f.write_str(name),
             (WorkKind::Runtime, _) => write!(f, "the runtime's {name}"),
         }
     }
 }
 
-impl Display for SandboxReplacement<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let attempt = self.attempt;
-        match self.times {
-            n @ 2.. => {
-                let keeps = if self.is_over { "was" } else { "keeps being" };
-                let (n, window) = (times(n), duration(self.window));
-                write!(f, "the sandbox {keeps} replaced: {n} in {window}")?;
-                match self.death {
-                    Some(death) => write!(f, "; the last one died: {}", sandbox_death(death)),
-                    None => Ok(()),
-                }
-            }
-            _ if let Some(peer) = self.stopped_by => write!(
-                f,
-                "the sandbox was stopped by {} and replaced (attempt {attempt})",
-                peer.in_words()
-            ),
-            _ => {
-                write!(f, "the sandbox was replaced (attempt {attempt}): ")?;
-                if let Some(restart) = self.downtime.filter(|fact| fact.booted().is_some()) {
-                    return f.write_str(&restart.sentence(UnixMicros::EPOCH));
-                }
-                f.write_str("the one before ")?;
-                match (self.death, self.downtime) {
-                    (Some(death), _) => write!(f, "died: {}", sandbox_death(death)),
-                    // The downtime has ended, so its sentence does not depend on the time.
-                    (None, Some(fact)) => {
-                        write!(
-                            f,
-                            "was not usable after {}",
-                            fact.sentence(UnixMicros::EPOCH)
-                        )
-                    }
-                    (None, None) => f.write_str("was not usable"),
-                }
-            }
-        }
+/// `a`, `a and b`, `a, b and c`, `4 containers`.
+fn list(containers: &[&str]) -> String {
+    match containers {
+        [_, _, _, _, ..] => format!("{} containers", containers.len()),
+        few => all_of(few),
     }
 }
 
-/// `container a`, `containers a, b`, `4 containers`.
-fn list(containers: &[&str]) -> String {
-    match containers {
-        [name] => format!("container {name}"),
-        [_, _] | [_, _, _] => format!("containers {}", containers.join(", ")),
-        many => format!("{} containers", many.len()),
+/// `a`, `a and b`, `a, b and c`.
+fn all_of(names: &[&str]) -> String {
+    match names.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => names.concat(),
     }
 }
 
@@ -369,6 +324,15 @@ fn subject(call: &EpisodeCall) -> String {
     match call.target() {
         "" => call.method.name().to_owned(),
         target => format!("{} of {target}", call.method.name()),
+    }
+}
+
+/// The caller of a stop or removal, if it is not the kubelet, as a suffix.
+fn stopped_by(call: &EpisodeCall) -> String {
+    if call.method.takes_away() && !call.peer.is_kubelet() {
+        format!(" by {}", call.peer.in_words())
+    } else {
+        String::new()
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use super::exit::ago_of;
 use super::{duration, subject, times};
 use crate::diagnosis::node::{EpisodeWait, FactAt};
-use criscope_cri::units::since;
 
 impl Display for FactAt<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -17,14 +17,17 @@ impl Display for EpisodeWait<'_> {
         match self {
             Self::EndOfCall(call) => {
                 let took = duration(call.took());
-                write!(f, "{} has taken {took}", subject(call))
+                write!(f, "{} has taken {took} so far", subject(call))
             }
             Self::Retry { call, tries, ago } => {
-                let (tries, ago) = (times(*tries), since(*ago));
-                write!(f, "{} failed {tries}, the last {ago}", subject(call))
+                let ago = ago_of(*ago);
+                match tries {
+                    1 => write!(f, "{} failed {ago}", subject(call)),
+                    n => write!(f, "{} failed {}, the last {ago}", subject(call), times(*n)),
+                }
             }
             Self::NextCall { after, ago } => {
-                let ago = since(*ago);
+                let ago = ago_of(*ago);
                 write!(f, "no call since {} ended {ago}", subject(after))
             }
         }

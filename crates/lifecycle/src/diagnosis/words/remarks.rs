@@ -2,10 +2,13 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{duration, subject};
-use crate::diagnosis::remarks::{Diagnosis, NextStep, Remark};
+use super::exit::{ago_of, code};
+use super::request::{cpus, hidden_by};
+use super::{duration, start, subject, times};
+use crate::diagnosis::remarks::{Diagnosis, Remark};
 use criscope_cri::call::FaultKind;
 use criscope_cri::call::episode::Kind;
+use criscope_cri::units::times::UnixMicros;
 
 impl Display for Diagnosis<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -19,12 +22,48 @@ impl Display for Remark<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Also(cause) => cause.fmt(f),
+            Self::SecondFault(cause) => write!(f, "and also: {cause}"),
+            Self::FailedBefore { exit, times: n } => {
+                let how = if exit.is_out_of_memory() {
+                    "been OOMKilled"
+                } else {
+                    "failed"
+                };
+                let (name, code) = (&exit.container, code(exit));
+                write!(
+                    f,
+                    "{name} had {how} {} before (exit code {code})",
+                    times(*n)
+                )
+            }
             Self::StartTook(took) => write!(f, "the start took {}", duration(*took)),
-            Self::UpAgain { run, .. } => {
+            Self::DownForImage(down) => {
+                let image = if down.is_new_image {
+                    " for its new image"
+                } else {
+                    ""
+                };
+                let (name, ago) = (down.container, ago_of(down.ago));
+                write!(f, "{name} is down: stopped by the kubelet {ago}{image}")
+            }
+            Self::Intervened(done) => done.fmt(f),
+            Self::Checkpointed(checkpoint) => checkpoint.fmt(f),
+            Self::OnlyEphemeral => f.write_str("only an ephemeral container is affected"),
+            Self::UpAgain(run) => {
                 let up = if run.is_up { "up" } else { "started" };
-                write!(f, "{up} again {} later", duration(run.again_after))
+                write!(f, "{up} again {} later", duration(run.again_after))?;
+                match run.delayed_by {
+                    // The downtime has ended, so its sentence does not depend on the time.
+                    Some(fact) => write!(f, ": {}", fact.sentence(UnixMicros::EPOCH)),
+                    None => Ok(()),
+                }
             }
             Self::Outcome(quick) => f.write_str(&quick.outcome()),
+            Self::ContainersEnded(exits) => f.write_str(&start::ends(exits).join("; ")),
+            Self::PodStopped { by, ago } => {
+                let (by, ago) = (by.in_words(), ago_of(*ago));
+                write!(f, "the pod was stopped by {by} {ago}")
+            }
             Self::Ended { kind, took } => {
                 let state = match kind {
                     Kind::Stop => "gone",
@@ -32,27 +71,39 @@ impl Display for Remark<'_> {
                 };
                 write!(f, "{state} after {}", duration(*took))
             }
-            Self::BeganUnseen(downtime) => {
-                write!(f, "what came before is not known: {downtime}")
-            }
-            Self::ConcurrentStarts(starts) => {
-                write!(f, "{starts} pods started at the same time")
-            }
-            Self::ShortOf(short) => write!(
+            Self::HiddenBy(mount) => f.write_str(&hidden_by(mount)),
+            Self::AnsweredDriver { runtime, driver } => write!(
                 f,
-                "the node was short of {}: some task waited for it {:.0} % of {}",
-                short.resource,
-                short.share * 100.0,
-                duration(short.over)
+                "{runtime} does not implement RuntimeConfig: criscope answered with the cgroup driver {driver}"
             ),
-            Self::FullDisk(fact) => fact.fmt(f),
+            Self::CpuLimit { container, millis } => {
+                write!(f, "{container} is limited to {}", cpus(*millis))
+            }
+            Self::PodCpuLimit { millis } => {
+                write!(f, "the pod is limited to {}", cpus(*millis))
+            }
+            Self::BeganUnseen(downtime) => {
+                write!(f, "what came before is unknown: {downtime}")
+            }
+            Self::ShortOf(short) => {
+                let short_of = match short.resource {
+                    "cpu" => "CPU was saturated",
+                    "memory" => "memory was short",
+                    _ => "disks were saturated",
+                };
+                let (percent, over) = (short.share * 100.0, duration(short.over));
+                write!(
+                    f,
+                    "the node's {short_of} (pressure {percent:.0} % over {over})"
+                )
+            }
             Self::InjectedFault { fault, call, more } => {
                 let subject = subject(call);
                 match fault.kind() {
-                    FaultKind::Fail => write!(f, "an injected fault let {subject} fail")?,
+                    FaultKind::Fail => write!(f, "an injected fault made {subject} fail")?,
                     kind @ (FaultKind::Delay | FaultKind::Hang) => {
                         let (kind, held) = (kind.name(), duration(fault.held()));
-                        write!(f, "an injected fault ({kind}) held {subject} for {held}")?;
+                        write!(f, "an injected {kind} held {subject} for {held}")?;
                     }
                 }
                 match more {
@@ -62,11 +113,5 @@ impl Display for Remark<'_> {
                 }
             }
         }
-    }
-}
-
-impl Display for NextStep {
-    fn fmt(&self, _: &mut Formatter<'_>) -> fmt::Result {
-        match *self {}
     }
 }

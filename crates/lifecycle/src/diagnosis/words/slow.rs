@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use super::{duration, subject, times};
-use crate::diagnosis::cause::{SlowCalls, SlowDetail, SlowPhase};
+use crate::diagnosis::cause::{SlowCalls, SlowDetail, SlowPhase, StepsInGap};
 use crate::diagnosis::work::LongestWorker;
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::SIGKILL_EXIT_CODE;
@@ -18,19 +18,20 @@ impl Display for SlowPhase<'_> {
         };
         // If the call took the whole phase, its time has just been said.
         if call.method == Method::PullImage && 100 * call.took() >= 99 * self.took {
-            return write!(f, "; {usual}");
+            return write!(f, " ({usual})");
         }
         let took = duration(call.took());
-        write!(f, "; {} took {took}, {usual}", call.method.name())
+        write!(f, "; {} took {took} ({usual})", call.method.name())
     }
 }
 
 impl SlowPhase<'_> {
     /// Writes the phase and its details.
     fn write_phase(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        // `9.50 s of 9.90 s`
+        // `9.5 s of 9.9 s`
         let share = format!("{} of {}", duration(self.took), duration(self.total));
         match &self.detail {
+            SlowDetail::Checkpoint => write!(f, "{share} frozen for a checkpoint"),
             SlowDetail::Network(None) => write!(f, "network: {share}"),
             SlowDetail::Network(Some(worker)) => self.network(f, &share, worker),
             SlowDetail::Pull {
@@ -38,9 +39,28 @@ impl SlowPhase<'_> {
                 longest,
                 layer,
             } => pull(f, &share, *images, *longest, layer.as_ref()),
-            SlowDetail::Outside { longest, work } => {
+            SlowDetail::Outside {
+                longest,
+                steps,
+                work,
+                after,
+            } => {
+                let most = longest.filter(|(gap, _)| 2 * *gap >= self.took);
+                if let (Some((_, next)), Some(container), None) = (most, after, work) {
+                    return write_after_start(f, &share, container, next);
+                }
                 self.outside(f, &share, *longest)?;
-                work.as_ref().map_or(Ok(()), |work| write!(f, "{work}"))
+                match (steps, work) {
+                    (Some(StepsInGap::PostStart(name)), _) => write!(
+                        f,
+                        "; the kubelet was in syncPod, where a postStart hook of {name} by HTTP or sleep runs"
+                    ),
+                    (Some(StepsInGap::BeforePull), _) => {
+                        f.write_str(": its credential provider, its own disk or its pull queue")
+                    }
+                    (None, Some(work)) => write!(f, "{work}"),
+                    (None, None) => Ok(()),
+                }
             }
             SlowDetail::Init { longest: None, .. } => write!(f, "init containers: {share}"),
             SlowDetail::Init {
@@ -55,28 +75,20 @@ impl SlowPhase<'_> {
                 "{waits} init containers ran for {share}, {} of it {name}",
                 duration(*took)
             ),
-            SlowDetail::Stop {
-                container,
-                exit,
-                again,
-            } => {
+            SlowDetail::Stop { container, exit } => {
                 let name = container.unwrap_or("a container");
                 match exit {
-                    Some(exit) if exit.code == SIGKILL_EXIT_CODE => write!(
+                    Some(exit) if exit.is_by_sigkill() => write!(
                         f,
-                        "{share} until container {name} was killed: it did not end when asked (exit code {SIGKILL_EXIT_CODE})"
-                    )?,
+                        "{share} until {name} was killed: {name} did not end when asked (exit code {SIGKILL_EXIT_CODE})"
+                    ),
                     Some(exit) => write!(
                         f,
-                        "{share} until container {name} ended when asked (exit code {})",
+                        "{share} until {name} ended when asked (exit code {})",
                         exit.code
-                    )?,
-                    None => write!(f, "{share} waiting for container {name} to end")?,
+                    ),
+                    None => write!(f, "{share} waiting for {name} to end"),
                 }
-                if *again {
-                    write!(f, ", which was then started again")?;
-                }
-                Ok(())
             }
             SlowDetail::Calls(calls) => self.calls(f, &share, calls),
         }
@@ -90,7 +102,9 @@ impl SlowPhase<'_> {
         share: &str,
         longest: Option<(Duration, &EpisodeCall)>,
     ) -> fmt::Result {
-        write!(f, "kubelet: {share} passed between CRI calls")?;
+        let caller = longest.map_or("the kubelet", |(_, call)| call.peer.in_words());
+        let caller = caller.trim_start_matches("the ");
+        write!(f, "{caller}: {share} went by between CRI calls")?;
         let Some((gap, call)) = longest else {
             return Ok(());
         };
@@ -98,7 +112,7 @@ impl SlowPhase<'_> {
         if 100 * gap >= 99 * self.took {
             write!(f, ", before {before}")
         } else if 2 * gap >= self.took {
-            write!(f, ", most of it ({long}) before {before}")
+            write!(f, ", {long} of it before {before}")
         } else {
             write!(f, ", the longest gap ({long}) before {before}")
         }
@@ -117,7 +131,7 @@ impl SlowPhase<'_> {
         let (most, name) = (duration(worker.took), worker.name);
         write!(
             f,
-            "network: {share} in CNI plugins, most of it ({most}) in {name}, during {during}"
+            "network: {share} in CNI plugins, {most} of it in {name}, during {during}"
         )
     }
 
@@ -142,6 +156,28 @@ impl SlowPhase<'_> {
         }
         Ok(())
     }
+}
+
+/// Writes that most of a start passed between the start of a container and the next call.
+///
+/// | what the kubelet waits for there | its source in pkg/kubelet |
+/// |---|---|
+/// | an init container or a startup probe of a sidecar | `computeInitContainerActions` in kuberuntime/kuberuntime_container.go |
+/// | a postStart hook; one by exec is a call | `startContainer` there, `Run` in lifecycle/handlers.go |
+/// | the creation of the next one failed before its call: its configuration, its image, its log directory | `startContainer` there |
+/// | its own work | a busy node, its queue |
+fn write_after_start(
+    f: &mut Formatter<'_>,
+    share: &str,
+    container: &str,
+    next: &EpisodeCall,
+) -> fmt::Result {
+    write!(
+        f,
+        "{share} went by between the start of {container} and {}: {container} is an init container or a sidecar that was not ready, \
+         has a postStart hook by HTTP or sleep, or the kubelet was held up; no call shows which",
+        subject(next)
+    )
 }
 
 fn pull(

@@ -1,21 +1,22 @@
 //! Sentences on pods that were stopped while containers ran.
 
 use std::fmt::{self, Display, Formatter};
-use std::time::Duration;
 
-use super::ago_of;
-use super::exit::code;
-use crate::diagnosis::stopped::{PodStop, ShortenedGracePeriod, StoppedContainer};
-use crate::episode_store::{ExitRecord, SIGKILL_EXIT_CODE};
+use super::exit::{after, code, ended_before};
+use super::kubelet::{failures, killed};
+use super::request::memory_limit;
+use super::{ago_of, duration, list};
+use crate::diagnosis::containers::StoppedContainers;
+use crate::diagnosis::kill_reason::KillReason;
+use crate::diagnosis::reasons::{ClosedList, KeptPod, one_of, words};
+use crate::diagnosis::stopped::{HurriedStop, PodStop, ShortenedGracePeriod, StoppedContainer};
+use crate::episode_call::EpisodeCall;
+use crate::episode_store::ExitRecord;
+use criscope_cri::Method;
 use criscope_cri::subject::ExitReason;
 
 /// Number of containers whose end is told.
 const MAX_CONTAINER_ENDS: usize = 3;
-/// The longest grace period of a hard eviction: the kubelet sets 1 s, and newer versions raise it to their minimum of 2 s.
-const HARD_EVICTION_GRACE_PERIOD: Duration = Duration::from_secs(2);
-/// The kubelet leaves a container at least this long after its preStop hook.
-const MIN_GRACE_AFTER_HOOK: Duration = Duration::from_secs(2);
-
 impl Display for PodStop<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(
@@ -24,24 +25,81 @@ impl Display for PodStop<'_> {
             self.by.join(" and "),
             ago_of(self.ago)
         )?;
-        if let Some(reason) = &self.reason {
-            write!(f, ",{reason}")?;
+        match &self.reason {
+            // A pod may also be deleted just after a probe has failed.
+            Some(KillReason::Probe(probe)) => {
+                let failures = failures(probe);
+                write!(
+                    f,
+                    ", after a deletion, or after a failing liveness or startup probe (exec, {failures}) with restartPolicy Never, unknown which"
+                )?;
+            }
+            Some(reason) => write!(f, ", {reason}")?,
+            None => {}
         }
         if let Some(shortened) = &self.shortened {
             shortened.fmt(f)?;
         }
         self.ends(f)?;
-        if let Some(exit) = self.before {
-            let name = &exit.container;
-            write!(f, "; {name} had ended with exit code {}", code(exit))?;
+        if let Some((exit, before)) = self.before {
+            f.write_str(&ended_before(exit, before))?;
+        }
+        if self.is_kept {
+            let reasons = one_of(&words(KeptPod::ALL));
+            write!(f, "; the pod still exists: {reasons}")?;
         }
         Ok(())
     }
 }
 
+impl Display for StoppedContainers<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let were = if self.names.len() == 1 { "was" } else { "were" };
+        let (containers, by) = (list(&self.names), self.by.join(" and "));
+        let stopped = if self.removed { "removed" } else { "stopped" };
+        let ago = ago_of(self.ago);
+        write!(f, "{containers} {were} {stopped} by {by} {ago}")?;
+        if let Some(reason) = &self.reason {
+            write!(f, ", {reason}")?;
+        }
+        if let (Some(exit), [_]) = (self.exit, &self.names[..]) {
+            write!(f, ": exit code {}{}", code(exit), after(exit))?;
+        }
+        f.write_str(&hurried_by(self.hurried))?;
+        f.write_str("; not started again since")
+    }
+}
+
+/// Writes who stopped or removed a container, and why the kubelet did.
+pub(super) fn write_end_by_call(
+    f: &mut Formatter<'_>,
+    call: &EpisodeCall,
+    reason: Option<KillReason>,
+    exit: Option<&ExitRecord>,
+) -> fmt::Result {
+    let name = call.container_name().unwrap_or("a container");
+    if let Some(reason) = reason {
+        f.write_str(&killed(name, "was", &reason))?;
+        return match exit {
+            Some(exit) => write!(f, ": exit code {}{}", code(exit), after(exit)),
+            None => Ok(()),
+        };
+    }
+    let stopped = match call.method {
+        Method::RemoveContainer => "removed",
+        _ => "stopped",
+    };
+    write!(f, "{name} was {stopped} by {}", call.peer.in_words())?;
+    match exit {
+        Some(exit) => write!(f, "{}, exit code {}", after(exit), code(exit)),
+        None => Ok(()),
+    }
+}
+
 impl PodStop<'_> {
     fn ends(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let is_listed = self.shortened.is_some_and(|shortened| shortened.by_kubelet);
+        let shortened = self.shortened.as_ref();
+        let is_listed = shortened.is_some_and(|shortened| !shortened.reasons.is_empty());
         let mut before = if is_listed { "; " } else { ": " };
         for end in self.ends.iter().take(MAX_CONTAINER_ENDS) {
             write!(f, "{before}{end}")?;
@@ -59,25 +117,14 @@ impl Display for ShortenedGracePeriod {
         let Self { given, own, .. } = self;
         write!(
             f,
-            ", with a grace period of {} s instead of the pod's own {} s",
+            " with {} s of grace instead of {} s",
             given.as_secs(),
             own.as_secs()
         )?;
-        if !self.by_kubelet {
-            return Ok(());
+        match &self.reasons[..] {
+            [] => Ok(()),
+            reasons => write!(f, ": {}", one_of(&words(reasons))),
         }
-        let eviction = if *given <= HARD_EVICTION_GRACE_PERIOD {
-            "an eviction"
-        } else {
-            "a soft eviction"
-        };
-        write!(f, ": {eviction}, a deletion with a shorter grace period")?;
-        let other_reasons = if self.may_be_hook && *given >= MIN_GRACE_AFTER_HOOK {
-            ", a node shutdown or a preStop hook that is no exec"
-        } else {
-            " or a node shutdown"
-        };
-        write!(f, "{other_reasons}, unknown which")
     }
 }
 
@@ -90,14 +137,28 @@ impl Display for StoppedContainer<'_> {
                 None => Ok(()),
             };
         };
-        let is_killed = self.exit.is_none_or(|exit| exit.code == SIGKILL_EXIT_CODE);
+        let is_killed = self.exit.is_none_or(ExitRecord::is_by_sigkill);
         stop.killed_after = stop.killed_after.filter(|_| is_killed);
         stop.fmt(f)?;
-        match self.exit.filter(|_| stop.killed_after.is_none()) {
-            Some(exit) => write_exit_code(f, exit),
-            None => Ok(()),
+        if let Some(exit) = self.exit.filter(|_| stop.killed_after.is_none()) {
+            write_exit_code(f, exit)?;
         }
+        f.write_str(&hurried_by(self.hurried))
     }
+}
+
+/// Who shortened the grace period of a stop that another caller had begun, as a suffix.
+pub(super) fn hurried_by(hurried: Option<HurriedStop<'_>>) -> String {
+    let Some(HurriedStop { call, after }) = hurried else {
+        return String::new();
+    };
+    let grace = call.facts.grace_period().unwrap_or_default().as_secs();
+    format!(
+        "; {} stopped {} again {} later with {grace} s of grace",
+        call.peer.in_words(),
+        call.container_name().unwrap_or("a container"),
+        duration(after)
+    )
 }
 
 /// Writes the exit code, as a suffix.
@@ -105,7 +166,8 @@ fn write_exit_code(f: &mut Formatter<'_>, exit: &ExitRecord) -> fmt::Result {
     let code = code(exit);
     match exit.reason {
         _ if exit.is_out_of_memory() => {
-            write!(f, ", killed for lack of memory (exit code {code})")
+            let limit = memory_limit(exit.request.as_deref());
+            write!(f, ", OOMKilled (exit code {code}{limit})")
         }
         ExitReason::Unknown => write!(f, "; the runtime did not see how (exit code {code})"),
         _ => write!(f, " with exit code {code}"),

@@ -22,7 +22,9 @@ fn what_is_remembered_is_bounded() {
         for key in 0..10 {
             let mut probe = pod(&format!("p{n}")).probe(("app", 0), n, 1).exits(0);
             probe.record_mut().request_bytes = key;
-            (0..20).for_each(|_| probes.note(&probe));
+            for _ in 0..20 {
+                probes.note(&probe);
+            }
         }
     }
     let known = probes.containers.len().max(probes.order.len());
@@ -34,4 +36,18 @@ fn what_is_remembered_is_bounded() {
                 .iter()
                 .all(|p| p.last.len() <= MAX_RESULTS_PER_PROBE)
     }));
+}
+
+#[test]
+fn a_series_of_failures_is_written_ever_less_often() {
+    let mut probes = ContainerProbes::default();
+    let mut written = Vec::new();
+    for n in 1..=20 {
+        let exit = i32::from(n < 20);
+        let probe = pod("web").probe(("app", 0), 1000 * n, 50).exits(exit);
+        if probes.note(&probe) {
+            written.push(n);
+        }
+    }
+    assert_eq!(written, [1, 2, 4, 8, 16, 20]);
 }

@@ -25,7 +25,9 @@ impl MonitorCalls {
         targets: &[CandidateCall],
     ) -> Vec<(u32, Vec<u64>)> {
         let newest = targets.iter().map(CandidateCall::knowledge).sum();
-        let monitors = processes.iter().filter(|(_, p)| oci::is_monitor(&p.comm));
+        let monitors = processes
+            .iter()
+            .filter(|(_, p)| oci::is_monitor(&p.comm) || oci::is_own_shim(&p.comm));
         let monitors: Vec<_> = monitors.map(|(pid, p)| (pid, p.start)).collect();
         self.read
             .retain(|pid, _| monitors.iter().any(|(monitor, _)| monitor == pid));

@@ -38,7 +38,9 @@ pub(super) fn suspects(
 ) -> Vec<SuspectProcess> {
     let mut all = Vec::new();
     for upstream in &processes.upstreams {
-        let calls = targets.iter().filter(|t| t.is_served_by(&upstream.backend));
+        let calls = targets
+            .iter()
+            .filter(|t| !t.is_own && t.is_served_by(&upstream.backend));
         let calls: Vec<_> = calls.map(|t| t.seq).collect();
         let process = upstream
             .pid
@@ -48,6 +50,11 @@ pub(super) fn suspects(
         {
             all.push(process.suspect(pid, SuspectRole::Runtime, calls));
         }
+    }
+    let own: Vec<_> = targets.iter().filter(|t| t.is_own).map(|t| t.seq).collect();
+    let this = std::process::id();
+    if let Some(process) = processes.get(this).filter(|_| !own.is_empty()) {
+        all.push(process.suspect(this, SuspectRole::Runtime, own));
     }
     for (pid, seq) in workers {
         if let Some(process) = processes.get(*pid) {

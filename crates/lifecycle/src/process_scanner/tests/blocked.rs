@@ -16,6 +16,7 @@ use nix::unistd::{Pid, mkfifo};
 use super::*;
 use crate::TEST_TIMEOUT;
 use crate::process_scanner::WorkKind;
+use criscope_cri::call::steps::RuntimeSteps;
 
 const UID: &str = "0b5e0000-0000-4000-8000-000000000001";
 
@@ -209,6 +210,29 @@ fn a_runtime_a_shim_and_a_container_that_cannot_go_on() {
     assert_eq!(phrases(&pull), ["in containerd, stopped by a signal"]);
     let found = scanner.scan(&calls).expect("scan");
     assert_eq!(names(&found, 5), ["in containerd, stopped by a signal"]);
+}
+
+/// The built-in runtime records its steps, but not what holds them up.
+#[test]
+fn a_container_of_the_built_in_runtime_that_cannot_go_on() {
+    let node = Node::new();
+    node.add(160, "criscope-shim", 1, 70);
+    node.cmdline(160, &["criscope-shim", "/run/criscope/sandboxes/s1"]);
+    node.add(161, "app", 160, 71);
+    let cgroup = "0::/kubepods/criscope-c1.scope\n";
+    fs::write(node.path(161).join("cgroup"), cgroup).expect("cgroup");
+    node.thread(161, 161, 'D', "74 0x3 0x0 0x0 0x0 0x0 0x0 0x7f 0x7f\n");
+    let call = of_uid(1, Method::StopContainer, UID, [Some("s1"), Some("c1")]);
+    assert!(call.steps.set(Arc::new(RuntimeSteps::new(None))).is_ok());
+    let mut scanner = node.scanner();
+    node.plugin(300, "calico", DAEMON, "DEL", "s1", "cart");
+    let own = held(&mut scanner, &[call], 1);
+    let phrases = phrases(&own);
+    assert_eq!(phrases.len(), 1, "the steps show its plugins: {phrases:?}");
+    assert!(
+        phrases[0].contains("process 161 of the container"),
+        "{phrases:?}"
+    );
 }
 
 /// A child that ends with this.

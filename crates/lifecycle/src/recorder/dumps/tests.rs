@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::TEST_TIMEOUT;
+use crate::examples::{pod, record};
 use crate::process_scanner::{Observation, WorkKind};
-use crate::view::call::tests::{pod, record};
 use criscope_cri::Method;
 use criscope_cri::subject::Subject;
 

@@ -10,7 +10,7 @@ use super::super::dump::DumpFilter;
 use super::super::dump::tests::example;
 use super::super::{RecordedCalls, dump};
 use super::*;
-use crate::view::call::tests::{plain, pod, record};
+use crate::examples::{plain, pod, record};
 use criscope_cri::call::Call;
 
 fn trace(dump: &RecorderDump, most: usize) -> (usize, Value) {

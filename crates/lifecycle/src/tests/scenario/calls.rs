@@ -13,15 +13,19 @@
 //! | `fails CODE TEXT` | ended with an error of the runtime |
 //! | `gives-up TEXT` | the runtime answered with DEADLINE_EXCEEDED |
 //! | `late`, `cancelled` | ended by the caller's deadline, or by the caller |
+//! | `lost` | criscope went down at its end |
 //! | `in-flight` | has not ended; the same call may end later |
 //! | `deadline TIME` | the deadline of the caller |
 //! | `exits CODE` | exit code of the command (ExecSync) |
 //! | `grace TIME` | grace period of the pod (CreateContainer) or of the stop (StopContainer) |
 //! | `by PROGRAM` | the caller: `crictl`, `other` or the name of a program |
+//! | `handler NAME` | the runtime handler (RunPodSandbox) |
 //! | `image NAME` | the image (CreateContainer) |
+//! | `memory MIB`, `cpu MILLIS`, `mount KIND PATH [command] [read-only] [noexec]`, `user N`, `seccomp KIND`, `read-only-root`, `drops-all`, `port N`, `pre-stop KIND` | what the request says of the container (CreateContainer); memory and cpu also of UpdateContainerResources |
+//! | `cpu-limit MILLIS` | the CPU limits of the pod's containers together (RunPodSandbox) |
 //! | `seen-before TIME` | how long before it the kubelet saw its pod (RunPodSandbox) |
 //! | `KIND NAME [doing TEXT] FROM..TO [depth N]` | a process or span at work, KIND as in `WorkKind`, times from the begin |
-//! | `step KIND NAME FROM..TO` | a step of the built-in runtime |
+//! | `step KIND NAME [doing TEXT] FROM..TO` | a step of the built-in runtime |
 //! | `fault KIND TIME` | an injected fault that held the call for so long |
 //! | `scanned` | processes were scanned during the call |
 //! | `size BYTES` | the size of the request |
@@ -29,12 +33,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::requests;
 use super::words::{self, Words, named};
 use crate::episode_call::EpisodeCall;
 use crate::process_scanner::WorkKind;
 use crate::tests::script::{self, ScriptedPod};
 use criscope_cri::Method;
-use criscope_cri::call::{Client, Ending, FaultKind, InjectedFault, Peer};
+use criscope_cri::call::{CallFacts, Client, Ending, FaultKind, InjectedFault, Peer};
 use criscope_cri::status::{Code, code_name};
 
 /// The calls of these steps, for tests in Rust: `pod NAME`, `sandbox N`, `up ...` and calls. Panics for other steps.
@@ -121,6 +126,11 @@ pub(crate) fn read(
             call.record_mut().method = method;
             call
         }
+        Method::RestorePod => {
+            let mut call = pod.run(words.time()?, words.took()?);
+            call.record_mut().method = method;
+            call
+        }
         _ if method.name().contains("Container") || method == Method::ExecSync => {
             let (name, run) = words.container()?;
             let (container, began, took) = ((&*name, run), words.time()?, words.took()?);
@@ -138,17 +148,16 @@ pub(crate) fn read(
     Ok(Some(call))
 }
 
-/// CreateContainer and StartContainer of `up C BEGIN [+CREATE +START] [grace TIME]`.
+/// CreateContainer and StartContainer of `up C BEGIN [+CREATE +START] [MORE...]`; more is said by the request.
 pub(crate) fn read_up(pod: &ScriptedPod, words: &mut Words) -> Result<[EpisodeCall; 2], String> {
     let (name, run) = words.container()?;
     let began = words.time()?;
     let create = words.took_or(100)?;
     let start = words.took_or(create)?;
     let mut created = pod.create((&name, run), began, create);
-    if words.take("grace") {
-        created = created.pod_grace(seconds(words)?);
+    while let Some(word) = words.next() {
+        created = add(created, &word, words)?;
     }
-    words.end()?;
     Ok([created, pod.start((&name, run), began + create, start)])
 }
 
@@ -163,12 +172,38 @@ fn add(mut call: EpisodeCall, word: &str, words: &mut Words) -> Result<EpisodeCa
             call.record_mut().outcome_mut().ending = Ending::Deadline;
             call
         }
+        "handler" => {
+            call.record_mut().handler = Some(words.word("a handler")?.into());
+            call
+        }
         "late" => call.late(),
         "cancelled" => call.cancelled(),
+        "lost" => {
+            let at = call.ended_at();
+            call.lost_at(at)
+        }
         "in-flight" => call.under_way(),
         "deadline" => call.with_deadline(words.length()?),
         "exits" => call.exits(words.number()?),
         "grace" if call.method == Method::CreateContainer => call.pod_grace(seconds(words)?),
+        "memory" | "cpu" if call.method == Method::UpdateContainerResources => {
+            let mut limits = call.facts.new_limits().unwrap_or_default();
+            match word {
+                "memory" => limits.memory = words.number::<u64>()? << 20,
+                _ => limits.cpu_millis = words.number()?,
+            }
+            call.record_mut().facts = CallFacts::Limits {
+                cpu_millis: limits.cpu_millis,
+                memory: limits.memory,
+            };
+            call
+        }
+        _ if call.method == Method::CreateContainer && requests::is_word(word) => {
+            let mut request = Err(String::new());
+            let call = call.requests(|known| request = requests::add(known, word, words));
+            request?;
+            call
+        }
         "grace" => call.grace(seconds(words)?),
         "by" => {
             call.record_mut().peer = Arc::new(peer(&words.word("a program")?));
@@ -182,11 +217,13 @@ fn add(mut call: EpisodeCall, word: &str, words: &mut Words) -> Result<EpisodeCa
             let before = words.length()?;
             call.seen_before(u32::try_from(before).map_err(|error| error.to_string())?)
         }
+        "cpu-limit" => call.pod_cpu_limit(words.number()?),
         "step" => {
             let work = work_kind(&words.word("a kind of work")?)?;
             let name = words.word("a name")?;
+            let activity = words.text_after("doing")?.unwrap_or_default();
             let (from, to) = closed(words)?;
-            call.step(work, &name, from, to)
+            call.step(work, &name, &activity, from, to)
         }
         "fault" => injected(&call, words)?,
         "scanned" => call.scanned(true),

@@ -4,7 +4,10 @@
 //! |---|---|
 //! | none | the first line on the pod |
 //! | `cause` | the name of its cause |
+//! | `raw` | the text of the error behind it, and who wrote it; `none` |
+//! | `next` | what to do about it; `none` |
 //! | `state` | the state of the pod in lists |
+//! | `next` | the next step, of a pod that only a list of the runtime has; `none` |
 //! | `loops` | the episodes that are marked as in a loop, such as `start, restart app`; `none` |
 //! | `exits` | the ends of containers, such as `app#0 143 asked, app#1 1` |
 //! | `episodes` | each episode: kind, container, attempt, state and methods, such as `start #0 ok: RunPodSandbox` |
@@ -18,16 +21,28 @@
 use std::time::Duration;
 
 use super::words::Words;
-use crate::diagnosis::Diagnoser;
+use crate::diagnosis::{Diagnoser, note, note_listed, note_step};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::{Episode, EpisodeStore};
 use crate::kubelet::hanging_probe::HangingProbe;
 use crate::kubelet::probes::FailedProbe;
 use crate::kubelet::pulls::{PullInFlight, PullQueue};
 use crate::kubelet::start::PodStartTimes;
+use crate::listed_pods::sentence::ListedVerdict;
+use crate::listed_pods::stories::START_NOT_SEEN;
 use crate::tests::script::{ScriptedPod, at};
 use crate::view::{EpisodeView, PodSummary, ProbeView};
-use criscope_cri::units::{self, times::millis};
+use criscope_cri::units;
+use criscope_cri::units::times::{UnixMicros, millis};
+
+/// Subjects that a restart changes: episodes that this process closed, pods that it has yet to read.
+const SUBJECTS_OF_PROCESS: [&str; 2] = ["closed", "pods-to-read"];
+
+/// Returns whether the same has to be said of a subject after a restart.
+pub(super) fn is_same_after_restart(subject: &str) -> bool {
+    let mut words = subject.split_whitespace();
+    !words.any(|word| SUBJECTS_OF_PROCESS.contains(&word))
+}
 
 /// What is said of the subject at this time.
 pub(super) fn say(
@@ -58,6 +73,12 @@ pub(super) fn say(
         (&episode.pod.namespace, &episode.pod.name) == (&pod.0.namespace, &pod.0.name)
     });
     let episodes: Vec<_> = episodes.collect();
+    if episodes.is_empty()
+        && let Some(text) = say_of_listed(&store, pod, now, &subject)
+    {
+        words.end()?;
+        return Ok(text);
+    }
     let pulls = in_flight.iter().filter_map(PullInFlight::from_call);
     let node = store.node().with_pulls(pulls.collect());
     let probes = store.probes_of(&episodes);
@@ -65,13 +86,30 @@ pub(super) fn say(
     let pods = Diagnoser::new(&episodes, node, now)
         .with_probes(probes)
         .with_hanging_probes(hanging.collect());
-    let newest = pods.newest_cause().ok_or("the pod has no episodes");
+    let newest = pods.newest_verdict().ok_or("the pod has no episodes");
+    episodes
+        .iter()
+        .for_each(|episode| note(&pods.cause(episode)));
+    if let Ok(verdict) = &newest {
+        note(&verdict.diagnosis);
+        pods.step_of_newest(&verdict.diagnosis)
+            .iter()
+            .for_each(note_step);
+    }
     let text = match &*subject {
-        "" => newest?.to_string(),
-        "cause" if words.is_empty() => newest?.name().to_owned(),
+        "" => newest?.diagnosis.to_string(),
+        "raw" => {
+            let message = newest?.diagnosis.raw_message(pods.programs());
+            message.map_or("none".to_owned(), |message| message.to_string())
+        }
+        "next" => {
+            let next = pods.next_of_newest(&newest?.diagnosis);
+            next.unwrap_or_else(|| "none".to_owned())
+        }
+        "cause" if words.is_empty() => newest?.diagnosis.name().to_owned(),
         "state" => {
             let views = episodes.iter().map(|episode| episode.summary(&pods));
-            let summary = PodSummary::from_episodes(views.collect(), newest?.to_string(), now);
+            let summary = PodSummary::from_episodes(views.collect(), newest?.reason(&pods), now);
             let summary = summary.ok_or("the pod has no episodes")?;
             summary.state.word().to_owned()
         }
@@ -134,6 +172,25 @@ pub(super) fn say(
     };
     words.end()?;
     Ok(text)
+}
+
+/// What is said of a pod that no call has named and the runtime lists.
+fn say_of_listed(
+    store: &EpisodeStore,
+    pod: &ScriptedPod,
+    now: UnixMicros,
+    subject: &str,
+) -> Option<String> {
+    let listed = store.listed_pods().find(|listed| listed.pod == pod.0)?;
+    let verdict = ListedVerdict::new(listed, store, now);
+    note_listed(&verdict.headline);
+    match subject {
+        "" => Some(verdict.headline),
+        "cause" => Some(START_NOT_SEEN.to_owned()),
+        "state" => Some(verdict.state.word().to_owned()),
+        "next" => verdict.next.or_else(|| Some("none".to_owned())),
+        _ => None,
+    }
 }
 
 /// What the store knows of a StopContainer, a hook or a pull when it begins.

@@ -1,20 +1,25 @@
 //! Plays a scenario, line by line, on a store as real calls reach it.
 
 use super::file::{Scenario, ScenarioFile};
+use super::journal::ScenarioJournal;
 use super::words::{self, Words};
-use super::{calls, events, expect};
+use super::{calls, events, expect, lists};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::EpisodeStore;
+use crate::journal::JournalLine;
 use crate::kubelet::execs;
-use crate::kubelet::images::FailedImageLookup;
+use crate::kubelet::images::ImageLookup;
 use crate::tests::script::{ScriptedPod, at, pod, store};
+use criscope_cri::Method;
 use criscope_cri::call::episode::is_episodic;
+use criscope_cri::units::times::UnixMicros;
 
 /// A scenario while it is played.
 #[derive(Debug)]
 pub(super) struct Player<'a> {
     file: &'a ScenarioFile,
     store: EpisodeStore,
+    journal: ScenarioJournal,
     /// The pod and sandbox of the next steps.
     pod: ScriptedPod,
     /// Calls that have not ended: they are shown, and not part of the store.
@@ -39,6 +44,7 @@ impl<'a> Player<'a> {
         let mut player = Self {
             file,
             store: store(),
+            journal: ScenarioJournal::default(),
             pod: pod("web"),
             in_flight: Vec::new(),
             probes_in_flight: Vec::new(),
@@ -134,7 +140,8 @@ impl<'a> Player<'a> {
                 let calls = calls::read_up(&self.pod, &mut words)?;
                 calls.into_iter().for_each(|call| self.apply(call));
             }
-            "tick" => self.store.tick(at(words.time()?), &self.in_flight),
+            "listed" => lists::apply(&mut self.store, &self.pod, &mut words)?,
+            "tick" => self.tick(at(words.time()?)),
             "learn" => {
                 for number in self.store.take_closed() {
                     self.store.learn(number);
@@ -153,7 +160,13 @@ impl<'a> Player<'a> {
             verb => match calls::read(&self.pod, verb, &mut words)? {
                 Some(call) => self.apply(call),
                 None => {
-                    if !events::apply(&mut self.store, &self.pod, verb, &mut words)? {
+                    let Self {
+                        store,
+                        journal,
+                        pod,
+                        ..
+                    } = self;
+                    if !events::apply(store, journal, pod, verb, &mut words)? {
                         return Err(format!("unknown step `{verb}`"));
                     }
                 }
@@ -168,32 +181,68 @@ impl<'a> Player<'a> {
         self.probes_in_flight.retain(|other| !is_same(other, &call));
         self.applied += 1;
         call.record_mut().seq = self.applied;
-        let is_told = is_episodic(call.method) || execs::is_hook(&call);
+        let is_told = is_episodic(call.method)
+            || call.method.checkpoints()
+            || execs::is_hook(&call)
+            || call.method == Method::UpdateContainerResources;
         if is_told && call.is_in_flight() {
             self.in_flight.push(call);
         } else if is_told {
-            self.store.tick(call.ended_at(), &self.in_flight);
+            let now = call.ended_at();
+            self.tick(now);
             self.store.observe(&mut call);
-            self.store.apply(call);
+            let effect = self.store.apply(call.clone());
+            self.journal.write_call(&call, effect);
+            self.journal.write_closed(&self.store, now);
         } else if execs::is_probe(&call) && call.is_in_flight() {
             self.probes_in_flight.push(call);
         } else if execs::is_probe(&call) {
             self.store.note_probe(&call);
-        } else if let Some(lookup) = FailedImageLookup::from_record(&call) {
-            self.store.note_no_image(lookup);
+        } else if call.method == Method::ExecSync {
+            if !call.is_in_flight() && self.store.note_intervention(&call) {
+                self.journal.write(&JournalLine::intervention(&call));
+            }
+        } else if let Some(lookup) = ImageLookup::from_record(&call) {
+            self.journal.note_image_lookup(&mut self.store, &lookup);
         }
     }
 
-    fn expect(&mut self, subject: &str, is_wanted: bool, wanted: &str) -> Result<(), String> {
-        self.expected += 1;
+    /// Closes the episodes that are over by then.
+    fn tick(&mut self, now: UnixMicros) {
+        self.store.tick(now, &self.in_flight);
+        self.journal.write_closed(&self.store, now);
+    }
+
+    /// What is said of a subject by the store, or by one that was restarted.
+    fn say(
+        &mut self,
+        subject: &str,
+        restarted: Option<&mut EpisodeStore>,
+    ) -> Result<String, String> {
         let mut words = Words::new(subject, self.from)?;
         let said = expect::say(
-            &mut self.store,
+            restarted.unwrap_or(&mut self.store),
             &self.pod,
             (&self.in_flight, &self.probes_in_flight),
             &mut words,
         );
-        let said = said.map_err(|error| format!("`{subject}`: {error}"))?;
+        said.map_err(|error| format!("`{subject}`: {error}"))
+    }
+
+    fn expect(&mut self, subject: &str, is_wanted: bool, wanted: &str) -> Result<(), String> {
+        self.expected += 1;
+        let said = self.say(subject, None)?;
+        self.journal
+            .write_closed(&self.store, at(Words::new(subject, self.from)?.time()?));
+        if expect::is_same_after_restart(subject) {
+            let mut restarted = self.journal.replay(&self.store);
+            let again = self.say(subject, Some(&mut restarted))?;
+            if again != said {
+                let failure =
+                    format!("at {subject}, restarted\n  before: {said}\n  after:  {again}");
+                self.failures.push(failure);
+            }
+        }
         if expect::is_like(&said, wanted) != is_wanted {
             let wants = if is_wanted { "wanted: " } else { "not:    " };
             self.failures

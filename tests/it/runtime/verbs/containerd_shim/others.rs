@@ -115,7 +115,7 @@ async fn the_story_of_a_sandbox_that_reached_its_limit_of_processes_says_so() {
     let forked = Command::new("sh").args(["-c", &script]).output();
     assert!(!forked.expect("a shell").status.success());
     own.loses_its_sandbox_container(&kubelet).await;
-    let words = "its sandbox container ended after the pod reached its limit of processes, and no call had stopped it";
+    let words = "its sandbox container ended after the pod reached its limit of processes; no call asked for that";
     own.story_has(&daemon, words).await;
     own.end(&kubelet, &daemon).await;
 }

@@ -1,0 +1,122 @@
+//! What others did to a container just before it ended: a command that ran in it, or a memory limit that was lowered before the kernel
+//! killed a process.
+
+use std::time::Duration;
+
+use super::before::Predecessor;
+use super::cause::Cause;
+use super::history;
+use super::remarks::{Diagnosis, Remark};
+use crate::episode_store::{Episode, ExitRecord, InterventionKind};
+use criscope_cri::Method;
+use criscope_cri::call::Peer;
+use criscope_cri::subject::{ContainerIdentity, ExitReason};
+use criscope_cri::units::times::UnixMicros;
+
+/// A program may need this long to end after a command such as `kill` in its container. The sentence says how long it was.
+const END_FOLLOWS_COMMAND_WITHIN: Duration = Duration::from_secs(1);
+
+/// What happened to a container before its end, or before an OOM kill in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InterventionBefore<'a> {
+    pub(super) container: &'a str,
+    pub(super) by: &'a Peer,
+    pub(super) what: WhatHappened,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum WhatHappened {
+    /// A command ran in the container when it ended, or had ended this long before.
+    Command { before: Duration },
+    /// A hook of the kubelet ran in the container.
+    Hook,
+    /// The memory limit had been set this long before.
+    MemoryLimit { bytes: u64, before: Duration },
+}
+
+/// Adds what others did to the container whose end, or whose OOM kill, this diagnosis is about.
+pub(super) fn add_interventions<'a>(diagnosis: &mut Diagnosis<'a>, pod: &[&'a Episode]) {
+    let found = diagnosis.causes().find_map(|cause| match cause {
+        Cause::ContainerExited(exit) => before_exit(exit, pod),
+        Cause::StartedAgain(Predecessor::ContainerRun(run)) if run.stopped_by.is_none() => {
+            before_exit(run.exit?, pod)
+        }
+        Cause::CrashLoop(crashes) => before_exit(crashes.last, pod),
+        Cause::OomKills { kills, .. } => limit_before(&kills.container, kills.last, pod),
+        _ => None,
+    });
+    if let Some(found) = found {
+        diagnosis.remarks.insert(0, Remark::Intervened(found));
+    }
+}
+
+fn before_exit<'a>(exit: &ExitRecord, pod: &[&'a Episode]) -> Option<InterventionBefore<'a>> {
+    let container = ContainerIdentity {
+        name: exit.container.clone(),
+        attempt: exit.attempt,
+    };
+    let oom_at = exit.oom_at.unwrap_or(exit.at);
+    let is_oom = exit.oom_at.is_some() || exit.reason == ExitReason::OomKilled;
+    if is_oom && let Some(limit) = limit_before(&container, oom_at, pod) {
+        return Some(limit);
+    }
+    command_at(exit, pod).or_else(|| hook_at(exit, pod))
+}
+
+/// The command of another program that ran in the container at its end, or shortly before.
+fn command_at<'a>(exit: &ExitRecord, pod: &[&'a Episode]) -> Option<InterventionBefore<'a>> {
+    let all = pod.iter().flat_map(|episode| &episode.interventions);
+    let commands = all.filter(|done| {
+        done.kind == InterventionKind::Command
+            && exit.is_of_run(&done.container)
+            && done.began <= exit.at
+            && exit.at <= done.ended + END_FOLLOWS_COMMAND_WITHIN
+    });
+    let last = commands.max_by_key(|done| done.ended)?;
+    Some(InterventionBefore {
+        container: &last.container.name,
+        by: &last.peer,
+        what: WhatHappened::Command {
+            before: exit.at.since(last.ended),
+        },
+    })
+}
+
+/// The hook of the kubelet that ran in the container at its end.
+fn hook_at<'a>(exit: &ExitRecord, pod: &[&'a Episode]) -> Option<InterventionBefore<'a>> {
+    let mut hooks = history::calls(pod).filter(|call| {
+        let container = call.container.as_deref();
+        call.method == Method::ExecSync
+            && container.is_some_and(|container| exit.is_of_run(container))
+            && (call.began_at()..=call.ended_at()).contains(&exit.at)
+    });
+    let hook = hooks.next()?;
+    Some(InterventionBefore {
+        container: hook.container_name()?,
+        by: &hook.peer,
+        what: WhatHappened::Hook,
+    })
+}
+
+/// The memory limit that another program than the kubelet had set last.
+fn limit_before<'a>(
+    container: &ContainerIdentity,
+    time: UnixMicros,
+    pod: &[&'a Episode],
+) -> Option<InterventionBefore<'a>> {
+    let all = pod.iter().flat_map(|episode| &episode.interventions);
+    let limits = all.filter_map(|done| match done.kind {
+        InterventionKind::MemoryLimit(bytes) => Some((done, bytes)),
+        InterventionKind::Command => None,
+    });
+    let own = limits.filter(|(done, _)| *done.container == *container && done.began <= time);
+    let (last, bytes) = own.max_by_key(|(done, _)| done.began)?;
+    (!last.peer.is_kubelet()).then(|| InterventionBefore {
+        container: &last.container.name,
+        by: &last.peer,
+        what: WhatHappened::MemoryLimit {
+            bytes,
+            before: time.since(last.began),
+        },
+    })
+}

@@ -1,0 +1,155 @@
+#!/bin/bash
+# Runs in the virtual machine of install.sh: everything that ends criscope, and how long the kubelet is without its runtime.
+set -u
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin HOME=/root RUST_BACKTRACE=0
+
+say() { echo "criscope-install: $*"; }
+fail() {
+    say "FAILED: $*"
+    systemctl --no-pager --full status kubelet 'criscope*' containerd 2>&1 | head -n 90
+    systemctl list-timers --all --no-pager 'criscope*'
+    busybox dmesg | grep -i -e criscope -e systemd | tail -n 40
+    sync
+    poweroff -f
+    sleep 60
+}
+# until SECONDS COMMAND...
+until_true() {
+    local end=$((SECONDS + $1 * FACTOR))
+    shift
+    until "$@" > /dev/null 2>&1; do
+        [ "$SECONDS" -lt "$end" ] || return 1
+        sleep 0.2
+    done
+}
+kubelet_works() { systemctl is-active kubelet && wget -q -O - http://127.0.0.1:10248/healthz; }
+answers() { timeout 5 ctr -a /run/criscope/criscope.sock version > /dev/null; }
+active() { systemctl -q is-active "$1"; }
+inactive() { ! active "$1"; }
+bypassed() { active criscope-bypass.service && [ -s /run/criscope/agent/bypass.since ]; }
+direct() { inactive criscope-bypass.service && active criscope.service && [ ! -e /run/criscope/agent/bypass.since ]; }
+main_pid() { systemctl show -p MainPID --value criscope.service; }
+gap() { cat /run/kubelet-longest-gap; }
+# The kubelet is at most MILLISECONDS without an answer.
+at_most() {
+    local longest
+    sleep 1
+    longest=$(gap)
+    say "$2: longest time without an answer $longest ms"
+    [ "$longest" -le $(($1 * FACTOR)) ] || fail "$2: the kubelet had no answer for $longest ms"
+    rm -f /run/kubelet-longest-gap
+}
+# Ends the bypass without its minute, to save time.
+back() {
+    until_true 60 active criscope.service || fail "criscope is not started again"
+    until_true 90 direct || fail "the bypass does not end"
+    at_most 5000 "the return to criscope"
+    # A crash in the first minute is no single crash.
+    sleep 60
+}
+
+busybox mkdir -p /usr/local/bin
+busybox --install -s /usr/local/bin
+# Emulation is slow: what systemd waits for and what the test allows is that much longer.
+FACTOR=1
+if grep -q 'QEMU TCG' /proc/cpuinfo; then FACTOR=4; fi
+busybox ip link set lo up
+busybox mount -t tmpfs none /dev/shm 2>/dev/null
+until_true 60 kubelet_works || fail "the kubelet does not start"
+dpkg -i /download/9.9.9.deb > /dev/null || fail "the package"
+# shellcheck source=/dev/null
+[ ! -e /prepare.sh ] || . /prepare.sh
+if [ "$FACTOR" != 1 ]; then
+    mkdir -p /etc/systemd/system/criscope-bypass.timer.d /etc/systemd/system/criscope.service.d
+    printf '[Timer]\nOnActiveSec=\nOnActiveSec=%s\n' $((5 * FACTOR)) > /etc/systemd/system/criscope-bypass.timer.d/slow.conf
+    printf '[Service]\nWatchdogSec=%s\n' $((10 * FACTOR)) > /etc/systemd/system/criscope.service.d/slow.conf
+fi
+criscope install || fail "install"
+until_true 60 answers || fail "criscope does not answer"
+direct || fail "bypassed after the installation"
+sleep 60
+rm -f /run/kubelet-longest-gap
+
+systemctl start criscope.service
+sleep $((6 * FACTOR))
+direct || fail "bypassed because a criscope that runs is told to start"
+
+say "a single crash is no reason for a bypass"
+kill -9 "$(main_pid)"
+until_true 20 active criscope.service || fail "not restarted"
+sleep $((8 * FACTOR))
+direct || fail "bypassed after a single crash"
+at_most 10000 "a single crash"
+
+say "kill -9 again and again"
+for _ in $(seq 15); do pid=$(main_pid); [ "$pid" = 0 ] || kill -9 "$pid"; sleep 2; done
+until_true 10 bypassed || fail "no bypass in a crash loop"
+at_most 10000 "a crash loop"
+back
+read -r from to < /run/criscope/agent/bypass.last
+[ "$from" -lt "$to" ] || fail "the times of the bypass: $from $to"
+
+say "a configuration that does not parse"
+cp /etc/criscope/criscope.toml /criscope.toml
+echo '[nonsense' >> /etc/criscope/criscope.toml
+systemctl restart criscope.service && fail "it starts"
+until_true 12 bypassed || fail "no bypass with a broken configuration"
+at_most 12000 "a broken configuration"
+answers || fail "no answer"
+until_true 60 inactive criscope.service
+criscope doctor | grep -i bypass || fail "doctor does not tell"
+cp /criscope.toml /etc/criscope/criscope.toml
+back
+
+say "the program is /bin/false, then missing"
+program=$(command -v criscope)
+mv "$program" /criscope
+ln -s /bin/false "$program"
+kill -9 "$(main_pid)"
+until_true 12 bypassed || fail "no bypass with /bin/false"
+rm "$program"
+at_most 10000 "/bin/false"
+sleep 15
+answers || fail "no answer without the program"
+mv /criscope "$program"
+back
+
+say "it hangs, and again after each start"
+(until [ -e /thawed ]; do pid=$(main_pid); [ "$pid" = 0 ] || kill -STOP "$pid"; sleep 0.5; done) 2> /dev/null &
+until_true 30 bypassed || fail "no bypass of a criscope that hangs"
+at_most 30000 "SIGSTOP in a loop"
+sleep 20
+answers || fail "no answer"
+touch /thawed
+back
+
+say "stopped on purpose: the next call starts it, without a bypass"
+systemctl stop criscope.service
+sleep 2
+inactive criscope-bypass.service || fail "a stop is bypassed"
+until_true 10 active criscope.service || fail "the socket does not start it"
+rm -f /run/kubelet-longest-gap
+
+say "the bypass ends with the socket, and with an uninstallation"
+sleep 61
+systemctl start criscope-bypass.service
+sleep 2
+systemctl stop criscope.socket criscope.service
+sleep 1
+for unit in criscope-bypass.service criscope-bypass.timer criscope-retry.service; do
+    inactive "$unit" || fail "$unit runs without the socket"
+done
+systemctl start criscope.socket criscope.service || fail "not started again"
+until_true 30 kubelet_works || fail "the kubelet does not work"
+mv "$program" /criscope
+kill -9 "$(main_pid)"
+until_true 12 bypassed || fail "no bypass before the uninstallation"
+/criscope uninstall || fail "uninstall"
+left=$(systemctl list-units --all --no-legend 'criscope*' | grep -v -e recover -e not-found)
+[ -z "$left" ] || fail "left behind: $left"
+rm -rf /etc/systemd/system/criscope-bypass.timer.d
+[ -z "$(find /etc/systemd /run/criscope -name '*bypass*')" ] || fail "files of the bypass are left"
+say passed
+sync
+poweroff -f
+sleep 60
