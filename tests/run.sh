@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # cron, sudo and su omit the sbin directories for some users; runc and iptables are there
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
-SCRIPTS=(.ci/run tests/*.sh tests/by-hand/*.sh tests/v2/*.sh deploy/*.sh deploy/packaging/deb/*)
+SCRIPTS=(.ci/run tests/*.sh tests/by-hand/*.sh tests/by-hand/*/*.sh tests/v2/*.sh deploy/*.sh deploy/packaging/deb/*)
 
 STEPS=(packages fmt clippy scripts units test v2 install docs deny quickstart release leaks)
 declare -A ABOUT=(

@@ -141,8 +141,24 @@ impl Kubelet {
         kubelet
     }
 
-    /// Removes the images of a registry, so that the next pull is a first one.
-    pub(super) async fn forget_images(&self, registry: &str) {
+    /// Removes a pod and the images of a registry, so that the next pull is a first one.
+    pub(super) async fn forget(&self, pod: &str, registry: &str) {
+        let mut runtime = self.runtime.clone();
+        let request = v1::ListPodSandboxRequest::default();
+        let listed = runtime.list_pod_sandbox(request).await;
+        let sandboxes = listed.expect("ListPodSandbox").into_inner().items;
+        let has_name =
+            |sandbox: &v1::PodSandbox| sandbox.metadata.as_ref().is_some_and(|of| of.name == pod);
+        for sandbox in sandboxes.into_iter().filter(has_name) {
+            let pod_sandbox_id = sandbox.id;
+            let request = v1::StopPodSandboxRequest {
+                pod_sandbox_id: pod_sandbox_id.clone(),
+            };
+            // The case may have broken it. Then it stays.
+            let _ = runtime.stop_pod_sandbox(request).await;
+            let request = v1::RemovePodSandboxRequest { pod_sandbox_id };
+            let _ = runtime.remove_pod_sandbox(request).await;
+        }
         let mut images = self.images.clone();
         let request = v1::ListImagesRequest::default();
         let listed = images.list_images(request).await.expect("ListImages");

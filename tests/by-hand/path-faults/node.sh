@@ -1,0 +1,127 @@
+#!/bin/bash
+# Runs in the virtual machine of run.sh: breaks criscope in each way, and prints how long the CRI did not answer.
+set -u
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin HOME=/root RUST_BACKTRACE=0
+
+say() { echo "criscope-path: $*"; }
+end() {
+    sync
+    poweroff -f
+    sleep 60
+}
+fail() {
+    say "FAILED: $*"
+    systemctl --no-pager --full status kubelet 'criscope*' containerd 2>&1 | head -n 60
+    busybox dmesg | grep -i -e criscope -e systemd -e kubelet | tail -n 40
+    end
+}
+# until_true SECONDS COMMAND...
+until_true() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@" > /dev/null 2>&1; do
+        [ "$SECONDS" -lt "$end" ] || return 1
+        sleep 0.5
+    done
+}
+main_pid() { systemctl show -p MainPID --value criscope.service; }
+active() { systemctl -q is-active "$1"; }
+bypassed() { active criscope-bypass.service; }
+direct() { ! bypassed && active criscope.service; }
+# fault NAME: what follows is this fault, for who watches from outside
+fault() { say "fault: $*"; rm -f /run/kubelet-longest-gap; }
+# mended: prints the longest time without an answer, and waits until calls go through criscope again.
+mended() {
+    sleep 2
+    say "longest time without an answer: $(cat /run/kubelet-longest-gap) ms"
+    systemctl reset-failed criscope.service 2> /dev/null
+    until_true 300 direct || fail "criscope does not return"
+    say "through criscope again; while it returned: $(cat /run/kubelet-longest-gap) ms"
+    sleep 70
+}
+# keep KILL SECONDS: sends the signal to each criscope that starts, for so long
+keep() {
+    local end=$((SECONDS + $2)) pid
+    while [ "$SECONDS" -lt "$end" ]; do
+        pid=$(main_pid)
+        [ "$pid" = 0 ] || kill "-$1" "$pid" 2> /dev/null
+        sleep 1
+    done
+}
+
+busybox mkdir -p /usr/local/bin
+busybox --install -s /usr/local/bin
+busybox mount -t tmpfs none /dev/shm
+busybox modprobe -a virtio_net overlay veth bridge
+ip link set lo up
+for card in /sys/class/net/e*; do card=${card##*/}; done
+ip link set "$card" up
+ip addr add 10.0.2.15/24 dev "$card"
+ip route add default via 10.0.2.2 || fail "no network"
+until_true 120 active containerd.service || fail "no containerd"
+ctr -n k8s.io images import /download/pause.tar > /dev/null || fail "no sandbox image"
+ctr -n k8s.io images tag example.com/pause:1 "$(containerd config default | sed -n 's/^ *sandbox_image = "\(.*\)"/\1/p')" > /dev/null || fail "no sandbox image"
+dpkg -i /download/9.9.9.deb > /dev/null || fail "the package"
+systemctl start kubelet
+until_true 300 wget -q -O - http://127.0.0.1:10248/healthz || fail "no kubelet"
+if grep -q 'QEMU TCG' /proc/cpuinfo; then
+    mkdir -p /etc/systemd/system/criscope.service.d
+    printf '[Service]\nWatchdogSec=60\n' > /etc/systemd/system/criscope.service.d/slow.conf
+fi
+criscope install || fail "install"
+# The stand-in asks once a second beside the real kubelet. It answers on the kubelet's port for health, so it has a network of its own.
+unshare -n sh -c 'ip link set lo up; exec cri-probe --container-runtime-endpoint unix:///run/criscope/criscope.sock' &
+sleep 60
+
+fault "none"
+sleep 60
+mended
+
+fault "kill -9 of each criscope, for five minutes"
+keep KILL 300
+mended
+
+fault "the program is /bin/false"
+program=$(command -v criscope)
+mv "$program" /criscope.program
+ln -s /bin/false "$program"
+kill -9 "$(main_pid)"
+sleep 90
+rm "$program"
+mv /criscope.program "$program"
+mended
+
+fault "a configuration that does not parse"
+cp /etc/criscope/criscope.toml /criscope.toml
+echo '[nonsense' >> /etc/criscope/criscope.toml
+systemctl restart criscope.service
+sleep 90
+cp /criscope.toml /etc/criscope/criscope.toml
+mended
+
+fault "a library is missing"
+library=$(ldd "$program" 2> /dev/null | busybox grep -o '/[^ ]*libgcc_s[^ ]*')
+[ -n "$library" ] || library=$(find /lib/ /usr/lib/ -name libgcc_s.so.1 | head -n 1)
+library=$(busybox readlink -f "$library")
+mv "$library" /library
+kill -9 "$(main_pid)"
+sleep 90
+mv /library "$library"
+mended
+
+fault "SIGSTOP of each criscope, for two minutes"
+keep STOP 120
+mended
+
+fault "the disk is full, criscope is restarted"
+busybox dd if=/dev/zero of=/full bs=1M > /dev/null 2>&1
+busybox dd if=/dev/zero of=/full.rest bs=4k > /dev/null 2>&1
+sleep 20
+systemctl restart criscope.service
+sleep 60
+busybox df / | tail -n 1
+rm -f /full /full.rest
+mended
+
+say passed
+end
