@@ -18,7 +18,9 @@
 //!    deadlines, cancellation, trailers, status codes and messages arrive as they were sent. Decoding is done on a copy.
 //!    (With traces on, `traceparent` is ours, as W3C trace context intends. So is `tracestate` where the trace is another. With
 //!    `streaming.observe` on, the URL of a session is ours, and nothing else of its answer; the session's bytes are not. With
-//!    `answer_runtime_config` on, `RuntimeConfig` of a runtime that does not implement it is answered by us.)
+//!    `answer_runtime_config` on, `RuntimeConfig` of a runtime that does not implement it is answered by us. With
+//!    `join_retries` on, RunPodSandbox and CreateContainer have a longer deadline, and the kubelet's retry gets the answer of the
+//!    call that it had given up.)
 //! 2. **One end.** Every call that enters ends in exactly one outcome (ok, error, cancelled, deadline), streams and
 //!    dropped calls included, and every signal comes from that one end.
 //! 3. **Telemetry never hurts.** No exporter, page or log can fail, delay or block a call. All buffers are bounded; what

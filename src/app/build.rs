@@ -287,7 +287,8 @@ fn backend(
     let name = &settings.name;
     match (settings.endpoint.as_deref(), builtin) {
         (Some(endpoint), _) => Ok(Backend::remote(name, endpoint.to_owned())
-            .answering_runtime_config(settings.answer_runtime_config)),
+            .answering_runtime_config(settings.answer_runtime_config)
+            .joining_retries(settings.join_retries)),
         (None, Some(service)) => Ok(Backend::local(name, service.clone())),
         (None, None) => Err(ServeError::Backends(format!(
             "backend {name}: the built-in runtime is not configured"

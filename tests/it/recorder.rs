@@ -222,10 +222,10 @@ async fn a_stuck_call_is_logged_before_its_deadline_and_dumped() {
 }
 
 /// A 64 KiB file system, unmounted on drop.
-struct Small(TempDir);
+pub(crate) struct SmallDisk(TempDir);
 
-impl Small {
-    fn new() -> Self {
+impl SmallDisk {
+    pub(crate) fn new() -> Self {
         packages::need_root();
         let dir = tempfile::tempdir().expect("dir");
         let size = Some("size=64k");
@@ -241,7 +241,13 @@ impl Small {
     }
 }
 
-impl Drop for Small {
+impl SmallDisk {
+    pub(crate) fn directory(&self) -> &TempDir {
+        &self.0
+    }
+}
+
+impl Drop for SmallDisk {
     fn drop(&mut self) {
         umount2(self.0.path(), MntFlags::MNT_DETACH).expect("unmount");
     }
@@ -249,7 +255,7 @@ impl Drop for Small {
 
 #[tokio::test]
 async fn a_full_disk_is_counted_and_harms_no_call() {
-    let small = Small::new();
+    let small = SmallDisk::new();
     let ballast = small.0.path().join("ballast");
     fs::write(&ballast, vec![0; 56 << 10]).expect("written");
     let config = format!("[story]\nstate_dir = {:?}\n", small.0.path());

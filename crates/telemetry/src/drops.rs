@@ -1,11 +1,11 @@
 //! Counts the spans that were exported, and everything telemetry lost, by reason. Sinks count, scrapes read.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tracing_appender::non_blocking::ErrorCounter;
 
-use super::metric::{Metric, fixed, metrics};
+use super::metric::{Metric, Unit, fixed, metrics};
 use super::registry::{Registry, RegistryError};
 
 metrics! {
@@ -14,6 +14,8 @@ metrics! {
     TELEMETRY_DROPPED = Metric::counter("telemetry_dropped_total",
         &[fixed("signal", &["span", "log", "metric", "story", "observation", "passed_span", "dump"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited", "episodes_full", "journal_queue_full", "journal_failed", "journal_damaged", "panic", "write_failed", "export_queue_full", "not_allowed"])],
         "Telemetry that was lost, by signal and reason: spans, log lines, readings of metrics, calls of stories and lines of their journal, observations, forwarded spans of the runtime, dumps.");
+    JOURNAL_WAITING = Metric::gauge("story_journal_waiting_lines", Unit::Count, &[],
+        "Lines of the journal that could not be written, and are written as soon as the disk has space; 1 MiB at most, and none of them survives a restart.");
 }
 
 criscope_cri::named! {
@@ -78,6 +80,7 @@ pub struct Drops {
     spans_exported: AtomicU64,
     counts: [AtomicU64; DropReason::ALL.len()],
     log_queue: OnceLock<ErrorCounter>,
+    journal_waiting: AtomicUsize,
 }
 
 impl Drops {
@@ -94,6 +97,16 @@ impl Drops {
     /// Includes the drop counter of the log writer. Only the first one set is used.
     pub fn watch_log_queue(&self, counter: ErrorCounter) {
         let _ = self.log_queue.set(counter);
+    }
+
+    /// Sets the number of journal lines that wait for space on the disk.
+    pub fn set_journal_waiting(&self, lines: usize) {
+        self.journal_waiting.store(lines, Ordering::Relaxed);
+    }
+
+    /// Number of journal lines that wait for space on the disk.
+    pub fn journal_waiting(&self) -> usize {
+        self.journal_waiting.load(Ordering::Relaxed)
     }
 
     /// Number of spans accepted by the collector.
@@ -120,6 +133,10 @@ impl Drops {
             for reason in DropReason::ALL {
                 out.put(&reason.labels(), drops.count(reason) as f64);
             }
+        })?;
+        let drops = Arc::clone(self);
+        registry.computed(&JOURNAL_WAITING, move |out| {
+            out.put(&[], drops.journal_waiting() as f64);
         })?;
         let drops = Arc::clone(self);
         registry.computed(&TELEMETRY_SPANS, move |out| {

@@ -15,7 +15,7 @@ use crate::units::times::UnixMicros;
 const TOPIC: &str = "bypass";
 
 /// systemd's directory, which exists where it runs (sd_booted(3)).
-const SYSTEMD_RUNS: &str = "/run/systemd/system";
+pub(super) const SYSTEMD_RUNS: &str = "/run/systemd/system";
 
 /// The findings; none where there can be no bypass. `config` is `None` if it is broken, which is a reason for a bypass.
 pub(super) fn check(config: Option<&Config>, node: &NodeFiles) -> Vec<ReportFinding> {

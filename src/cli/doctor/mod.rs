@@ -8,6 +8,7 @@ mod cgroups;
 mod classes;
 mod clients;
 mod criu;
+mod handover;
 mod hook_environment;
 mod hooks;
 mod images;
@@ -168,6 +169,9 @@ async fn examine(
     }
     report.add([limits::check(running, node)])?;
     report.add(bypass::check(config.as_ref(), node))?;
+    if let Some(config) = &config {
+        report.add(handover::check(config, node))?;
+    }
     report.add(kubelet::check(config.as_ref(), node))?;
     if let Some(config) = &config {
         report.add(clients::check(config, node))?;

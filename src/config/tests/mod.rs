@@ -181,6 +181,7 @@ enabled = true
         kind: BackendKind::Upstream,
         endpoint: Some(PathBuf::from(format!("/run/{name}.sock"))),
         answer_runtime_config: true,
+        join_retries: false,
     };
     let rule = |runtime_handler: &str, backend: &str| RoutingRuleSettings {
         runtime_handler: runtime_handler.to_owned(),

@@ -28,6 +28,7 @@ fn a_reload_tells_what_takes_effect_and_what_waits() {
     let waits = [
         "backends.b.answer_runtime_config",
         "backends.b.endpoint",
+        "backends.b.join_retries",
         "backends.b.kind",
         "server.mode",
         "server.owner",

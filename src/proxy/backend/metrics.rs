@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::Backend;
 use super::health::HealthCondition;
-use crate::telemetry::metric::{BACKEND, Metric, Unit, fixed, metrics};
+use super::retries::kept::{KeptCallEnd, KeptCalls};
+use crate::telemetry::metric::{BACKEND, Metric, Unit, fixed, label, metrics};
 use crate::telemetry::registry::{Registry, RegistryError};
 
 /// Label values: the conditions of the CRI and of containerd, and one for all others.
@@ -24,6 +25,10 @@ metrics! {
         "1 if the backend is connected and answers.");
     BACKEND_RECONNECTS = Metric::counter("backend_reconnects_total", &[BACKEND],
         "Connections made to the backend after the first.");
+    KEPT_CALLS = Metric::gauge("kept_calls", Unit::Count, &[BACKEND],
+        "Calls that go on after the kubelet's deadline and wait for its retry; absent unless join_retries.");
+    KEPT_CALLS_ENDED = Metric::counter("kept_calls_ended_total", &[BACKEND, label::<KeptCallEnd>("end")],
+        "Calls that went on after the kubelet's deadline, by how that ended: joined by the retry, or ended without one; absent unless join_retries.");
 }
 
 /// Registers the metrics, which are computed at scrape time.
@@ -56,6 +61,32 @@ pub(crate) fn register(
         for backend in &all {
             out.put(&[backend.name()], backend.health().reconnects() as f64);
         }
+    })?;
+    register_kept_calls(registry, backends)
+}
+
+fn register_kept_calls(
+    registry: &Registry,
+    backends: &[Arc<Backend>],
+) -> Result<(), RegistryError> {
+    let joining = backends
+        .iter()
+        .filter(|backend| backend.kept_calls().is_some());
+    let joining: Vec<_> = joining.cloned().collect();
+    let backends = joining.clone();
+    registry.computed(&KEPT_CALLS, move |out| {
+        for backend in &backends {
+            let kept = backend.kept_calls().map_or(0, KeptCalls::len);
+            out.put(&[backend.name()], kept as f64);
+        }
+    })?;
+    registry.computed(&KEPT_CALLS_ENDED, move |out| {
+        for backend in &joining {
+            for end in KeptCallEnd::ALL {
+                let ended = backend.kept_calls().map_or(0, |kept| kept.ended(end));
+                out.put(&[backend.name(), end.name()], ended as f64);
+            }
+        }
     })
 }
 
@@ -77,10 +108,8 @@ fn conditions(all: &[HealthCondition]) -> BTreeMap<&'static str, bool> {
 pub(crate) fn populate(registry: &Registry, name: &str) {
     use crate::cri::subject::{RuntimeCondition, Unseen};
 
-    let backend = Arc::new(Backend::remote(
-        name,
-        "/run/containerd/containerd.sock".into(),
-    ));
+    let backend = Backend::remote(name, "/run/containerd/containerd.sock".into());
+    let backend = Arc::new(backend.joining_retries(true));
     backend.health().update(|state| state.up = true);
     let conditions = CONDITION_NAMES.map(|kind| RuntimeCondition {
         kind: kind.into(),

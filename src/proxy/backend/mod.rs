@@ -9,6 +9,7 @@ pub(crate) mod metrics;
 pub mod probe;
 pub mod remote;
 pub mod resync;
+mod retries;
 mod runtime_config;
 pub mod settings;
 
@@ -19,6 +20,8 @@ pub use health::{BackendHealth, HealthState};
 
 use self::local::LocalConnection;
 use self::remote::{RemoteBackend, RemoteConnection};
+use self::retries::RetryJoining;
+use self::retries::kept::KeptCalls;
 use self::runtime_config::RuntimeConfigFallback;
 use crate::grpc::CriService;
 
@@ -30,6 +33,8 @@ pub struct Backend {
     kind: BackendTransport,
     /// Set if criscope answers RuntimeConfig where the runtime does not.
     answers_runtime_config: bool,
+    /// Set if calls go on after the kubelet's deadline, until its retry joins them.
+    kept_calls: Option<Arc<KeptCalls>>,
 }
 
 #[derive(Debug)]
@@ -48,6 +53,7 @@ impl Backend {
             health,
             kind: BackendTransport::Remote(Arc::new(remote)),
             answers_runtime_config: false,
+            kept_calls: None,
         }
     }
 
@@ -60,6 +66,15 @@ impl Backend {
         }
     }
 
+    /// Lets calls that make a sandbox or a container go on after the kubelet's deadline, and its retries wait for them.
+    #[must_use]
+    pub fn joining_retries(self, joins_retries: bool) -> Self {
+        Self {
+            kept_calls: joins_retries.then(Arc::default),
+            ..self
+        }
+    }
+
     /// The runtime `name` in this process.
     pub fn local(name: &str, service: CriService) -> Self {
         Self {
@@ -67,6 +82,7 @@ impl Backend {
             health: Arc::default(),
             kind: BackendTransport::Local(service),
             answers_runtime_config: false,
+            kept_calls: None,
         }
     }
 
@@ -74,13 +90,15 @@ impl Backend {
     pub fn service(&self) -> CriService {
         match &self.kind {
             BackendTransport::Remote(remote) => {
-                let remote = CriService::new(RemoteConnection::new(Arc::clone(remote)));
+                let mut service = CriService::new(RemoteConnection::new(Arc::clone(remote)));
                 if self.answers_runtime_config {
                     let (name, health) = (Arc::clone(&self.name), Arc::clone(&self.health));
-                    CriService::new(RuntimeConfigFallback::new(remote, name, health))
-                } else {
-                    remote
+                    service = CriService::new(RuntimeConfigFallback::new(service, name, health));
                 }
+                if let Some(kept) = &self.kept_calls {
+                    service = CriService::new(RetryJoining::new(service, Arc::clone(kept)));
+                }
+                service
             }
             BackendTransport::Local(service) => {
                 CriService::new(LocalConnection::new(service.clone()))
@@ -112,6 +130,11 @@ impl Backend {
             BackendTransport::Remote(remote) => Some(remote.path()),
             BackendTransport::Local(_) => None,
         }
+    }
+
+    /// The calls that outlived their callers; `None` if retries do not join.
+    fn kept_calls(&self) -> Option<&KeptCalls> {
+        self.kept_calls.as_deref()
     }
 
     /// The findings of its probe.

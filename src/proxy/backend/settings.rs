@@ -39,6 +39,10 @@ settings! {
         /// from 1.38 on does not start without. The driver is that of the kubelet's running pods, else that of containerd's
         /// configuration; where neither tells it, the runtime's error passes.
         answer_runtime_config: bool = true, BooleanValue;
+        /// Let a RunPodSandbox or CreateContainer of the kubelet go on after the kubelet's deadline, for up to 15 minutes, and give its
+        /// answer to the kubelet's retry if that is the same request. Without it the retry fails with "failed to reserve name"
+        /// while the runtime is busy with the first call. The built-in runtime always does so.
+        join_retries: bool = false, BooleanValue;
     }
 }
 
@@ -50,6 +54,7 @@ impl BackendSettings {
             kind: BackendKind::Upstream,
             endpoint: Some(endpoint),
             answer_runtime_config: true,
+            join_retries: false,
         }
     }
 
@@ -59,6 +64,7 @@ impl BackendSettings {
             kind: BackendKind::Builtin,
             endpoint: None,
             answer_runtime_config: true,
+            join_retries: false,
         }
     }
 

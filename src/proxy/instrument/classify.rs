@@ -6,7 +6,7 @@ use h2::Reason;
 use http::HeaderMap;
 use tonic::Code;
 
-use crate::call::{Ending, Source};
+use crate::call::{Ending, Source, reached_deadline};
 use crate::grpc::{BoxError, frame};
 
 /// The ending of a call, before the error text is scrubbed.
@@ -21,10 +21,6 @@ pub struct CallOutcome {
     /// The error text that the caller gets.
     pub message: Option<String>,
 }
-
-/// A caller's clock starts before ours, and `grpc-timeout` is rounded: a call dropped this close to its deadline ran into
-/// it.
-const DEADLINE_SLACK: Duration = Duration::from_millis(20);
 
 /// The status in the headers of a trailers-only response, or in trailers. `None` without one.
 pub fn status(headers: &HeaderMap, source: Source) -> Option<CallOutcome> {
@@ -81,8 +77,7 @@ pub fn broken(error: &BoxError, elapsed: Duration, deadline: Option<Duration>) -
 
 /// How a call ended that one side gave up: at its deadline, or because it was cancelled.
 fn given_up(elapsed: Duration, deadline: Option<Duration>) -> (Ending, Code) {
-    let late = deadline.is_some_and(|d| elapsed + DEADLINE_SLACK.min(d / 10) >= d);
-    if late {
+    if reached_deadline(elapsed, deadline) {
         (Ending::Deadline, Code::DeadlineExceeded)
     } else {
         (Ending::Cancelled, Code::Cancelled)

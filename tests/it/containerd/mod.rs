@@ -10,6 +10,7 @@ mod load;
 pub(crate) mod pod;
 mod pulls;
 mod replayed;
+mod retries;
 mod runtime_config;
 mod sessions;
 mod slow;

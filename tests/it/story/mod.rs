@@ -1,5 +1,6 @@
 //! The story of a pod, told by the real program from the calls of a caller.
 
+mod full_disk;
 mod kubelet;
 mod loops;
 mod pod;

@@ -87,12 +87,14 @@ async fn a_journal_that_cannot_be_written_harms_no_call() {
     let mut pod = Pod::new("web");
     pod.start(&proxy.client().await).await;
     summary(&proxy, "pod.start.summary", "web").await;
-    let lost = |scrape: &Scrape| {
-        let lost = scrape.metric("criscope_telemetry_dropped_total");
+    let waiting = |scrape: &Scrape| {
+        let waiting = scrape.metric("criscope_story_journal_waiting_lines");
         // Four calls, and that the start is over.
-        lost.with("reason", "journal_failed").sum() == 5.0
+        waiting.sum() == 5.0
     };
-    proxy.wait_scrape("losses are counted", lost).await;
+    proxy
+        .wait_scrape("lines that wait are counted", waiting)
+        .await;
     let complaints = proxy.stop().await;
     let complaints = complaints
         .iter()

@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use super::episode;
 use super::fault::{FaultKind, InjectedFault};
+use super::joined::JoinedCall;
 use super::peer::Peer;
 use super::route::Route;
 use super::steps::RuntimeSteps;
@@ -92,6 +93,7 @@ pub struct Call {
     pub route: OnceLock<Route>,
     /// Steps of the built-in runtime, if that serves the call.
     pub steps: OnceLock<Arc<RuntimeSteps>>,
+    joined: OnceLock<JoinedCall>,
     fault: OnceLock<FaultKind>,
     held_from: AtomicU64,
     held_until: AtomicU64,
@@ -132,6 +134,7 @@ impl Call {
             response: OnceLock::new(),
             route: OnceLock::new(),
             steps: OnceLock::new(),
+            joined: OnceLock::new(),
             fault: OnceLock::new(),
             held_from: AtomicU64::new(UNSET),
             held_until: AtomicU64::new(UNSET),
@@ -218,6 +221,16 @@ impl Call {
             ended => Duration::from_nanos(ended),
         };
         Some((began, ended.saturating_sub(began)))
+    }
+
+    /// Records that it waits for an earlier call, whose caller gave up, instead of repeating it.
+    pub fn joins(&self, earlier: JoinedCall) {
+        let _ = self.joined.set(earlier);
+    }
+
+    /// The earlier call that it waits or waited for.
+    pub fn joined(&self) -> Option<JoinedCall> {
+        self.joined.get().copied()
     }
 
     /// Records that a fault is injected into it, from now on.

@@ -7,6 +7,7 @@
 pub mod episode;
 mod facts;
 mod fault;
+mod joined;
 mod live;
 mod outcome;
 mod peer;
@@ -19,8 +20,9 @@ pub mod transfer;
 
 pub use self::facts::CallFacts;
 pub use self::fault::{FaultKind, InjectedFault};
+pub use self::joined::JoinedCall;
 pub use self::live::{Call, CallStage, Sealed};
-pub use self::outcome::{Ending, Outcome, Source};
+pub use self::outcome::{Ending, Outcome, Source, reached_deadline};
 pub use self::peer::{Client, Peer};
 pub use self::record::{CallRecord, CallState, SpanIds};
 pub use self::route::{Route, RouteReason};

@@ -38,6 +38,15 @@ crate::named! {
     }
 }
 
+/// A caller's clock starts before ours, and `grpc-timeout` is rounded: a call dropped this close to its deadline ran into
+/// it.
+const DEADLINE_SLACK: Duration = Duration::from_millis(20);
+
+/// Returns whether a call that one side gave up after `elapsed` ran into its deadline.
+pub fn reached_deadline(elapsed: Duration, deadline: Option<Duration>) -> bool {
+    deadline.is_some_and(|d| elapsed + DEADLINE_SLACK.min(d / 10) >= d)
+}
+
 /// The one end of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::episode;
 use super::facts::CallFacts;
 use super::fault::InjectedFault;
+use super::joined::JoinedCall;
 use super::live::{Call, CallStage};
 use super::outcome::{Ending, Outcome};
 use super::peer::Peer;
@@ -83,6 +84,9 @@ pub struct CallRecord {
     /// The fault that was injected into it on purpose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<InjectedFault>,
+    /// The earlier call that it waited for, whose caller gave up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joined: Option<JoinedCall>,
     /// When the request was sent to the backend, counted from `began`, and how long the backend took.
     #[serde(skip)]
     pub backend_time: Option<(Duration, Duration)>,
@@ -159,6 +163,7 @@ impl CallRecord {
             container_state: response.and_then(|r| r.state),
             facts: CallFacts::from(call),
             fault: call.injected(state.elapsed()),
+            joined: call.joined(),
             route: call.route.get().cloned(),
             backend_time: call.backend_span(state.elapsed()),
             request_bytes: call.request_bytes(),

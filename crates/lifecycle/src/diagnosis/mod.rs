@@ -15,6 +15,7 @@ mod history;
 mod init_retries;
 mod injected;
 mod interventions;
+mod joined;
 mod kill_reason;
 mod kills;
 mod kubelet;
@@ -94,6 +95,7 @@ fn episode_cause<'a>(
     let mut diagnosis = trouble.unwrap_or_else(|| outcome_diagnosis(episode, pod, node, now));
     node::add_conditions(&mut diagnosis, episode, node, now);
     evidence::add_request_facts(&mut diagnosis, pod);
+    joined::add_joined(&mut diagnosis, episode);
     injected::add_fault(&mut diagnosis, episode);
     diagnosis
 }

@@ -69,6 +69,8 @@ pub(crate) enum Remark<'a> {
     BeganUnseen(FactAt<'a>),
     /// The resource for which tasks of the node waited.
     ShortOf(PressureShare),
+    /// The number of `retries` that waited for a call which the kubelet had given up at this deadline.
+    RetryJoined { deadline: Duration, retries: usize },
     /// The longest fault that was injected on purpose. `more`: the number of other calls with one.
     InjectedFault {
         fault: InjectedFault,

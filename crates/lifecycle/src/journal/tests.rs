@@ -1,5 +1,6 @@
 //! What is read back after a clean or unclean end.
 
+mod full_disk;
 mod handover;
 mod requests;
 
@@ -345,18 +346,6 @@ fn it_does_not_grow() {
     assert_eq!(replayed.damaged, 0);
     assert!(replayed.lines > 20, "{replayed:?}");
     assert_eq!(replayed.last, at(3910));
-}
-
-#[test]
-fn a_disk_that_takes_nothing_costs_lines_only() {
-    let drops = Arc::new(Drops::default());
-    // Every write to `/dev/full` fails with ENOSPC.
-    let full = JournalWriter::start_in(Path::new("/dev/full"), &drops).expect("thread");
-    for line in lines(&calls()) {
-        full.write(&line);
-    }
-    full.close();
-    assert_eq!(drops.count(DropReason::JournalFailed), 5);
 }
 
 #[test]

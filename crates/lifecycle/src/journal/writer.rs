@@ -7,7 +7,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt as _, OpenOptionsExt};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvError, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,8 @@ use criscope_telemetry::drops::DropReason;
 const QUEUE_LEN: usize = 1024;
 /// Upper bound of bytes per write.
 const MAX_BATCH_LEN: usize = 64 << 10;
+/// Upper bound of the lines that wait for space on the disk, in bytes: some hours of a node on which little happens.
+const MAX_WAITING_LEN: usize = 1 << 20;
 /// Minimum interval between two warnings about a failing disk.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 /// Minimum interval between two attempts to open the file.
@@ -134,6 +136,8 @@ struct JournalDisk {
     /// Time of the last warning.
     warned: Option<Instant>,
     others: AppendedLines,
+    /// Whole lines that could not be written yet.
+    waiting: Vec<u8>,
 }
 
 impl JournalDisk {
@@ -152,11 +156,12 @@ impl JournalDisk {
             opened: None,
             warned: None,
             others,
+            waiting: Vec::new(),
         }
     }
 
     fn run(&mut self, requests: &Receiver<JournalRequest>) {
-        while let Ok(mut request) = requests.recv() {
+        while let Ok(mut request) = self.next(requests) {
             let mut batch = Vec::new();
             // Lines that wait are written together, up to a request of another kind.
             let other = loop {
@@ -181,17 +186,45 @@ impl JournalDisk {
                 let _ = answer.send(self.read_others());
             }
         }
+        self.write_batch(&[]);
+        let lost = std::mem::take(&mut self.waiting);
+        self.drops
+            .add(DropReason::JournalFailed, count_lines(&lost));
+        self.drops.set_journal_waiting(0);
     }
 
+    /// Waits for the next request. Meanwhile lines that wait for space are tried again.
+    fn next(&mut self, requests: &Receiver<JournalRequest>) -> Result<JournalRequest, RecvError> {
+        while !self.waiting.is_empty() {
+            match requests.recv_timeout(REOPEN_INTERVAL) {
+                Ok(request) => return Ok(request),
+                Err(RecvTimeoutError::Timeout) => self.write_batch(&[]),
+                Err(RecvTimeoutError::Disconnected) => return Err(RecvError),
+            }
+        }
+        requests.recv()
+    }
+
+    /// Writes the lines that wait, and then these. Those that cannot be written wait; the newest are dropped if they are too many.
     fn write_batch(&mut self, batch: &[u8]) {
+        let mut lines = std::mem::take(&mut self.waiting);
+        lines.extend_from_slice(batch);
+        if lines.is_empty() {
+            return;
+        }
         let mut written = 0;
-        if let Err(error) = self.write(batch, &mut written) {
-            // Lines written before the disk was full are not lost, only the incomplete one.
-            let left = batch.iter().skip(written);
-            let lost = left.filter(|byte| **byte == b'\n').count();
-            self.drops.add(DropReason::JournalFailed, lost);
+        if let Err(error) = self.write(&lines, &mut written) {
+            // An incomplete line is written again as a whole.
+            lines.drain(..end_of_lines(&lines[..written]));
+            if lines.len() > MAX_WAITING_LEN {
+                let lost = lines.split_off(end_of_lines(&lines[..MAX_WAITING_LEN]));
+                self.drops
+                    .add(DropReason::JournalFailed, count_lines(&lost));
+            }
+            self.waiting = lines;
             self.warn(&error);
         }
+        self.drops.set_journal_waiting(count_lines(&self.waiting));
     }
 
     /// Writes a batch. Adds the number of bytes written to `written`, also on errors.
@@ -293,9 +326,19 @@ impl JournalDisk {
             event = "story.journal",
             file.path = %self.files.newer().display(),
             error.message = %error,
-            "the journal cannot be written: stories will not survive a restart"
+            "the journal cannot be written: its lines wait for space, and are lost in a restart"
         );
     }
+}
+
+fn count_lines(lines: &[u8]) -> usize {
+    lines.iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// The length of the lines that are complete.
+fn end_of_lines(lines: &[u8]) -> usize {
+    let last = lines.iter().rposition(|byte| *byte == b'\n');
+    last.map_or(0, |last| last + 1)
 }
 
 /// Writes a batch, and counts the bytes written.

@@ -97,6 +97,17 @@ impl Display for Remark<'_> {
                     "the node's {short_of} (pressure {percent:.0} % over {over})"
                 )
             }
+            Self::RetryJoined { deadline, retries } => {
+                let deadline = duration(*deadline);
+                let who = match retries {
+                    1 => "its retry".to_owned(),
+                    n => format!("{n} retries"),
+                };
+                write!(
+                    f,
+                    "the kubelet's deadline of {deadline} passed, and {who} joined the same call"
+                )
+            }
             Self::InjectedFault { fault, call, more } => {
                 let subject = subject(call);
                 match fault.kind() {

@@ -27,6 +27,7 @@
 //! | `KIND NAME [doing TEXT] FROM..TO [depth N]` | a process or span at work, KIND as in `WorkKind`, times from the begin |
 //! | `step KIND NAME [doing TEXT] FROM..TO` | a step of the built-in runtime |
 //! | `fault KIND TIME` | an injected fault that held the call for so long |
+//! | `joined TIME` | waited for an earlier call, given up at this deadline |
 //! | `scanned` | processes were scanned during the call |
 //! | `size BYTES` | the size of the request |
 
@@ -39,7 +40,7 @@ use crate::episode_call::EpisodeCall;
 use crate::process_scanner::WorkKind;
 use crate::tests::script::{self, ScriptedPod};
 use criscope_cri::Method;
-use criscope_cri::call::{CallFacts, Client, Ending, FaultKind, InjectedFault, Peer};
+use criscope_cri::call::{CallFacts, Client, Ending, FaultKind, InjectedFault, JoinedCall, Peer};
 use criscope_cri::status::{Code, code_name};
 
 /// The calls of these steps, for tests in Rust: `pod NAME`, `sandbox N`, `up ...` and calls. Panics for other steps.
@@ -226,6 +227,11 @@ fn add(mut call: EpisodeCall, word: &str, words: &mut Words) -> Result<EpisodeCa
             call.step(work, &name, &activity, from, to)
         }
         "fault" => injected(&call, words)?,
+        "joined" => {
+            let deadline = Duration::from_millis(words.length()?);
+            call.record_mut().joined = Some(JoinedCall::new(deadline));
+            call
+        }
         "scanned" => call.scanned(true),
         "size" => {
             call.record_mut().request_bytes = words.number()?;

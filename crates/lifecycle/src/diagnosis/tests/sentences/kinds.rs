@@ -79,7 +79,7 @@ kinds! {
     NodeFactKind NodeFactKind: BackendDown BackendHangs NotReady NoKubelet KubeletSilent CriscopeDown CriscopeBypassed NodeRestarted CriscopeStalled ImageFsFull;
     Predecessor Predecessor<'_>: ContainerRun Sandbox;
     Remark Remark<'_>: Also SecondFault StartTook DownForImage Intervened Checkpointed OnlyEphemeral PodStopped FailedBefore UpAgain Outcome ContainersEnded Ended HiddenBy AnsweredDriver CpuLimit PodCpuLimit BeganUnseen
-        ShortOf InjectedFault;
+        ShortOf RetryJoined InjectedFault;
     NextStep NextStep: ReadLogs DescribePod FindWait GetObject ReadKubeletLog CheckKubelet CheckRuntime ReadRuntimeLog
         ReadCriscopeLog ReadKernelLog ReadSystemdLog RaiseMemory RaiseCpu FindMemoryUser FindCpuUser FindDiskUser FreeDisk
         RunProbe RunPostStartHook CheckHook HandleSigterm CheckCommand MakeExecutable CheckArchitecture CheckUser
