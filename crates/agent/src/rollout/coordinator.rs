@@ -7,6 +7,8 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, PostParams};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::lease_watch::LeaseWatch;
@@ -42,15 +44,58 @@ impl Coordinator {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Waits until the Lease is free, coordinates, and waits again.
-    pub async fn run(self, mut watch: LeaseWatch) {
+    /// Waits until the Lease is free, coordinates, and waits again; until the sender of `end` is dropped.
+    async fn run(&self, mut watch: LeaseWatch, mut end: oneshot::Receiver<()>) {
         let mut seen = (None, Instant::now());
-        watch.changed().await;
+        tokio::select! {
+            _ = &mut end => return,
+            () = watch.changed() => {}
+        }
+        loop {
+            let lease = tokio::select! {
+                _ = &mut end => return,
+                lease = self.free_lease(&mut watch, &mut seen) => lease,
+            };
+            // Not interrupted by `end`: the API server could give the Lease after it was released.
+            let leading = match self.acquire(lease).await {
+                Ok(lease) => {
+                    tracing::info!(
+                        event = "agent.rollout",
+                        node = self.node,
+                        "this installer gives the turns"
+                    );
+                    Some(lease)
+                }
+                Err(error) => {
+                    if !is_conflict(&error) {
+                        tracing::warn!(event = "agent.rollout", %error, "cannot get the Lease {COORDINATOR_LEASE}");
+                    }
+                    None
+                }
+            };
+            tokio::select! {
+                _ = &mut end => return,
+                () = async {
+                    match leading {
+                        Some(lease) => self.lead(lease).await,
+                        None => sleep(self.timing.spread).await,
+                    }
+                } => {}
+            }
+        }
+    }
+
+    /// Waits until the Lease is free, has expired, or is held by this node from before. Returns it, unless it does not exist.
+    async fn free_lease(
+        &self,
+        watch: &mut LeaseWatch,
+        seen: &mut (Option<SignOfLife>, Instant),
+    ) -> Option<Lease> {
         loop {
             let lease = watch.get(COORDINATOR_LEASE);
             let life = lease.as_ref().and_then(sign_of_life);
             if life != seen.0 {
-                seen = (life.clone(), Instant::now());
+                *seen = (life.clone(), Instant::now());
             }
             let expiry = seen.1 + self.timing.lease;
             let is_own = life
@@ -65,24 +110,8 @@ impl Coordinator {
             }
             // All that wait see this at the same moment.
             sleep(random_part(self.timing.spread)).await;
-            if watch.get(COORDINATOR_LEASE).as_ref().and_then(sign_of_life) != life {
-                continue;
-            }
-            match self.acquire(lease).await {
-                Ok(lease) => {
-                    tracing::info!(
-                        event = "agent.rollout",
-                        node = self.node,
-                        "this installer gives the turns"
-                    );
-                    self.lead(lease).await;
-                }
-                Err(error) => {
-                    if !is_conflict(&error) {
-                        tracing::warn!(event = "agent.rollout", %error, "cannot get the Lease {COORDINATOR_LEASE}");
-                    }
-                    sleep(self.timing.spread).await;
-                }
+            if watch.get(COORDINATOR_LEASE).as_ref().and_then(sign_of_life) == life {
+                return lease;
             }
         }
     }
@@ -138,20 +167,29 @@ impl Coordinator {
     }
 
     /// Gives up the Lease, if this installer has it.
-    pub async fn release(&self) {
-        let released = timeout(API_TIMEOUT, async {
-            let mut lease = self.leases().get(COORDINATOR_LEASE).await?;
-            let spec = lease.spec.get_or_insert_default();
-            if spec.holder_identity.as_ref() == Some(&self.node) {
-                spec.holder_identity = None;
-                spec.renew_time = None;
-                spec.acquire_time = None;
-                self.replace(&lease).await?;
-            }
-            Ok::<_, kube::Error>(())
-        });
+    async fn release(&self) {
         // It expires otherwise.
-        let _ = released.await;
+        let _ = timeout(API_TIMEOUT, async {
+            while self.try_release().await? {}
+            Ok::<_, kube::Error>(())
+        })
+        .await;
+    }
+
+    /// Returns `true` if the Lease was changed meanwhile, so that this is to be tried again.
+    async fn try_release(&self) -> kube::Result<bool> {
+        let mut lease = self.leases().get(COORDINATOR_LEASE).await?;
+        let spec = lease.spec.get_or_insert_default();
+        if spec.holder_identity.as_ref() != Some(&self.node) {
+            return Ok(false);
+        }
+        spec.holder_identity = None;
+        spec.renew_time = None;
+        spec.acquire_time = None;
+        match self.replace(&lease).await {
+            Err(error) if is_conflict(&error) => Ok(true),
+            other => other.map(|_| false),
+        }
     }
 
     /// Gives turns as long as the Lease is held.
@@ -244,8 +282,39 @@ impl Coordinator {
     }
 }
 
-/// Holder and renewal of the coordinator's Lease; `None` if it is free.
-fn sign_of_life(lease: &Lease) -> Option<(String, Option<Timestamp>)> {
+/// A coordinator that runs until this is dropped.
+pub(super) struct CoordinatorTask {
+    coordinator: Coordinator,
+    end: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl CoordinatorTask {
+    pub(super) fn start(coordinator: Coordinator, watch: LeaseWatch) -> Self {
+        let (end, ended) = oneshot::channel();
+        let own = coordinator.clone();
+        let task = tokio::spawn(async move { own.run(watch, ended).await });
+        Self {
+            coordinator,
+            end,
+            task,
+        }
+    }
+
+    /// Ends the coordinator and gives up the Lease.
+    pub(super) async fn end(self) {
+        drop(self.end);
+        // A Lease that the API server has not answered for yet expires.
+        let _ = timeout(API_TIMEOUT, self.task).await;
+        self.coordinator.release().await;
+    }
+}
+
+/// Holder and renewal of the coordinator's Lease.
+type SignOfLife = (String, Option<Timestamp>);
+
+/// The sign of life in the coordinator's Lease; `None` if it is free.
+fn sign_of_life(lease: &Lease) -> Option<SignOfLife> {
     let spec = lease.spec.as_ref()?;
     let holder = spec
         .holder_identity
