@@ -57,30 +57,26 @@ impl Coordinator {
                 lease = self.free_lease(&mut watch, &mut seen) => lease,
             };
             // Not interrupted by `end`: the API server could give the Lease after it was released.
-            let leading = match self.acquire(lease).await {
+            match self.acquire(lease).await {
                 Ok(lease) => {
                     tracing::info!(
                         event = "agent.rollout",
                         node = self.node,
                         "this installer gives the turns"
                     );
-                    Some(lease)
+                    if self.lead(lease, &mut end).await == Leadership::Ended {
+                        return;
+                    }
                 }
                 Err(error) => {
                     if !is_conflict(&error) {
                         tracing::warn!(event = "agent.rollout", %error, "cannot get the Lease {COORDINATOR_LEASE}");
                     }
-                    None
-                }
-            };
-            tokio::select! {
-                _ = &mut end => return,
-                () = async {
-                    match leading {
-                        Some(lease) => self.lead(lease).await,
-                        None => sleep(self.timing.spread).await,
+                    tokio::select! {
+                        _ = &mut end => return,
+                        () = sleep(self.timing.spread) => {}
                     }
-                } => {}
+                }
             }
         }
     }
@@ -192,14 +188,15 @@ impl Coordinator {
         }
     }
 
-    /// Gives turns as long as the Lease is held.
-    async fn lead(&self, mut own: Lease) {
+    /// Gives turns as long as the Lease is held, or until the sender of `end` is dropped. What was begun for a node is finished first.
+    async fn lead(&self, mut own: Lease, end: &mut oneshot::Receiver<()>) -> Leadership {
         let mut all = LeaseWatch::start(self.leases(), LEASE_LABEL);
         let mut memory = Memory::default();
         let mut renewed = Instant::now();
         let mut is_known = false;
         loop {
             tokio::select! {
+                _ = &mut *end => return Leadership::Ended,
                 () = all.changed() => {
                     is_known = true;
                     sleep(DEBOUNCE).await;
@@ -209,7 +206,7 @@ impl Coordinator {
             if renewed.elapsed() >= self.timing.renewal {
                 match timeout(self.timing.renewal, self.renew(&mut own)).await {
                     Ok(Ok(true)) => renewed = Instant::now(),
-                    Ok(Ok(false)) => return,
+                    Ok(Ok(false)) => return Leadership::Lost,
                     Ok(Err(error)) => {
                         tracing::warn!(event = "agent.rollout", %error, "cannot renew the Lease {COORDINATOR_LEASE}");
                         sleep(self.timing.renewal / 10).await;
@@ -219,7 +216,7 @@ impl Coordinator {
             }
             // Before another installer can take over, with time for one request.
             if renewed.elapsed() > self.timing.lease / 2 {
-                return;
+                return Leadership::Lost;
             }
             if is_known
                 && let Err(error) = self.step(&all, &mut memory, &mut own).await
@@ -282,6 +279,15 @@ impl Coordinator {
     }
 }
 
+/// Why an installer stopped giving turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leadership {
+    /// It was told to end.
+    Ended,
+    /// Another installer has the Lease, or may take it over.
+    Lost,
+}
+
 /// A coordinator that runs until this is dropped.
 pub(super) struct CoordinatorTask {
     coordinator: Coordinator,
@@ -302,10 +308,12 @@ impl CoordinatorTask {
     }
 
     /// Ends the coordinator and gives up the Lease.
-    pub(super) async fn end(self) {
+    pub(super) async fn end(mut self) {
         drop(self.end);
-        // A Lease that the API server has not answered for yet expires.
-        let _ = timeout(API_TIMEOUT, self.task).await;
+        if timeout(API_TIMEOUT, &mut self.task).await.is_err() {
+            // The API server does not answer; the Lease expires.
+            self.task.abort();
+        }
         self.coordinator.release().await;
     }
 }

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::api::Api;
-use crate::rollout::{Work, participant, policy};
+use crate::rollout::{Work, events_on, participant, policy};
 use crate::support::until;
 
 /// An installer that waits on a node until the sender is dropped.
@@ -80,4 +80,34 @@ async fn an_installer_that_ends_leaves_a_free_lease_whatever_is_under_way() {
     drop(held);
     ended.await.expect("no panic");
     assert!(lease()["spec"]["holderIdentity"].is_null(), "{}", lease());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_coordinator_has_begun_for_a_node_is_finished() {
+    let api = Api::start().await;
+    api.add_node("gone", &json!({}));
+    let record = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {},
+        "metadata": {"name": "gone", "namespace": "criscope-node", "labels": {"criscope.dev/rollout": "0"},
+            "annotations": {"criscope.dev/state": "working"}},
+    });
+    api.state
+        .leases
+        .lock()
+        .expect("leases")
+        .change("ADDED", record);
+    let held = api.hold("PUT /apis/coordination.k8s.io/v1/namespaces/criscope-node/leases/gone");
+    let (stop, mut ended) = stoppable_installer(&api, "a").await;
+    until("a lost node", async || (held.waiting() > 0).then_some(())).await;
+    drop(stop);
+    let early = timeout(Duration::from_secs(1), &mut ended).await;
+    drop(held);
+    if early.is_err() {
+        ended.await.expect("no panic");
+    }
+    until("the lost node", async || {
+        (api.state_of("gone")? == "lost").then_some(())
+    })
+    .await;
+    assert_eq!(events_on(&api, "gone"), ["CriscopeInstallLost"]);
 }

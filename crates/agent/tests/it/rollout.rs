@@ -139,7 +139,7 @@ async fn installer(
     })
 }
 
-async fn is_in(api: &Api, node: &str, state: &str) {
+pub(crate) async fn is_in(api: &Api, node: &str, state: &str) {
     let what = format!("{node} in state {state}");
     until(&what, async || {
         (api.state_of(node).as_deref() == Some(state)).then_some(())
@@ -148,7 +148,7 @@ async fn is_in(api: &Api, node: &str, state: &str) {
 }
 
 /// Reasons of the events on a Node, in the order in which they happened.
-fn events_on(api: &Api, node: &str) -> Vec<String> {
+pub(crate) fn events_on(api: &Api, node: &str) -> Vec<String> {
     let events = api.state.events.lock().expect("events");
     let mut found: Vec<_> = events
         .values()
@@ -258,7 +258,12 @@ async fn nodes_go_in_batches_canaries_first_and_a_dead_installer_blocks_no_other
     // The machine of one node is off during its turn.
     is_in(&api, "n03", "working").await;
     tasks[&"n03".to_owned()].abort();
-    let _broken = installer(&api, &nodes, "n05", &policy).await;
+    nodes
+        .at_work
+        .lock()
+        .expect("nodes")
+        .retain(|node| node != "n03");
+    let broken = installer(&api, &nodes, "n05", &policy).await;
     is_in(&api, "n05", "failed").await;
     is_in(&api, "n03", "lost").await;
     // One node is added. Nothing is touched while one has failed.
@@ -278,11 +283,6 @@ async fn nodes_go_in_batches_canaries_first_and_a_dead_installer_blocks_no_other
         at_work.next().is_none().then_some(())
     })
     .await;
-    nodes
-        .at_work
-        .lock()
-        .expect("nodes")
-        .retain(|node| node != "n03");
     let begun = nodes.order.lock().expect("nodes").len();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(nodes.order.lock().expect("nodes").len(), begun);
@@ -300,6 +300,8 @@ async fn nodes_go_in_batches_canaries_first_and_a_dead_installer_blocks_no_other
             is_in(&api, name, "done").await;
         }
     }
+    // The event follows the state.
+    broken.await.expect("no panic");
     assert_eq!(nodes.order.lock().expect("nodes")[0], "n07");
     let most = *nodes.most.lock().expect("nodes");
     assert!((2..=3).contains(&most), "{most} of at most 3");
