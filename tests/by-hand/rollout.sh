@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Plays a rollout over 50 nodes with faults against a real control plane, and the removal afterwards: prints the story as the cluster
-# tells it, and fails if it is not as it should be. Then counts the requests of 1,000 installers that wait.
+# tells it, and fails if it is not as it should be. Then counts the requests of 1,000 installers that wait, and of their rollout.
 # Run it by hand: tests/run.sh does not, because Kubernetes is not in Debian. It takes about ten minutes and needs no root.
 #
 # etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl are real. The nodes are hollow: crates/agent/examples/hollow_nodes.rs
 # stands in for their kubelets and for what `criscope install` does on a machine. Besides: curl, jq, openssl, and
 #     cargo build -p criscope-agent --bins --example hollow_nodes
 #
-# usage: tests/by-hand/rollout.sh [story|load|all]
+# usage: tests/by-hand/rollout.sh [story|helm|load|all]
 # environment:
 #   ETCD, KUBE_APISERVER, KUBE_CONTROLLER_MANAGER, KUBE_SCHEDULER, KUBECTL  the programs (default: in PATH)
+#   HELM      helm (default: in PATH); for the mode helm
 #   PROGRAMS  the directory of criscope's programs (default: target/debug)
 #   INSTALLERS, SECONDS_OF_LOAD  how many installers wait, and how long their requests are counted (default: 1000, 300)
 set -euo pipefail
@@ -21,75 +22,10 @@ SERVER=https://127.0.0.1:$PORT
 NODES=50
 BEGIN=$(date +%s)
 
-die() { printf 'rollout.sh: %s\n' "$1" >&2; exit 1; }
-program() { type -P "$1" || die "there is no program $1"; }
-say() { printf '[%4d s] %s\n' $(($(date +%s) - BEGIN)) "$*"; }
+. "$REPO/tests/by-hand/cluster.sh"
 
-# --- the cluster -------------------------------------------------------------------------------------------------------
-
-PIDS=()
-# background NAME COMMAND...
-background() { "${@:2}" > "$DIR/$1.log" 2>&1 < /dev/null & PIDS+=($!); }
-clean_up() {
-    # Without its etcd, an API server does not end by itself.
-    for pid in "${PIDS[@]}"; do kill -KILL "$pid" 2> /dev/null || true; done
-    wait 2> /dev/null || true
-    if [ -n "${KEEP:-}" ]; then echo "kept: $DIR"; else rm -rf "$DIR"; fi
-}
-
-# until_true SECONDS WHAT COMMAND...
-until_true() {
-    local end=$(($(date +%s) + $1)) what=$2
-    shift 2
-    until "$@" > /dev/null 2>&1; do
-        if [ "$(date +%s)" -ge "$end" ]; then
-            status --all >&2 || true
-            tail -n 3 "$DIR"/*.log >&2
-            die "no $what"
-        fi
-        sleep 1
-    done
-}
-
-kubeconfig() {
-    jq -n --arg server "$SERVER" --arg token "$2" --arg ca "$(base64 -w 0 "$DIR/ca.crt")" '{
-        apiVersion: "v1", kind: "Config", "current-context": "x", contexts: [{name: "x", context: {cluster: "x", user: "x"}}],
-        clusters: [{name: "x", cluster: {server: $server, "certificate-authority-data": $ca}}],
-        users: [{name: "x", user: {token: $token}}]}' > "$DIR/$1.kubeconfig"
-}
-kubectl() { "$KUBECTL" --kubeconfig "$DIR/admin.kubeconfig" "$@"; }
-criscope() { KUBECONFIG="$DIR/admin.kubeconfig" "$PROGRAMS/kubectl-criscope" "$@"; }
 status() { criscope status "$@"; }
-
-start_cluster() {
-    (cd "$DIR" && openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=ca -keyout ca.key -out ca.crt &&
-        openssl req -newkey rsa:2048 -nodes -subj /CN=kube-apiserver -keyout server.key -out server.csr &&
-        openssl x509 -req -days 2 -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.crt \
-            -extfile <(printf 'subjectAltName=IP:127.0.0.1') &&
-        openssl genrsa -out accounts.key 2048) 2> /dev/null
-    printf '%s\n' 'admin-token,admin,1,system:masters' > "$DIR/tokens"
-    kubeconfig admin admin-token
-    background etcd "$ETCD" --data-dir "$DIR/etcd" --listen-peer-urls "http://127.0.0.1:$((PORT + 1))" --initial-advertise-peer-urls \
-        "http://127.0.0.1:$((PORT + 1))" --initial-cluster "default=http://127.0.0.1:$((PORT + 1))" \
-        --listen-client-urls "http://127.0.0.1:$((PORT + 2))" --advertise-client-urls "http://127.0.0.1:$((PORT + 2))" --unsafe-no-fsync
-    background kube-apiserver "$KUBE_APISERVER" --etcd-servers="http://127.0.0.1:$((PORT + 2))" --authorization-mode=RBAC \
-        --secure-port="$PORT" --bind-address=127.0.0.1 --advertise-address=127.0.0.1 --token-auth-file="$DIR/tokens" \
-        --tls-cert-file="$DIR/server.crt" --tls-private-key-file="$DIR/server.key" --service-cluster-ip-range=10.96.0.0/16 \
-        --service-account-issuer=https://kubernetes.default.svc --service-account-key-file="$DIR/accounts.key" \
-        --service-account-signing-key-file="$DIR/accounts.key" --allow-privileged=true
-    until_true 120 'API server' kubectl get --raw /readyz
-    background kube-controller-manager "$KUBE_CONTROLLER_MANAGER" --kubeconfig "$DIR/admin.kubeconfig" --leader-elect=false --secure-port=0 \
-        --use-service-account-credentials=false --service-account-private-key-file="$DIR/accounts.key" --root-ca-file="$DIR/ca.crt" \
-        --node-monitor-grace-period=20s --node-monitor-period=2s --authentication-kubeconfig="$DIR/admin.kubeconfig" \
-        --authorization-kubeconfig="$DIR/admin.kubeconfig"
-    background kube-scheduler "$KUBE_SCHEDULER" --kubeconfig "$DIR/admin.kubeconfig" --leader-elect=false --secure-port=0 \
-        --authentication-kubeconfig="$DIR/admin.kubeconfig" --authorization-kubeconfig="$DIR/admin.kubeconfig"
-}
-
-# make_node NAME LABELS
-make_node() {
-    printf '%s\n' '---' "{\"apiVersion\": \"v1\", \"kind\": \"Node\", \"metadata\": {\"name\": \"$1\", \"labels\": {\"kubernetes.io/os\": \"linux\", \"kubernetes.io/hostname\": \"$1\"$2}}, \"status\": {\"capacity\": {\"pods\": \"110\", \"cpu\": \"4\", \"memory\": \"8Gi\"}, \"allocatable\": {\"pods\": \"110\", \"cpu\": \"4\", \"memory\": \"8Gi\"}}}"
-}
+on_timeout() { status --all; }
 
 # --- the story ---------------------------------------------------------------------------------------------------------
 
@@ -147,6 +83,9 @@ story() {
     kubectl delete node "$removed" > /dev/null
     until_true 60 'record of the new node' is_in node-50 waiting
     until_true 120 "end of the record of $removed" no_lease "$removed"
+    expect "criscope on $removed, which never had a turn" "$(find "$DIR/nodes/$removed" -name installed)" ''
+    # Its machine is gone.
+    rm -r "$DIR/nodes/$removed"
     say "node-30 is mended and tried again"
     rm "$DIR/nodes/node-30/broken"
     criscope rollout retry node-30
@@ -204,6 +143,40 @@ uninstall_cluster() {
 left() { kubectl get clusterroles,clusterrolebindings,namespaces -o name | grep criscope | tr '\n' ' ' || true; }
 nothing_left() { [ -z "$(left)" ]; }
 
+# --- helm --------------------------------------------------------------------------------------------------------------
+
+helm() { KUBECONFIG="$DIR/admin.kubeconfig" "$HELM" --namespace criscope "$@"; }
+
+# helm_story: the chart is installed on ten nodes and uninstalled, first while one of them is off
+helm_story() {
+    HELM=${HELM:-$(program helm)} NODES=10
+    mkdir "$DIR/nodes"
+    for ((n = 0; n < NODES; n++)); do make_node "$(printf 'node-%02d' "$n")" ''; done | kubectl create -f - > /dev/null
+    KUBECONFIG="$DIR/admin.kubeconfig" background hollow "$PROGRAMS/examples/hollow_nodes" "$DIR/nodes"
+    until_true 60 'ready nodes' test -e "$DIR/nodes/node-09"
+    helm install criscope "$REPO/deploy/kubernetes/chart" --create-namespace --set install.maxParallel=50% --set install.soak=1s \
+        --set uninstall.patience=30s > /dev/null
+    until_true 120 'end of the rollout' has_in "$NODES" 'done'
+    expect 'nodes with criscope' "$(installed)" "$NODES"
+    touch "$DIR/nodes/node-07/dead"
+    until_true 60 'unreachable node' unreachable node-07
+    say 'helm uninstall while node-07 is off'
+    if helm uninstall criscope > "$DIR/helm.out" 2>&1; then die 'helm uninstall succeeded'; fi
+    cat "$DIR/helm.out"
+    grep '^hook' "$DIR/hollow.log"
+    expect 'nodes with criscope' "$(installed)" 1
+    expect 'the installer is still there' "$(kubectl get daemonset -n criscope-node -o name)" daemonset.apps/criscope-installer
+    say 'node-07 is back; helm uninstall again'
+    rm "$DIR/nodes/node-07/dead"
+    helm uninstall criscope
+    expect 'nodes with criscope' "$(installed)" 0
+    # Helm keeps the namespace that it has made.
+    kubectl delete namespace criscope --wait=false > /dev/null
+    until_true 180 'end of the namespaces' nothing_left
+    expect 'releases' "$(helm list --all --short)" ''
+    expect 'files of installers on the nodes' "$(find "$DIR/nodes" -type f | wc -l)" 0
+}
+
 # --- the load ----------------------------------------------------------------------------------------------------------
 
 # requests: the number of requests of the API server so far, without those of its own parts
@@ -226,6 +199,12 @@ load() {
     after=$(requests)
     say "$count installers wait: $(awk "BEGIN { printf \"%.1f\", ($after - $before) / $seconds }") requests a second"
     say "memory of all installers: $(awk '/VmRSS/ { print $2 / 1024 " MiB" }' "/proc/${PIDS[-1]}/status")"
+    kubectl annotate lease -n criscope-node criscope-install criscope.dev/paused- > /dev/null
+    local begin
+    begin=$(date +%s)
+    until_true 900 'end of the rollout' has_in "$count" 'done'
+    seconds=$(($(date +%s) - begin)) before=$after after=$(requests)
+    say "$count nodes are done in $seconds s, 10% at a time: $(awk "BEGIN { printf \"%.1f a second, %.1f for each node\", ($after - $before) / $seconds, ($after - $before) / $count }") requests"
 }
 
 main() {
@@ -237,9 +216,10 @@ main() {
     start_cluster
     case ${1:-all} in
         story) story ;;
+        helm) helm_story ;;
         load) load ;;
         all) story; load ;;
-        *) die "usage: rollout.sh [story|load|all]" ;;
+        *) die "usage: rollout.sh [story|helm|load|all]" ;;
     esac
     say 'done'
 }

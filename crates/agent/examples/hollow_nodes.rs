@@ -1,5 +1,5 @@
 //! Nodes without a machine, for `tests/by-hand/rollout.sh`: stands in for the kubelets of many nodes, and runs in their pods the
-//! installers of this crate with a stand-in for what `criscope install` does. Everything else is real.
+//! installers of this crate, with a stand-in for what `criscope install` does, and the hook of `helm uninstall`. Everything else is real.
 //!
 //! usage: hollow_nodes DIR [bare N]
 //! `DIR/NODE` is the disk of a node. The script writes into it `dead` (the machine is off) and `broken` (the reason why criscope does not
@@ -14,6 +14,7 @@ use std::time::Duration;
 use clap::Parser as _;
 use criscope_agent::rollout::local_state::InstallStateFile;
 use criscope_agent::rollout::participant::{InstallerIdentity, NodeWork, Participant};
+use criscope_agent::rollout::removal;
 use criscope_agent::rollout::{Goal, NodeState, RolloutPolicy, RolloutTiming};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -32,6 +33,12 @@ const NAMESPACE: &str = "criscope-node";
 const WORK_TIME: Duration = Duration::from_secs(2);
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+#[derive(clap::Parser)]
+struct HookLine {
+    #[command(flatten)]
+    args: removal::Args,
+}
 
 #[derive(clap::Parser)]
 struct PolicyLine {
@@ -89,10 +96,10 @@ struct Running {
     stop: Option<oneshot::Sender<()>>,
 }
 
-/// A client with the rights of the installer's service account.
-async fn installer_client() -> Result<kube::Client, BoxError> {
+/// A client with the rights of a service account.
+async fn client_of(account: &str) -> Result<kube::Client, BoxError> {
     let mut config = kube::Config::infer().await?;
-    let account = format!("system:serviceaccount:{NAMESPACE}:criscope-installer");
+    let account = format!("system:serviceaccount:{NAMESPACE}:{account}");
     config.auth_info.impersonate = Some(account);
     Ok(kube::Client::try_from(config)?)
 }
@@ -185,7 +192,6 @@ impl Kubelets {
             let uid = pod.metadata.uid.clone().unwrap_or_default();
             let labels = pod.metadata.labels.as_ref();
             let component = labels.and_then(|labels| labels.get("app.kubernetes.io/component"));
-            let is_installer = component.is_some_and(|component| component == "installer");
             if node.is_empty() {
                 continue;
             }
@@ -195,8 +201,12 @@ impl Kubelets {
                 }
             } else if pod.metadata.deletion_timestamp.is_some() {
                 self.end(&pod, &uid).await;
-            } else if is_installer && !self.running.contains_key(&uid) {
-                let running = self.start(&pod, &node, &uid).await?;
+            } else if !self.running.contains_key(&uid) {
+                let running = match component.map(String::as_str) {
+                    Some("installer") => self.start(&pod, &node, &uid).await?,
+                    Some("uninstaller") => self.start_hook(&pod).await?,
+                    _ => continue,
+                };
                 self.running.insert(uid, running);
             }
         }
@@ -217,6 +227,30 @@ impl Kubelets {
             .await;
     }
 
+    /// Runs the hook of `helm uninstall`.
+    async fn start_hook(&self, pod: &Pod) -> Result<Running, BoxError> {
+        let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
+        let args = container.and_then(|container| container.args.clone());
+        let line = ["hook", "--namespace", NAMESPACE].map(str::to_owned);
+        let line = HookLine::try_parse_from(line.into_iter().chain(args.unwrap_or_default()))?;
+        let client = client_of("criscope-uninstaller").await?;
+        let (pods, name) = (self.pods(), pod.metadata.name.clone().unwrap_or_default());
+        let task = tokio::spawn(async move {
+            let result = removal::run(&line.args, client).await;
+            let phase = if result.is_ok() {
+                "Succeeded"
+            } else {
+                "Failed"
+            };
+            println!("hook: {phase}: {result:?}");
+            let status = json!({"status": {"phase": phase}});
+            let _ = pods
+                .patch_status(&name, &PatchParams::default(), &Patch::Strategic(&status))
+                .await;
+        });
+        Ok(Running { task, stop: None })
+    }
+
     async fn start(&self, pod: &Pod, node: &str, uid: &str) -> Result<Running, BoxError> {
         let installer = pod
             .spec
@@ -229,7 +263,7 @@ impl Kubelets {
         let labels = pod.metadata.labels.as_ref();
         let revision = labels.and_then(|labels| labels.get("controller-revision-hash"));
         let participant = Participant {
-            client: installer_client().await?,
+            client: client_of("criscope-installer").await?,
             namespace: NAMESPACE.to_owned(),
             identity: InstallerIdentity {
                 node: node.to_owned(),
@@ -274,7 +308,7 @@ async fn bare(dir: &Path, count: usize) -> Result<(), BoxError> {
         let disk = dir.join(&node);
         fs::create_dir_all(&disk)?;
         let participant = Participant {
-            client: installer_client().await?,
+            client: client_of("criscope-installer").await?,
             namespace: NAMESPACE.to_owned(),
             identity: InstallerIdentity {
                 pod_uid: node.clone(),
@@ -282,7 +316,7 @@ async fn bare(dir: &Path, count: usize) -> Result<(), BoxError> {
                 revision: "1".to_owned(),
                 goal: Goal::Install,
             },
-            policy: PolicyLine::try_parse_from(["install"])?.policy,
+            policy: PolicyLine::try_parse_from(["install", "--max-parallel=10%"])?.policy,
             timing: RolloutTiming::default(),
         };
         let (sender, stop) = oneshot::channel();

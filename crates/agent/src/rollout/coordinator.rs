@@ -7,6 +7,8 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, PostParams};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::lease_watch::LeaseWatch;
@@ -42,15 +44,54 @@ impl Coordinator {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Waits until the Lease is free, coordinates, and waits again.
-    pub async fn run(self, mut watch: LeaseWatch) {
+    /// Waits until the Lease is free, coordinates, and waits again; until the sender of `end` is dropped.
+    async fn run(&self, mut watch: LeaseWatch, mut end: oneshot::Receiver<()>) {
         let mut seen = (None, Instant::now());
-        watch.changed().await;
+        tokio::select! {
+            _ = &mut end => return,
+            () = watch.changed() => {}
+        }
+        loop {
+            let lease = tokio::select! {
+                _ = &mut end => return,
+                lease = self.free_lease(&mut watch, &mut seen) => lease,
+            };
+            // Not interrupted by `end`: the API server could give the Lease after it was released.
+            match self.acquire(lease).await {
+                Ok(lease) => {
+                    tracing::info!(
+                        event = "agent.rollout",
+                        node = self.node,
+                        "this installer gives the turns"
+                    );
+                    if self.lead(lease, &mut end).await == Leadership::Ended {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    if !is_conflict(&error) {
+                        tracing::warn!(event = "agent.rollout", %error, "cannot get the Lease {COORDINATOR_LEASE}");
+                    }
+                    tokio::select! {
+                        _ = &mut end => return,
+                        () = sleep(self.timing.spread) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until the Lease is free, has expired, or is held by this node from before. Returns it, unless it does not exist.
+    async fn free_lease(
+        &self,
+        watch: &mut LeaseWatch,
+        seen: &mut (Option<SignOfLife>, Instant),
+    ) -> Option<Lease> {
         loop {
             let lease = watch.get(COORDINATOR_LEASE);
             let life = lease.as_ref().and_then(sign_of_life);
             if life != seen.0 {
-                seen = (life.clone(), Instant::now());
+                *seen = (life.clone(), Instant::now());
             }
             let expiry = seen.1 + self.timing.lease;
             let is_own = life
@@ -65,24 +106,8 @@ impl Coordinator {
             }
             // All that wait see this at the same moment.
             sleep(random_part(self.timing.spread)).await;
-            if watch.get(COORDINATOR_LEASE).as_ref().and_then(sign_of_life) != life {
-                continue;
-            }
-            match self.acquire(lease).await {
-                Ok(lease) => {
-                    tracing::info!(
-                        event = "agent.rollout",
-                        node = self.node,
-                        "this installer gives the turns"
-                    );
-                    self.lead(lease).await;
-                }
-                Err(error) => {
-                    if !is_conflict(&error) {
-                        tracing::warn!(event = "agent.rollout", %error, "cannot get the Lease {COORDINATOR_LEASE}");
-                    }
-                    sleep(self.timing.spread).await;
-                }
+            if watch.get(COORDINATOR_LEASE).as_ref().and_then(sign_of_life) == life {
+                return lease;
             }
         }
     }
@@ -138,30 +163,40 @@ impl Coordinator {
     }
 
     /// Gives up the Lease, if this installer has it.
-    pub async fn release(&self) {
-        let released = timeout(API_TIMEOUT, async {
-            let mut lease = self.leases().get(COORDINATOR_LEASE).await?;
-            let spec = lease.spec.get_or_insert_default();
-            if spec.holder_identity.as_ref() == Some(&self.node) {
-                spec.holder_identity = None;
-                spec.renew_time = None;
-                spec.acquire_time = None;
-                self.replace(&lease).await?;
-            }
-            Ok::<_, kube::Error>(())
-        });
+    async fn release(&self) {
         // It expires otherwise.
-        let _ = released.await;
+        let _ = timeout(API_TIMEOUT, async {
+            while self.try_release().await? {}
+            Ok::<_, kube::Error>(())
+        })
+        .await;
     }
 
-    /// Gives turns as long as the Lease is held.
-    async fn lead(&self, mut own: Lease) {
+    /// Returns `true` if the Lease was changed meanwhile, so that this is to be tried again.
+    async fn try_release(&self) -> kube::Result<bool> {
+        let mut lease = self.leases().get(COORDINATOR_LEASE).await?;
+        let spec = lease.spec.get_or_insert_default();
+        if spec.holder_identity.as_ref() != Some(&self.node) {
+            return Ok(false);
+        }
+        spec.holder_identity = None;
+        spec.renew_time = None;
+        spec.acquire_time = None;
+        match self.replace(&lease).await {
+            Err(error) if is_conflict(&error) => Ok(true),
+            other => other.map(|_| false),
+        }
+    }
+
+    /// Gives turns as long as the Lease is held, or until the sender of `end` is dropped. What was begun for a node is finished first.
+    async fn lead(&self, mut own: Lease, end: &mut oneshot::Receiver<()>) -> Leadership {
         let mut all = LeaseWatch::start(self.leases(), LEASE_LABEL);
         let mut memory = Memory::default();
         let mut renewed = Instant::now();
         let mut is_known = false;
         loop {
             tokio::select! {
+                _ = &mut *end => return Leadership::Ended,
                 () = all.changed() => {
                     is_known = true;
                     sleep(DEBOUNCE).await;
@@ -171,7 +206,7 @@ impl Coordinator {
             if renewed.elapsed() >= self.timing.renewal {
                 match timeout(self.timing.renewal, self.renew(&mut own)).await {
                     Ok(Ok(true)) => renewed = Instant::now(),
-                    Ok(Ok(false)) => return,
+                    Ok(Ok(false)) => return Leadership::Lost,
                     Ok(Err(error)) => {
                         tracing::warn!(event = "agent.rollout", %error, "cannot renew the Lease {COORDINATOR_LEASE}");
                         sleep(self.timing.renewal / 10).await;
@@ -181,7 +216,7 @@ impl Coordinator {
             }
             // Before another installer can take over, with time for one request.
             if renewed.elapsed() > self.timing.lease / 2 {
-                return;
+                return Leadership::Lost;
             }
             if is_known
                 && let Err(error) = self.step(&all, &mut memory, &mut own).await
@@ -244,8 +279,50 @@ impl Coordinator {
     }
 }
 
-/// Holder and renewal of the coordinator's Lease; `None` if it is free.
-fn sign_of_life(lease: &Lease) -> Option<(String, Option<Timestamp>)> {
+/// Why an installer stopped giving turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leadership {
+    /// It was told to end.
+    Ended,
+    /// Another installer has the Lease, or may take it over.
+    Lost,
+}
+
+/// A coordinator that runs until this is dropped.
+pub(super) struct CoordinatorTask {
+    coordinator: Coordinator,
+    end: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl CoordinatorTask {
+    pub(super) fn start(coordinator: Coordinator, watch: LeaseWatch) -> Self {
+        let (end, ended) = oneshot::channel();
+        let own = coordinator.clone();
+        let task = tokio::spawn(async move { own.run(watch, ended).await });
+        Self {
+            coordinator,
+            end,
+            task,
+        }
+    }
+
+    /// Ends the coordinator and gives up the Lease.
+    pub(super) async fn end(mut self) {
+        drop(self.end);
+        if timeout(API_TIMEOUT, &mut self.task).await.is_err() {
+            // The API server does not answer; the Lease expires.
+            self.task.abort();
+        }
+        self.coordinator.release().await;
+    }
+}
+
+/// Holder and renewal of the coordinator's Lease.
+type SignOfLife = (String, Option<Timestamp>);
+
+/// The sign of life in the coordinator's Lease; `None` if it is free.
+fn sign_of_life(lease: &Lease) -> Option<SignOfLife> {
     let spec = lease.spec.as_ref()?;
     let holder = spec
         .holder_identity

@@ -12,7 +12,7 @@ use kube::core::Expression;
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::coordinator::Coordinator;
+use super::coordinator::{Coordinator, CoordinatorTask};
 use super::events::{self, RolloutEvent};
 use super::lease_watch::LeaseWatch;
 use super::record::{Goal, NodeRecord, NodeState, label_value};
@@ -125,12 +125,11 @@ impl Participant {
             node: self.identity.node.clone(),
             timing: self.timing,
         };
-        let coordinating = tokio::spawn(coordinator.clone().run(watch.clone()));
+        let coordinating = CoordinatorTask::start(coordinator, watch.clone());
         let result = self
             .take_turn(work, &mut record, watch, stop.as_mut())
             .await;
-        coordinating.abort();
-        coordinator.release().await;
+        coordinating.end().await;
         result
     }
 

@@ -3,6 +3,7 @@
 
 mod agent;
 mod api;
+mod coordinator;
 mod crowd;
 mod daemon;
 mod manifests;

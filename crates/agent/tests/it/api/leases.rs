@@ -29,7 +29,7 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    fn change(&mut self, kind: &str, mut lease: Value) -> Value {
+    pub(crate) fn change(&mut self, kind: &str, mut lease: Value) -> Value {
         self.version += 1;
         lease["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let name = lease["metadata"]["name"]

@@ -1,6 +1,7 @@
 //! What stands in for an API server: the endpoints that agent and plugin use, over TLS, with the checks of a real one.
 
 mod events;
+mod hold;
 mod leases;
 mod objects;
 mod pods;
@@ -94,6 +95,7 @@ pub(crate) struct State {
     agents: Mutex<HashMap<String, SocketAddr>>,
     /// Method, path and status of every request.
     pub(crate) log: Mutex<Vec<String>>,
+    held: Mutex<Option<hold::HeldRequests>>,
 }
 
 #[derive(Debug)]
@@ -151,6 +153,7 @@ impl Api {
             criscope: Mutex::default(),
             agents: Mutex::default(),
             log: Mutex::default(),
+            held: Mutex::default(),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let server = format!("https://{}", listener.local_addr().expect("bound"));
@@ -164,7 +167,9 @@ impl Api {
                     };
                     let answer = service_fn(move |request| {
                         let state = Arc::clone(&state);
-                        async move { Ok::<_, Infallible>(state.answer(request).await) }
+                        // A request is carried out even if its client has gone.
+                        let answer = tokio::spawn(async move { state.answer(request).await });
+                        async move { Ok::<_, Infallible>(answer.await.expect("no panic")) }
                     });
                     let _ = http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), answer)
@@ -242,6 +247,7 @@ pub(super) fn status(code: StatusCode, message: &str) -> Value {
 impl State {
     async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let line = format!("{} {}", request.method(), request.uri().path());
+        self.wait_if_held(&line).await;
         let response = self.respond(request).await;
         let mut log = self.log.lock().expect("log");
         log.push(format!("{line} {}", response.status().as_u16()));
