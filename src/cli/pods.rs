@@ -6,7 +6,7 @@ use crate::pages::commands::pods::{self, PodsArgs, STATES_HELP};
 
 /// List pods with their state, failing pods first, deleted pods last
 ///
-/// One row per pod: retries, restarts and a crash loop are one row. Pods whose sandbox was stopped come last, as "gone".
+/// One row per pod: retries, restarts and a crash loop are one row. Deleted pods come last, as "gone".
 /// Times of pods that are failing, starting or stopping count from the beginning of that state. The column REASON is the first
 /// line of criscope explain. A pod appears with its first call that passes this criscope; pods that were up before come from the runtime's
 /// own list.

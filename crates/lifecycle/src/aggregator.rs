@@ -250,7 +250,7 @@ impl Aggregator {
             if !self.handover.is_left {
                 self.probe(&record);
             }
-        } else if record.method == Method::ExecSync {
+        } else if matches!(record.method, Method::ExecSync | Method::Exec) {
             self.intervention(record);
         } else {
             self.container_status(&record);

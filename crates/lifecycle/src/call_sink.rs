@@ -25,7 +25,7 @@ const QUEUE_LEN: usize = 4096;
 /// Input of the aggregator.
 #[derive(Debug)]
 pub enum AggregatorEvent {
-    /// A call of an episode, a ContainerStatus, an ExecSync or a change of limits has ended; with its steps, if the built-in runtime served it.
+    /// A call of an episode, a ContainerStatus, an ExecSync, an Exec or a change of limits has ended; with its steps, if the built-in runtime served it.
     Ended(Arc<CallRecord>, Option<Arc<RuntimeSteps>>),
     /// Spans that the runtime exported below our calls, [`MAX_EVENT_SPANS`] at most. They arrive before their call has ended, or
     /// some seconds after.
@@ -114,7 +114,8 @@ impl CallSink {
             self.drops.add(DropReason::StoryQueueFull, 1);
         }
         let is_status = call.method == Method::ContainerStatus && record.container_state.is_some();
-        let is_exec = call.method == Method::ExecSync && record.container_id.is_some();
+        let is_exec =
+            matches!(call.method, Method::ExecSync | Method::Exec) && record.container_id.is_some();
         let is_news = record.facts.new_limits().is_some();
         let is_told = is_episodic(call.method) || call.method.checkpoints();
         if is_status || is_exec || is_news || is_told {

@@ -246,12 +246,24 @@ pub struct ProbeView {
     /// End of the first successful run, if all runs before are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_success_unix_us: Option<UnixMicros>,
+    /// The last run that took much longer than the timeout, because the runtime hung.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_hung: Option<HungProbeView>,
     /// `exit code N`, `timed out` or `could not be run`.
     pub last_result: String,
     /// End of the last run.
     pub last_unix_us: UnixMicros,
     /// Duration of the last run.
     pub last_ms: f64,
+}
+
+/// A run of a probe in which the runtime hung.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HungProbeView {
+    /// Its begin.
+    pub began_unix_us: UnixMicros,
+    /// Its end.
+    pub ended_unix_us: UnixMicros,
 }
 
 /// A container that had to exit before a call was made.

@@ -41,7 +41,8 @@ async fn pods_from_before_are_told_from_lists_until_a_call_names_them() {
     until_true("the story of the stop", async || {
         let web = entry(&proxy, "web").await.expect("known");
         let reason = web["reason"].as_str().expect("a reason");
-        web["state"] == "gone" && !reason.contains("before criscope came")
+        matches!(web["state"].as_str(), Some("stopped" | "gone"))
+            && !reason.contains("before criscope came")
     })
     .await;
     kubelet.end(&job).await;

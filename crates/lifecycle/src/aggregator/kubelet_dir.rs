@@ -112,7 +112,7 @@ impl Aggregator {
         }
     }
 
-    /// Looks for the directories of pods that were stopped some seconds ago, again if they had one then.
+    /// Looks for the directories of pods that were stopped a short time ago, and of those that still had one some seconds later.
     pub(super) async fn look_for_kept(&mut self, now: UnixMicros) {
         let Some(dir) = self.readable_kubelet_dir() else {
             return;
@@ -130,16 +130,18 @@ impl Aggregator {
         let Some(found) = self.kubelet_reads.read(look).await else {
             return;
         };
-        for pod in stopped {
-            if found.contains(&(pod.uid.clone(), true)) {
-                self.write(Some(JournalLine::kept(&pod, now, false)));
-                self.parts.stories.store().note_found_after_stop(&pod, now);
-            }
-        }
-        for pod in kept {
-            if found.contains(&(pod.uid.clone(), false)) {
-                self.write(Some(JournalLine::kept(&pod, now, true)));
-                self.parts.stories.store().note_gone_after_stop(&pod);
+        for pod in stopped.iter().chain(&kept) {
+            let exists = !found.contains(&(pod.uid.clone(), false));
+            let is_news = if exists {
+                let is_found = found.contains(&(pod.uid.clone(), true));
+                let mut store = self.parts.stories.store();
+                is_found && store.note_found_after_stop(pod, now)
+            } else {
+                self.parts.stories.store().note_gone_after_stop(pod, now);
+                true
+            };
+            if is_news {
+                self.write(Some(JournalLine::kept(pod, now, !exists)));
             }
         }
     }

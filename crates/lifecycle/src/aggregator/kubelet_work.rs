@@ -25,7 +25,7 @@ impl Aggregator {
         }
     }
 
-    /// Notes a command that a caller other than the kubelet ran in a container.
+    /// Notes a command that a caller other than the kubelet ran in a container, or began to run.
     pub(super) fn intervention(&self, record: Arc<CallRecord>) {
         let call = EpisodeCall::new(record, Vec::new(), None);
         let noted = self.parts.stories.store().note_intervention(&call);

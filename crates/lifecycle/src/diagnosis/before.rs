@@ -41,6 +41,14 @@ impl Predecessor<'_> {
         }
     }
 
+    /// The end of the run before, if it was seen.
+    pub(super) fn ended_at(&self) -> Option<UnixMicros> {
+        match self {
+            Self::ContainerRun(run) => Some(run.exit?.at),
+            Self::Sandbox(_) => None,
+        }
+    }
+
     /// Returns whether the kubelet killed the earlier container.
     pub(super) fn is_kill(&self) -> bool {
         matches!(self, Self::ContainerRun(run) if run.kill_reason.is_some())
@@ -91,6 +99,8 @@ pub(crate) struct SandboxReplacement<'a> {
     /// The last container that had ended in the earlier sandbox and was not started again there, and the time from its end to the end
     /// of that sandbox.
     pub(super) exit_before: Option<(&'a ExitRecord, Duration)>,
+    /// True if the runtime did not see that container end, although neither it nor criscope was down: its shim had died.
+    pub(super) has_lost_shim: bool,
 }
 
 /// The predecessor of an episode, among the episodes of its pod.
@@ -163,7 +173,7 @@ fn run_without_exit<'a>(
         is_up: true,
         stopped_by: Some(stop),
         kill_reason: kill_reason(stop, pod),
-        delayed_by: delayed_by(stop.ended_at(), start, pod),
+        delayed_by: delayed_by(stop.ended_at(), start.began_at(), pod),
     })
 }
 
@@ -183,17 +193,16 @@ fn previous_run<'a>(
         exit: Some(exit),
         again_after: start.ended_at().since(exit.at),
         ago: now.since(exit.at),
-        delayed_by: delayed_by(exit.at, start, pod),
+        delayed_by: delayed_by(exit.at, start.began_at(), pod),
     }
 }
 
-/// The downtime of the kubelet, the runtime or criscope that took most of the time from the end of a run to the start of the next.
-fn delayed_by<'a>(
+/// The downtime of the kubelet, the runtime or criscope that took most of the time from the end of a run to the begin of the next.
+pub(super) fn delayed_by<'a>(
     ended: UnixMicros,
-    start: &EpisodeCall,
+    began: UnixMicros,
     pod: &[&'a Episode],
 ) -> Option<&'a NodeFact> {
-    let began = start.began_at();
     let facts = pod.iter().flat_map(|episode| &episode.node);
     let mut delays = facts.filter(|fact| {
         let is_kubelet = matches!(
@@ -271,6 +280,7 @@ fn sandbox_replacement<'a>(
             death: None,
             downtime: None,
             exit_before: exit_before(start, pod, None),
+            has_lost_shim: false,
         });
     }
     let before = pod.iter().filter(|other| other.pod.attempt < attempt);
@@ -308,6 +318,7 @@ fn sandbox_replacement<'a>(
             Some(&*first.peer).filter(|peer| !peer.is_kubelet())
         });
     let death = last.and_then(|last| sandbox::death(pod, last));
+    let exit_before = exit_before(start, pod, death);
     Some(SandboxReplacement {
         attempt,
         times: times.max(1),
@@ -315,12 +326,21 @@ fn sandbox_replacement<'a>(
         is_over: now.since(start.began) > MAX_GAP_BETWEEN_SANDBOXES,
         stopped_by,
         death,
-        exit_before: exit_before(start, pod, death),
+        exit_before,
+        has_lost_shim: times < 2
+            && stopped_by.is_none()
+            && death.is_none()
+            && exit_before.is_some_and(|(exit, _)| shows_lost_shim(exit, pod)),
         downtime: made.split_last().and_then(|(newest, older)| {
             let before = older.last().copied();
             downtime_before(newest, before)
         }),
     })
+}
+
+/// Returns whether the runtime lost a container while it, criscope and the node were up.
+fn shows_lost_shim(exit: &ExitRecord, pod: &[&Episode]) -> bool {
+    exit.reason == ExitReason::Unknown && !exit.is_oom_uncounted && !is_exit_lost(exit, pod)
 }
 
 /// The last container that had ended by itself in the sandbox before this start.

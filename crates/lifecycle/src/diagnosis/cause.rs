@@ -139,7 +139,7 @@ pub(crate) enum Cause<'a> {
     ContainersStopped(StoppedContainers<'a>),
     /// An exec probe keeps failing in a container that is up.
     ProbeFails(ProbeView),
-    /// An exec probe hangs in the runtime.
+    /// An exec probe hangs, or hung, in the runtime.
     ProbeHangs(HangingProbe),
     /// The kernel killed processes of a container for lack of memory, the last one this long `ago`, and the container runs on.
     OomKills {
@@ -190,6 +190,8 @@ impl Cause<'_> {
         match self {
             Self::CrashLoop(mut crashes) => {
                 crashes.is_over = true;
+                crashes.up_for = None;
+                crashes.delayed_by = None;
                 Some(Self::CrashLoop(crashes))
             }
             Self::Kubelet(KubeletCause::KillLoop(mut kills)) => {
@@ -351,7 +353,7 @@ pub(crate) enum SlowDetail<'a> {
     },
     /// The number of init containers, and the name and time of the longest.
     Init {
-        waits: usize,
+        containers: usize,
         longest: Option<(&'a str, Duration)>,
     },
     /// A stopped container, and its exit.

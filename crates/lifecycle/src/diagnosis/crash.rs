@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::settled::{BACK_OFF_FORGOTTEN_AFTER, has_settled};
 use super::{before, history};
 use crate::episode_store::{Episode, ExitRecord};
+use crate::node::NodeFact;
 use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
 use criscope_cri::subject::ExitReason;
@@ -19,16 +20,24 @@ pub(crate) struct CrashLoop<'a> {
     pub(super) last: &'a ExitRecord,
     /// The newest failed end of another kind than the last one, and the number of ends of that kind.
     pub(super) other_exit: Option<SameExits<'a>>,
+    /// Number of observed ends.
+    pub(super) exits: usize,
     /// Number of observed ends of the same kind as the last one.
     pub(super) alike: usize,
     /// Successful starts that were seen.
     pub(super) starts: usize,
+    /// Since the last end.
+    pub(super) ago: Duration,
     /// From the first start to the last event.
     pub(super) window: Duration,
     /// True if the pod was stopped since, or the container runs for long now.
     pub(super) is_over: bool,
-    /// How long the container has run now, if that is long and the pod was not stopped.
+    /// How long the container has run now, if it runs and the pod was not stopped.
+    pub(super) up_for: Option<Duration>,
+    /// The same, if that is long.
     pub(super) settled_for: Option<Duration>,
+    /// The downtime that took most of the time until the run that goes on.
+    pub(super) delayed_by: Option<&'a NodeFact>,
     /// True if the container runs, or ran when the pod was stopped.
     pub(super) is_up: bool,
 }
@@ -177,15 +186,16 @@ impl<'a> ContainerRuns<'a> {
         Some((other, same.count()))
     }
 
-    /// How long the run after the last exit has lasted, if it has ended the loop.
-    fn settled_for(&self, last: &ExitRecord, now: UnixMicros) -> Option<Duration> {
-        let (from, to) = self
-            .starts
-            .last()
-            .filter(|(from, _)| *from > self.last_end)?;
-        let longest = self.exits.iter().map(|(exit, _)| exit.ran).max()?;
-        let run = now.since(*to);
-        has_settled(run, longest, from.since(last.at)).then_some(run)
+    /// How long the run after the last exit has lasted.
+    fn up_for(&self, now: UnixMicros) -> Option<Duration> {
+        let (from, to) = self.starts.last()?;
+        (*from > self.last_end).then(|| now.since(*to))
+    }
+
+    /// Returns whether a run of this length ends the loop.
+    fn is_settled_by(&self, run: Duration) -> bool {
+        let longest = self.exits.iter().map(|(exit, _)| exit.ran).max();
+        longest.is_some_and(|longest| has_settled(run, longest))
     }
 
     /// The crash loop that these runs are, if any. `stopped`: when the newest sandbox of the pod was stopped.
@@ -193,6 +203,7 @@ impl<'a> ContainerRuns<'a> {
         &self,
         container: &'a str,
         stopped: Option<UnixMicros>,
+        pod: &[&'a Episode],
         now: UnixMicros,
     ) -> Option<CrashLoop<'a>> {
         let (last, _) = *self.exits.last()?;
@@ -208,17 +219,23 @@ impl<'a> ContainerRuns<'a> {
             let is_started = self.starts.last().is_some_and(|(from, _)| *from > stopped);
             stopped >= last.at && !is_started
         });
-        let settled_for = self
-            .settled_for(last, now)
-            .filter(|_| !is_down && !is_stopped);
+        let up_for = self.up_for(now).filter(|_| !is_down && !is_stopped);
+        let settled_for = up_for.filter(|run| self.is_settled_by(*run));
         Some(CrashLoop {
             container,
             last,
+            exits: exits.len(),
             alike: exits.filter(|(exit, _)| is_same_kind(exit, last)).count(),
             other_exit: self.other_exit(last),
             starts: self.starts.len(),
+            ago: now.since(last.at),
             window: ended.max(last.at).since(began),
             is_over: is_stopped || settled_for.is_some(),
+            up_for,
+            delayed_by: up_for.and_then(|_| {
+                let (from, _) = self.starts.last()?;
+                before::delayed_by(last.at, *from, pod)
+            }),
             settled_for,
             is_up: !is_down,
         })
@@ -237,7 +254,7 @@ pub(super) fn loops<'a>(
         .filter(|call| history::ends_sandbox(call));
     let stopped = stops.map(|call| call.began_at()).max();
     let runs = runs(episodes).into_iter();
-    runs.filter_map(|(name, run)| Some((name, run.crash_loop(name, stopped, now)?)))
+    runs.filter_map(|(name, run)| Some((name, run.crash_loop(name, stopped, episodes, now)?)))
         .collect()
 }
 

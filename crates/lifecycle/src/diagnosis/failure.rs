@@ -69,6 +69,33 @@ pub(super) fn tries(episode: &Episode, call: &EpisodeCall) -> usize {
     calls.filter(|c| c.is_bad() && is_same(c, call)).count()
 }
 
+/// The pulls that failed between the end of a run and the pull of this restart, in another episode: the run had ended soon after its
+/// start.
+pub(super) fn pulls_before_restart<'a>(
+    ended: UnixMicros,
+    restart: &Episode,
+    pod: &[&'a Episode],
+    now: UnixMicros,
+) -> Option<CallFailure<'a>> {
+    let pulled = work::calls_of(restart, Method::PullImage);
+    let images: Vec<_> = pulled.filter_map(|call| call.image.as_deref()).collect();
+    let others = pod
+        .iter()
+        .copied()
+        .filter(|other| other.number != restart.number && other.pod.attempt == restart.pod.attempt);
+    let calls = others.flat_map(|other| other.calls.iter().map(move |call| (other, call)));
+    let failed = calls.filter(|(_, call)| {
+        let is_before = (ended..=restart.began).contains(&call.began_at());
+        let image = call.image.as_deref();
+        call.method == Method::PullImage
+            && call.is_bad()
+            && is_before
+            && image.is_some_and(|image| images.contains(&image))
+    });
+    let (other, last) = failed.max_by_key(|(_, call)| call.began)?;
+    Some(call_failure(other, last, now, true))
+}
+
 /// The failure of `call` and of earlier attempts at it. `is_resolved`: whether a later call succeeded.
 pub(super) fn call_failure<'a>(
     episode: &'a Episode,

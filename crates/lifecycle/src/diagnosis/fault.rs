@@ -262,7 +262,7 @@ faults! {
         ["read init-p: connection reset", "final child's pid from pipe: eof", "cannot start a stopped process",
          "cannot start a container that has stopped", "init preliminary setup: eof"];
     WorkingDir = "working_dir", Some("its working directory cannot be entered"), Container:
-        ["chdir to ", "working directory \"*is not a directory"];
+        ["chdir to ", "container init: mkdir /*: not a directory", "container init: mkdir /*: permission denied", "working directory \"*is not a directory"];
     CommandPath = "command_or_interpreter_not_found", Some("its command is not in the image"), Container:
         ["executable file `/*` not found"];
     CommandMissing = "command_not_found", Some("the image's PATH has no executable of that name"), Container:

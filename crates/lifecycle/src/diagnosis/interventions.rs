@@ -16,6 +16,9 @@ use criscope_cri::units::times::UnixMicros;
 /// A program may need this long to end after a command such as `kill` in its container. The sentence says how long it was.
 const END_FOLLOWS_COMMAND_WITHIN: Duration = Duration::from_secs(1);
 
+/// The command of a streaming Exec begins when its client connects, and may need as long to end the program.
+const END_FOLLOWS_SESSION_WITHIN: Duration = Duration::from_secs(3);
+
 /// What happened to a container before its end, or before an OOM kill in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InterventionBefore<'a> {
@@ -28,6 +31,8 @@ pub(crate) struct InterventionBefore<'a> {
 pub(crate) enum WhatHappened {
     /// A command ran in the container when it ended, or had ended this long before.
     Command { before: Duration },
+    /// A session with a command had begun this long before.
+    Session { before: Duration },
     /// A hook of the kubelet ran in the container.
     Hook,
     /// The memory limit had been set this long before.
@@ -67,17 +72,21 @@ fn before_exit<'a>(exit: &ExitRecord, pod: &[&'a Episode]) -> Option<Interventio
 fn command_at<'a>(exit: &ExitRecord, pod: &[&'a Episode]) -> Option<InterventionBefore<'a>> {
     let all = pod.iter().flat_map(|episode| &episode.interventions);
     let commands = all.filter(|done| {
-        done.kind == InterventionKind::Command
-            && exit.is_of_run(&done.container)
-            && done.began <= exit.at
-            && exit.at <= done.ended + END_FOLLOWS_COMMAND_WITHIN
+        let window = match done.kind {
+            InterventionKind::Command => END_FOLLOWS_COMMAND_WITHIN,
+            InterventionKind::Session => END_FOLLOWS_SESSION_WITHIN,
+            InterventionKind::MemoryLimit(_) => return false,
+        };
+        exit.is_of_run(&done.container) && done.began <= exit.at && exit.at <= done.ended + window
     });
     let last = commands.max_by_key(|done| done.ended)?;
+    let before = exit.at.since(last.ended);
     Some(InterventionBefore {
         container: &last.container.name,
         by: &last.peer,
-        what: WhatHappened::Command {
-            before: exit.at.since(last.ended),
+        what: match last.kind {
+            InterventionKind::Session => WhatHappened::Session { before },
+            _ => WhatHappened::Command { before },
         },
     })
 }
@@ -107,7 +116,7 @@ fn limit_before<'a>(
     let all = pod.iter().flat_map(|episode| &episode.interventions);
     let limits = all.filter_map(|done| match done.kind {
         InterventionKind::MemoryLimit(bytes) => Some((done, bytes)),
-        InterventionKind::Command => None,
+        InterventionKind::Command | InterventionKind::Session => None,
     });
     let own = limits.filter(|(done, _)| *done.container == *container && done.began <= time);
     let (last, bytes) = own.max_by_key(|(done, _)| done.began)?;

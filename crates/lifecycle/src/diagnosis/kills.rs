@@ -140,8 +140,7 @@ fn settled_for(episodes: &[&Episode], kills: &[&EpisodeCall], now: UnixMicros) -
         Some(kill.ended_at().since(start.ended_at()))
     });
     let run = now.since(newest.ended_at());
-    let wait = newest.began_at().since(last.ended_at());
-    has_settled(run, runs.max()?, wait).then_some(run)
+    has_settled(run, runs.max()?).then_some(run)
 }
 
 /// Returns whether the call is about this run of its container, or a later one.

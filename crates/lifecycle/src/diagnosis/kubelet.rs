@@ -18,6 +18,7 @@ use crate::timeline::EpisodePhase;
 use crate::usual::UsualDurations;
 use criscope_cri::Method;
 use criscope_cri::call::episode::Kind;
+use criscope_cri::units::times::UnixMicros;
 
 /// A stop may seem shorter than its grace period by this much, because of clocks.
 const GRACE_PERIOD_TOLERANCE: Duration = Duration::from_millis(50);
@@ -71,6 +72,8 @@ pub(crate) enum KubeletCause<'a> {
     /// A container was killed and started again.
     ContainerKilled {
         reason: KillReason,
+        /// Since the end of the stop.
+        ago: Duration,
         stop: ContainerStop<'a>,
         hurried: Option<HurriedStop<'a>>,
         total: Duration,
@@ -116,8 +119,9 @@ pub(super) fn kubelet_cause<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
     usual: &UsualDurations,
+    now: UnixMicros,
 ) -> Option<KubeletCause<'a>> {
-    let cause = killed(episode, pod)
+    let cause = killed(episode, pod, now)
         .or_else(|| before_first_call(episode, usual))
         .or_else(|| before_stop(episode, usual));
     if cause.is_some() {
@@ -278,7 +282,11 @@ fn slowest_stop(episode: &Episode) -> Option<ContainerStop<'_>> {
 }
 
 /// The kill in a restart.
-fn killed<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<KubeletCause<'a>> {
+fn killed<'a>(
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+    now: UnixMicros,
+) -> Option<KubeletCause<'a>> {
     let restarted = episode
         .container
         .as_deref()
@@ -288,6 +296,7 @@ fn killed<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<KubeletCause<
         .find(|call| kills::is_kill(call) && call.container_name() == Some(&*restarted.name))?;
     Some(KubeletCause::ContainerKilled {
         reason: kill_reason(pod, call),
+        ago: now.since(call.ended_at()),
         stop: container_stop(episode, call),
         hurried: hurried_stop(pod, call),
         total: episode.duration(),

@@ -13,6 +13,7 @@ mod failure;
 mod fault;
 mod history;
 mod init_retries;
+mod init_runs;
 mod injected;
 mod interventions;
 mod joined;
@@ -202,7 +203,12 @@ fn outcome_diagnosis<'a>(
     }
     match before::predecessor(episode, pod, now) {
         Some(before) if leaves_room_for_predecessor(&time.cause, &before) || before.is_death() => {
-            time.led_by(Cause::StartedAgain(before))
+            let pulls = before.ended_at().and_then(|ended| {
+                failure::pulls_before_restart(ended, episode, pod, now).map(Cause::Recovered)
+            });
+            let mut diagnosis = time.led_by(Cause::StartedAgain(before));
+            diagnosis.remarks.extend(pulls.map(Remark::Also));
+            diagnosis
         }
         _ => time,
     }
@@ -222,7 +228,7 @@ fn duration_diagnosis<'a>(
     });
     let cause = of_node
         .or_else(|| outcome::never_started(episode))
-        .or_else(|| kubelet::kubelet_cause(episode, pod, node.usual).map(Cause::Kubelet));
+        .or_else(|| kubelet::kubelet_cause(episode, pod, node.usual, now).map(Cause::Kubelet));
     match cause {
         Some(cause) => {
             let after_kill = slow_after_kill(&cause, episode, pod, node, now);

@@ -293,6 +293,8 @@ impl<'a> Diagnoser<'a> {
             diagnosis = diagnosis.led_by(Cause::ProbeHangs(probe.clone()));
         } else if let Some(probe) = self.failing_probe(pod, &diagnosis) {
             diagnosis = diagnosis.led_by(Cause::ProbeFails(probe.clone()));
+        } else if let Some(probe) = self.hung_probe(pod, &diagnosis) {
+            diagnosis = diagnosis.led_by(Cause::ProbeHangs(probe));
         } else if let Some(probe) = self.late_probe(pod, &diagnosis) {
             diagnosis = diagnosis.led_by(Cause::ProbeLate(probe));
         }
@@ -304,17 +306,7 @@ impl<'a> Diagnoser<'a> {
         Some(
             match stopped::pod_stop(stop, &pod.episodes, self.now).filter(|_| is_past) {
                 Some(stop) if then.is_fine_stop() => {
-                    let mut stopped = then.led_by(Cause::PodStopped(stop));
-                    let loops = pod.loops.values().filter(|crashes| crashes.has_recovered());
-                    stopped.remarks.extend(
-                        loops.map(|crashes| Remark::Also(Cause::CrashLoop(crashes.clone()))),
-                    );
-                    if pod.loops.is_empty()
-                        && let Some(before) = diagnosis.cause.into_unexplained_end()
-                    {
-                        stopped.remarks = vec![Remark::Also(before)];
-                    }
-                    stopped
+                    stopped::with_past(then, stop, diagnosis, &pod.loops)
                 }
                 Some(_) => then,
                 None if diagnosis.is_past_when_gone()

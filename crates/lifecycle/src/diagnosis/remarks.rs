@@ -39,6 +39,8 @@ pub(crate) enum Remark<'a> {
     SecondFault(Cause<'a>),
     /// The duration of a start whose container is not up any more.
     StartTook(Duration),
+    /// The duration of the stop of a pod that still exists.
+    StopTook(Duration),
     /// A container is down while its image is pulled.
     DownForImage(DownForImage<'a>),
     /// What others did to the container before.
@@ -91,6 +93,7 @@ impl<'a> From<Cause<'a>> for Diagnosis<'a> {
 impl<'a> Diagnosis<'a> {
     /// The same diagnosis after a cause that matters more.
     pub(super) fn led_by(self, lead: Cause<'a>) -> Self {
+        let delayed = delayed_run(&lead, &self.cause);
         let remark = match (&lead, self.cause) {
             (Cause::ContainerExited(_), Cause::NotSlow(quick)) => Remark::StartTook(quick.took),
             (Cause::StartedAgain(Predecessor::ContainerRun(run)), Cause::NotSlow(_)) => {
@@ -106,6 +109,9 @@ impl<'a> Diagnosis<'a> {
                 | Cause::UnusualCall { .. },
                 Cause::NotSlow(outcome),
             ) => Remark::Outcome(outcome),
+            (Cause::PodStopped(stop), cause) if stop.is_kept && is_said_by_stop(&cause) => {
+                Remark::StopTook(stop.took)
+            }
             (Cause::PodStopped(stop), cause) if is_said_by_stop(&cause) => {
                 let (kind, took) = (Kind::Stop, stop.took);
                 Remark::Ended { kind, took }
@@ -122,8 +128,9 @@ impl<'a> Diagnosis<'a> {
                 }
                 (_, remark) => remark,
             });
+        let delayed = delayed.map(Remark::UpAgain).into_iter();
         Self {
-            remarks: iter::once(remark).chain(remarks).collect(),
+            remarks: delayed.chain(iter::once(remark)).chain(remarks).collect(),
             ..Self::from(lead)
         }
     }
@@ -208,6 +215,25 @@ impl<'a> Diagnosis<'a> {
             && !remarks.any(|remark| matches!(remark, Remark::ContainersEnded(_)))
     }
 
+    /// Returns whether this tells what took long in a start, or failed at first.
+    pub(super) fn is_about_slow_start(&self) -> bool {
+        matches!(
+            &self.cause,
+            Cause::SlowPhase(_)
+                | Cause::Recovered(_)
+                | Cause::BackendWasAway(_)
+                | Cause::BrokenOff(_)
+                | Cause::NodeInGap { .. }
+                | Cause::NodeInCall { .. }
+                | Cause::InitRetried(_)
+                | Cause::Kubelet(
+                    KubeletCause::BeforeFirstCall { .. }
+                        | KubeletCause::PullQueue { .. }
+                        | KubeletCause::PostStart { .. }
+                )
+        )
+    }
+
     /// Returns whether this is a stop that had neither a failure nor a runtime that did not answer.
     pub(super) fn is_fine_stop(&self) -> bool {
         self.cause.row().severity <= Severity::Slow && !self.has_injected_fault()
@@ -217,6 +243,15 @@ impl<'a> Diagnosis<'a> {
         let mut remarks = self.remarks.iter();
         remarks.any(|remark| matches!(remark, Remark::InjectedFault { .. }))
     }
+}
+
+/// The run that a downtime delayed, if what took the time of its restart is told besides.
+fn delayed_run<'a>(lead: &Cause<'a>, cause: &Cause<'a>) -> Option<PreviousRun<'a>> {
+    let Cause::StartedAgain(Predecessor::ContainerRun(run)) = lead else {
+        return None;
+    };
+    let is_told = matches!(cause, Cause::NotSlow(_));
+    (run.delayed_by.is_some() && !is_told).then_some(*run)
 }
 
 /// Returns whether the sentence on a stopped pod leaves nothing to say for this cause: how its containers ended, and the time that

@@ -17,6 +17,8 @@ pub(crate) struct SandboxDeath<'a> {
     pub(super) end: &'a SandboxEnd,
     /// True if its shim ended too. containerd then reports SIGKILL for the first process, and an unknown exit for containers.
     pub(super) with_shim: bool,
+    /// True if no end of a container is known from then on: its shim may have died as well.
+    pub(super) is_alone: bool,
     /// True if containers ended at that time too, all by SIGKILL: containerd ends the remaining processes when a shim dies. The end of the init of a
     /// shared PID namespace looks the same.
     pub(super) is_with_containers: bool,
@@ -56,14 +58,17 @@ pub(crate) fn death<'a>(pod: &[&'a Episode], attempt: u32) -> Option<SandboxDeat
         return None;
     }
     // The kubelet may find the dead containers, and stop the sandbox, before containerd has reported its end.
-    let killed = own.flat_map(|episode| &episode.exits).any(|exit| {
+    let killed = own.clone().flat_map(|episode| &episode.exits).any(|exit| {
         let is_killed = exit.code == SIGKILL_EXIT_CODE && !exit.is_out_of_memory();
         let is_at_end = exit.at.abs_diff(end.at) <= EXITS_WITH_SANDBOX_WITHIN;
         is_killed && !exit.stop_requested && is_at_end
     });
+    let mut later_exits = own.flat_map(|episode| &episode.exits);
+    let is_alone = !later_exits.any(|exit| exit.at + EXITS_WITH_SANDBOX_WITHIN >= end.at);
     (with_shim || !end.stop_requested).then_some(SandboxDeath {
         end,
         with_shim,
+        is_alone,
         is_with_containers: killed && end.code == Some(SIGKILL_EXIT_CODE),
     })
 }

@@ -11,11 +11,12 @@ const LONGEST_BACK_OFF: Duration = Duration::from_secs(5 * 60);
 pub(super) const BACK_OFF_FORGOTTEN_AFTER: Duration =
     Duration::from_secs(2 * LONGEST_BACK_OFF.as_secs());
 
-/// Returns whether a run that goes on has ended the loop before it: it has lasted longer than twice the longest run of the loop, and
-/// longer than the back-off after its end would be. `wait`: the back-off before this run.
-pub(super) fn has_settled(run: Duration, longest: Duration, wait: Duration) -> bool {
-    let next_back_off = (2 * wait).clamp(FIRST_BACK_OFF, LONGEST_BACK_OFF);
-    run >= next_back_off.max(2 * longest).min(BACK_OFF_FORGOTTEN_AFTER)
+/// Returns whether a run that goes on has ended the loop before it: it has lasted longer than the longest run of the loop, with a
+/// quarter for chance, and longer than the kubelet's first back-off. A loop whose runs are short is then in back-off for longer than it
+/// is up, and a container that is up for longer than ever before is not told as crashing.
+pub(super) fn has_settled(run: Duration, longest: Duration) -> bool {
+    let longer = longest + longest / 4;
+    run >= FIRST_BACK_OFF.max(longer).min(BACK_OFF_FORGOTTEN_AFTER)
 }
 
 #[cfg(test)]
@@ -27,24 +28,21 @@ mod tests {
     }
 
     #[test]
-    fn a_run_has_to_outlast_the_runs_and_the_back_off() {
-        for (longest, wait, needed) in [
-            // The first restart comes at once, the second after 10 s.
-            (2, 1, 10),
-            (2, 10, 20),
-            (2, 20, 40),
-            (2, 160, 300),
-            (2, 300, 300),
+    fn a_run_has_to_outlast_the_runs_before_and_the_first_back_off() {
+        for (longest, needed) in [
+            (2, 10),
+            (8, 10),
+            (12, 15),
             // A run of the same length may be the next of the loop.
-            (40, 20, 80),
-            (290, 300, 580),
+            (40, 50),
+            (400, 500),
             // Then the kubelet itself has forgotten the loop.
-            (400, 300, 600),
+            (560, 600),
         ] {
-            let [longest, wait] = [seconds(longest), seconds(wait)];
+            let longest = seconds(longest);
             let just = seconds(needed) - Duration::from_millis(1);
-            assert!(!has_settled(just, longest, wait), "{needed}");
-            assert!(has_settled(seconds(needed), longest, wait), "{needed}");
+            assert!(!has_settled(just, longest), "{needed}");
+            assert!(has_settled(seconds(needed), longest), "{needed}");
         }
     }
 }

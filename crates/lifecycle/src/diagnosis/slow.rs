@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::cause::{Cause, SlowCalls, SlowDetail, SlowPhase, StepsInGap};
+use super::init_runs::InitRuns;
 use super::node::FactAt;
 use super::remarks::Diagnosis;
 use super::syncs::WorkInGap;
@@ -25,7 +26,8 @@ pub(super) fn largest_part<'a>(
     now: UnixMicros,
 ) -> Diagnosis<'a> {
     let is_slow = node.usual.is_slow(episode.duration());
-    let Some((phase, took)) = history::longest_phase(episode).filter(|_| is_slow) else {
+    let runs = InitRuns::from_start(episode, pod);
+    let Some((phase, took)) = runs.longest_phase(episode).filter(|_| is_slow) else {
         let quick = Diagnosis::from(Cause::NotSlow(outcome::not_slow(episode, pod, now)));
         return match unusual(episode, node) {
             Some((call, usual)) => quick.led_by(Cause::UnusualCall { call, usual }),
@@ -33,7 +35,7 @@ pub(super) fn largest_part<'a>(
         };
     };
     if phase == EpisodePhase::OutsideCri
-        && let Some((gap, call)) = widest_gap(episode)
+        && let Some((gap, call)) = widest_gap(episode, &runs)
         && let Some(fact) = node::in_gap(episode, call.began_at() - gap, call.began_at())
     {
         let cause = Cause::NodeInGap {
@@ -47,7 +49,7 @@ pub(super) fn largest_part<'a>(
         took,
         total: episode.duration(),
         phase,
-        detail: slow_detail(episode, pod, phase, took),
+        detail: slow_detail(episode, pod, &runs, phase, took),
         usual: compared(episode, phase, node),
     });
     slow.into()
@@ -83,6 +85,7 @@ fn compared<'a>(
 fn slow_detail<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
+    runs: &InitRuns<'a>,
     phase: EpisodePhase,
     took: Duration,
 ) -> SlowDetail<'a> {
@@ -94,8 +97,8 @@ fn slow_detail<'a>(
             return held_up(episode, Method::PullImage, took)
                 .unwrap_or_else(|| pull(episode, took));
         }
-        EpisodePhase::OutsideCri => return outside(episode),
-        EpisodePhase::InitContainer => return init(episode),
+        EpisodePhase::OutsideCri => return outside(episode, runs),
+        EpisodePhase::InitContainer => return init(runs),
         EpisodePhase::Checkpoint => return SlowDetail::Checkpoint,
         EpisodePhase::ContainerStop => {
             return held_up(episode, Method::StopContainer, took)
@@ -181,18 +184,17 @@ fn exit_after<'a>(call: &EpisodeCall, pod: &[&'a Episode]) -> Option<&'a ExitRec
 }
 
 /// Time in init containers.
-fn init(episode: &Episode) -> SlowDetail<'_> {
-    let waits = episode.waits();
-    let longest = waits.iter().max_by_key(|wait| wait.took);
+fn init<'a>(runs: &InitRuns<'a>) -> SlowDetail<'a> {
+    let (containers, longest) = runs.longest_container();
     SlowDetail::Init {
-        waits: waits.len(),
-        longest: longest.map(|wait| (wait.container, wait.took)),
+        containers,
+        longest,
     }
 }
 
 /// Time without a call.
-fn outside(episode: &Episode) -> SlowDetail<'_> {
-    let widest = widest_gap(episode);
+fn outside<'a>(episode: &'a Episode, runs: &InitRuns<'_>) -> SlowDetail<'a> {
+    let widest = widest_gap(episode, runs);
     let work = widest.and_then(|(gap, call)| {
         let to = call.began_at();
         syncs::work_in_gap(episode, to - gap, to)
@@ -249,11 +251,15 @@ fn started_before<'a>(episode: &'a Episode, gap: Duration, next: &EpisodeCall) -
     (episode.kind == Kind::Start && is_other && !has_ended).then_some(name)
 }
 
-/// The longest time without a call, and the call after it.
-fn widest_gap(episode: &Episode) -> Option<(Duration, &EpisodeCall)> {
+/// The longest time in which neither a call nor an init container ran, and the call after it.
+fn widest_gap<'a>(
+    episode: &'a Episode,
+    runs: &InitRuns<'_>,
+) -> Option<(Duration, &'a EpisodeCall)> {
     let (mut end, mut widest) = (episode.began, None::<(Duration, &EpisodeCall)>);
     for call in &episode.calls {
-        let gap = call.began_at().since(end);
+        let began = call.began_at();
+        let gap = began.since(runs.idle_since(end, began));
         if gap > widest.map_or(Duration::ZERO, |(most, _)| most) {
             widest = Some((gap, call));
         }

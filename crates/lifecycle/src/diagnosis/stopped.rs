@@ -1,22 +1,29 @@
 //! Pods that were stopped while containers ran. The CRI carries no reason for a stop; its calls show who asked for it, with which
 //! grace period, and how the containers ended. `words::stopped` makes the sentence.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::cause::Cause;
+use super::crash::CrashLoop;
 use super::kill_reason::{KillReason, known_kill_reason};
 use super::kubelet::{self, ContainerStop};
 use super::reasons::{ClosedList, ShorterGrace};
-use super::remarks::Remark;
+use super::remarks::{Diagnosis, Remark};
 use super::{history, syncs};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::{Episode, ExitRecord};
 use criscope_cri::Method;
+use criscope_cri::call::episode::Kind;
 use criscope_cri::subject::ContainerIdentity;
 use criscope_cri::units::times::UnixMicros;
 
 /// When the kubelet ends a pod, StopPodSandbox follows the last StopContainer within this time. After a probe has ended a single
 /// container it takes longer.
 const SANDBOX_STOP_FOLLOWS_WITHIN: Duration = Duration::from_secs(1);
+/// The kubelet begins the next sync of a pod within this time: it notices the start of a container within a second
+/// (`genericPlegRelistPeriod` in `pkg/kubelet/kubelet.go`).
+const NEXT_SYNC_WITHIN: Duration = Duration::from_secs(2);
 /// The longest grace period of a hard eviction: the kubelet sets 1 s, and newer versions raise it to their minimum of 2 s. A soft eviction
 /// may set any.
 const HARD_EVICTION_GRACE_PERIOD: Duration = Duration::from_secs(2);
@@ -39,6 +46,8 @@ pub(crate) struct PodStop<'a> {
     /// The exit of the last container that ended by itself while the stopped ones ran, and the time from it to the stop. A job with
     /// sidecars ends so; a pod may also be deleted just then, and no call shows which.
     pub(super) before: Option<(&'a ExitRecord, Duration)>,
+    /// From the end of the pod's start to its stop, if the kubelet stopped it in its next sync.
+    pub(super) after_start: Option<Duration>,
     /// True if the pod still existed some seconds after the kubelet had stopped it.
     pub(super) is_kept: bool,
 }
@@ -119,11 +128,56 @@ pub(super) fn pod_stop<'a>(
         reason,
         shortened,
         ends: stopped,
+        after_start: after_start(episode, pod),
         is_kept: episode.found_after_stop.is_some()
             && before.is_none()
             && sandbox.peer.is_kubelet(),
         before: before.map(|exit| (exit, episode.began.since(exit.at))),
     })
+}
+
+/// The time from the last StartContainer of a start to the stop, if the kubelet made both and no other call in between. The kubelet begins
+/// the next sync of a pod when the one that started its containers has ended (`podWorkerLoop` in `pkg/kubelet/pod_workers.go`).
+fn after_start(stop: &Episode, pod: &[&Episode]) -> Option<Duration> {
+    let own = pod
+        .iter()
+        .filter(|other| other.pod.attempt == stop.pod.attempt);
+    let start = own.clone().find(|other| other.kind == Kind::Start)?;
+    let last = start.calls.iter().filter(|call| call.has_started());
+    let last = last.max_by_key(|call| call.ended_at())?;
+    let first = stop.calls.iter().min_by_key(|call| call.began)?;
+    let after = first.began_at().since(last.ended_at());
+    let are_of_kubelet = last.peer.is_kubelet() && first.peer.is_kubelet();
+    let mut calls = own.flat_map(|other| &other.calls);
+    let is_next =
+        !calls.any(|call| call.began_at() > last.began_at() && call.began_at() < first.began_at());
+    let is_soon = after <= NEXT_SYNC_WITHIN && first.began_at() >= last.ended_at();
+    (are_of_kubelet && is_next && is_soon).then_some(after)
+}
+
+/// The diagnosis of a stopped pod, with what was the matter before that the stop does not explain. `loops`: the loops of its containers.
+pub(super) fn with_past<'a>(
+    then: Diagnosis<'a>,
+    mut stop: PodStop<'a>,
+    before: Diagnosis<'a>,
+    loops: &BTreeMap<&'a str, CrashLoop<'a>>,
+) -> Diagnosis<'a> {
+    stop.after_start = stop.after_start.filter(|_| before.is_about_slow_start());
+    let follows_start = stop.after_start.is_some();
+    let mut stopped = then.led_by(Cause::PodStopped(stop));
+    if follows_start && loops.is_empty() {
+        stopped.remarks.push(Remark::Also(before.cause));
+        return stopped;
+    }
+    let recovered = loops.values().filter(|crashes| crashes.has_recovered());
+    let recovered = recovered.map(|crashes| Remark::Also(Cause::CrashLoop(crashes.clone())));
+    stopped.remarks.extend(recovered);
+    if loops.is_empty()
+        && let Some(before) = before.cause.into_unexplained_end()
+    {
+        stopped.remarks = vec![Remark::Also(before)];
+    }
+    stopped
 }
 
 /// Who stopped the pod of a failure, and when.

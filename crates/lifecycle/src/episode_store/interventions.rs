@@ -1,4 +1,5 @@
-//! What others than the kubelet did to containers that ran: commands in them, and new memory limits.
+//! What others than the kubelet did to containers that ran: commands in them, and new memory limits. A streaming Exec of the kubelet is
+//! the command of a client of the Kubernetes API.
 
 use std::sync::Arc;
 
@@ -27,6 +28,8 @@ pub(crate) struct Intervention {
 pub(crate) enum InterventionKind {
     /// ExecSync by another caller than the kubelet.
     Command,
+    /// Exec, which begins a session: its command runs once the client connects.
+    Session,
     /// UpdateContainerResources by any caller, with the new limit in bytes.
     MemoryLimit(u64),
 }
@@ -34,6 +37,7 @@ pub(crate) enum InterventionKind {
 impl InterventionKind {
     fn from_call(call: &EpisodeCall) -> Option<Self> {
         match call.method {
+            Method::Exec => call.is_good().then_some(Self::Session),
             Method::ExecSync => (!call.peer.is_kubelet()).then_some(Self::Command),
             Method::UpdateContainerResources => {
                 let limits = call.facts.new_limits().filter(|_| call.is_good())?;

@@ -151,6 +151,17 @@ impl EpisodeStore {
             let ContainerIdentity { name, attempt } = &**container;
             self.work.probes.views_of(id, name, *attempt)
         })
+        .map(|probe| self.without_downtime(probe))
         .collect()
+    }
+
+    /// The probe without a run that seemed to hang because criscope did not run.
+    fn without_downtime(&self, mut probe: view::ProbeView) -> view::ProbeView {
+        probe.last_hung.take_if(|hung| {
+            let (from, to) = (hung.began_unix_us, hung.ended_unix_us);
+            let mut facts = self.node.since(from);
+            facts.any(|fact| fact.is_of_criscope() && !fact.within(from, to).is_zero())
+        });
+        probe
     }
 }

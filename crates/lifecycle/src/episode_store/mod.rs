@@ -183,7 +183,9 @@ impl EpisodeStore {
                 number
             }
             Assignment::New(kind) => self.open(kind, &pod, &call),
-            Assignment::Nowhere if noticed => return CallEffect::Noticed,
+            Assignment::Nowhere if noticed || self.note_removed(&pod, &call) => {
+                return CallEffect::Noticed;
+            }
             Assignment::Nowhere => return CallEffect::Nothing,
         };
         if let (Some(pull), Some(episode)) = (pull, self.episodes.get_mut(&number)) {

@@ -88,13 +88,19 @@ impl EpisodeStore {
 
     /// The end of the run after which this restart begins. What was the matter with the node since then may have delayed the restart.
     fn run_ended_before(&self, restart: &Episode, first: &EpisodeCall) -> Option<UnixMicros> {
-        let name = first
-            .container_name()
-            .filter(|_| restart.kind == Kind::Restart)?;
+        if restart.kind != Kind::Restart {
+            return None;
+        }
         let exits = self
             .episodes_of(&restart.pod)
-            .flat_map(|known| &known.exits);
-        let own = exits.filter(|exit| *exit.container == *name && exit.at <= restart.began);
+            .flat_map(|known| &known.exits)
+            .filter(|exit| exit.at <= restart.began);
+        // A pull does not name the container that it is for.
+        let own = exits.filter(|exit| {
+            first
+                .container_name()
+                .is_none_or(|name| *exit.container == *name)
+        });
         own.map(|exit| exit.at).max()
     }
 

@@ -211,7 +211,7 @@ impl ReplayResult {
             JournalLine::Kept(line) => {
                 self.last = self.last.max(line.at);
                 if line.is_gone {
-                    store.note_gone_after_stop(&line.pod);
+                    store.note_gone_after_stop(&line.pod, line.at);
                 } else {
                     store.note_found_after_stop(&line.pod, line.at);
                 }

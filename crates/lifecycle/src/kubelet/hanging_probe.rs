@@ -5,18 +5,27 @@ use std::time::Duration;
 
 use super::execs;
 use crate::episode_call::EpisodeCall;
+use crate::view::ProbeView;
+use criscope_cri::units::times::UnixMicros;
 
 /// A runtime may end a command this long after the timeout of the probe: it kills the command and waits for its output.
 const MAX_KILL_TIME: Duration = Duration::from_secs(2);
 
-/// A probe that hangs.
+/// A probe that hangs, or hung.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HangingProbe {
     pub(crate) container: Box<str>,
     /// The timeout of the probe.
     pub(crate) timeout: Duration,
-    /// Since the begin of the call.
+    /// Since the begin of the call, or its duration.
     pub(crate) took: Duration,
+    /// How long ago the call ended; `None` while it hangs.
+    pub(crate) ended_ago: Option<Duration>,
+}
+
+/// Returns whether a run of a probe took so long that the runtime hung.
+pub(super) fn is_hung(took: Duration, timeout: Duration) -> bool {
+    took > timeout + MAX_KILL_TIME
 }
 
 impl HangingProbe {
@@ -27,10 +36,22 @@ impl HangingProbe {
         }
         let timeout = Duration::from_secs(execs::timeout(call)?.into());
         let took = call.took();
-        (took > timeout + MAX_KILL_TIME).then(|| Self {
+        is_hung(took, timeout).then(|| Self {
             container: call.container_name().unwrap_or("a container").into(),
             timeout,
             took,
+            ended_ago: None,
+        })
+    }
+
+    /// The last run of a probe that hung.
+    pub(crate) fn from_view(probe: &ProbeView, now: UnixMicros) -> Option<Self> {
+        let hung = probe.last_hung.as_ref()?;
+        Some(Self {
+            container: probe.container.as_str().into(),
+            timeout: Duration::from_secs(probe.timeout_s.into()),
+            took: hung.ended_unix_us.since(hung.began_unix_us),
+            ended_ago: Some(now.since(hung.ended_unix_us)),
         })
     }
 }

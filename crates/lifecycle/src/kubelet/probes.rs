@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::failed::{FailedProbe, KillEvidence};
 use self::rhythm::TwoProbeSeries;
 use super::execs::{ExecResult, error_words, timeout};
+use super::hanging_probe::is_hung;
 use crate::view;
 use criscope_cri::call::CallRecord;
 use criscope_cri::units::times::{self, UnixMicros, micros_of, millis};
@@ -28,45 +30,6 @@ const MAX_PRE_STOP_HOOK: Duration = Duration::from_secs(30);
 /// How late the kubelet may run a probe.
 const MAX_PROBE_DELAY: Duration = Duration::from_secs(1);
 
-/// An exec probe that had failed before its container was stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FailedProbe {
-    /// The last result.
-    pub(crate) result: ExecResult,
-    /// Failures in a row.
-    pub(crate) in_a_row: u32,
-    /// Evidence that it was the reason for the stop.
-    #[serde(default, skip_serializing_if = "KillEvidence::is_at_once")]
-    pub(crate) evidence: KillEvidence,
-    /// From the last failure to the stop, or to the preStop hook before the stop.
-    #[serde(default, with = "times::micros", skip_serializing_if = "is_zero")]
-    pub(crate) before: Duration,
-}
-
-/// Evidence that a failed probe was the reason for a stop, the best first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum KillEvidence {
-    /// The stop, or a hook before it, followed at once.
-    #[default]
-    AtOnce,
-    /// The probe was due and was not run again: the kubelet no longer runs a liveness or startup probe that has led to a kill, nor one of a
-    /// deleted pod.
-    GivenUp,
-    /// No evidence: another reason is as likely.
-    Weak,
-}
-
-impl KillEvidence {
-    fn is_at_once(&self) -> bool {
-        *self == Self::AtOnce
-    }
-}
-
-fn is_zero(time: &Duration) -> bool {
-    time.is_zero()
-}
-
 /// A run of a probe.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct ProbeRun {
@@ -83,6 +46,12 @@ impl ProbeRun {
             ExecResult::TimedOut | ExecResult::Frozen => true,
             ExecResult::Cancelled | ExecResult::Error => false,
         }
+    }
+
+    /// Returns whether the runtime hung in this run of a probe with a timeout of so many seconds.
+    fn has_hung(&self, timeout: u32) -> bool {
+        let timeout = Duration::from_secs(timeout.into());
+        is_hung(self.ended.since(self.began), timeout)
     }
 
     /// A probe has one run at a time.
@@ -113,6 +82,9 @@ pub(crate) struct ExecProbe {
     /// End of the first successful run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     first_success: Option<UnixMicros>,
+    /// The last run in which the runtime hung.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last_hung: Option<ProbeRun>,
     /// True if these are the runs of two probes that cannot be told apart.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_shared: bool,
@@ -140,6 +112,7 @@ impl ExecProbe {
             tolerated: 0,
             at_first: 0,
             first_success: None,
+            last_hung: None,
             is_shared: false,
             last_error: None,
             last: VecDeque::new(),
@@ -155,6 +128,9 @@ impl ExecProbe {
         }
         self.runs += 1;
         self.is_shared |= self.last.iter().any(|other| other.overlaps(&run));
+        if run.has_hung(self.key.1) {
+            self.last_hung = Some(run);
+        }
         if run.result.is_good() {
             self.failed_in_a_row = 0;
             self.first_success.get_or_insert(run.ended);
@@ -296,6 +272,10 @@ impl ExecProbe {
                 Some(words) => format!("{}: {words}", last.result),
                 None => last.result.to_string(),
             },
+            last_hung: self.last_hung.map(|run| view::HungProbeView {
+                began_unix_us: run.began,
+                ended_unix_us: run.ended,
+            }),
             last_unix_us: last.ended,
             last_ms: millis(last.ended.since(last.began)),
         })
@@ -303,8 +283,8 @@ impl ExecProbe {
 }
 
 impl ContainerProbes {
-    /// Adds the result of a probe. Returns whether it is news for the journal: a failure, less and less often while it repeats, or the
-    /// success that ends a series.
+    /// Adds the result of a probe. Returns whether it is news for the journal: a failure, less and less often while it repeats, the
+    /// success that ends a series, or a run that hung.
     pub(crate) fn note(&mut self, record: &CallRecord) -> bool {
         let Some(id) = record.container_id.clone() else {
             return false;
@@ -331,7 +311,7 @@ impl ContainerProbes {
             let mut probe = ExecProbe::new(key);
             probe.last_error = error;
             probe.note(run);
-            let is_news = probe.failed_in_a_row > 0;
+            let is_news = probe.failed_in_a_row > 0 || run.has_hung(key.1);
             add(probes, probe);
             return is_news;
         };
@@ -345,6 +325,7 @@ impl ContainerProbes {
         let failed_before = probe.failed_in_a_row;
         probe.note(run);
         let is_news = match probe.failed_in_a_row {
+            _ if run.has_hung(key.1) => true,
             0 => failed_before > 0,
             times => times.is_power_of_two(),
         };
@@ -431,6 +412,7 @@ fn add(probes: &mut Vec<ExecProbe>, probe: ExecProbe) {
     probes.push(probe);
 }
 
+mod failed;
 mod rhythm;
 
 #[cfg(test)]

@@ -63,17 +63,19 @@ pub fn pods() -> PodList {
     }
 }
 
-/// A pod whose sandbox was stopped.
+/// A pod that was stopped and deleted.
 pub(super) fn gone() -> EpisodeView {
+    let stop = start(
+        "web-7d4b9c6f5-qq4fz",
+        700,
+        120.0,
+        "the pod was stopped by the kubelet 11 min ago: 0.02 s until web ended with exit code 0; gone after 0.12 s",
+    );
     EpisodeView {
         kind: "stop".to_owned(),
         phases: phases(&[("container_stop", 30.0), ("sandbox_stop", 90.0)]),
-        ..start(
-            "web-7d4b9c6f5-qq4fz",
-            700,
-            120.0,
-            "the pod was stopped by the kubelet 11 min ago: 0.02 s until web ended with exit code 0; gone after 0.12 s",
-        )
+        deleted_unix_us: Some(stop.began_unix_us),
+        ..stop
     }
 }
 

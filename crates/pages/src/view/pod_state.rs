@@ -16,7 +16,7 @@ pub enum PodState {
     CrashLoop,
     /// A start, restart or stop ended with an error or was given up, or a container failed and was not started again.
     Failed,
-    /// A container was stopped and was not started again, and its pod was not stopped.
+    /// The pod was stopped and still exists, or a container of it was stopped and was not started again.
     Stopped,
     /// The pod, or one of its containers, is being started.
     Starting,
@@ -27,7 +27,7 @@ pub enum PodState {
     Ok,
     /// Every container has ended with exit code 0.
     Completed,
-    /// The sandbox was stopped, the start was broken off, or the pod was deleted without a sandbox.
+    /// The sandbox was removed, the pod was deleted, or its start was broken off.
     Gone,
 }
 
@@ -113,6 +113,8 @@ impl PodState {
             // The calls do not show whether a stop is the end of the pod, or that of one run of a container.
             (Self::Stopping, Some(state @ (Self::Stopped | Self::CrashLoop))) => state,
             (Self::CrashLoop, Some(Self::Stopped)) => Self::Stopped,
+            // How its containers had ended before the pod was stopped.
+            (Self::Stopped, Some(state @ (Self::Completed | Self::Failed))) => state,
             (state, _) => state,
         }
     }

@@ -129,7 +129,8 @@ impl PodSummary {
             uid: newest.uid.clone(),
             node: None,
             state,
-            notable: !matches!(state, PodState::Ok | PodState::Completed | PodState::Gone)
+            notable: !(matches!(state, PodState::Ok | PodState::Completed | PodState::Gone)
+                || is_stopped_pod(state, shown))
                 || failures > 0
                 || shown.duration_ms >= QUICK_EPISODE_MS
                 || !reason_is_of(&episodes, shown, &reason),
@@ -152,6 +153,14 @@ impl PodSummary {
     /// `NAMESPACE/NAME`
     pub fn path(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// The place of its group in lists. A pod that was stopped as a whole is out of the way, as one that is gone.
+    fn rank(&self) -> u8 {
+        if is_stopped_pod(self.state, &self.episode) {
+            return PodState::Gone.rank();
+        }
+        self.state.rank()
     }
 
     /// The duration in words; a dash if it is unknown.
@@ -179,14 +188,14 @@ fn reason_is_of(episodes: &[EpisodeView], shown: &EpisodeView, reason: &str) -> 
             .any(|episode| episode.says(reason) && episode.duration_ms >= QUICK_EPISODE_MS)
 }
 
-/// Sorts a list: failing pods first, then pods that start or stop, deleted pods last. Within each group the newest comes first, or the
+/// Sorts a list: failing pods first, then pods that start or stop, stopped and deleted pods last. Within each group the newest comes first, or the
 /// slowest.
 pub fn sort_pods(pods: &mut [PodSummary], slowest: bool) {
     pods.sort_by(|a, b| {
         let newer = b.since_unix_us.cmp(&a.since_unix_us);
         let slower = b.duration_ms.total_cmp(&a.duration_ms);
         let order = if slowest { slower.then(newer) } else { newer };
-        a.state.rank().cmp(&b.state.rank()).then(order)
+        a.rank().cmp(&b.rank()).then(order)
     });
 }
 
@@ -283,11 +292,27 @@ impl EpisodeView {
             EpisodeState::Open => PodState::Starting,
             EpisodeState::Failed if self.deleted_unix_us.is_some() => PodState::Gone,
             EpisodeState::Failed => PodState::Failed,
-            EpisodeState::Ok if is_stop && stops_sandbox(self) => PodState::Gone,
+            EpisodeState::Ok
+                if is_stop && (removes_sandbox(self) || self.deleted_unix_us.is_some()) =>
+            {
+                PodState::Gone
+            }
+            EpisodeState::Ok if is_stop && stops_sandbox(self) => PodState::Stopped,
             EpisodeState::Ok => PodState::Ok,
             EpisodeState::Cancelled => PodState::Gone,
         }
     }
+}
+
+/// Returns whether a pod of this state was stopped as a whole, as its newest episode shows.
+pub(super) fn is_stopped_pod(state: PodState, newest: &EpisodeView) -> bool {
+    state == PodState::Stopped && newest.kind == "stop" && stops_sandbox(newest)
+}
+
+/// Returns whether a stop removed the sandbox. A pod that only ended keeps it until the pod is deleted.
+fn removes_sandbox(episode: &EpisodeView) -> bool {
+    let mut phases = episode.phases.iter();
+    phases.any(|phase| phase.phase == "sandbox_remove")
 }
 
 /// Returns whether a stop stopped the pod, not only a container.

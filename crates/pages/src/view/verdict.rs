@@ -9,6 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::pods::is_stopped_pod;
 use super::{EpisodeState, PodState, PodSummary};
 
 pub use self::groups::CauseGroup;
@@ -95,7 +96,7 @@ impl PodTrouble {
 }
 
 impl PodSummary {
-    /// Trouble of the pod; `None` if the pod is up, completed or gone.
+    /// Trouble of the pod; `None` if the pod is up, completed, stopped as a whole or gone.
     pub fn trouble(&self) -> Option<PodTrouble> {
         let is_stop = self.episode.kind == "stop";
         let in_calls = matches!(
@@ -103,11 +104,12 @@ impl PodSummary {
             EpisodeState::Open | EpisodeState::Failing | EpisodeState::Failed
         );
         Some(match self.state {
-            PodState::Failing | PodState::Failed if is_stop => PodTrouble::CannotStop,
+            PodState::Failing | PodState::Failed if is_stop && in_calls => PodTrouble::CannotStop,
             PodState::Failing | PodState::Failed if in_calls => PodTrouble::CannotStart,
             PodState::Failing => PodTrouble::Unhealthy,
             PodState::Failed => PodTrouble::Ended,
             PodState::CrashLoop => PodTrouble::CrashLoop,
+            PodState::Stopped if is_stopped_pod(self.state, &self.episode) => return None,
             PodState::Stopped => PodTrouble::Stopped,
             PodState::Starting if self.duration_ms >= SLOW_START_MS => PodTrouble::SlowStart,
             PodState::Starting => PodTrouble::Starting,
@@ -158,7 +160,7 @@ pub struct NodeVerdict {
     pub node: Vec<NodeTrouble>,
     /// Number of pods in memory that are not gone.
     pub pods: usize,
-    /// Number of pods in memory that are gone.
+    /// Number of pods in memory that were stopped or are gone.
     #[serde(skip_serializing_if = "is_zero_count")]
     pub gone: usize,
     /// Number of pods by their kind of trouble.
@@ -212,6 +214,7 @@ impl NodeVerdict {
         for pod in pods {
             match pod.state {
                 PodState::Gone => verdict.gone += 1,
+                state if is_stopped_pod(state, &pod.episode) => verdict.gone += 1,
                 _ => verdict.pods += 1,
             }
             if let Some(trouble) = pod.trouble() {
@@ -303,8 +306,8 @@ impl NodeVerdict {
     fn nothing_wrong(&self) -> String {
         match (self.pods, self.gone) {
             (0, 0) => "No pod is known yet.".to_owned(),
-            (0, 1) => "No pod runs; one is gone.".to_owned(),
-            (0, gone) => format!("No pod runs; {gone} are gone."),
+            (0, 1) => "No pod runs; one has ended.".to_owned(),
+            (0, gone) => format!("No pod runs; {gone} have ended."),
             (1, _) => "The only pod is up.".to_owned(),
             (pods, _) => format!("All {pods} pods are up."),
         }

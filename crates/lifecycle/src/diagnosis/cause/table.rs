@@ -127,6 +127,9 @@ impl Cause<'_> {
             Self::ContainersStopped(_) => {
                 row("container_stopped", Impaired, UntilGone).means(PodState::Stopped)
             }
+            Self::ProbeHangs(probe) if probe.ended_ago.is_some() => {
+                row("probe_hung", Over, UntilGone).by(Node)
+            }
             Self::ProbeHangs(_) => row("probe_hangs", Impaired, UntilGone)
                 .means(PodState::Failing)
                 .by(Node),

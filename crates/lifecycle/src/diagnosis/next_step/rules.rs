@@ -83,6 +83,7 @@ impl StepContext<'_> {
                 self.about_kill(stopped.names.first()?, stopped.reason?)
             }
             Cause::ProbeFails(probe) => self.run_probe(&probe.container),
+            Cause::ProbeHangs(probe) if probe.ended_ago.is_some() => None,
             Cause::ProbeHangs(_) => Some(NextStep::FindBlockedProcesses),
             Cause::OomKills { kills, .. } => {
                 self.about_memory(&kills.container.name, kills.request.as_deref())

@@ -8,6 +8,7 @@ use crate::diagnosis::late_probes::LateProbe;
 use crate::diagnosis::lifetimes::PodLifetime;
 use crate::diagnosis::remarks::Diagnosis;
 use crate::diagnosis::{history, outcome};
+use crate::kubelet::hanging_probe::HangingProbe;
 use crate::view::ProbeView;
 use criscope_cri::Method;
 
@@ -26,6 +27,22 @@ impl Diagnoser<'_> {
             return None;
         }
         LateProbe::longest(&self.probes, &up, &pod.episodes, self.node.usual)
+    }
+
+    /// The last exec probe that hung in a container that is up.
+    pub(super) fn hung_probe(
+        &self,
+        pod: &PodLifetime<'_>,
+        diagnosis: &Diagnosis<'_>,
+    ) -> Option<HangingProbe> {
+        if diagnosis.is_problem() {
+            return None;
+        }
+        let up = outcome::running(&pod.episodes);
+        let probes = self.probes.iter();
+        let probes = probes.filter(|probe| up.contains(&&*probe.container));
+        let hung = probes.filter_map(|probe| HangingProbe::from_view(probe, self.now));
+        hung.min_by_key(|hung| hung.ended_ago)
     }
 
     /// An exec probe that keeps failing in a container that is up.

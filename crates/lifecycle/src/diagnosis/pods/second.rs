@@ -72,7 +72,7 @@ impl<'a> Diagnoser<'a> {
             return lead;
         }
         let others = self.other_faults(pod, &lead.cause).into_iter();
-        let others = others.filter(|other| is_another(pod, &lead.cause, other));
+        let others = others.filter(|other| is_another(&lead.cause, other));
         // Of equal ones the first.
         let worst = others.reduce(|worst, other| {
             let is_worse = other.row().severity > worst.row().severity;
@@ -238,7 +238,7 @@ fn is_about_past(cause: &Cause<'_>) -> bool {
 }
 
 /// Returns whether a fault is another one than the first, and not a consequence of it.
-fn is_another<'a>(pod: &PodLifetime<'a>, lead: &Cause<'a>, other: &Cause<'a>) -> bool {
+fn is_another<'a>(lead: &Cause<'a>, other: &Cause<'a>) -> bool {
     use FaultSubject::{Container, Image, Node, Pod};
     match (FaultSubject::of_cause(lead), FaultSubject::of_cause(other)) {
         (Node, Node) => false,
@@ -249,12 +249,8 @@ fn is_another<'a>(pod: &PodLifetime<'a>, lead: &Cause<'a>, other: &Cause<'a>) ->
         (_, Pod) => matches!(other, Cause::SlowCall(_)),
         (Container(one), Container(two)) if one == two => is_another_of_container(lead, other),
         (Image(one), Image(two)) => one != two,
-        // The image of a container that ran before was there.
-        (Image(image), Container(_)) | (Container(_), Image(image)) => {
-            matches!(lead, Cause::SlowCall(_))
-                || matches!(other, Cause::SlowCall(_))
-                || !was_pulled(pod, image)
-        }
+        // A container that ended is down for its own reason, and stays down for lack of its image.
+        (Image(_), Container(_)) | (Container(_), Image(_)) => true,
         (Container(_), Container(_)) => true,
     }
 }
@@ -274,14 +270,6 @@ fn is_another_of_container(lead: &Cause<'_>, other: &Cause<'_>) -> bool {
         (Cause::OomKills { .. }, Cause::ProbeFails(_) | Cause::ProbeHangs(_)) => true,
         _ => false,
     }
-}
-
-/// Returns whether a pull of this image has succeeded in the pod.
-fn was_pulled(pod: &PodLifetime<'_>, image: &str) -> bool {
-    let mut calls = history::calls(&pod.episodes);
-    calls.any(|call| {
-        call.method == Method::PullImage && call.is_good() && call.image.as_deref() == Some(image)
-    })
 }
 
 /// Returns whether the container of this exit was not started again.

@@ -267,11 +267,14 @@ pub(super) fn oom_kills(kills: &ContainerOomKills, ago: &str) -> String {
     }
 }
 
+/// How a sandbox died whose shim ended.
+pub(super) const LOST_SHIM: &str =
+    "its shim ended, and everything in the sandbox with it; no call asked for that";
+
 /// How a sandbox died.
 pub(super) fn sandbox_death(death: SandboxDeath<'_>) -> String {
     if death.with_shim {
-        return "its shim ended, and everything in the sandbox with it; no call asked for that"
-            .to_owned();
+        return LOST_SHIM.to_owned();
     }
     if death.end.is_container {
         let limit = match death.end.limit {
@@ -288,7 +291,11 @@ pub(super) fn sandbox_death(death: SandboxDeath<'_>) -> String {
     let Some(code) = death.end.code.map(exit_code) else {
         return "the init of its shared PID namespace ended; no call asked for that".to_owned();
     };
-    format!("its pause process ended with exit code {code}; no call asked for that")
+    let shim = match death.end.code {
+        Some(SIGKILL_EXIT_CODE) if death.is_alone => ", perhaps with its shim",
+        _ => "",
+    };
+    format!("its pause process ended with exit code {code}{shim}; no call asked for that")
 }
 
 /// An age in words: `12 s ago`.

@@ -19,7 +19,7 @@ impl Display for CallInFlight<'_> {
             write!(f, "{lost}; ")?;
         }
         if let Some(reason) = &self.kill_reason {
-            write!(f, "{}: ", killed(self.call.target(), "is", reason))?;
+            write!(f, "{}: ", killed(self.call.target(), "is", reason, ""))?;
         }
         let took = duration(self.call.took());
         // The runtime waits for the container to end, and its step of the grace period says no more.

@@ -21,6 +21,18 @@ impl Display for InterventionBefore<'_> {
                     duration(before)
                 )
             }
+            WhatHappened::Session { before } => {
+                let by = if self.by.is_kubelet() {
+                    "a client of the Kubernetes API, such as kubectl exec,"
+                } else {
+                    by
+                };
+                write!(
+                    f,
+                    "{by} had begun a command in {container} {} before",
+                    duration(before)
+                )
+            }
             WhatHappened::Hook => write!(f, "{by} ran a hook in {container} just then"),
             WhatHappened::MemoryLimit { bytes, before } => write!(
                 f,

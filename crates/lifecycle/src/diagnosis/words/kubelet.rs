@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::crash::settled;
 use super::failure::MAX_MESSAGE_BYTES;
 use super::stopped::hurried_by;
-use super::{duration, times};
+use super::{ago_of, duration, times};
 use crate::diagnosis::kill_reason::{KillReason, UnseenKills};
 use crate::diagnosis::kills::KillLoop;
 use crate::diagnosis::kubelet::{ContainerHook, ContainerStop, HookKind, KubeletCause};
@@ -166,7 +166,7 @@ impl Display for KubeletCause<'_> {
             Self::HookInFlight { hook, failed_probe } => {
                 if let Some(probe) = failed_probe {
                     let reason = KillReason::Probe(*probe);
-                    write!(f, "{}: ", killed(hook.container, "is", &reason))?;
+                    write!(f, "{}: ", killed(hook.container, "is", &reason, ""))?;
                 }
                 write!(f, "{hook} has run for {} so far", duration(hook.took))
             }
@@ -190,11 +190,13 @@ impl Display for KubeletCause<'_> {
             }
             Self::ContainerKilled {
                 reason,
+                ago,
                 stop,
                 hurried,
                 total,
             } => {
-                let killed = killed(stop.container, "was", reason);
+                let ago = format!(" {}", ago_of(*ago));
+                let killed = killed(stop.container, "was", reason, &ago);
                 let (total, hurried) = (duration(*total), hurried_by(*hurried));
                 write!(
                     f,
@@ -247,14 +249,16 @@ impl Display for ContainerStop<'_> {
 }
 
 /// The kill of a container, and its reason: `app was killed by its liveness or startup probe (exec, exit code 1)`. `verb`: `is` or
-/// `was`.
-pub(super) fn killed(container: &str, verb: &str, reason: &KillReason) -> String {
+/// `was`. `ago`: when, as a suffix.
+pub(super) fn killed(container: &str, verb: &str, reason: &KillReason, ago: &str) -> String {
     match reason {
         KillReason::Probe(probe) => {
             let failures = failures(probe);
-            format!("{container} {verb} killed by its liveness or startup probe (exec, {failures})")
+            format!(
+                "{container} {verb} killed by its liveness or startup probe{ago} (exec, {failures})"
+            )
         }
-        reason => format!("{container} {verb} killed by the kubelet {reason}"),
+        reason => format!("{container} {verb} killed by the kubelet{ago} {reason}"),
     }
 }
 

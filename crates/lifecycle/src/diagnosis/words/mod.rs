@@ -28,6 +28,7 @@ use super::reasons::{one_of, words};
 use super::work::LongestWorker;
 use crate::containerd::pulls::AWAITED_MANIFEST;
 use crate::episode_call::EpisodeCall;
+use crate::kubelet::hanging_probe::HangingProbe;
 use crate::node::restarted;
 use crate::process_scanner::WorkKind;
 use crate::usual::{ComparedDuration, MANY_STARTS};
@@ -57,6 +58,18 @@ impl Display for Cause<'_> {
                 duration(*since),
                 subject(after),
                 one_of(&words(steps))
+            ),
+            Self::ProbeHangs(HangingProbe {
+                container,
+                timeout,
+                took,
+                ended_ago: Some(ago),
+            }) => write!(
+                f,
+                "an exec probe of {container} (timeout {}) hung in the runtime for {} (until {})",
+                duration(*timeout),
+                duration(*took),
+                ago_of(*ago)
             ),
             Self::ProbeHangs(probe) => write!(
                 f,

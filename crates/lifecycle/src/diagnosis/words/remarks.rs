@@ -37,6 +37,7 @@ impl Display for Remark<'_> {
                 )
             }
             Self::StartTook(took) => write!(f, "the start took {}", duration(*took)),
+            Self::StopTook(took) => write!(f, "the stop took {}", duration(*took)),
             Self::DownForImage(down) => {
                 let image = if down.is_new_image {
                     " for its new image"

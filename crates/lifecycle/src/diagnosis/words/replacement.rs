@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::exit::{ended_before, sandbox_death};
+use super::exit::{LOST_SHIM, ended_before, sandbox_death};
 use super::{duration, times};
 use crate::diagnosis::before::SandboxReplacement;
 use crate::diagnosis::reasons::{ClosedList, UnusableSandbox, one_of, words};
@@ -11,7 +11,7 @@ use criscope_cri::units::times::UnixMicros;
 impl Display for SandboxReplacement<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.write_reason(f)?;
-        match self.exit_before {
+        match self.exit_before.filter(|_| !self.has_lost_shim) {
             Some((exit, before)) => f.write_str(&ended_before(exit, before)),
             None => Ok(()),
         }
@@ -58,6 +58,9 @@ impl SandboxReplacement<'_> {
                             "was not usable after {}",
                             fact.sentence(UnixMicros::EPOCH)
                         )
+                    }
+                    (None, None) if self.has_lost_shim => {
+                        write!(f, "died: {LOST_SHIM}")
                     }
                     (None, None) => f.write_str(&one_of(&words(UnusableSandbox::ALL))),
                 }

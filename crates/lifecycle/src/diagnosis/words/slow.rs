@@ -64,15 +64,15 @@ impl SlowPhase<'_> {
             }
             SlowDetail::Init { longest: None, .. } => write!(f, "init containers: {share}"),
             SlowDetail::Init {
-                waits: 1,
+                containers: 1,
                 longest: Some((name, _)),
             } => write!(f, "init container {name} ran for {share}"),
             SlowDetail::Init {
-                waits,
+                containers,
                 longest: Some((name, took)),
             } => write!(
                 f,
-                "{waits} init containers ran for {share}, {} of it {name}",
+                "{containers} init containers ran for {share}, {} of it {name}",
                 duration(*took)
             ),
             SlowDetail::Stop { container, exit } => {

@@ -44,6 +44,23 @@ impl Display for PodStop<'_> {
         if let Some((exit, before)) = self.before {
             f.write_str(&ended_before(exit, before))?;
         }
+        if let Some(after) = self.after_start {
+            let kept = if self.is_kept {
+                "; the pod still exists"
+            } else {
+                ""
+            };
+            let deleted = if self.is_kept {
+                ""
+            } else {
+                " or it was deleted just then"
+            };
+            let after = duration(after);
+            return write!(
+                f,
+                "{kept}; the stop came {after} after the start: its activeDeadlineSeconds passed meanwhile{deleted}"
+            );
+        }
         if self.is_kept {
             let reasons = one_of(&words(KeptPod::ALL));
             write!(f, "; the pod still exists: {reasons}")?;
@@ -79,7 +96,7 @@ pub(super) fn write_end_by_call(
 ) -> fmt::Result {
     let name = call.container_name().unwrap_or("a container");
     if let Some(reason) = reason {
-        f.write_str(&killed(name, "was", &reason))?;
+        f.write_str(&killed(name, "was", &reason, ""))?;
         return match exit {
             Some(exit) => write!(f, ": exit code {}{}", code(exit), after(exit)),
             None => Ok(()),

@@ -132,7 +132,9 @@ pub(crate) fn read(
             call.record_mut().method = method;
             call
         }
-        _ if method.name().contains("Container") || method == Method::ExecSync => {
+        _ if method.name().contains("Container")
+            || matches!(method, Method::ExecSync | Method::Exec) =>
+        {
             let (name, run) = words.container()?;
             let (container, began, took) = ((&*name, run), words.time()?, words.took()?);
             match verb {

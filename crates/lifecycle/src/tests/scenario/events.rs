@@ -10,7 +10,7 @@
 //! | `fact KIND [of BACKEND] FROM..[TO] [TEXT]` | a fact about the node; kinds: [`fact`] |
 //! | `pressure TIME cpu\|memory\|io WAITED` | total time that tasks waited for a resource until then |
 //! | `deleted TIME [ignored]` | the directory of the pod is gone, which changes something or is ignored |
-//! | `kept TIME` | the directory of the pod is still there after its stop |
+//! | `kept TIME [no-more]` | the directory of the pod is still there after its stop, or gone |
 //! | `expect NAME...` | the containers of the pod in the kubelet's checkpoint |
 //! | `runtime NAME [of BACKEND] [driver TEXT]` | the name of the runtime behind a backend, and the cgroup driver that criscope answered in its place |
 //! | `boot TIME`, `watch-since TIME` | when the node booted; since when calls are seen |
@@ -98,7 +98,7 @@ pub(super) fn apply(
             let is_gone = words.take("no-more");
             journal.write(&JournalLine::kept(&pod.0, time, is_gone));
             if is_gone {
-                store.note_gone_after_stop(&pod.0);
+                store.note_gone_after_stop(&pod.0, time);
             } else {
                 store.note_found_after_stop(&pod.0, time);
             }

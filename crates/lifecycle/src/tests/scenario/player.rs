@@ -198,7 +198,7 @@ impl<'a> Player<'a> {
             self.probes_in_flight.push(call);
         } else if execs::is_probe(&call) {
             self.store.note_probe(&call);
-        } else if call.method == Method::ExecSync {
+        } else if matches!(call.method, Method::ExecSync | Method::Exec) {
             if !call.is_in_flight() && self.store.note_intervention(&call) {
                 self.journal.write(&JournalLine::intervention(&call));
             }

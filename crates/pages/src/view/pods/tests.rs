@@ -1,7 +1,7 @@
 //! What state a pod is in, and its place in a list.
 
 use super::*;
-use crate::view::{ExitView, PhaseDuration};
+use crate::view::{ExitView, PhaseDuration, PodTrouble};
 
 const NOW: UnixMicros = at(1_000);
 
@@ -121,6 +121,28 @@ fn trouble_comes_first_and_the_gone_last() {
         "failing", "failed", "looping", "starting", "slow", "new", "gone",
     ];
     assert_eq!(names(&pods), slowest);
+}
+
+/// The kubelet removes the sandbox of a pod that is deleted, and keeps that of one that only ended.
+#[test]
+fn a_pod_that_was_stopped_is_gone_once_it_is_deleted() {
+    let stopped = pod([stop(20, EpisodeState::Ok)]);
+    assert_eq!(stopped.state, PodState::Stopped);
+    assert_eq!((stopped.trouble(), stopped.notable), (None, false));
+    let mut deleted = stop(20, EpisodeState::Ok);
+    deleted.deleted_unix_us = Some(at(25));
+    assert_eq!(pod([deleted]).state, PodState::Gone);
+    let mut removed = stop(20, EpisodeState::Ok);
+    removed.phases[0].phase = "sandbox_remove".to_owned();
+    assert_eq!(pod([removed]).state, PodState::Gone);
+    let failed = PodReason {
+        state: Some(PodState::Failed),
+        ..PodReason::from("job ended with exit code 3".to_owned())
+    };
+    let job = PodSummary::from_episodes(vec![stop(20, EpisodeState::Ok)], failed, NOW);
+    let job = job.expect("a pod");
+    assert_eq!(job.state, PodState::Failed);
+    assert_eq!(job.trouble(), Some(PodTrouble::Ended));
 }
 
 /// `kubectl debug` with an image that does not exist.

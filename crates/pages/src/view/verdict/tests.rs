@@ -83,7 +83,7 @@ fn one_pod_and_no_pod_and_no_trouble() {
     );
     assert_eq!(
         sentence(std::slice::from_ref(&gone)),
-        "No pod runs; one is gone."
+        "No pod runs; one has ended."
     );
     assert_eq!(sentence(&[gone, up(), up()]), "All 2 pods are up.");
 }
