@@ -232,7 +232,7 @@ faults! {
         ["unable to retrieve oci runtime error *did not terminate successfully"];
     NodeHooks = "hooks_dir", Some("the node's own hooks cannot be used"), Container: ["hooks: /"];
     Hook = "oci_hook_failed", Some("an OCI hook failed"), Container: ["error running *hook", "error executing hook"];
-    MemoryLimit = "memory_limit_too_low", Some("its memory limit is too low to start"), Container:
+    MemoryLimit = "memory_limit_too_low", Some("it has too little memory"), Container:
         ["container init was oom-killed", "oom-killed (memory limit too low", "unable to set memory limit to"];
     // The AppArmor texts end in words that a missing command has as well.
     AppArmorGone = "apparmor_profile", Some("its AppArmor profile is not loaded"), Container:

@@ -205,6 +205,9 @@ impl<'a> Diagnoser<'a> {
         let diagnosis = self.faults(pod)?;
         let state = match diagnosis.state() {
             Some(PodState::Completed) if containers::some_run(&pod.episodes) => None,
+            Some(PodState::Failed) if second::is_pull_for_restart(&diagnosis.cause, pod) => {
+                Some(PodState::Starting)
+            }
             Some(PodState::Completed) if diagnosis.awaits_container() => Some(PodState::Starting),
             None if diagnosis.awaits_container() => Some(PodState::Starting),
             None if containers::are_done(&pod.episodes) => Some(PodState::Completed),

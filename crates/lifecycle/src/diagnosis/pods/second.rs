@@ -272,6 +272,19 @@ fn is_another_of_container(lead: &Cause<'_>, other: &Cause<'_>) -> bool {
     }
 }
 
+/// Returns whether an image is being pulled that the pod has pulled before: a container that ended is about to be started again.
+pub(super) fn is_pull_for_restart(cause: &Cause<'_>, pod: &PodLifetime<'_>) -> bool {
+    let Cause::CallInFlight(in_flight) = cause else {
+        return false;
+    };
+    let pull = in_flight.call;
+    let mut earlier = history::calls(&pod.episodes).filter(|call| call.began < pull.began);
+    pull.method == Method::PullImage
+        && earlier.any(|call| {
+            call.method == Method::PullImage && call.is_good() && call.image == pull.image
+        })
+}
+
 /// Returns whether the container of this exit was not started again.
 fn is_down(pod: &PodLifetime<'_>, exit: &ExitRecord) -> bool {
     let mut calls = history::calls(&pod.episodes);
