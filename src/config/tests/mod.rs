@@ -176,12 +176,9 @@ enabled = true
 "#,
     )
     .expect("valid");
-    let backend = |name: &str| BackendSettings {
-        name: name.to_owned(),
-        kind: BackendKind::Upstream,
-        endpoint: Some(PathBuf::from(format!("/run/{name}.sock"))),
-        answer_runtime_config: true,
-        join_retries: false,
+    let backend = |name: &str| {
+        let endpoint = PathBuf::from(format!("/run/{name}.sock"));
+        BackendSettings::upstream(name, endpoint)
     };
     let rule = |runtime_handler: &str, backend: &str| RoutingRuleSettings {
         runtime_handler: runtime_handler.to_owned(),
