@@ -188,8 +188,10 @@ def main():
         large.keep_on(many)
         print(f"{len(many) + len(old)} series of {nodes} nodes written in {time.time() - begin:.0f} s; load {os.getloadavg()[0]:.1f}", flush=True)
         time.sleep(150)
-        report(large)
-        large.end()
+        try:
+            report(large)
+        finally:
+            large.end()
 
 
 def report(prometheus):
@@ -204,12 +206,16 @@ def report(prometheus):
         took = []
         for _ in range(2):
             begin = time.time()
-            if is_instant:
-                result = prometheus.get("/api/v1/query", query=query, time=now)
-            else:
-                result = prometheus.get("/api/v1/query_range", query=query, start=now - HISTORY, end=now, step=15)
+            try:
+                if is_instant:
+                    result = prometheus.get("/api/v1/query", query=query, time=now)["result"]
+                else:
+                    result = prometheus.get("/api/v1/query_range", query=query, start=now - HISTORY, end=now, step=15)["result"]
+            except OSError:
+                # The time limit of a query.
+                result = []
             took.append(time.time() - begin)
-        results.append((took[1], took[0], len(result["result"]), "instant" if is_instant else "range", expr))
+        results.append((took[1], took[0], len(result), "instant" if is_instant else "range", expr))
     print(f"{len(results)} queries, {sum(r[0] > 1 for r in results)} over one second; load {os.getloadavg()[0]:.1f}")
     for second, first, count, kind, expr in sorted(results, reverse=True):
         print(f"{second:8.3f} s (first {first:.3f})  {kind:7} {count:5} series  {expr}")
