@@ -2,8 +2,8 @@
 //! installers of this crate, with a stand-in for what `criscope install` does, and the hook of `helm uninstall`. Everything else is real.
 //!
 //! usage: hollow_nodes DIR [bare N]
-//! `DIR/NODE` is the disk of a node. The script writes into it `dead` (the machine is off) and `broken` (the reason why criscope does not
-//! become healthy there); criscope is on the node while `installed` is there. With `bare N` there are no pods: N installers start on
+//! `DIR/NODE` is the disk of a node. The script writes into it `dead` (the machine is off), `hang` (the installation takes until this is gone)
+//! and `broken` (the reason why criscope does not become healthy there); criscope is on the node while `installed` is there. With `bare N` there are no pods: N installers start on
 //! the nodes `bare-0` and so on.
 
 use std::collections::BTreeMap;
@@ -57,6 +57,9 @@ struct HollowWork {
 impl NodeWork for HollowWork {
     async fn work(&self) -> Result<(), String> {
         sleep(WORK_TIME).await;
+        while self.disk.join("hang").exists() {
+            sleep(WORK_TIME).await;
+        }
         self.check().await?;
         let installed = self.disk.join("installed");
         let changed = if self.is_removal {

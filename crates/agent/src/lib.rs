@@ -16,6 +16,8 @@ pub mod certificate;
 #[cfg(target_os = "linux")]
 pub mod check;
 #[cfg(target_os = "linux")]
+mod compress;
+#[cfg(target_os = "linux")]
 pub mod daemon;
 #[cfg(target_os = "linux")]
 pub mod events;

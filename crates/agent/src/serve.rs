@@ -30,6 +30,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificate::AgentCertificate;
+use crate::compress;
 use crate::daemon::{DaemonClient, DaemonPage};
 use crate::guard::{AccessGuard, AgentPermission};
 use crate::rollout::local_state::{InstallStateFile, metrics_text};
@@ -243,7 +244,11 @@ impl AgentService {
                 } else {
                     body
                 };
-                let mut response = Response::new(Full::new(body));
+                let mut response = if is_metrics {
+                    compress::response(request.headers(), body)
+                } else {
+                    Response::new(Full::new(body))
+                };
                 *response.status_mut() = status;
                 let headers = response.headers_mut();
                 headers.extend(content_type.map(|value| (header::CONTENT_TYPE, value)));

@@ -1,10 +1,11 @@
 //! `criscope-agent` as a program: events, metrics, readiness.
 
+use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::{Request, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
@@ -49,6 +50,12 @@ pub(crate) async fn get(
     path: &str,
     headers: &[(&str, &str)],
 ) -> (StatusCode, String) {
+    let response = get_bytes(address, path, headers).await;
+    let text = String::from_utf8_lossy(response.body()).into_owned();
+    (response.status(), text)
+}
+
+async fn get_bytes(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Response<Bytes> {
     let stream = TcpStream::connect(address).await.expect("connected");
     let stream = connect(stream).await.expect("TLS");
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
@@ -65,14 +72,35 @@ pub(crate) async fn get(
         .body(Empty::<Bytes>::new())
         .expect("a request");
     let response = sender.send_request(request).await.expect("an answer");
-    let status = response.status();
-    let body = response
-        .into_body()
-        .collect()
-        .await
-        .expect("a body")
-        .to_bytes();
-    (status, String::from_utf8_lossy(&body).into_owned())
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.expect("a body").to_bytes();
+    Response::from_parts(head, body)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_compressed_for_those_who_accept_it() {
+    let (api, daemon) = (Api::start().await, Daemon::start().await);
+    let page: String = (0..1000)
+        .map(|n| format!("criscope_rpc_duration_seconds_bucket{{le=\"{n}\"}} {n}\n"))
+        .collect();
+    daemon.set("/metrics", 200, &page);
+    let (_agent, address) = agent(&api, &daemon, "node-1", &["--events=false"]).await;
+    let token = ("authorization", "Bearer prometheus");
+    let plain = get_bytes(address, "/metrics", &[token]).await;
+    assert_eq!(plain.headers().get("content-encoding"), None);
+    assert_eq!(plain.body(), page.as_bytes());
+    let accepts = ("accept-encoding", "gzip");
+    let small = get_bytes(address, "/metrics", &[token, accepts]).await;
+    assert_eq!(small.headers()["content-encoding"], "gzip");
+    assert!(
+        small.body().len() < page.len() / 5,
+        "{} bytes",
+        small.body().len()
+    );
+    let mut text = String::new();
+    let mut decoder = flate2::read::GzDecoder::new(&small.body()[..]);
+    decoder.read_to_string(&mut text).expect("gzip");
+    assert_eq!(text, page);
 }
 
 fn now() -> u64 {
