@@ -3,8 +3,10 @@
 # kubelet talks to an API server on this machine. A pod is made every 10 s; the conditions of the node are watched.
 # Run it by hand: tests/run.sh does not, because Kubernetes is not in Debian. It takes about half an hour, and more where kvm is missing.
 #
-# usage: tests/by-hand/path-faults/run.sh
+# usage: tests/by-hand/path-faults/run.sh [FAULT...]
+#   FAULT  none, kill, false, configuration, library, stop or disk (default: all of them)
 # environment: as of tests/v2/run.sh, and
+#   KEEP                                    a directory for the console, and for what became of pods and node
 #   ETCD, KUBE_APISERVER, KUBECTL, KUBELET  the programs (default: in PATH); kubelet must be static
 set -euo pipefail
 
@@ -23,7 +25,7 @@ MODULES+=(drivers/net/virtio_net.ko drivers/net/net_failover.ko)
 PIDS=()
 
 path_of() { type -P "$1" || die "there is no program $1"; }
-background() { "${@:2}" > "$WORK/$1.log" 2>&1 < /dev/null & PIDS+=($!); }
+background() { "${@:2}" > "$WORK/$1.log" 2>&1 < /dev/null & PIDS+=($!); disown; }
 kubectl() { "$KUBECTL" --kubeconfig "$WORK/admin.kubeconfig" "$@"; }
 
 kubeconfig() {
@@ -107,7 +109,7 @@ JSON
 # The Ready condition of the node, once a second.
 watch_node() {
     while sleep 1; do
-        echo "$(date +%s) $(kubectl get node node -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}' 2> /dev/null)"
+        echo "$(date +%s) $(kubectl get node node -o 'jsonpath={range .status.conditions[?(@.type=="Ready")]}{.status} {.message}{end}' 2> /dev/null)"
     done
 }
 
@@ -124,6 +126,7 @@ report() {
 }
 
 end_all() {
+    if [ -n "${KEEP:-}" ]; then cp "$WORK"/{console,faults,pods,ready} "$KEEP" || true; fi
     [ "${#PIDS[@]}" = 0 ] || kill -KILL "${PIDS[@]}" 2> /dev/null || true
     cleanup
 }
@@ -146,18 +149,24 @@ main_path() {
     start_cluster
     stage_node
     real_kubelet
+    printf '%s\n' "$*" > "$ROOT/faults"
     pause_image
     initramfs
     node_image
     accelerator
     make_pods > "$WORK/pods" 2> /dev/null & PIDS+=($!)
+    disown
     watch_node > "$WORK/ready" 2> /dev/null & PIDS+=($!)
+    disown
     touch "$WORK/console" "$WORK/faults"
     (tail -n +1 -s 0.5 -f "$WORK/console" | sed -u -n 's/\r*$//; s/^criscope-path: fault: //p' |
         while read -r line; do printf '%s\t%s\n' "$(date +%s)" "$line"; done > "$WORK/faults") & PIDS+=($!)
+    # Not waited for with the virtual machine.
+    disown
     boot_node
     report
     grep -q 'criscope-path: passed' "$WORK/console" || die "not finished"
 }
 
-main_path
+[ "$#" -gt 0 ] || set -- none kill false configuration library stop disk
+main_path "$@"

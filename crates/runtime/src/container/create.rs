@@ -17,8 +17,25 @@ use crate::steps::{self, in_scope};
 use crate::store::record::{VERSION, container_name};
 use crate::store::{Container, ContainerRecord, ContainerState, Sandbox, disk};
 use crate::{Runtime, id, validate};
-use criscope_cri::v1::{self, ContainerEventType, CreateContainerRequest};
+use criscope_cri::v1::{self, ContainerConfig, ContainerEventType, CreateContainerRequest};
 use criscope_image::{FoundImage, Image, ImageStore, LayerLease};
+
+/// Annotation of a kubelet with the path of the termination message in the container (`pkg/kubelet/kuberuntime/labels.go`).
+const TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
+
+/// Fingerprint of a request to create a container. A kubelet that tries again changes the order of variables (those of services come
+/// from a map) and the random name of the file for the termination message; it reads that of the container that there is.
+pub(crate) fn create_fingerprint(sandbox_id: &str, mut config: ContainerConfig) -> u64 {
+    config.envs.sort_by(|a, b| a.key.cmp(&b.key));
+    if let Some(path) = config.annotations.get(TERMINATION_MESSAGE_PATH) {
+        let files = config.mounts.iter_mut();
+        for file in files.filter(|mount| mount.container_path == *path) {
+            let directory = file.host_path.rfind('/').unwrap_or_default();
+            file.host_path.truncate(directory);
+        }
+    }
+    fingerprint(&(sandbox_id, config))
+}
 
 impl Runtime {
     /// Creates a container in a ready sandbox from a local image and returns its id. On failure everything created so far is
@@ -39,7 +56,7 @@ impl Runtime {
         }
         config.map_or(Ok(()), validate::container)?;
         let name = container_name(metadata, sandbox.record().config.metadata.as_ref());
-        let print = fingerprint(&(&sandbox.id, &request.config));
+        let print = create_fingerprint(&sandbox.id, request.config.clone().unwrap_or_default());
         let work = in_scope(Arc::clone(self).make_container(sandbox, request, name.clone()));
         self.singleflight
             .run(&name, print, call, |id| self.is_created(id), work)
@@ -243,4 +260,53 @@ fn log_path(pod: &v1::PodSandboxConfig, config: &v1::ContainerConfig) -> std::pa
         return std::path::PathBuf::new();
     }
     std::path::Path::new(&pod.log_directory).join(&config.log_path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(envs: [(&str, &str); 2], termination_file: &str, data: &str) -> ContainerConfig {
+        let mount = |container_path: &str, host_path: String| v1::Mount {
+            container_path: container_path.to_owned(),
+            host_path,
+            ..v1::Mount::default()
+        };
+        let path = "/dev/termination-log".to_owned();
+        ContainerConfig {
+            envs: envs
+                .map(|(key, value)| v1::KeyValue {
+                    key: key.to_owned(),
+                    value: value.to_owned(),
+                })
+                .into(),
+            mounts: vec![
+                mount(&path, format!("/pods/u/containers/app/{termination_file}")),
+                mount("/data", format!("/volumes/{data}")),
+            ],
+            annotations: [(TERMINATION_MESSAGE_PATH.to_owned(), path)].into(),
+            ..ContainerConfig::default()
+        }
+    }
+
+    #[test]
+    fn a_retry_of_a_kubelet_has_the_fingerprint_of_the_first_try() {
+        let print = |config| create_fingerprint("s1", config);
+        let first = print(config([("A", "1"), ("B", "2")], "1a2b3c4d", "v"));
+        assert_eq!(
+            first,
+            print(config([("B", "2"), ("A", "1")], "5e6f7a8b", "v"))
+        );
+        for other in [
+            config([("A", "2"), ("B", "1")], "1a2b3c4d", "v"),
+            config([("A", "1"), ("A", "2")], "1a2b3c4d", "v"),
+            config([("A", "1"), ("B", "2")], "1a2b3c4d", "w"),
+        ] {
+            assert_ne!(first, print(other));
+        }
+        assert_ne!(
+            print(config([("A", "1"), ("A", "2")], "x", "v")),
+            print(config([("A", "2"), ("A", "1")], "x", "v"))
+        );
+    }
 }

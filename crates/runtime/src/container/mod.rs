@@ -24,6 +24,7 @@ pub(super) mod watch;
 mod working_directory;
 
 pub(super) use self::bundle::{SPEC, write_private};
+pub(super) use self::create::create_fingerprint;
 pub(super) use self::exec_sync::{ExecKind, Running, kill_exec};
 pub(super) use self::freezer::Freezers;
 pub(super) use self::log::path_of as log_path;

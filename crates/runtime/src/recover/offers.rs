@@ -1,6 +1,7 @@
 //! Offers objects that the previous daemon created, possibly without responding, to callers that retry.
 
 use crate::Runtime;
+use crate::container::create_fingerprint;
 use crate::singleflight::fingerprint;
 use crate::store::{ContainerState, Sandbox, SandboxState};
 
@@ -19,7 +20,7 @@ impl Runtime {
         for container in containers {
             let made = container.record();
             if made.state == ContainerState::Created {
-                let print = fingerprint(&(&sandbox.id, &made.config));
+                let print = create_fingerprint(&sandbox.id, made.config.clone());
                 self.singleflight
                     .offer(&made.name(&record), print, &container.id);
             }
