@@ -23,9 +23,13 @@ pub(crate) struct HangingProbe {
     pub(crate) ended_ago: Option<Duration>,
 }
 
-/// Returns whether a run of a probe took so long that the runtime hung.
-pub(super) fn is_hung(took: Duration, timeout: Duration) -> bool {
-    took > timeout + MAX_KILL_TIME
+/// A run that was this much longer than its timeout cost the container probes: the default period of a probe in the kubelet. A shorter one
+/// is common where a container's CPU is limited.
+const MISSED_PERIOD: Duration = Duration::from_secs(10);
+
+/// Returns whether the runtime hung in a run of a probe that is over.
+pub(super) fn has_hung(took: Duration, timeout: Duration) -> bool {
+    took > timeout + MISSED_PERIOD
 }
 
 impl HangingProbe {
@@ -36,7 +40,7 @@ impl HangingProbe {
         }
         let timeout = Duration::from_secs(execs::timeout(call)?.into());
         let took = call.took();
-        is_hung(took, timeout).then(|| Self {
+        (took > timeout + MAX_KILL_TIME).then(|| Self {
             container: call.container_name().unwrap_or("a container").into(),
             timeout,
             took,

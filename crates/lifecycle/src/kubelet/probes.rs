@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::failed::{FailedProbe, KillEvidence};
 use self::rhythm::TwoProbeSeries;
 use super::execs::{ExecResult, error_words, timeout};
-use super::hanging_probe::is_hung;
+use super::hanging_probe;
 use crate::view;
 use criscope_cri::call::CallRecord;
 use criscope_cri::units::times::{self, UnixMicros, micros_of, millis};
@@ -51,7 +51,7 @@ impl ProbeRun {
     /// Returns whether the runtime hung in this run of a probe with a timeout of so many seconds.
     fn has_hung(&self, timeout: u32) -> bool {
         let timeout = Duration::from_secs(timeout.into());
-        is_hung(self.ended.since(self.began), timeout)
+        hanging_probe::has_hung(self.ended.since(self.began), timeout)
     }
 
     /// A probe has one run at a time.

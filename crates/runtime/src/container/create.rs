@@ -277,7 +277,7 @@ mod tests {
             envs: envs
                 .map(|(key, value)| v1::KeyValue {
                     key: key.to_owned(),
-                    value: value.to_owned(),
+                    value: value.to_owned().into(),
                 })
                 .into(),
             mounts: vec![
