@@ -50,8 +50,8 @@ def segmentation_fault(c):
 
 
 @case("b")
-def program_is_a_directory(c):
-    """the command of the container is a directory"""
+def program_missing_by_path(c):
+    """the command of the container is a path that the image does not have"""
     c.pod({**container(), "command": ["/opt"]})
     c.look("after 15 s", after=15)
 
@@ -115,8 +115,8 @@ def post_start_never_ends(c):
 
 
 @case("b")
-def killed_pause(c):
-    """someone on the node kills the sandbox's first process; the kubelet makes the pod anew"""
+def killed_process_of_the_sandbox(c):
+    """someone on the node kills the process that inspectp names: with the built-in runtime that of the container"""
     c.pod(container(command=FOREVER))
     c.wait_running()
     c.sleep(11)
