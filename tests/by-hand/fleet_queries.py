@@ -178,7 +178,8 @@ def main():
         print(f"rules record {len(own)} series of each node and {len(shared)} of the cluster")
         large, begin = Prometheus(directory + "/large"), time.time()
         many = [(encode(name, labels, node), value, counts) for node in range(nodes) for name, labels, value, counts in series]
-        old = [(encode(name, labels, node), value, counts) for node in range(nodes) for name, labels, value, counts in own] + shared
+        old = [(encode(name, labels, node), value, counts) for node in range(nodes) for name, labels, value, counts in own
+               if node < 10 or ":bottom10" not in name] + shared
         end = int(time.time()) // INTERVAL * INTERVAL
         for at in range(end - HISTORY, end, SLICE):
             times = range(at, min(at + SLICE, end), INTERVAL)

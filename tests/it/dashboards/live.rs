@@ -22,8 +22,13 @@ const MAY_BE_EMPTY: &[(&str, &str)] = &[
     ),
     ("criscope_runtime_", "only the built-in runtime has these"),
     ("criscope_stream_", "no session is opened here"),
+    ("criscope:stream_", "no session is opened here"),
     (
         "criscope_image_fs_",
+        "the runtime's filesystem is not queried here",
+    ),
+    (
+        "criscope:image_fs_",
         "the runtime's filesystem is not queried here",
     ),
     (
