@@ -123,6 +123,16 @@ answers || fail "no answer"
 touch /thawed
 back
 
+say "it crashes on a full disk"
+busybox fallocate -l "$(busybox df -k / | busybox awk 'END { print $4 }')k" /full
+busybox dd if=/dev/zero of=/full.rest bs=4k 2> /dev/null
+rm -f /run/kubelet-longest-gap
+for _ in 1 2 3; do pid=$(main_pid); [ "$pid" = 0 ] || kill -9 "$pid"; sleep 2; done
+until_true 12 answers || fail "no answer on a full disk"
+at_most 10000 "a crash on a full disk"
+rm -f /full /full.rest
+back
+
 say "stopped on purpose: the next call starts it, without a bypass"
 systemctl stop criscope.service
 sleep 2

@@ -116,11 +116,13 @@ break_stop() {
     mended
 }
 break_disk() {
-    fault "the disk is full, criscope is restarted"
+    fault "the disk is full, criscope is restarted and killed"
     busybox dd if=/dev/zero of=/full bs=1M > /dev/null 2>&1
     busybox dd if=/dev/zero of=/full.rest bs=4k > /dev/null 2>&1
     sleep 20
     systemctl restart criscope.service
+    sleep 30
+    end_criscope
     sleep 60
     busybox df / | tail -n 1
     rm -f /full /full.rest

@@ -12,9 +12,10 @@ use crate::harness::registry::{status, trickle};
 use crate::prelude::*;
 
 /// Repositories, and in how many pieces, ten a second, their last layer arrives.
-const REPOSITORIES: [(&str, usize); 14] = [
+const REPOSITORIES: [(&str, usize); 15] = [
     ("good", 0),
     ("slow", 30),
+    ("slow-loop", 30),
     ("usual", 22),
     ("first", 40),
     ("second", 0),

@@ -186,7 +186,7 @@ pub(in super::super) fn all() -> Vec<Case> {
                 let mut spec = it.idle();
                 spec.pause = Duration::from_secs(30);
                 let _pod = it.with_sandbox(spec).await;
-                [without_kubelet(&it, 9.0).await]
+                [without_kubelet(&it, 12.0).await]
             },
         ),
         seen(

@@ -149,7 +149,7 @@ pub(in super::super) fn all() -> Vec<Case> {
             )],
             |it| async move {
                 let slow = Container {
-                    image: it.image("slow:1"),
+                    image: it.image("slow-loop:1"),
                     ..Container::shell("app", "sleep 1; exit 5")
                 };
                 let pod = it.add(it.spec(vec![slow]));
