@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # A control plane for scripts: etcd and kube-apiserver, and with start_cluster kube-controller-manager and kube-scheduler.
 # Sourced. The caller sets PORT, SERVER, PROGRAMS, BEGIN and DIR, and the programs ETCD, KUBE_APISERVER, KUBECTL and so on; its exit
 # trap is clean_up. With KEEP=1, DIR stays.
