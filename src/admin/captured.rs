@@ -61,6 +61,7 @@ pub fn app(bundle: CaptureBundle) -> Router {
     let sources = PodPageSources {
         stories: Arc::new(bundle.stories()),
         in_flight: Arc::<InFlightCalls>::default(),
+        kubelet_dir: None,
         trace_url: None,
     };
     let stored: StoredPages = Arc::new(bundle.pages);

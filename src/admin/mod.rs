@@ -38,6 +38,7 @@ pub mod flight;
 pub mod health;
 mod hosts;
 pub mod in_effect;
+mod kubelet_pods;
 mod links;
 mod listed;
 pub mod live;
@@ -73,7 +74,7 @@ mod gallery;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -139,6 +140,8 @@ pub struct PageSources {
     pub routing: Arc<RoutingSettings>,
     /// The liveness of the request path.
     pub heartbeat: Arc<Heartbeat>,
+    /// The kubelet's directory.
+    pub kubelet_dir: PathBuf,
     /// The page of a trace, with `{trace_id}`.
     pub trace_url: Option<String>,
     /// The log filter.
@@ -154,6 +157,8 @@ pub struct PodPageSources {
     pub stories: Arc<Stories>,
     /// Calls in flight.
     pub in_flight: Arc<InFlightCalls>,
+    /// The kubelet's directory, on a node.
+    pub kubelet_dir: Option<PathBuf>,
     /// The page of a trace, with `{trace_id}`.
     pub trace_url: Option<String>,
 }
@@ -163,6 +168,7 @@ impl FromRef<PageSources> for PodPageSources {
         Self {
             stories: Arc::clone(&sources.stories),
             in_flight: Arc::clone(&sources.in_flight),
+            kubelet_dir: Some(sources.kubelet_dir.clone()),
             trace_url: sources.trace_url.clone(),
         }
     }

@@ -11,7 +11,7 @@ use super::live::how_pods_appear;
 use super::page::{HtmlPage, framed, page_at};
 use super::table::card;
 use super::verdict::{Verdict, sentence};
-use super::{PodPageSources, links, nav, near, starts, story};
+use super::{PodPageSources, kubelet_pods, links, nav, near, starts, story};
 use crate::lifecycle::view::{
     CauseGroup, EpisodeState as Stand, EpisodeView, PodList, PodStory, PodSummary, PodTrouble,
     RecentEpisodes, UnknownPod, VerdictLevel, crash_loops, sort_pods,
@@ -322,7 +322,13 @@ pub async fn one(
         }
         None => {
             let known = sources.stories.pods(&calls).pods;
-            let notes = sources.stories.about_unknown();
+            let active = kubelet_pods::active(sources.kubelet_dir.as_deref()).await;
+            let notes = match active {
+                Some(active) => sources
+                    .stories
+                    .about_unknown_pod((&namespace, &name), &active),
+                None => sources.stories.about_unknown(),
+            };
             let unknown = near::unknown(&namespace, &name, &known, notes);
             if json {
                 (StatusCode::NOT_FOUND, Json(unknown)).into_response()

@@ -378,6 +378,7 @@ impl ProcessParts {
             faults: self.faults.clone(),
             requests: Arc::clone(&self.requests),
             state_dir: config.story.state_dir.as_path().into(),
+            kubelet_dir: config.story.kubelet_dir.clone(),
             trace_url: config.admin.trace_url.clone(),
             log,
             started: self.started,

@@ -1,5 +1,7 @@
 //! The state of the node: conditions of the runtime, and downtimes of criscope.
 
+use prost::Message as _;
+
 use crate::commands::{complaint, printed};
 use crate::harness::pods::{self, Kubelet};
 use crate::prelude::*;
@@ -21,6 +23,67 @@ async fn proxy(fake: &Fake, state: &Path) -> Proxy {
     let config = format!("[story]\nstate_dir = \"{}\"\n", state.display());
     let start = Start::new(crate::CRISCOPE).config(&config);
     start.upstream(fake.path()).ready().await
+}
+
+/// The kubelet's pod resources API has the names of pods that no call has named.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_kubelet_is_asked_for_a_pod_that_no_call_has_named() {
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Pod {
+        #[prost(string, tag = "1")]
+        name: String,
+        #[prost(string, tag = "2")]
+        namespace: String,
+    }
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Answer {
+        #[prost(message, repeated, tag = "1")]
+        pods: Vec<Pod>,
+    }
+    let (fake, kubelet) = (pods::runtime(), Fake::new());
+    let (state, dir) = (tempfile::tempdir(), tempfile::tempdir());
+    let (state, dir) = (state.expect("dir"), dir.expect("dir"));
+    let pods = vec![Pod {
+        name: "waits".to_owned(),
+        namespace: "shop".to_owned(),
+    }];
+    let answer = message(&Answer { pods }.encode_to_vec());
+    kubelet.on(move |request| match request.uri.path() {
+        "/v1.PodResourcesLister/List" => script::ok(&[answer.clone()]),
+        _ => script::error(12, "unknown method"),
+    });
+    fs::create_dir_all(dir.path().join("pod-resources")).expect("dir");
+    let socket = dir.path().join("pod-resources/kubelet.sock");
+    std::os::unix::fs::symlink(kubelet.path(), socket).expect("link");
+    let config = format!(
+        "[story]\nstate_dir = {:?}\nkubelet_dir = {:?}\n",
+        state.path(),
+        dir.path()
+    );
+    let start = Start::new(crate::CRISCOPE).config(&config);
+    let proxy = start.upstream(fake.path()).ready().await;
+    // As the kubelet makes it for a pod whose volumes it waits for.
+    let uid = "1b2c3d4e-0000-4000-8000-000000000001";
+    let volumes = "volumes/kubernetes.io~configmap";
+    fs::create_dir_all(dir.path().join("pods").join(uid).join(volumes)).expect("dir");
+    let wanted = "no record of pod shop/waits: the kubelet has known the pod for";
+    until("the pod that waits", || async {
+        let error = complaint(&proxy, &["explain", "shop/waits"]).await;
+        error.contains(wanted).then_some(())
+    })
+    .await;
+    let error = complaint(&proxy, &["explain", "shop/refused"]).await;
+    assert!(
+        error.contains("the kubelet does not have it among its active pods"),
+        "{error}"
+    );
+    // A kubelet that does not answer holds nothing up.
+    kubelet.stop();
+    let error = complaint(&proxy, &["explain", "shop/refused"]).await;
+    assert!(
+        error.contains("whose name is not known here yet"),
+        "{error}"
+    );
 }
 
 /// With an empty CNI directory the kubelet makes no calls for waiting pods.

@@ -64,6 +64,7 @@ pub use self::call_sink::{AggregatorEvent, CallSink, RuntimeSpan};
 pub use self::episode_subscriber::EpisodeSubscriber;
 pub use self::stories::Stories;
 pub use self::trace::EpisodeTracer;
+pub use self::waiting_pods::ActivePods;
 
 /// How long tests wait for what must happen: only a hang takes longer, however busy the machine is.
 #[cfg(test)]

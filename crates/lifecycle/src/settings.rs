@@ -21,6 +21,7 @@ settings! {
         /// not taken for complete while an init container runs; only names are read. Without the checkpoint nothing changes.
         /// A directory of a pod in it that is gone tells that a pod was deleted before it had a sandbox. A directory
         /// without a container tells of a pod that waits before its first call, and which of its volumes are not mounted.
+        /// The socket `pod-resources/kubelet.sock` in it is asked for names when somebody looks for a pod that no call has named.
         kubelet_dir: PathBuf = "/var/lib/kubelet".into(), DirectoryPath;
         /// How many starts, restarts and stops are remembered. Those of pods that are gone are forgotten first, pod by
         /// pod; then the oldest.

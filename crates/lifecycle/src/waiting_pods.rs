@@ -1,6 +1,6 @@
 //! Pods that wait before their first call, in lists and in stories of their own.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::Stories;
 use super::diagnosis::{NextStep, PodPath};
@@ -14,6 +14,9 @@ use criscope_cri::units::times::{UnixMicros, millis};
 
 /// The stable name of the cause.
 pub(super) const WAITS_BEFORE_FIRST_CALL: &str = "waits_before_first_call";
+
+/// Namespace and name of each active pod of the kubelet: one that it has admitted and that has not ended.
+pub type ActivePods = BTreeSet<(String, String)>;
 
 /// What is told of a pod that waits.
 pub(super) struct WaitingPodStory {
@@ -61,10 +64,50 @@ impl Stories {
         own.max_by_key(|pod| pod.since)
     }
 
+    /// The sentence on a pod that no call has named, from the names of the kubelet's active pods. `None` if they do not tell.
+    pub(super) fn note_on_active(
+        &self,
+        (namespace, name): (&str, &str),
+        active: &ActivePods,
+        now: UnixMicros,
+    ) -> Option<String> {
+        let named: HashSet<_> = {
+            let store = self.store();
+            let listed = store.listed_pods().map(|listed| &*listed.pod);
+            let pods = store.episodes().map(|episode| &*episode.pod).chain(listed);
+            pods.map(|pod| (pod.namespace.to_string(), pod.name.to_string()))
+                .collect()
+        };
+        let pod = (namespace.to_owned(), name.to_owned());
+        if named.contains(&pod) {
+            return None;
+        }
+        if !active.contains(&pod) {
+            return Some("the kubelet does not have it among its active pods: it was refused at admission, has ended, is on another node or has another name".to_owned());
+        }
+        let unnamed: Vec<_> = self.unnamed_pods(now).collect();
+        let newest = unnamed.iter().max_by_key(|pod| pod.since)?;
+        let without_record = active.iter().filter(|pod| !named.contains(*pod)).count();
+        // One of the others may have run since before the records.
+        if without_record > unnamed.len() {
+            return None;
+        }
+        let headline = &newest.headline;
+        Some(match unnamed.len() {
+            1 => headline.clone(),
+            n => format!("it is one of {n} pods that wait; of the newest: {headline}"),
+        })
+    }
+
+    /// The pods that wait and whose name is not known.
+    fn unnamed_pods(&self, now: UnixMicros) -> impl Iterator<Item = WaitingPodStory> {
+        let pods = self.waiting_pods(now).into_iter();
+        pods.filter(|pod| pod.name == *pod.uid)
+    }
+
     /// The sentence on pods that wait and whose name is not known, for somebody who looks for a pod that is not known.
     pub(super) fn note_on_waiting(&self, now: UnixMicros) -> Option<String> {
-        let pods = self.waiting_pods(now).into_iter();
-        let unnamed: Vec<_> = pods.filter(|pod| pod.name == *pod.uid).collect();
+        let unnamed: Vec<_> = self.unnamed_pods(now).collect();
         let newest = unnamed.iter().max_by_key(|pod| pod.since)?;
         let path = format!("{}/{}", newest.namespace, newest.name);
         let headline = &newest.headline;

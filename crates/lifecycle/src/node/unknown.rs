@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use super::{BackendState, NodeFact, NodeFactKind, NodeStatus};
 use crate::Stories;
+use crate::waiting_pods::ActivePods;
 use criscope_cri::units::times::UnixMicros;
 use criscope_cri::units::{clock, spoken};
 
@@ -13,10 +14,21 @@ const MAX_NOTES: usize = 3;
 impl Stories {
     /// Sentences on why a pod may be unknown, at most three: what is wrong now, the newest first, then what is known of the past.
     pub fn about_unknown(&self) -> Vec<String> {
+        let now = self.now();
+        self.notes_on_unknown(self.note_on_waiting(now), now)
+    }
+
+    /// The same for a pod, with what the kubelet knows of it. `active`: namespace and name of its active pods.
+    pub fn about_unknown_pod(&self, pod: (&str, &str), active: &ActivePods) -> Vec<String> {
+        let now = self.now();
+        let note = self.note_on_active(pod, active, now);
+        self.notes_on_unknown(note.or_else(|| self.note_on_waiting(now)), now)
+    }
+
+    fn notes_on_unknown(&self, first: Option<String>, now: UnixMicros) -> Vec<String> {
         if let Some(captured) = &self.captured {
             return captured.notes.clone();
         }
-        let now = self.now();
         let (facts, since, forgotten) = {
             let store = self.store();
             let oldest = store.episodes().map(|episode| episode.began).min();
@@ -31,7 +43,7 @@ impl Stories {
         let (full_disks, holding): (Vec<_>, Vec<_>) = holding
             .into_iter()
             .partition(|fact| matches!(fact.kind, NodeFactKind::ImageFsFull { .. }));
-        let mut notes = Vec::from_iter(self.note_on_waiting(now));
+        let mut notes = Vec::from_iter(first);
         notes.extend(holding.into_iter().map(|fact| with_consequence(fact, now)));
         notes.extend(missing_kubelet(&status, now));
         notes.extend(status.backends.iter().filter_map(unprobed_backend));

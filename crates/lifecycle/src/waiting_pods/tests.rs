@@ -110,3 +110,42 @@ fn what_holds_all_pods_comes_first() {
     let wanted = "the runtime main has reported NetworkReady false for 3 min: cni config uninitialized; the kubelet has known the pod for ";
     assert!(reason.starts_with(wanted), "{reason}");
 }
+
+fn active(names: &[&str]) -> ActivePods {
+    let names = names
+        .iter()
+        .map(|name| ("shop".to_owned(), (*name).to_owned()));
+    names.collect()
+}
+
+#[test]
+fn the_kubelet_tells_whether_a_pod_is_one_that_waits() {
+    let stories = stories(read_calls("pod db; run 0 +100; up db 110"));
+    stories.set_waiting(vec![waiting("u1", &["data (csi)"])]);
+    let about = |name: &str, names: &[&str]| {
+        let notes = stories.about_unknown_pod(("shop", name), &active(names));
+        notes[0].clone()
+    };
+    let waits = "the kubelet has known the pod for 3m 10s and has not asked for a sandbox: \
+                 volume data (csi) is not mounted (1 other is ready)";
+    assert_eq!(about("web", &["db", "web"]), waits);
+    assert_eq!(
+        about("wbe", &["db", "web"]),
+        "the kubelet does not have it among its active pods: it was refused at admission, has ended, is on another node or has another name"
+    );
+    // One of the two may run since before the records.
+    let unsure = format!("it may be pod shop/u1, whose name is not known here yet: {waits}");
+    assert_eq!(about("web", &["old", "web"]), unsure);
+    assert_eq!(about("db", &["db", "web"]), unsure);
+    stories.set_waiting(vec![waiting("u1", &["data (csi)"]), waiting("u2", &[])]);
+    let note = about("web", &["db", "other", "web"]);
+    assert!(
+        note.starts_with(
+            "it is one of 2 pods that wait; of the newest: the kubelet has known the pod for 3m 10s"
+        ),
+        "{note}"
+    );
+    stories.set_waiting(Vec::new());
+    let note = about("web", &["web"]);
+    assert!(note.starts_with("no kubelet has connected"), "{note}");
+}
