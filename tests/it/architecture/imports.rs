@@ -134,10 +134,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "tls",
         ],
     ),
-    // The admin endpoint. Its limit on connections is shared with the other listeners.
+    // The admin endpoint. Its limit on connections is shared with the other listeners. client: the kubelet's pod resources API.
     (
         "admin",
         &[
+            "client",
             "proxy::instrument",
             "proxy::router",
             "proxy::backend",

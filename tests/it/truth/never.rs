@@ -7,7 +7,7 @@ use std::path::Path;
 use super::{Case, cases, faults_of_pods};
 
 /// Names of containers and plugins, in the suite and in the documented sentences.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "app",
     "side",
     "prepare",
@@ -21,8 +21,9 @@ const NAMES: [&str; 14] = [
     "calico",
     "slow-policy",
     "debugger",
-    // Stands for one in a template.
+    // Stand for one in a template.
     "target",
+    "name",
 ];
 
 fn all_cases() -> Vec<Case> {

@@ -33,14 +33,16 @@ impl Display for CrashLoop<'_> {
             write!(f, " (exit code {code}{after}{limit})")?;
             return f.write_str(&self.up());
         }
-        let keeps = if self.is_over { "kept" } else { "keeps" };
-        let ending = match last.reason {
-            ExitReason::Evicted => "being evicted",
-            ExitReason::Unknown => "ending",
-            _ if last.code == 0 => "ending",
-            _ => "crashing",
+        let is_end = last.reason == ExitReason::Unknown || last.code == 0;
+        let keeps = match (last.reason, self.is_over) {
+            (ExitReason::Evicted, false) => format!("{name} keeps being evicted"),
+            (ExitReason::Evicted, true) => format!("{name} kept being evicted"),
+            (_, false) if is_end => format!("{name} keeps ending"),
+            (_, true) if is_end => format!("{name} kept ending"),
+            (_, false) => format!("{name} keeps crashing"),
+            (_, true) => format!("{name} kept crashing"),
         };
-        write!(f, "{name} {keeps} {ending}: exit code {code}{after}")?;
+        write!(f, "{keeps}: exit code {code}{after}")?;
         // Starts that precede criscope are counted by the restart count.
         match self.starts {
             0 | 1 => write!(f, ", {} restarts", last.attempt)?,
