@@ -159,7 +159,7 @@ main_path() {
     watch_node > "$WORK/ready" 2> /dev/null & PIDS+=($!)
     disown
     touch "$WORK/console" "$WORK/faults"
-    (tail -n +1 -s 0.5 -f "$WORK/console" | sed -u -n 's/\r*$//; s/^criscope-path: fault: //p' |
+    (tail -n +1 -s 0.5 -f --pid=$$ "$WORK/console" | sed -u -n 's/\r*$//; s/^criscope-path: fault: //p' |
         while read -r line; do printf '%s\t%s\n' "$(date +%s)" "$line"; done > "$WORK/faults") & PIDS+=($!)
     # Not waited for with the virtual machine.
     disown
