@@ -252,8 +252,9 @@ step_install() {
     CRISCOPE_BUSYBOX=$(static_busybox) || die "there is no static busybox; run the step packages"
     export CRISCOPE_BUSYBOX
     tests/v2/install.sh
-    # side by side: both mostly wait
+    # side by side: both mostly wait. On two cores that takes longer than one alone.
     local bypass rc=0
+    export CRISCOPE_V2_PATIENCE=${CRISCOPE_V2_PATIENCE:-1500}
     tests/v2/install.sh tests/v2/bypass.sh > "$WORK/bypass" 2>&1 & bypass=$!
     tests/v2/install.sh tests/v2/handover.sh || rc=$?
     wait "$bypass" || rc=$?

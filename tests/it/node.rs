@@ -49,7 +49,7 @@ async fn the_kubelet_is_asked_for_a_pod_that_no_call_has_named() {
     }];
     let answer = message(&Answer { pods }.encode_to_vec());
     kubelet.on(move |request| match request.uri.path() {
-        "/v1.PodResourcesLister/List" => script::ok(&[answer.clone()]),
+        "/v1.PodResourcesLister/List" => script::ok(std::slice::from_ref(&answer)),
         _ => script::error(12, "unknown method"),
     });
     fs::create_dir_all(dir.path().join("pod-resources")).expect("dir");
