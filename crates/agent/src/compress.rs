@@ -1,4 +1,4 @@
-//! Compression of metrics: one scrape of a busy node is about 170 kB of text, of which gzip leaves less than a tenth.
+//! Compresses metrics. A scrape of a busy node is about 170 kB of text; gzip makes it less than a tenth of that.
 
 use std::io::Write as _;
 

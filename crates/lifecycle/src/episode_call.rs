@@ -147,8 +147,8 @@ impl EpisodeCall {
         self
     }
 
-    /// The call as one that was lost because criscope went down at this time. The caller's connection was cut, and a runtime gives up
-    /// work that nobody waits for.
+    /// The call as one that was lost because criscope went down at this time. The caller's connection was cut, and a runtime cancels the
+    /// work of a cut connection.
     pub(super) fn lost_at(mut self, at: UnixMicros) -> Self {
         self.is_lost = true;
         self.record_mut().state = CallState::Ended(Outcome {

@@ -64,7 +64,8 @@ impl Stories {
         own.max_by_key(|pod| pod.since)
     }
 
-    /// The sentence on a pod that no call has named, from the names of the kubelet's active pods. `None` if they do not tell.
+    /// The sentence on a pod that no call has named, from the names of the kubelet's active pods. `None` if they prove nothing: a
+    /// kubelet that has just started has no pods yet.
     pub(super) fn note_on_active(
         &self,
         (namespace, name): (&str, &str),
@@ -79,7 +80,7 @@ impl Stories {
                 .collect()
         };
         let pod = (namespace.to_owned(), name.to_owned());
-        if named.contains(&pod) {
+        if active.is_empty() || named.contains(&pod) {
             return None;
         }
         if !active.contains(&pod) {

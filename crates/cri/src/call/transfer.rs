@@ -120,7 +120,7 @@ mod tests {
         let transfer = Transfer::default();
         transfer.expects(10);
         transfer.received(2);
-        assert_eq!(transfer.read(), None, "nobody was asked");
+        assert_eq!(transfer.read(), None, "no server yet");
         transfer.asked("r.example:5000");
         let asked = transfer.read().expect("a server");
         assert_eq!(

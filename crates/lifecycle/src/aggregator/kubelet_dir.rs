@@ -112,7 +112,7 @@ impl Aggregator {
         }
     }
 
-    /// Looks for the directories of pods that were stopped a short time ago, and of those that still had one some seconds later.
+    /// Checks whether stopped pods still have a directory. The kubelet removes it when the pod is deleted.
     pub(super) async fn look_for_kept(&mut self, now: UnixMicros) {
         let Some(dir) = self.readable_kubelet_dir() else {
             return;

@@ -1,5 +1,4 @@
-//! Calls that run for a while. They are journaled, so that a process that is killed leaves what it was asked to do: the next process
-//! tells which calls were lost with it.
+//! Journals calls that run for a while. If criscope is killed, the next process tells from the journal which calls were lost.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -398,8 +398,8 @@ pub(crate) struct NotSlow<'a> {
 /// Outcome of an episode.
 #[derive(Debug)]
 pub(crate) enum EpisodeOutcome<'a> {
-    /// Containers of the pod that are up, and the ends of those that were started and are not, other than init containers. The CRI does
-    /// not say whether more will follow.
+    /// Running containers of the pod, and how the others ended; init containers are left out. The CRI does not say whether more
+    /// will follow.
     Containers {
         up: Vec<&'a str>,
         ended: Vec<&'a ExitRecord>,

@@ -138,7 +138,7 @@ fn end<'a>(run: &LastRun<'a>, own: &[&'a Episode]) -> Option<RunEnd<'a>> {
     }
 }
 
-/// Returns whether a container of the pod runs, as far as its calls and exits show.
+/// Returns whether a container of the pod runs, going by its calls and exits.
 pub(super) fn some_run(pod: &[&Episode]) -> bool {
     last_runs(pod).iter().any(|run| run.end.is_none())
 }

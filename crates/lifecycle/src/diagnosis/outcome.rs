@@ -111,7 +111,7 @@ pub(super) fn failed_before<'a>(
     is_done.then_some(Remark::FailedBefore { exit, times })
 }
 
-/// Outcome of a start or restart: the containers that are up, and those that have ended.
+/// Outcome of a start or restart: its running and its ended containers.
 fn outcome_of_start<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],

@@ -1,4 +1,4 @@
-//! What the kubelet may wait for between the calls of a start, as far as the calls do not rule it out.
+//! Reasons why the kubelet may wait between the calls of a start. The calls rule out some of them.
 
 use std::time::Duration;
 

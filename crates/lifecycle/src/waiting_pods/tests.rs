@@ -137,6 +137,8 @@ fn the_kubelet_tells_whether_a_pod_is_one_that_waits() {
     let unsure = format!("it may be pod shop/u1, whose name is not known here yet: {waits}");
     assert_eq!(about("web", &["old", "web"]), unsure);
     assert_eq!(about("db", &["db", "web"]), unsure);
+    // A kubelet that has just started.
+    assert_eq!(about("web", &[]), unsure);
     stories.set_waiting(vec![waiting("u1", &["data (csi)"]), waiting("u2", &[])]);
     let note = about("web", &["db", "other", "web"]);
     assert!(

@@ -1,4 +1,4 @@
-//! What the kubelet does between the calls of a start, and what it may wait for or lack there. Paths are below `pkg/kubelet`.
+//! Steps of the kubelet between the calls of a start, and what may hold each up. Paths are below `pkg/kubelet`.
 
 use super::closed_list;
 
