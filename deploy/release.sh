@@ -13,6 +13,7 @@
 #   --system SYSTEM  linux, darwin or windows: the plugin only for this one; may be repeated (default: all)
 #   --profile ARCH=FILE  optimize the programs of the node with a profile of deploy/profile.sh, which is added to the files;
 #                    once for each architecture
+#   --fast           compress the .deb less, for tests
 #   --verify         build everything once more in another clone, and fail unless it has the same bytes
 #   --compare DIR    build what is in DIR, a downloaded release of the commit that is checked out, and fail unless it has the same bytes
 # environment:
@@ -157,7 +158,7 @@ make_chart() {
 # Both tools replace the prefix target/release/ of the assets in Cargo.toml by the directory of target and profile.
 make_deb() {
     tool cargo-deb
-    CARGO_TARGET_DIR=$PACK "$BIN/cargo-deb" deb --manifest-path "$REPO/Cargo.toml" --no-build --no-strip --quiet \
+    CARGO_TARGET_DIR=$PACK "$BIN/cargo-deb" deb --manifest-path "$REPO/Cargo.toml" --no-build --no-strip --quiet "${FAST[@]}" \
         --profile dist --target "$2" --deb-version "$VERSION-1" --output "$OUT/criscope_$VERSION-1_$(deb_arch "$1").deb"
 }
 
@@ -376,7 +377,7 @@ compare() {
 }
 
 main() {
-    FROM=$PWD COMPARE='' OUT='' BINARIES='' VERSION='' VERIFY='' ARCHES=() KINDS=() CHOSEN=()
+    FROM=$PWD COMPARE='' OUT='' BINARIES='' VERSION='' VERIFY='' ARCHES=() KINDS=() CHOSEN=() FAST=()
     declare -gA PROFILES=()
     while [ $# -gt 0 ]; do
         case $1 in
@@ -389,6 +390,7 @@ main() {
             --only) case $2 in tar | deb | rpm | image | chart | plugin | sbom | vex) KINDS+=("$2") ;; *) usage >&2; exit 64 ;; esac; shift ;;
             --system) case $2 in linux | darwin | windows) CHOSEN+=("$2") ;; *) usage >&2; exit 64 ;; esac; shift ;;
             --compare) COMPARE=$(realpath "$2"); shift ;;
+            --fast) FAST=(--fast) ;;
             --verify) VERIFY=1 ;;
             -h | --help) usage; exit ;;
             *) usage >&2; exit 64 ;;

@@ -23,7 +23,7 @@ same() { diff "$1" "$2" > "$WORK/diff" || { cat "$WORK/diff" >&2; die "$3"; }; }
 
 # release OUT [OPTION...]
 release() {
-    deploy/release.sh --arch "$ARCH" --binaries "$WORK/bin" --only deb --only rpm --out "$@" > "$WORK/log" 2>&1 ||
+    deploy/release.sh --arch "$ARCH" --binaries "$WORK/bin" --only deb --only rpm --fast --out "$@" > "$WORK/log" 2>&1 ||
         { cat "$WORK/log" >&2; die "deploy/release.sh failed"; }
 }
 

@@ -314,12 +314,15 @@ impl Installer<'_> {
         self.systemctl(&["restart", unit])
     }
 
-    /// A unit that was never written cannot be stopped, and need not be.
+    /// A unit that was never written cannot be stopped, and need not be. One that is stopped between two starts of a crash loop stays
+    /// listed as failed, even without its file, until that is forgotten.
     fn stop(&self) -> Result<(), String> {
         for unit in [CRISCOPE_SOCKET_UNIT, CRISCOPE_SERVICE] {
             let state = super::machine::UnitState::read(self.machine, unit)?;
             if state.loaded {
                 self.systemctl(&["stop", unit])?;
+                // It fails for a unit that systemd has unloaded with the stop.
+                let _ = self.machine.systemctl(&["reset-failed", unit]);
             }
         }
         Ok(())

@@ -33,29 +33,22 @@ at_most() {
     [ "$longest" -le $(($1 * FACTOR)) ] || fail "$2: the kubelet had no answer for $longest ms"
     rm -f /run/kubelet-longest-gap
 }
-# lines [SECONDS]: the data of the session, with a pause after each line
-lines() { local n; for n in $(seq $((15 * FACTOR))); do echo "line $n"; sleep "${1:-0}"; done; }
-# Long calls, a session with data flowing, and lines for what came of them.
+# in_journal WORDS: the number of ended calls
+in_journal() { busybox grep '^{"call"' /run/criscope/criscope.state/journal.jsonl | busybox grep -c "$1"; }
+# load [CALLS SESSIONS]: until everything is in progress (crates/testkit/examples/load.rs)
 load() {
-    local n
-    rm -f /load.*
-    for n in 1 2 3; do
-        (criscope exec --sync --timeout 10m "$container" -- "$BUSYBOX" sleep $((12 * FACTOR)) && echo ended || echo broken) > "/load.call$n" 2>&1 &
-    done
-    mkfifo /load.fifo
-    (criscope exec -i "$container" -- "$BUSYBOX" cat < /load.fifo > /load.echo 2> /load.session; echo "exit $?" >> /load.session) &
-    (lines 1 > /load.fifo) &
-    until_true 30 busybox grep -q 'line 1' /load.echo || fail "no session: $(cat /load.session)"
+    PULLS=$(in_journal PullImage)
+    rm -f /load.out
+    (/usr/bin/load unix:///run/criscope/criscope.sock "${1:-3}" "${2:-1}" $((20 * FACTOR)) > /load.out 2>&1; echo "exit $?" >> /load.out) &
+    until_true 60 busybox grep -q started /load.out || fail "the load does not start: $(cat /load.out)"
 }
 loaded() {
-    local n
-    for n in 1 2 3; do
-        until_true 60 busybox grep -q . "/load.call$n" || fail "call $n does not end"
-        busybox grep -qx ended "/load.call$n" || fail "call $n: $(cat "/load.call$n")"
-    done
-    until_true 60 busybox grep -q exit /load.session || fail "the session does not end"
-    busybox grep -qx 'exit 0' /load.session || fail "the session: $(cat /load.session)"
-    lines | cmp - /load.echo || fail "bytes of the session are lost"
+    until_true 60 busybox grep -q exit /load.out || fail "the load does not end: $(cat /load.out)"
+    busybox grep -qx 'exit 0' /load.out || fail "the load: $(cat /load.out)"
+    say "$(busybox grep ended /load.out)"
+    [ "$(in_journal PullImage)" = $((PULLS + 1)) ] || fail "the journal has $(in_journal PullImage) pulls, before $PULLS"
+    wget -q -O - http://127.0.0.1:9478/metrics > /metrics || fail "no metrics"
+    ! busybox grep -e '^criscope_rpc_total.*"ExecSync".* [1-9]' -e '^criscope_rpc_total.*"PullImage".* [1-9]' /metrics || fail "the new process counts calls of the old one"
     until_true 30 only_one || fail "old processes stay: $(processes)"
 }
 has_returned() { ! systemctl is-active criscope-bypass.service; }
@@ -63,7 +56,6 @@ only_one() { [ "$(processes)" = 1 ]; }
 
 busybox mkdir -p /usr/local/bin
 busybox --install -s /usr/local/bin
-BUSYBOX=/bin/busybox
 # Emulation is slow: what systemd waits for and what the test allows is that much longer.
 FACTOR=1
 if grep -q 'QEMU TCG' /proc/cpuinfo; then FACTOR=3; fi
@@ -75,8 +67,6 @@ ctr -n k8s.io images import /download/pause.tar > /dev/null || fail "no sandbox 
 ctr -n k8s.io images tag example.com/pause:1 "$(containerd config default | sed -n 's/^ *sandbox_image = "\(.*\)"/\1/p')" > /dev/null || fail "no sandbox image"
 criscope install || fail "install"
 criscope smoke --host-network --busybox /usr/bin/busybox --keep --cgroup-parent /pods > /smoke 2>&1 || { cat /smoke; fail "no pod"; }
-container=$(ctr -n k8s.io containers ls -q 'labels."io.cri-containerd.kind"==container' | head -n 1)
-[ -n "$container" ] || fail "no container"
 systemctl is-active criscope-handover.service || fail "criscope-handover.service is not active"
 sleep 2
 rm -f /run/kubelet-longest-gap
@@ -95,8 +85,8 @@ systemctl restart criscope.service || fail "the second restart"
 loaded
 at_most 3000 "two restarts under load"
 
-say "an upgrade of the package under load"
-load
+say "an upgrade of the package with 20 calls, 5 sessions and a forwarded port"
+load 20 5
 first=$(main_pid)
 dpkg -i /download/9.9.9.deb || fail "the upgrade"
 [ "$(main_pid)" != "$first" ] || fail "the upgrade does not hand over"

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# The Debian package, `criscope install` and `uninstall` on a node with systemd, containerd and runc, in a virtual machine: with a kubelet
+# The Debian package, `criscope install` and `uninstall` on a node with systemd, containerd and runc, in virtual machines: with a kubelet
 # that works and with one that does not, through a reboot and an upgrade, and with the power going off in the middle. A small program in the kubelet's place
 # (crates/testkit/examples/kubelet.rs) reads the real configuration files and calls the CRI.
 #
-# usage: tests/v2/install.sh             the parts of node.sh
-#        tests/v2/install.sh SCRIPT      another script in the virtual machine, such as tests/v2/bypass.sh
+# usage: tests/v2/install.sh [SCRIPT...]   these scripts (default: node.sh, bypass.sh and handover.sh), each in a machine, side by side
 # environment: as of tests/v2/run.sh. Without qemu, a kernel, systemd or containerd it prints NOT CHECKED and exits with 0.
 set -euo pipefail
 
@@ -41,8 +40,11 @@ stage_node() {
     for name in "${UNITS[@]}"; do add "$SYSTEMD/system/$name.target"; done
     add "$SYSTEMD/system/systemd-reboot.service"
     packages
-    add_built "$(realpath "$TARGET/debug/examples/kubelet")"
-    mv "$ROOT$(realpath "$TARGET/debug/examples/kubelet")" "$ROOT/usr/bin/kubelet"
+    for name in kubelet load; do
+        path=$(realpath "$TARGET/debug/examples/$name")
+        add_built "$path"
+        mv "$ROOT$path" "$ROOT/usr/bin/$name"
+    done
     printf 'root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n' > "$ROOT/etc/passwd"
     printf 'root:x:0:\nnogroup:x:65534:\n' > "$ROOT/etc/group"
     printf '127.0.0.1 localhost\n' > "$ROOT/etc/hosts"
@@ -51,7 +53,6 @@ stage_node() {
     : > "$ROOT/etc/resolv.conf"
     add_modules
     printf '#!/bin/sh\nexec %s/systemd --log-target=kmsg\n' "$SYSTEMD" > "$ROOT/guest.sh"
-    cp "$SCRIPT" "$ROOT/node.sh"
     node_files
 }
 
@@ -68,7 +69,7 @@ packages() {
         rm -r "${ROOT:?}$WORK"
     done
     for version in 0.1.0 9.9.9; do
-        deploy/release.sh --arch x86_64 --binaries "$WORK/bin" --only deb --version "$version" --out "$WORK/deb" > "$WORK/log" 2>&1 ||
+        deploy/release.sh --arch x86_64 --binaries "$WORK/bin" --only deb --fast --version "$version" --out "$WORK/deb" > "$WORK/log" 2>&1 ||
             { cat "$WORK/log" >&2; die "deploy/release.sh failed"; }
         cp "$WORK"/deb/*.deb "$ROOT/download/$version.deb"
     done
@@ -132,30 +133,53 @@ pause_image() {
     tar -C "$dir" -cf "$ROOT/download/pause.tar" manifest.json config.json layer.tar
 }
 
-# With a journal, as on nodes: the power goes off.
+# node_image SCRIPT: the disk of a machine that runs it. With a journal, as on nodes: the power goes off.
 node_image() {
-    truncate -s 2G "$WORK/disk"
-    mkfs.ext4 -q -F -E root_owner=0:0,lazy_itable_init=1 -d "$ROOT" "$WORK/disk"
-    rm -rf "$ROOT"
+    local disk
+    disk=$WORK/$(basename "$1").disk
+    cp "$1" "$ROOT/node.sh"
+    truncate -s 2G "$disk"
+    mkfs.ext4 -q -F -E root_owner=0:0,lazy_itable_init=1 -d "$ROOT" "$disk"
 }
 
-# As boot, but what is written stays.
+# boot_node NAME: as boot, but what is written stays.
 boot_node() {
-    : > "$WORK/console"
+    local console=$WORK/$1.console
+    : > "$console"
     timeout --kill-after=5 "$PATIENCE" qemu-system-x86_64 -accel "$ACCEL" -cpu max -smp 2 -m 2048 \
-        -nodefaults -display none -serial "file:$WORK/console" -no-reboot "${NIC[@]}" \
-        -drive "file=$WORK/disk,if=virtio,format=raw,cache=writeback" \
+        -nodefaults -display none -serial "file:$console" -no-reboot "${NIC[@]}" \
+        -drive "file=$WORK/$1.disk,if=virtio,format=raw,cache=writeback" \
         -kernel "$KERNEL" -initrd "$WORK/initramfs" \
         -append "console=ttyS0 quiet panic=-1 mitigations=off" < /dev/null &
     MACHINE=$!
-    tail -n +1 -s 0.2 -f --pid="$MACHINE" "$WORK/console" | sed -u 's/\r*$//; s/^/    | /' &
+    tail -n +1 -s 0.2 -f --pid="$MACHINE" "$console" | sed -u "s/\r*$//; s/^/    $1 | /" &
     wait "$MACHINE" || true
     wait
 }
 
+# run_node NAME: until its script has passed, through its reboots.
+run_node() {
+    local boots=0
+    MACHINE=''
+    # the traps of the shell around it are not inherited
+    trap '[ -z "$MACHINE" ] || kill "$MACHINE" 2> /dev/null || true' EXIT
+    trap 'exit 143' TERM INT HUP
+    while [ "$boots" -lt 6 ]; do
+        boots=$((boots + 1))
+        boot_node "$1"
+        if grep -q 'criscope-install: passed' "$WORK/$1.console"; then
+            note "$1: passed, $boots boots, $((SECONDS - BEGAN)) s"
+            return
+        fi
+        grep -q 'criscope-install: again' "$WORK/$1.console" || die "$1 failed, or did not finish within $PATIENCE s"
+    done
+    die "$1: too many boots"
+}
+
 main_install() {
-    local began boots=0
-    SCRIPT=${1:-tests/v2/node.sh}
+    local script node failed=0
+    NODES=()
+    [ "$#" -gt 0 ] || set -- tests/v2/{node,bypass,handover}.sh
     [ "$(uname -m)" = x86_64 ] || not_checked "this machine is $(uname -m), the virtual machine requires x86_64"
     have qemu-system-x86_64 || not_checked "this machine has no qemu-system-x86_64"
     [ -x "$SYSTEMD/systemd" ] || not_checked "this machine has no systemd"
@@ -164,27 +188,24 @@ main_install() {
     mkdir -p "$TARGET/test-tools"
     WORK=$(mktemp -d "$TARGET/test-tools/install.XXXXXX")
     MACHINE=''
-    trap cleanup EXIT
+    trap 'kill "${NODES[@]}" 2> /dev/null || true; cleanup' EXIT
     trap 'exit 143' TERM INT HUP
     build_programs
     stage_node
     pause_image
     initramfs
-    node_image
+    for script; do node_image "$script"; done
     accelerator
-    note "Linux $RELEASE, $ACCEL, $(du -h "$WORK/disk" | cut -f 1) of files; ready after $SECONDS s"
-    began=$SECONDS
-    while [ "$boots" -lt 6 ]; do
-        boots=$((boots + 1))
-        note "boot $boots"
-        boot_node
-        if grep -q 'criscope-install: passed' "$WORK/console"; then
-            note "$boots boots in $((SECONDS - began)) s"
-            return
-        fi
-        grep -q 'criscope-install: again' "$WORK/console" || die "failed, or not finished within $PATIENCE s"
+    note "Linux $RELEASE, $ACCEL, $(du -sh "$ROOT" | cut -f 1) of files; ready after $SECONDS s"
+    rm -rf "$ROOT"
+    BEGAN=$SECONDS
+    for script; do
+        run_node "$(basename "$script")" &
+        NODES+=($!)
     done
-    die "too many boots"
+    for node in "${NODES[@]}"; do wait "$node" || failed=1; done
+    NODES=()
+    return "$failed"
 }
 
 # tests/by-hand/path-faults/run.sh uses its functions.

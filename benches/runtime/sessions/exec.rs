@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use cri_streaming::client::{CommandEvent, run_command};
 use cri_streaming::{StreamOptions, Transport};
+use criscope_testkit::session::{connect, in_time, refused};
 
-use super::client::{connect, in_time, refused};
 use super::payload::Payload;
 
 /// Echoed before the measurement starts, so that the command is running. Its start is measured with the pods.

@@ -7,15 +7,12 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use cri_streaming::client::{SpdyFrame, SpdyReceiver, SpdySender, UpgradeRequest, split_url};
 use criscope_linux::namespace::{Kind, run_in};
+use criscope_testkit::session::{ForwardedPort, STEP_TIMEOUT, in_time};
 use nix::sys::socket::{setsockopt, sockopt::ReceiveTimeout};
 use nix::sys::time::{TimeVal, TimeValLike as _};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::task::spawn_blocking;
 
-use super::client::{PATIENCE, connect, in_time, refused};
 use super::payload::{PIECE, Payload};
 use crate::error::{Error, IoContext, Result};
 
@@ -45,7 +42,7 @@ pub(crate) async fn listen(pid: u64) -> Result<TcpListener> {
     let listener = listener.map_err(|error| Error::Setup(error.to_string()))?;
     let doing = || "listening in a pod".to_owned();
     let listener = listener.during(doing)?;
-    let patience = TimeVal::seconds(PATIENCE.as_secs().cast_signed());
+    let patience = TimeVal::seconds(STEP_TIMEOUT.as_secs().cast_signed());
     setsockopt(&listener, ReceiveTimeout, &patience)
         .map_err(io::Error::from)
         .during(doing)?;
@@ -63,13 +60,13 @@ pub(super) async fn pass(
     payload: Arc<Payload>,
 ) -> io::Result<Duration> {
     let port = listener.local_addr()?.port().to_string();
-    let mut client = in_time(Client::connect(url, &port)).await?;
+    let mut client = in_time(ForwardedPort::connect(url, &port)).await?;
     let pod = {
         let payload = Arc::clone(&payload);
         spawn_blocking(move || in_pod(&listener, way, &payload))
     };
     // An error message of the server is more informative than the pod's error.
-    let (begin, end) = client.pass(way, &payload).await?;
+    let (begin, end) = transfer(&mut client, way, &payload).await?;
     if way == Way::Down {
         // The pod's end waits for the client to close.
         drop(client);
@@ -83,8 +80,8 @@ pub(super) async fn pass(
 /// The pod's end. Returns when it was done.
 fn in_pod(listener: &TcpListener, way: Way, payload: &Payload) -> io::Result<Instant> {
     let (mut tcp, _) = listener.accept()?;
-    tcp.set_read_timeout(Some(PATIENCE))?;
-    tcp.set_write_timeout(Some(PATIENCE))?;
+    tcp.set_read_timeout(Some(STEP_TIMEOUT))?;
+    tcp.set_write_timeout(Some(STEP_TIMEOUT))?;
     let mut byte = [0];
     tcp.read_exact(&mut byte)?;
     tcp.write_all(&byte)?;
@@ -118,111 +115,50 @@ fn receive(mut tcp: TcpStream, payload: &Payload) -> io::Result<Instant> {
     Ok(end)
 }
 
-struct Client {
-    sender: SpdySender<OwnedWriteHalf>,
-    receiver: SpdyReceiver<OwnedReadHalf>,
-    data: u32,
-    errors: u32,
+/// Returns the start, and the end if it is on this side.
+async fn transfer(
+    client: &mut ForwardedPort,
+    way: Way,
+    payload: &Payload,
+) -> io::Result<(Instant, Option<Instant>)> {
+    client.send(HELLO, false).await?;
+    loop {
+        let (bytes, is_last) = client.next().await?;
+        match (&bytes[..], is_last) {
+            (HELLO, _) => break,
+            // The end of the error stream.
+            ([], false) => {}
+            _ => return Err(io::Error::other("unexpected response of the pod")),
+        }
+    }
+    let begin = Instant::now();
+    match way {
+        Way::Up => {
+            for piece in payload.pieces() {
+                client.send(piece, false).await?;
+            }
+            client.send(&[], true).await?;
+            Ok((begin, None))
+        }
+        Way::Down => {
+            client.send(GO, false).await?;
+            let end = receive_down(client, payload).await?;
+            Ok((begin, Some(end)))
+        }
+    }
 }
 
-impl Client {
-    /// Opens a connection to the port.
-    async fn connect(url: &str, port: &str) -> io::Result<Self> {
-        let (host, path) = split_url(url).map_err(refused)?;
-        let mut tcp = connect(url).await?;
-        let request = UpgradeRequest::spdy(host, path, &["portforward.k8s.io"]);
-        request.send(&mut tcp).await.map_err(refused)?;
-        let (read, write) = tcp.into_split();
-        let (mut sender, mut receiver) = (SpdySender::new(write)?, SpdyReceiver::new(read));
-        let mut ids = [0; 2];
-        for (id, kind) in ids.iter_mut().zip(["error", "data"]) {
-            let headers = [("streamtype", kind), ("port", port), ("requestid", "0")];
-            *id = sender.open(&headers).await?;
-            match receiver.next().await? {
-                Some(SpdyFrame::Reply { stream }) if stream == *id => {}
-                _ => return Err(io::Error::other("a stream was not accepted")),
-            }
-            if kind == "error" {
-                sender.data(*id, &[], true).await?;
-            }
+/// Reads until the pod closes. Returns when the last byte arrived.
+async fn receive_down(client: &mut ForwardedPort, payload: &Payload) -> io::Result<Instant> {
+    let (mut check, mut end) = (payload.check(), Instant::now());
+    loop {
+        let (bytes, is_last) = client.next().await?;
+        if check.next(&bytes)? && !bytes.is_empty() {
+            end = Instant::now();
         }
-        let [errors, data] = ids;
-        Ok(Self {
-            sender,
-            receiver,
-            data,
-            errors,
-        })
-    }
-
-    /// Returns the start, and the end if it is on this side.
-    async fn pass(
-        &mut self,
-        way: Way,
-        payload: &Payload,
-    ) -> io::Result<(Instant, Option<Instant>)> {
-        self.send(HELLO, false).await?;
-        loop {
-            let (bytes, is_last) = self.next().await?;
-            match (&bytes[..], is_last) {
-                (HELLO, _) => break,
-                // The end of the error stream.
-                ([], false) => {}
-                _ => return Err(io::Error::other("unexpected response of the pod")),
-            }
+        if is_last {
+            check.finish()?;
+            return Ok(end);
         }
-        let begin = Instant::now();
-        match way {
-            Way::Up => {
-                for piece in payload.pieces() {
-                    self.send(piece, false).await?;
-                }
-                self.send(&[], true).await?;
-                Ok((begin, None))
-            }
-            Way::Down => {
-                self.send(GO, false).await?;
-                let end = self.receive(payload).await?;
-                Ok((begin, Some(end)))
-            }
-        }
-    }
-
-    /// Reads until the pod closes. Returns when the last byte arrived.
-    async fn receive(&mut self, payload: &Payload) -> io::Result<Instant> {
-        let (mut check, mut end) = (payload.check(), Instant::now());
-        loop {
-            let (bytes, is_last) = self.next().await?;
-            if check.next(&bytes)? && !bytes.is_empty() {
-                end = Instant::now();
-            }
-            if is_last {
-                check.finish()?;
-                return Ok(end);
-            }
-        }
-    }
-
-    async fn send(&mut self, bytes: &[u8], is_last: bool) -> io::Result<()> {
-        in_time(self.sender.data(self.data, bytes, is_last)).await
-    }
-
-    /// The next bytes from the pod, and whether they are the last.
-    async fn next(&mut self) -> io::Result<(Bytes, bool)> {
-        let frame = in_time(self.receiver.next()).await?;
-        Ok(match frame.ok_or(io::ErrorKind::UnexpectedEof)? {
-            SpdyFrame::Data {
-                stream,
-                bytes,
-                is_last,
-            } if stream == self.data => (bytes, is_last),
-            SpdyFrame::Data { stream, bytes, .. } if stream == self.errors && !bytes.is_empty() => {
-                let said = String::from_utf8_lossy(&bytes);
-                return Err(io::Error::other(format!("error of the server: {said}")));
-            }
-            SpdyFrame::Reset { stream } if stream == self.data => (Bytes::new(), true),
-            SpdyFrame::GoAway => return Err(io::Error::other("the server closed the session")),
-            _ => (Bytes::new(), false),
-        })
     }
 }

@@ -1,7 +1,6 @@
 //! Throughput of exec and port-forward, and the memory of the daemon meanwhile. In each round each side has its turn with
 //! each kind of session, so that comparisons are made within a round.
 
-mod client;
 mod exec;
 mod forward;
 mod payload;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | criscope as a process | [`proxy`] (any configuration), [`daemon`] (the built-in runtime), [`scrape`], [`leaks`] |
 //! | runtimes behind it | [`fake`] (a CRI server that misbehaves as its [`script`] says), [`containerd`] |
-//! | callers | [`client`] (raw HTTP/2), [`kubelet`] (typed, for real pods), [`pods`] (typed, for the fake), [`requests`], [`cadvisor`] |
+//! | callers | [`client`] (raw HTTP/2), [`kubelet`] (typed, for real pods), [`session`] (exec and port-forward), [`pods`] (typed, for the fake), [`requests`], [`cadvisor`] |
 //! | servers around it | [`registry`], [`docker_registry`], [`collector`] (OTLP), [`prometheus`]; [`pki`] |
 //! | images | [`busybox`], [`image`], [`image_store`] |
 //! | the machine | [`packages`], [`executable`], [`process`], [`pid_namespace`], [`hierarchies`] |
@@ -48,6 +48,7 @@ pub mod registry;
 pub mod requests;
 pub mod scrape;
 pub mod script;
+pub mod session;
 pub mod yaml;
 
 use std::future::Future;

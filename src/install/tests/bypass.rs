@@ -66,6 +66,17 @@ fn a_bypass_that_was_turned_off_stays_off_until_it_is_turned_on() {
     assert!(InstalledBypass::read(&node.root).is_some());
 }
 
+/// systemd lists a unit that failed even when its file is gone.
+#[test]
+fn an_uninstallation_in_a_crash_loop_leaves_no_failed_unit() {
+    let node = Node::new(&KUBEADM);
+    node.install(InstallMode::Front).expect("installed");
+    let service = "criscope.service".to_owned();
+    node.limited.borrow_mut().insert(service);
+    node.uninstall().expect("uninstalled");
+    assert!(node.limited.borrow().is_empty());
+}
+
 #[test]
 fn a_node_that_cannot_have_a_bypass_is_told_why() {
     let node = Node::new(&KUBEADM);

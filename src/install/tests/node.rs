@@ -34,7 +34,7 @@ pub(super) struct Node {
     /// The kubelet cannot work with this socket.
     pub(super) rejects: RefCell<Option<PathBuf>>,
     /// Units that failed too often.
-    limited: RefCell<BTreeSet<String>>,
+    pub(super) limited: RefCell<BTreeSet<String>>,
     pub(super) broken_runtime: Cell<bool>,
     pub(super) interrupt_at: Cell<Option<usize>>,
     pub(super) pods: Cell<usize>,

@@ -126,7 +126,7 @@ report() {
 }
 
 end_all() {
-    if [ -n "${KEEP:-}" ]; then cp "$WORK"/{console,faults,pods,ready} "$KEEP" || true; fi
+    if [ -n "${KEEP:-}" ]; then cp "$WORK"/{node.sh.console,faults,pods,ready} "$KEEP" || true; fi
     [ "${#PIDS[@]}" = 0 ] || kill -KILL "${PIDS[@]}" 2> /dev/null || true
     cleanup
 }
@@ -138,7 +138,6 @@ main_path() {
         variable=${variable//-/_}
         [ -n "${!variable:-}" ] || printf -v "$variable" %s "$(path_of "$name")"
     done
-    SCRIPT=$HERE/node.sh
     find_kernel
     mkdir -p "$TARGET/test-tools"
     WORK=$(mktemp -d "$TARGET/test-tools/path.XXXXXX")
@@ -152,20 +151,21 @@ main_path() {
     printf '%s\n' "$*" > "$ROOT/faults"
     pause_image
     initramfs
-    node_image
+    node_image "$HERE/node.sh"
+    rm -rf "$ROOT"
     accelerator
     make_pods > "$WORK/pods" 2> /dev/null & PIDS+=($!)
     disown
     watch_node > "$WORK/ready" 2> /dev/null & PIDS+=($!)
     disown
-    touch "$WORK/console" "$WORK/faults"
-    (tail -n +1 -s 0.5 -f --pid=$$ "$WORK/console" | sed -u -n 's/\r*$//; s/^criscope-path: fault: //p' |
+    touch "$WORK/node.sh.console" "$WORK/faults"
+    (tail -n +1 -s 0.5 -f --pid=$$ "$WORK/node.sh.console" | sed -u -n 's/\r*$//; s/^criscope-path: fault: //p' |
         while read -r line; do printf '%s\t%s\n' "$(date +%s)" "$line"; done > "$WORK/faults") & PIDS+=($!)
     # Not waited for with the virtual machine.
     disown
-    boot_node
+    boot_node node.sh
     report
-    grep -q 'criscope-path: passed' "$WORK/console" || die "not finished"
+    grep -q 'criscope-path: passed' "$WORK/node.sh.console" || die "not finished"
 }
 
 [ "$#" -gt 0 ] || set -- none kill false configuration library stop disk
