@@ -4,10 +4,11 @@
 #
 # usage: deploy/profile.sh [FILE]
 #   FILE   the profile (default target/criscope.profdata)
-# environment: as for deploy/release.sh
+# environment: as for deploy/release.sh, and
+#   LLVM_PROFDATA  the program llvm-profdata of the compiler's LLVM (default: that of `rustup component add llvm-tools`)
 #
 # Runs as root on a machine of the architecture that the profile is for, for about 20 minutes on two cores. Needs, besides what
-# deploy/release.sh needs there, llvm-profdata of the same compiler (`rustup component add llvm-tools`) and what the benchmarks need
+# deploy/release.sh needs there, llvm-profdata and what the benchmarks need
 # (docs/PERFORMANCE.md).
 set -euo pipefail
 
@@ -23,7 +24,8 @@ check_machine() {
     ARCH=$(uname -m)
     TRIPLE=$(target "$ARCH") || die "$SYSROOT has no standard library for $ARCH" "rustup target add $ARCH-unknown-linux-musl"
     compiler "$ARCH" > /dev/null || die "there is no C compiler" "apt install gcc"
-    PROFDATA=$(compgen -G "$SYSROOT/lib/rustlib/*/bin/llvm-profdata") || die "$SYSROOT has no llvm-profdata" "rustup component add llvm-tools"
+    PROFDATA=${LLVM_PROFDATA:-$(compgen -G "$SYSROOT/lib/rustlib/*/bin/llvm-profdata")} ||
+        die "$SYSROOT has no llvm-profdata" "rustup component add llvm-tools, or LLVM_PROFDATA"
     [ "$(id -u)" = 0 ] || die "the benchmarks need root"
 }
 

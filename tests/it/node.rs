@@ -66,17 +66,24 @@ async fn the_kubelet_is_asked_for_a_pod_that_no_call_has_named() {
     let uid = "1b2c3d4e-0000-4000-8000-000000000001";
     let volumes = "volumes/kubernetes.io~configmap";
     fs::create_dir_all(dir.path().join("pods").join(uid).join(volumes)).expect("dir");
-    let wanted = "no record of pod shop/waits: the kubelet has known the pod for";
-    until("the pod that waits", || async {
-        let error = complaint(&proxy, &["explain", "shop/waits"]).await;
-        error.contains(wanted).then_some(())
-    })
-    .await;
-    let error = complaint(&proxy, &["explain", "shop/refused"]).await;
-    assert!(
-        error.contains("the kubelet does not have it among its active pods"),
-        "{error}"
-    );
+    // On a slow machine the kubelet may not answer in time.
+    for (pod, wanted) in [
+        (
+            "shop/waits",
+            "no record of pod shop/waits: the kubelet has known the pod for",
+        ),
+        (
+            "shop/refused",
+            "the kubelet does not have it among its active pods",
+        ),
+    ] {
+        until(wanted, || async {
+            let error = complaint(&proxy, &["explain", pod]).await;
+            println!("{error}");
+            error.contains(wanted).then_some(())
+        })
+        .await;
+    }
     // A kubelet that does not answer holds nothing up.
     kubelet.stop();
     let error = complaint(&proxy, &["explain", "shop/refused"]).await;

@@ -1,44 +1,9 @@
 #!/bin/bash
 # Runs in the virtual machine of install.sh: everything that ends criscope, and how long the kubelet is without its runtime.
-set -u
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin HOME=/root RUST_BACKTRACE=0
+# shellcheck source=tests/v2/in-node.sh
+. /in-node.sh
 
-say() { echo "criscope-install: $*"; }
-fail() {
-    say "FAILED: $*"
-    systemctl --no-pager --full status kubelet 'criscope*' containerd 2>&1 | head -n 90
-    systemctl list-timers --all --no-pager 'criscope*'
-    busybox dmesg | grep -i -e criscope -e systemd | tail -n 40
-    sync
-    poweroff -f
-    sleep 60
-}
-# until SECONDS COMMAND...
-until_true() {
-    local end=$((SECONDS + $1 * FACTOR))
-    shift
-    until "$@" > /dev/null 2>&1; do
-        [ "$SECONDS" -lt "$end" ] || return 1
-        sleep 0.2
-    done
-}
-kubelet_works() { systemctl is-active kubelet && wget -q -O - http://127.0.0.1:10248/healthz; }
 answers() { timeout 5 ctr -a /run/criscope/criscope.sock version > /dev/null; }
-active() { systemctl -q is-active "$1"; }
-inactive() { ! active "$1"; }
-bypassed() { active criscope-bypass.service && [ -s /run/criscope/agent/bypass.since ]; }
-direct() { inactive criscope-bypass.service && active criscope.service && [ ! -e /run/criscope/agent/bypass.since ]; }
-main_pid() { systemctl show -p MainPID --value criscope.service; }
-gap() { cat /run/kubelet-longest-gap; }
-# The kubelet is at most MILLISECONDS without an answer.
-at_most() {
-    local longest
-    sleep 1
-    longest=$(gap)
-    say "$2: longest time without an answer $longest ms"
-    [ "$longest" -le $(($1 * FACTOR)) ] || fail "$2: the kubelet had no answer for $longest ms"
-    rm -f /run/kubelet-longest-gap
-}
 # After a crash in this time since criscope was ready it is bypassed at once, and after a bypass criscope has to work that long.
 MINUTE=60
 # The first return has its minute. The others wait for less, to save time.
@@ -55,22 +20,8 @@ back() {
     sleep "$MINUTE"
 }
 
-busybox mkdir -p /usr/local/bin
-busybox --install -s /usr/local/bin
-# Emulation is slow: what systemd waits for and what the test allows is that much longer.
-FACTOR=1
-if grep -q 'QEMU TCG' /proc/cpuinfo; then FACTOR=4; fi
-busybox ip link set lo up
-busybox mount -t tmpfs none /dev/shm 2>/dev/null
 until_true 60 kubelet_works || fail "the kubelet does not start"
 dpkg -i /download/9.9.9.deb > /dev/null || fail "the package"
-# shellcheck source=/dev/null
-[ ! -e /prepare.sh ] || . /prepare.sh
-if [ "$FACTOR" != 1 ]; then
-    mkdir -p /etc/systemd/system/criscope-bypass.timer.d /etc/systemd/system/criscope.service.d
-    printf '[Timer]\nOnActiveSec=\nOnActiveSec=%s\n' $((5 * FACTOR)) > /etc/systemd/system/criscope-bypass.timer.d/slow.conf
-    printf '[Service]\nWatchdogSec=%s\n' $((10 * FACTOR)) > /etc/systemd/system/criscope.service.d/slow.conf
-fi
 criscope install || fail "install"
 until_true 60 answers || fail "criscope does not answer"
 direct || fail "bypassed after the installation"
@@ -158,9 +109,6 @@ until_true 12 bypassed || fail "no bypass before the uninstallation"
 /criscope uninstall || fail "uninstall"
 left=$(systemctl list-units --all --no-legend 'criscope*' | grep -v -e recover -e not-found)
 [ -z "$left" ] || fail "left behind: $left"
-rm -rf /etc/systemd/system/criscope-bypass.timer.d
 [ -z "$(find /etc/systemd /run/criscope -name '*bypass*')" ] || fail "files of the bypass are left"
 say passed
-sync
-poweroff -f
-sleep 60
+end

@@ -52,8 +52,27 @@ stage_node() {
     printf '0123456789abcdef0123456789abcdef\n' > "$ROOT/etc/machine-id"
     : > "$ROOT/etc/resolv.conf"
     add_modules
-    printf '#!/bin/sh\nexec %s/systemd --log-target=kmsg\n' "$SYSTEMD" > "$ROOT/guest.sh"
+    cp tests/v2/in-node.sh "$ROOT/in-node.sh"
+    node_init > "$ROOT/guest.sh"
     node_files
+}
+
+# The first program. In an emulated machine the bypass and the watchdog wait for longer: programs need several times as long to start.
+node_init() {
+    cat <<SH
+#!/bin/sh
+busybox mount -t proc proc /proc
+busybox mount -t tmpfs -o mode=755 tmpfs /run
+if busybox grep -q 'QEMU TCG' /proc/cpuinfo; then
+    echo 4 > /run/factor
+    busybox mkdir -p /run/systemd/system/criscope-bypass.timer.d /run/systemd/system/criscope.service.d
+    printf '[Timer]\nOnActiveSec=\nOnActiveSec=20\n' > /run/systemd/system/criscope-bypass.timer.d/slow.conf
+    printf '[Service]\nWatchdogSec=40\n' > /run/systemd/system/criscope.service.d/slow.conf
+else
+    echo 1 > /run/factor
+fi
+exec $SYSTEMD/systemd --log-target=kmsg
+SH
 }
 
 # A package of the version before, and one of this, of the same programs: what an upgrade must not touch does not depend on them.

@@ -1,17 +1,9 @@
 #!/bin/bash
 # Runs in the virtual machine of install.sh, once after each boot; /stage says which part comes next.
-set -u
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin HOME=/root RUST_BACKTRACE=0
-stage=$(cat /stage 2>/dev/null || echo 1)
+stage=$(cat /stage 2> /dev/null || echo 1)
+# shellcheck source=tests/v2/in-node.sh
+. /in-node.sh
 
-say() { echo "criscope-install: $*"; }
-fail() {
-    say "FAILED in part $stage: $*"
-    systemctl --no-pager --full status kubelet criscope.service criscope.socket containerd 2>&1 | head -n 60
-    sync
-    poweroff -f
-    sleep 60
-}
 # The next part, after a reboot or after the power went off.
 next() { echo "$1" > /stage; sync; say again; }
 # Content, modes and links of everything that an installation may touch.
@@ -19,15 +11,6 @@ state() {
     (cd / && find etc var/lib/kubelet usr/local/bin -type f -exec sha256sum {} + | sort -k 2
         find etc var/lib/kubelet usr/local/bin -printf '%p %M %U %G %l\n' | sort)
 }
-until_ready() {
-    for _ in $(seq 300); do
-        if "$@" > /dev/null 2>&1; then return 0; fi
-        sleep 0.2
-    done
-    return 1
-}
-kubelet_works() { systemctl is-active kubelet && wget -q -O - http://127.0.0.1:10248/healthz; }
-
 # The pods' containers with their processes.
 pods() { ctr -n k8s.io tasks ls | sort; }
 # Besides the files of the package.
@@ -41,13 +24,7 @@ nothing_left() {
     [ -z "$left" ] || fail "left behind: $left"
 }
 
-if [ "$stage" = 1 ]; then
-    busybox mkdir -p /usr/local/bin
-    busybox --install -s /usr/local/bin
-fi
-busybox ip link set lo up
-busybox mount -t tmpfs none /dev/shm 2>/dev/null
-until_ready kubelet_works || fail "the kubelet does not start"
+until_true 60 kubelet_works || fail "the kubelet does not start"
 
 case $stage in
     1)
@@ -57,8 +34,7 @@ case $stage in
         state > /before
         grep -v criscope /before | cmp - <(grep -v criscope /clean) || fail "the package changes the node"
         [ -z "$(systemctl list-units --no-legend 'criscope*')" ] || fail "the package starts something"
-        ctr -n k8s.io images import /download/pause.tar > /dev/null || fail "no sandbox image"
-        ctr -n k8s.io images tag example.com/pause:1 "$(containerd config default | sed -n 's/^ *sandbox_image = "\(.*\)"/\1/p')" > /dev/null || fail "no sandbox image"
+        sandbox_image
         criscope smoke --endpoint unix:///run/containerd/containerd.sock --host-network --busybox /usr/bin/busybox --keep \
             --cgroup-parent /pods > /smoke 2>&1 || { cat /smoke; fail "no pod"; }
         pod=$(pods)
@@ -70,12 +46,12 @@ case $stage in
         if criscope install --timeout 15s; then fail "installed with a kubelet that rejects it"; fi
         state | cmp - /rejecting || { state | diff /rejecting -; fail "not as before"; }
         nothing_left
-        until_ready kubelet_works || fail "the kubelet does not work after the roll-back"
+        until_true 60 kubelet_works || fail "the kubelet does not work after the roll-back"
         rm /etc/kubelet-rejects
         systemctl stop containerd
         if criscope install --timeout 15s; then fail "installed with a runtime that is down"; fi
         systemctl start containerd
-        until_ready kubelet_works || fail "the kubelet does not work"
+        until_true 60 kubelet_works || fail "the kubelet does not work"
         sleep 2
         state | cmp - /before || fail "not as before"
         criscope install || fail "install"
@@ -93,13 +69,13 @@ case $stage in
         criscope smoke --host-network --busybox /usr/bin/busybox --keep --cgroup-parent /pods > /smoke 2>&1 || { cat /smoke; fail "no pod"; }
         pod=$(pods)
         if dpkg -r criscope; then fail "the package of a node that uses it is removed"; fi
-        until_ready kubelet_works || fail "the kubelet does not work after a removal that was refused"
+        until_true 60 kubelet_works || fail "the kubelet does not work after a removal that was refused"
         daemon=$(systemctl show -p MainPID --value criscope.service)
         dpkg -i /download/9.9.9.deb || fail "the upgrade"
         [ "$(systemctl show -p MainPID --value criscope.service)" != "$daemon" ] || fail "the upgrade does not hand over"
         systemctl is-active criscope.service || fail "the new version does not start"
         systemctl restart criscope.service || fail "the new version does not restart"
-        until_ready kubelet_works || fail "the kubelet does not work after the upgrade"
+        until_true 60 kubelet_works || fail "the kubelet does not work after the upgrade"
         [ "$(pods)" = "$pod" ] || fail "the upgrade touched the pod: $pod, now $(pods)"
         criscope uninstall || fail "uninstall"
         [ "$(pods)" = "$pod" ] || fail "the pod was touched: $pod, now $(pods)"
@@ -145,12 +121,12 @@ case $stage in
         for _ in 1 2 3 4 5; do ctr -n k8s.io tasks ls -q | busybox xargs -r -n 1 ctr -n k8s.io tasks rm > /dev/null 2>&1; sleep 0.5; done
         ctr -n k8s.io containers ls -q | busybox xargs -r -n 1 ctr -n k8s.io containers rm
         systemctl restart containerd || fail "containerd does not restart"
-        until_ready kubelet_works || fail "the kubelet does not work without pods"
+        until_true 60 kubelet_works || fail "the kubelet does not work without pods"
         criscope install --runtime || fail "install --runtime"
         systemctl is-active criscope.service || fail "the runtime does not run"
         criscope smoke --host-network --busybox /usr/bin/busybox > /smoke 2>&1 || { cat /smoke; fail "no pod of the built-in runtime"; }
         criscope uninstall || fail "uninstall of --runtime"
-        until_ready kubelet_works || fail "the kubelet does not work after --runtime"
+        until_true 60 kubelet_works || fail "the kubelet does not work after --runtime"
         state | cmp - /before || { state | diff /before -; fail "not as before --runtime"; }
         # Images and records of pods are the user's: docs/INSTALL.md.
         rm -r /var/lib/criscope /run/criscope || fail "the state of the runtime is gone"
@@ -159,8 +135,8 @@ case $stage in
         state | cmp - /clean || { state | diff /clean -; fail "the purge leaves something"; }
         nothing_left
         say passed
-        sync
+        end
         ;;
 esac
-[ "$stage" != 4 ] || poweroff -f
+# until the reboot
 sleep 60

@@ -1,33 +1,8 @@
 #!/bin/bash
 # Runs in the virtual machine of run.sh: breaks criscope in each way, and prints how long the CRI did not answer.
-set -u
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin HOME=/root RUST_BACKTRACE=0
-
+# shellcheck source=tests/v2/in-node.sh
+. /in-node.sh
 say() { echo "criscope-path: $*"; }
-end() {
-    sync
-    poweroff -f
-    sleep 60
-}
-fail() {
-    say "FAILED: $*"
-    systemctl --no-pager --full status kubelet 'criscope*' containerd 2>&1 | head -n 60
-    busybox dmesg | grep -i -e criscope -e systemd -e kubelet | tail -n 40
-    end
-}
-# until_true SECONDS COMMAND...
-until_true() {
-    local end=$((SECONDS + $1))
-    shift
-    until "$@" > /dev/null 2>&1; do
-        [ "$SECONDS" -lt "$end" ] || return 1
-        sleep 0.5
-    done
-}
-main_pid() { systemctl show -p MainPID --value criscope.service; }
-active() { systemctl -q is-active "$1"; }
-bypassed() { active criscope-bypass.service; }
-direct() { ! bypassed && active criscope.service; }
 # fault NAME: what follows is this fault, for who watches from outside
 fault() { say "fault: $*"; rm -f /run/kubelet-longest-gap; }
 # mended: prints the longest time without an answer, and waits until calls go through criscope again.
@@ -50,18 +25,13 @@ keep() {
     done
 }
 
-busybox mkdir -p /usr/local/bin
-busybox --install -s /usr/local/bin
-busybox mount -t tmpfs none /dev/shm
 busybox modprobe -a virtio_net overlay veth bridge
-ip link set lo up
 for card in /sys/class/net/e*; do card=${card##*/}; done
 ip link set "$card" up
 ip addr add 10.0.2.15/24 dev "$card"
 ip route add default via 10.0.2.2 || fail "no network"
 until_true 120 active containerd.service || fail "no containerd"
-ctr -n k8s.io images import /download/pause.tar > /dev/null || fail "no sandbox image"
-ctr -n k8s.io images tag example.com/pause:1 "$(containerd config default | sed -n 's/^ *sandbox_image = "\(.*\)"/\1/p')" > /dev/null || fail "no sandbox image"
+sandbox_image
 dpkg -i /download/9.9.9.deb > /dev/null || fail "the package"
 systemctl start kubelet
 until_true 300 wget -q -O - http://127.0.0.1:10248/healthz || fail "no kubelet"
