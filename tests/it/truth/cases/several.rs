@@ -70,7 +70,8 @@ pub(in super::super) fn common() -> Vec<Case> {
                 let mut missing = Container::idle("side");
                 missing.command = vec!["/no/such".to_owned()];
                 let pod = it.add(pair(&it, "sleep 1; exit 3", missing));
-                it.wait(&pod, "both", |done| done.exited >= 3 && done.failed >= 2)
+                // A container that could not be started has ended too.
+                it.wait(&pod, "both", |done| done.exited >= 5 && done.failed >= 2)
                     .await;
                 [it.seen().await]
             },
