@@ -65,6 +65,8 @@ start_cluster() {
         --use-service-account-credentials=false --service-account-private-key-file="$DIR/accounts.key" --root-ca-file="$DIR/ca.crt" \
         --node-monitor-grace-period=20s --node-monitor-period=2s --authentication-kubeconfig="$DIR/admin.kubeconfig" \
         --authorization-kubeconfig="$DIR/admin.kubeconfig"
+    # shellcheck disable=SC2034  # rollout.sh stops it
+    CONTROLLERS=${PIDS[-1]}
     background kube-scheduler "$KUBE_SCHEDULER" --kubeconfig "$DIR/admin.kubeconfig" --leader-elect=false --secure-port=0 \
         --authentication-kubeconfig="$DIR/admin.kubeconfig" --authorization-kubeconfig="$DIR/admin.kubeconfig"
 }
