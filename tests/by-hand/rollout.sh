@@ -192,7 +192,7 @@ requests() { kubectl get --raw /metrics | awk '/^apiserver_request_total/ && /re
 load() {
     local count=${INSTALLERS:-1000}
     # It would find that these nodes have no kubelets, and a node that is not reachable gets no turn.
-    kill "$CONTROLLERS"
+    kill -KILL "$CONTROLLERS"
     mkdir -p "$DIR/bare"
     kubectl create namespace criscope-node > /dev/null
     kubectl apply --server-side -f "$REPO/deploy/kubernetes/base/install/rbac.yaml" > /dev/null
