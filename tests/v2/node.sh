@@ -1,8 +1,9 @@
 #!/bin/bash
 # Runs in the virtual machine of install.sh, once after each boot; /stage says which part comes next.
-stage=$(cat /stage 2> /dev/null || echo 1)
 # shellcheck source=tests/v2/in-node.sh
 . /in-node.sh
+
+stage=$(cat /stage 2> /dev/null || echo 1)
 
 # The next part, after a reboot or after the power went off.
 next() { echo "$1" > /stage; sync; say again; }

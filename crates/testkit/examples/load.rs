@@ -1,10 +1,10 @@
-//! What a restart of criscope must not cut, for `tests/v2/handover.sh`: calls in flight, of which one is a pull; exec sessions; and a
+//! What a restart of criscope must not cut, for `tests/v2/handover.sh`: calls in flight, one of them a pull; exec sessions; and a
 //! forwarded port. Data flows through the sessions and the port in both directions all the time.
 //!
 //! usage: load ENDPOINT CALLS SESSIONS SECONDS
 //!
 //! Uses the first running container, with busybox, in a pod with the network of the host. Prints `started` when everything is in progress,
-//! and `ended` with what it has counted. Ends with an error when a call or session fails, or bytes are lost.
+//! and `ended` with what it has counted. It fails if a call or a session fails, or if bytes are lost.
 
 use std::error::Error;
 use std::io;

@@ -1,4 +1,4 @@
-//! Clients of exec and port-forward sessions, of which each step has a time limit.
+//! Clients of exec and port-forward sessions. Each step has a time limit.
 
 use std::future::Future;
 use std::io;
