@@ -193,9 +193,10 @@ impl EpisodeCall {
         self.spans.as_ref().map(|spans| spans.client)
     }
 
-    /// Returns whether the call has failed. A hook never fails a pod: the kubelet goes on, or stops the container.
+    /// Returns whether the call has failed. A hook never fails a pod: the kubelet goes on, or stops the container. One that was lost with
+    /// criscope has no result.
     pub(super) fn is_bad(&self) -> bool {
-        self.method != Method::ExecSync && self.record.is_bad()
+        (self.method != Method::ExecSync || self.is_lost) && self.record.is_bad()
     }
 
     /// Adds work that arrived after the end of the call.

@@ -33,6 +33,8 @@ SERVER = "https://127.0.0.1:6443"
 NODE_ADDRESS = "10.99.0.1"
 HIERARCHIES = "/sys/fs/cgroup"
 DAEMONS = "/run/daemons"
+# Empty. The kubelet removes `*` in its working directory with each container that has no log path, as those of crictl.
+NOWHERE = "/run/nowhere"
 SOCKET = "unix:///run/criscope/criscope.sock"
 CNI_FAULTS = "/run/cni-faults"
 # The kubelet would set these for the whole machine. It finds these values in files that are mounted over them.
@@ -174,7 +176,7 @@ class Daemons:
             environment |= {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4319", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
         with open(f"{DAEMONS}/{name}.log", "a") as log:
             process = subprocess.Popen(self.command(name), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
-                                       start_new_session=True)
+                                       cwd=NOWHERE, start_new_session=True)
         write(f"{DAEMONS}/{name}.pid", str(process.pid))
         return process
 
@@ -298,6 +300,7 @@ def inside(mode, directory):
     """The first process of the node."""
     mount_file_systems(directory)
     os.makedirs(DAEMONS)
+    os.makedirs(NOWHERE)
     make_network()
     write_configurations(mode)
     daemons = Daemons(mode)

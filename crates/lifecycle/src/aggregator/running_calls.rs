@@ -7,8 +7,10 @@ use std::time::Duration;
 use super::Aggregator;
 use crate::episode_call::EpisodeCall;
 use crate::journal::JournalLine;
-use criscope_cri::call::Call;
+use crate::kubelet::execs;
+use criscope_cri::Method;
 use criscope_cri::call::episode::is_episodic;
+use criscope_cri::call::{Call, CallRecord};
 use criscope_cri::units::times::UnixMicros;
 
 /// A call is journaled once it has run for this long: most calls of a start end before, and cost no line.
@@ -44,7 +46,7 @@ impl Aggregator {
     fn journal_from(&mut self, age: Duration, calls: &[Arc<Call>], now: UnixMicros) {
         let running = calls
             .iter()
-            .filter(|call| is_episodic(call.method) && call.age() >= age);
+            .filter(|call| call.age() >= age && is_part_of_story(call));
         let running: Vec<_> = running.collect();
         let journaled = &mut self.running.journaled;
         journaled.retain(|seq| running.iter().any(|call| call.seq == *seq));
@@ -76,4 +78,10 @@ impl Aggregator {
         }
         self.report_closed();
     }
+}
+
+/// Returns whether the call is part of an episode. Which of two kinds a command of the kubelet is, its call alone shows.
+fn is_part_of_story(call: &Call) -> bool {
+    is_episodic(call.method)
+        || call.method == Method::ExecSync && execs::is_hook(&CallRecord::in_flight(call))
 }

@@ -367,13 +367,15 @@ pub(crate) enum SlowDetail<'a> {
 
 /// What the kubelet does without a call between these two calls (`pkg/kubelet/images/image_manager.go`, `EnsureImageExists`, and
 /// `pkg/kubelet/kuberuntime/kuberuntime_container.go`, `startContainer`, 1.36).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum StepsInGap<'a> {
     /// Before the first pull of an image: it asks its credential providers for a login, notes the pull on its disk, and waits for its
     /// turn. A back-off follows a failed pull only.
     BeforePull,
     /// After the start of this container, in the same sync of the pod: it runs the container's postStart hook. An exec is a call.
     PostStart(&'a str),
+    /// Before a container was created, for long: one of these steps.
+    BeforeCreate(Vec<StepBeforeCreate>),
 }
 
 /// Calls of one method that took most of the time.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::broken_off::KUBELET_SYNCS_WITHIN;
-use super::cause::{CallFailure, CallInFlight, Cause};
+use super::cause::{CallFailure, CallInFlight, Cause, Severity};
 use super::fault::FaultClass;
 use super::kubelet::KubeletCause;
 use super::remarks::{Diagnosis, Remark};
@@ -282,6 +282,13 @@ fn is_work_on_node_in(phase: EpisodePhase) -> bool {
     )
 }
 
+/// The absence of the kubelet that ended just before it saw the new pod of a start: the pod may have been made meanwhile.
+fn absence_before(start: &Episode) -> Option<&NodeFact> {
+    let seen = start.began - start.before_cri()?;
+    let mut facts = start.node.iter();
+    facts.find(|fact| fact.kind == NodeFactKind::NoKubelet && fact.to.is_some_and(|to| to <= seen))
+}
+
 /// Adds the conditions of the node: a downtime in which a start may have begun, and scarcity if the episode was slow.
 pub(super) fn add_conditions<'a>(
     diagnosis: &mut Diagnosis<'a>,
@@ -297,6 +304,8 @@ pub(super) fn add_conditions<'a>(
     let downtime = facts
         .find(|fact| is_cut && fact.is_downtime() && fact.to.is_some_and(|to| to <= episode.began));
     remarks.extend(downtime.map(|fact| Remark::BeganUnseen(FactAt { fact, now })));
+    let absence = absence_before(episode).filter(|_| cause.row().severity < Severity::Impaired);
+    remarks.extend(absence.map(|fact| Remark::BeganWithKubelet(FactAt { fact, now })));
     let is_slow = node.usual.is_slow(episode.duration()) && episode.kind != Kind::Stop;
     if !is_slow || !is_work_on_node(cause) {
         return;

@@ -6,6 +6,7 @@ mod second;
 
 use std::collections::HashMap;
 
+use super::before::Predecessor;
 use super::cause::Cause;
 use super::kill_reason::known_kill_reason;
 use super::kills;
@@ -308,8 +309,13 @@ impl<'a> Diagnoser<'a> {
         let then = self.cause(stop);
         Some(
             match stopped::pod_stop(stop, &pod.episodes, self.now).filter(|_| is_past) {
-                Some(stop) if then.is_fine_stop() => {
-                    stopped::with_past(then, stop, diagnosis, &pod.loops)
+                Some(pod_stop) if then.is_fine_stop() => {
+                    let by_hand = before::run_ended_by_hand(stop, &pod.episodes, self.now);
+                    let mut then = stopped::with_past(then, pod_stop, diagnosis, &pod.loops);
+                    let by_hand = by_hand.map(Predecessor::ContainerRun);
+                    let by_hand = by_hand.map(Cause::StartedAgain).map(Remark::Also);
+                    then.remarks.extend(by_hand);
+                    then
                 }
                 Some(_) => then,
                 None if diagnosis.is_past_when_gone()
@@ -369,7 +375,9 @@ impl<'a> Diagnoser<'a> {
 
     /// The episode that matters most if nothing fails now.
     fn episode_that_matters(&self, pod: &PodLifetime<'a>) -> Option<&'a Episode> {
-        pod.newest(|e| syncs::failing_sync(e, self.now).is_some())
+        let failing_sync = syncs::newest_failing_sync(&pod.episodes, self.now);
+        failing_sync
+            .map(|(episode, _)| episode)
             .or_else(|| pod.newest(|e| self.is_current(pod, e)))
             .or_else(|| {
                 // A failure counts until a newer episode succeeded. The stop of the pod makes nothing good.

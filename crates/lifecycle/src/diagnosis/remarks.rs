@@ -69,6 +69,8 @@ pub(crate) enum Remark<'a> {
     PodCpuLimit { millis: u32 },
     /// criscope was down just before the first call of a container of an unknown pod.
     BeganUnseen(FactAt<'a>),
+    /// No kubelet was connected just before it saw the pod.
+    BeganWithKubelet(FactAt<'a>),
     /// The resource for which tasks of the node waited.
     ShortOf(PressureShare),
     /// The number of `retries` that waited for a call which the kubelet had given up at this deadline.

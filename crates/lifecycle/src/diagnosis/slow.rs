@@ -7,7 +7,7 @@ use super::init_runs::InitRuns;
 use super::node::FactAt;
 use super::remarks::Diagnosis;
 use super::syncs::WorkInGap;
-use super::{history, node, outcome, syncs, work};
+use super::{LONG_SILENCE, history, node, outcome, syncs, waits, work};
 use crate::episode_call::{EpisodeCall, ObservedWork};
 use crate::episode_store::{Episode, ExitRecord};
 use crate::kubelet::syncs::SyncKind;
@@ -201,7 +201,7 @@ fn outside<'a>(episode: &'a Episode, runs: &InitRuns<'_>) -> SlowDetail<'a> {
     });
     SlowDetail::Outside {
         longest: widest,
-        steps: widest.and_then(|(_, call)| steps_in_gap(episode, call, work.as_ref())),
+        steps: widest.and_then(|(gap, call)| steps_in_gap(episode, gap, call, work.as_ref())),
         after: widest.and_then(|(gap, call)| started_before(episode, gap, call)),
         work,
     }
@@ -210,6 +210,7 @@ fn outside<'a>(episode: &'a Episode, runs: &InitRuns<'_>) -> SlowDetail<'a> {
 /// What the kubelet does in the gap before this call.
 fn steps_in_gap<'a>(
     episode: &'a Episode,
+    gap: Duration,
     next: &EpisodeCall,
     work: Option<&WorkInGap<'_>>,
 ) -> Option<StepsInGap<'a>> {
@@ -224,6 +225,11 @@ fn steps_in_gap<'a>(
             .container_name()
             .filter(|_| is_in_sync)
             .map(StepsInGap::PostStart);
+    }
+    if next.method == Method::CreateContainer {
+        let is_long = gap >= LONG_SILENCE && next.peer.is_kubelet() && work.is_none();
+        let steps = waits::steps_before_create(last).filter(|_| is_long);
+        return steps.map(StepsInGap::BeforeCreate);
     }
     let is_first = !earlier
         .clone()

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use super::LONG_SILENCE;
 use super::node::{self, FactAt};
 use super::reasons::{StepBeforeSandbox, StepBeforeSync};
 use super::waits::{StepsBeforeCalls, slow_steps_before_sandbox, steps_before_calls};
+use super::{LONG_SILENCE, history};
+use crate::episode_call::EpisodeCall;
 use crate::episode_store::Episode;
 use crate::kubelet::syncs::{PodSync, SyncKind};
 use criscope_cri::call::episode::Kind;
@@ -55,6 +56,40 @@ impl<'a> FailingSync<'a> {
         let sync = syncs.next_back()?;
         sync.error.is_some().then_some(Self { sync, now })
     }
+
+    /// The container that could not be started, if the error names one.
+    pub(super) fn container(&self) -> Option<&'a str> {
+        self.sync.error.as_ref()?.container()
+    }
+
+    /// Returns whether no failed call shows the error.
+    pub(super) fn is_news(&self) -> bool {
+        let error = self.sync.error.as_ref();
+        error.is_some_and(|error| !error.is_shown_by_calls())
+    }
+
+    /// Returns whether one of these calls started what could not be started.
+    fn is_resolved_by<'b>(&self, mut calls: impl Iterator<Item = &'b EpisodeCall>) -> bool {
+        let container = self.container();
+        calls.any(|call| {
+            call.has_started()
+                && call.ended_at() >= self.sync.ended
+                && (container.is_none() || call.container_name() == container)
+        })
+    }
+}
+
+/// The episode with the newest failure of a sync that no call of the pod resolved.
+pub(super) fn newest_failing_sync<'a>(
+    pod: &[&'a Episode],
+    now: UnixMicros,
+) -> Option<(&'a Episode, FailingSync<'a>)> {
+    let failing = pod.iter().filter_map(|&episode| {
+        let fails = failing_sync(episode, now)?;
+        let is_resolved = fails.is_resolved_by(history::calls(pod));
+        (!is_resolved).then_some((episode, fails))
+    });
+    failing.max_by_key(|(episode, _)| episode.began)
 }
 
 /// The failure of the last sync, unless calls show it or resolved it.
@@ -63,18 +98,14 @@ pub(super) fn failing_sync(episode: &Episode, now: UnixMicros) -> Option<Failing
         .syncs
         .last()
         .filter(|_| episode.kind != Kind::Stop)?;
-    let error = sync.error.as_ref()?;
+    sync.error.as_ref()?;
+    let fails = FailingSync { sync, now };
     let awaits_call = episode.is_open() && episode.kind == Kind::Start && episode.started == 0;
     let is_silent = awaits_call && now.since(episode.ended) >= LONG_SILENCE;
-    let is_news = !error.is_shown_by_calls() || is_silent;
-    let container = error.container();
-    let is_resolved = episode.calls.iter().any(|call| {
-        call.has_started()
-            && call.ended_at() >= sync.ended
-            && (container.is_none() || call.container_name() == container)
-    });
+    let is_news = fails.is_news() || is_silent;
     let in_flight = episode.calls.iter().any(|call| call.is_in_flight());
-    (is_news && !is_resolved && !in_flight).then_some(FailingSync { sync, now })
+    let is_resolved = fails.is_resolved_by(episode.calls.iter());
+    (is_news && !is_resolved && !in_flight).then_some(fails)
 }
 
 /// The kubelet's work in the `waited` time before the first call of a start.

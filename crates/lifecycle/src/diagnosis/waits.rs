@@ -99,6 +99,17 @@ pub(super) fn steps_after(call: &EpisodeCall, node: &NodeContext<'_>) -> Vec<Ste
         .collect()
 }
 
+/// What held the kubelet up between this call and the creation of a container.
+pub(super) fn steps_before_create(after: &EpisodeCall) -> Option<Vec<StepBeforeCreate>> {
+    let mut steps = match after.method {
+        Method::PullImage | Method::RunPodSandbox => steps_after_image(),
+        _ => return None,
+    };
+    steps
+        .retain(|step| after.method != Method::PullImage || *step != StepBeforeCreate::Credentials);
+    Some(steps)
+}
+
 /// What the kubelet may lack once it has found the image of a container: only the credentials for it are asked for after that.
 pub(super) fn steps_after_image() -> Vec<StepBeforeCreate> {
     use StepBeforeCreate::{ImageName, PullLimit, PullQueue, PullRecord};

@@ -36,7 +36,11 @@ impl EpisodeStore {
         };
         let number = match self.assign(&call) {
             Assignment::In(number) => number,
-            _ if call.is_in_flight() => self.open(Kind::Stop, &pod, &call),
+            // No stop follows a hook that was lost before the kubelet tries again.
+            _ if call.is_in_flight() || call.is_lost => {
+                let begun = self.begun_stop(&pod);
+                begun.unwrap_or_else(|| self.open(Kind::Stop, &pod, &call))
+            }
             _ => {
                 if self.work.hooks.len() >= MAX_WAITING_HOOKS {
                     self.work.hooks.pop_front();
@@ -60,6 +64,16 @@ impl EpisodeStore {
             episode.add(call);
         }
         CallEffect::PartOf(number)
+    }
+
+    /// The number of the stop that a hook of this pod has begun.
+    fn begun_stop(&self, pod: &PodIdentity) -> Option<u64> {
+        let mut own = self.episodes_of(pod);
+        let stop = own.find(|episode| {
+            let is_own = episode.kind == Kind::Stop && episode.pod.attempt == pod.attempt;
+            is_own && self.open.contains(&episode.number)
+        });
+        Some(stop?.number)
     }
 
     /// The episode of a hook: the one that stops its container, or the one that has just started it.

@@ -12,6 +12,8 @@ use crate::node::{NodeFact, NodeFactKind, PressureSample, PressureSpan, is_same,
 use criscope_cri::call::episode::Kind;
 use criscope_cri::units::times::UnixMicros;
 
+/// A kubelet that was away sees its new pods this long after it has connected.
+const PODS_SEEN_WITHIN: Duration = Duration::from_secs(10);
 /// The first container of a pod that is created this long after a downtime was perhaps preceded by calls that criscope did not see.
 const CREATED_AFTER_DOWNTIME_WITHIN: Duration = Duration::from_secs(300);
 
@@ -24,17 +26,18 @@ impl Episode {
 }
 
 impl EpisodeStore {
-    /// Notes a fact that began or ended. Open episodes of its time get it. Closed episodes get it if they have its begin, or if their
-    /// first call had waited for criscope.
+    /// Notes a fact that began or ended. Episodes get it if they have its begin, open ones of its time, and closed ones whose first call
+    /// had waited for criscope.
     pub(crate) fn note_fact(&mut self, fact: NodeFact) {
         for (number, episode) in &mut self.episodes {
             let concerns = if self.open.contains(number) {
                 fact.to.is_none_or(|to| to > episode.began)
             } else {
                 fact.held_up(episode.began)
-                    || episode.node.iter().any(|known| is_same(known, &fact))
             };
-            if concerns {
+            // The end of a fact is noticed only after it, perhaps in the middle of an episode that began after it.
+            let is_known = episode.node.iter().any(|known| is_same(known, &fact));
+            if concerns || is_known {
                 note(&mut episode.node, &fact);
             }
         }
@@ -61,18 +64,13 @@ impl EpisodeStore {
     }
 
     /// The facts about the node that hold.
-    pub(crate) fn facts(&self) -> Vec<NodeFact> {
-        self.node.holding().cloned().collect()
+    pub(crate) fn holding(&self) -> impl Iterator<Item = &NodeFact> {
+        self.node.holding()
     }
 
-    /// The fact that no kubelet is connected, or that it makes no call.
-    pub(crate) fn absent_kubelet(&self) -> Option<&NodeFact> {
-        self.node.holding().find(|fact| {
-            matches!(
-                fact.kind,
-                NodeFactKind::NoKubelet | NodeFactKind::KubeletSilent
-            )
-        })
+    /// The same, to keep.
+    pub(crate) fn facts(&self) -> Vec<NodeFact> {
+        self.holding().cloned().collect()
     }
 
     /// The facts that held at some time since then.
@@ -104,7 +102,8 @@ impl EpisodeStore {
         own.map(|exit| exit.at).max()
     }
 
-    /// Adds to a new episode the facts since its begin, since the kubelet saw its pod, or since the run before ended.
+    /// Adds to a new episode the facts since its begin, since the kubelet saw its pod, or since the run before ended; to the start of a new
+    /// pod also the absence of the kubelet before that.
     pub(super) fn add_node_facts(&self, episode: &mut Episode, first: &EpisodeCall) {
         let seen = episode.began - seen_before(Some(first));
         let seen = seen.min(self.run_ended_before(episode, first).unwrap_or(seen));
@@ -114,6 +113,13 @@ impl EpisodeStore {
         let mut known = self.node.since(UnixMicros::EPOCH);
         if let Some(fact) = known.find(|fact| fact.held_up(episode.began)) {
             note(&mut episode.node, fact);
+        }
+        if first.method.makes_sandbox() && episode.pod.attempt == 0 {
+            let before = self.node.since(seen - PODS_SEEN_WITHIN);
+            let mut absences = before.filter(|fact| fact.kind == NodeFactKind::NoKubelet);
+            if let Some(absence) = absences.find(|fact| fact.to.is_some_and(|to| to <= seen)) {
+                note(&mut episode.node, absence);
+            }
         }
         if first.method.makes_sandbox() && episode.pod.attempt > 0 {
             let before = self.node.since(seen - REPLACED_AFTER_DOWNTIME_WITHIN);

@@ -9,7 +9,7 @@ use crate::episode_call::EpisodeCall;
 use crate::episode_store::{Episode, EpisodeStore};
 use crate::kubelet::images::{FoundImage, MissingImage};
 use crate::kubelet::pulls::PullInFlight;
-use crate::node::{NodeFact, NodePrograms};
+use crate::node::{NodeFact, NodeFactKind, NodePrograms};
 use crate::process_scanner::WorkKind;
 use crate::view::EpisodeState;
 use criscope_cri::Method;
@@ -32,8 +32,8 @@ pub(crate) struct NodeContext<'a> {
     found_images: Vec<FoundImage>,
     /// Pulls of the kubelet that are in flight.
     pulls: Vec<PullInFlight>,
-    /// That no kubelet is there, or that it is silent, if so.
-    pub(crate) absent_kubelet: Option<&'a NodeFact>,
+    /// The facts about the node that hold.
+    holding: Vec<&'a NodeFact>,
     pub(crate) programs: &'a NodePrograms,
 }
 
@@ -57,7 +57,7 @@ impl EpisodeStore {
             missing_images: self.missing_images(),
             found_images: self.found_images(),
             pulls: Vec::new(),
-            absent_kubelet: self.absent_kubelet(),
+            holding: self.holding().collect(),
             programs: &self.programs,
         }
     }
@@ -147,7 +147,29 @@ fn keys(call: &EpisodeCall, handler: Option<&str>) -> Vec<WorkKey> {
     }
 }
 
-impl NodeContext<'_> {
+impl<'a> NodeContext<'a> {
+    /// The fact that no kubelet is connected, or that it makes no call.
+    pub(crate) fn absent_kubelet(&self) -> Option<&'a NodeFact> {
+        let mut holding = self.holding.iter().copied();
+        holding.find(|fact| {
+            matches!(
+                fact.kind,
+                NodeFactKind::NoKubelet | NodeFactKind::KubeletSilent
+            )
+        })
+    }
+
+    /// The fact that a backend which is `wanted` does not answer.
+    pub(crate) fn silent_backend(&self, wanted: impl Fn(&str) -> bool) -> Option<&'a NodeFact> {
+        let mut holding = self.holding.iter().copied();
+        holding.find(|fact| match &fact.kind {
+            NodeFactKind::BackendDown { backend } | NodeFactKind::BackendHangs { backend } => {
+                wanted(backend)
+            }
+            _ => false,
+        })
+    }
+
     /// The image that the kubelet found for the start with this number.
     pub(crate) fn found_image(&self, episode: u64) -> Option<&FoundImage> {
         let mut found = self.found_images.iter();

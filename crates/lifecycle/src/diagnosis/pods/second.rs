@@ -10,7 +10,7 @@ use crate::diagnosis::kubelet::KubeletCause;
 use crate::diagnosis::lifetimes::PodLifetime;
 use crate::diagnosis::node::FactAt;
 use crate::diagnosis::remarks::{Diagnosis, Remark};
-use crate::diagnosis::{crash, failure, history, oom};
+use crate::diagnosis::{crash, failure, history, node, oom, syncs};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::{ContainerOomKills, Episode, ExitRecord};
 use crate::node::NodeFactKind;
@@ -44,6 +44,9 @@ impl<'a> FaultSubject<'a> {
             Cause::Kubelet(KubeletCause::KillLoop(kills)) => Self::Container(kills.container),
             Cause::Kubelet(KubeletCause::HookInFlight { hook, .. }) => {
                 Self::Container(hook.container)
+            }
+            Cause::Kubelet(KubeletCause::FailingSync(fails)) => {
+                fails.container().map_or(Self::Pod, Self::Container)
             }
             Cause::ImageMissing { image, .. } => Self::Image(&image.image),
             Cause::SlowCall(call) => Self::of_call(call),
@@ -82,7 +85,11 @@ impl<'a> Diagnoser<'a> {
         let (own, severity) = (lead.cause.row().severity, other.row().severity);
         if own < Severity::Impaired {
             // What took long, or is over, stays a remark on the fault.
-            let is_worse = severity >= Severity::Impaired && is_about_past(&lead.cause);
+            let is_past = is_about_past(&lead.cause)
+                // It may have ended again meanwhile.
+                || matches!(lead.cause, Cause::StartedAgain(_))
+                    && matches!(other, Cause::NodeTrouble(_));
+            let is_worse = severity >= Severity::Impaired && is_past;
             return if is_worse { lead.led_by(other) } else { lead };
         }
         if severity > own {
@@ -121,8 +128,11 @@ impl<'a> Diagnoser<'a> {
                 .clone()
                 .map(|kills| Cause::Kubelet(KubeletCause::KillLoop(kills.clone()))),
         );
+        let failing = syncs::newest_failing_sync(&pod.episodes, self.now);
+        let failing = failing.filter(|(_, fails)| fails.is_news());
+        faults.extend(failing.map(|(_, fails)| Cause::Kubelet(KubeletCause::FailingSync(fails))));
         faults.extend(self.node_trouble(pod, lead));
-        faults.extend(self.absent_kubelet(lead));
+        faults.extend(self.missing_for_next_try(pod, lead));
         let attempts = pod.episodes.iter().map(|episode| episode.pod.attempt);
         let newest = attempts.max();
         let own = pod.episodes.iter();
@@ -164,8 +174,9 @@ impl<'a> Diagnoser<'a> {
         Some(Cause::NodeTrouble(FactAt { fact, now }))
     }
 
-    /// Why a container that has ended is not started again, or a failed call not made again: there is no kubelet.
-    fn absent_kubelet(&self, lead: &Cause<'_>) -> Option<Cause<'a>> {
+    /// Why a container that has ended is not started again, or a failed call not made again: the runtime does not answer, or there is no
+    /// kubelet.
+    fn missing_for_next_try(&self, pod: &PodLifetime<'a>, lead: &Cause<'_>) -> Option<Cause<'a>> {
         let is_down = matches!(
             lead,
             Cause::ContainerExited(_)
@@ -173,7 +184,14 @@ impl<'a> Diagnoser<'a> {
                 | Cause::CrashLoop(_)
                 | Cause::CallFails(_)
         );
-        let fact = self.node.absent_kubelet.filter(|_| is_down)?;
+        if !is_down {
+            return None;
+        }
+        let last = history::calls(&pod.episodes).max_by_key(|call| call.began)?;
+        let fact = self
+            .node
+            .silent_backend(|backend| node::is_on(last, backend));
+        let fact = fact.or_else(|| self.node.absent_kubelet())?;
         let now = self.now;
         Some(Cause::NodeTrouble(FactAt { fact, now }))
     }
@@ -246,7 +264,10 @@ fn is_another<'a>(lead: &Cause<'a>, other: &Cause<'a>) -> bool {
         (Node, _) => matches!(other, Cause::CrashLoop(_) | Cause::ContainerExited(_)),
         // What is wrong with the sandbox stands before all else.
         (Pod, _) => is_about_past(lead),
-        (_, Pod) => matches!(other, Cause::SlowCall(_)),
+        (_, Pod) => matches!(
+            other,
+            Cause::SlowCall(_) | Cause::Kubelet(KubeletCause::FailingSync(_))
+        ),
         (Container(one), Container(two)) if one == two => is_another_of_container(lead, other),
         (Image(one), Image(two)) => one != two,
         // A container that ended is down for its own reason, and stays down for lack of its image.
@@ -268,6 +289,11 @@ fn is_another_of_container(lead: &Cause<'_>, other: &Cause<'_>) -> bool {
             oom.last + kills.window >= kills.at
         }
         (Cause::OomKills { .. }, Cause::ProbeFails(_) | Cause::ProbeHangs(_)) => true,
+        // Why it ended, and why it is not started again.
+        (
+            Cause::CrashLoop(_) | Cause::ContainerExited(_),
+            Cause::Kubelet(KubeletCause::FailingSync(_)),
+        ) => true,
         _ => false,
     }
 }

@@ -10,6 +10,10 @@ impl Display for BrokenOffCall<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let call = match self.call.method {
             Method::PullImage => format!("the pull of {}", self.call.target()),
+            Method::ExecSync => {
+                let container = self.call.container_name().unwrap_or("a container");
+                format!("the hook of {container}")
+            }
             _ => format!("the {}", subject(self.call)),
         };
         let fact = self.fact.fact.sentence_of_time(self.fact.now);

@@ -86,6 +86,7 @@ impl Display for Remark<'_> {
             Self::BeganUnseen(downtime) => {
                 write!(f, "what came before is unknown: {downtime}")
             }
+            Self::BeganWithKubelet(absence) => write!(f, "before that {absence}"),
             Self::ShortOf(short) => {
                 let short_of = match short.resource {
                     "cpu" => "CPU was saturated",

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{duration, subject, times};
 use crate::diagnosis::cause::{SlowCalls, SlowDetail, SlowPhase, StepsInGap};
+use crate::diagnosis::reasons::{one_of, words};
 use crate::diagnosis::work::LongestWorker;
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::SIGKILL_EXIT_CODE;
@@ -57,6 +58,9 @@ impl SlowPhase<'_> {
                     ),
                     (Some(StepsInGap::BeforePull), _) => {
                         f.write_str(": its credential provider, its own disk or its pull queue")
+                    }
+                    (Some(StepsInGap::BeforeCreate(steps)), _) => {
+                        write!(f, "; held up by {}", one_of(&words(steps)))
                     }
                     (None, Some(work)) => write!(f, "{work}"),
                     (None, None) => Ok(()),

@@ -12,6 +12,7 @@ use crate::diagnosis::reasons::{ClosedList, KeptPod, one_of, words};
 use crate::diagnosis::stopped::{HurriedStop, PodStop, ShortenedGracePeriod, StoppedContainer};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::ExitRecord;
+use crate::kubelet::probes::FailedProbe;
 use criscope_cri::Method;
 use criscope_cri::subject::ExitReason;
 
@@ -27,11 +28,12 @@ impl Display for PodStop<'_> {
         )?;
         match &self.reason {
             // A pod may also be deleted just after a probe has failed.
+            Some(KillReason::Probe(_)) if self.is_kept => {}
             Some(KillReason::Probe(probe)) => {
-                let failures = failures(probe);
                 write!(
                     f,
-                    ", after a deletion, or after a failing liveness or startup probe (exec, {failures}) with restartPolicy Never, unknown which"
+                    ", after a deletion, or after {}, unknown which",
+                    final_probe(probe)
                 )?;
             }
             Some(reason) => write!(f, ", {reason}")?,
@@ -62,11 +64,22 @@ impl Display for PodStop<'_> {
             );
         }
         if self.is_kept {
-            let reasons = one_of(&words(KeptPod::ALL));
-            write!(f, "; the pod still exists: {reasons}")?;
+            let probe = match &self.reason {
+                Some(KillReason::Probe(probe)) => Some(final_probe(probe)),
+                _ => None,
+            };
+            let others = words(KeptPod::ALL).into_iter().map(str::to_owned);
+            let reasons: Vec<_> = probe.into_iter().chain(others).collect();
+            write!(f, "; the pod still exists: {}", one_of(&reasons))?;
         }
         Ok(())
     }
+}
+
+/// The probe after whose failure the kubelet may have ended the pod.
+fn final_probe(probe: &FailedProbe) -> String {
+    let failures = failures(probe);
+    format!("a failing liveness or startup probe (exec, {failures}) with restartPolicy Never")
 }
 
 impl Display for StoppedContainers<'_> {

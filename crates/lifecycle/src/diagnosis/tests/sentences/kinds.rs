@@ -78,7 +78,7 @@ kinds! {
     RetryState RetryState: Impossible Awaited InProgress Succeeded;
     NodeFactKind NodeFactKind: BackendDown BackendHangs NotReady NoKubelet KubeletSilent CriscopeDown CriscopeBypassed NodeRestarted CriscopeStalled ImageFsFull;
     Predecessor Predecessor<'_>: ContainerRun Sandbox;
-    Remark Remark<'_>: Also SecondFault StartTook StopTook DownForImage Intervened Checkpointed OnlyEphemeral PodStopped FailedBefore UpAgain Outcome ContainersEnded Ended HiddenBy AnsweredDriver CpuLimit PodCpuLimit BeganUnseen
+    Remark Remark<'_>: Also SecondFault StartTook StopTook DownForImage Intervened Checkpointed OnlyEphemeral PodStopped FailedBefore UpAgain Outcome ContainersEnded Ended HiddenBy AnsweredDriver CpuLimit PodCpuLimit BeganUnseen BeganWithKubelet
         ShortOf RetryJoined InjectedFault;
     NextStep NextStep: ReadLogs DescribePod FindWait GetObject ReadKubeletLog CheckKubelet CheckRuntime ReadRuntimeLog
         ReadCriscopeLog ReadKernelLog ReadSystemdLog RaiseMemory RaiseCpu FindMemoryUser FindCpuUser FindDiskUser FreeDisk
