@@ -46,6 +46,8 @@ pub(super) struct BackendView {
     pub(super) reconnects: u64,
     /// Calls in flight to it.
     pub(super) in_flight: usize,
+    /// Calls that outlived their caller's deadline and wait for its retry.
+    pub(super) kept_calls: usize,
 }
 
 /// A condition of its Status.
@@ -148,6 +150,7 @@ fn state(backend: &Backend, in_flight: usize) -> BackendView {
         last_status_ms: state.last_status.map(age_ms),
         reconnects: health.reconnects(),
         in_flight,
+        kept_calls: backend.kept_calls().map_or(0, |kept| kept.len()),
     }
 }
 

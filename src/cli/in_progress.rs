@@ -32,12 +32,14 @@ enum WorkKind {
     ContainerStart,
     Command,
     Checkpoint,
+    KeptCall,
     Other,
     Session(String),
 }
 
 impl WorkInProgress {
-    pub(super) fn new(calls: &RpcTable, sessions: &[OpenSession]) -> Self {
+    /// `kept`: calls that wait for a retry (`backends.NAME.join_retries`).
+    pub(super) fn new(calls: &RpcTable, sessions: &[OpenSession], kept: u64) -> Self {
         let mut counts = BTreeMap::new();
         for row in &calls.methods {
             if let Some(kind) = Method::ALL
@@ -47,6 +49,9 @@ impl WorkInProgress {
             {
                 *counts.entry(kind).or_default() += row.in_flight;
             }
+        }
+        if kept > 0 {
+            counts.insert(WorkKind::KeptCall, kept);
         }
         for session in sessions {
             let kind = WorkKind::Session(session.kind.clone());
@@ -94,6 +99,7 @@ impl WorkKind {
             Self::ContainerStart => "container_starts",
             Self::Command => "probes_and_hooks",
             Self::Checkpoint => "checkpoints",
+            Self::KeptCall => "kept_calls",
             Self::Other => "other_calls",
             Self::Session(_) => "sessions",
         }
@@ -107,12 +113,14 @@ impl WorkKind {
             Self::ContainerStart => "container start",
             Self::Command => "probe or hook",
             Self::Checkpoint => "checkpoint",
+            Self::KeptCall => "call that waits for its retry",
             Self::Other => "other call",
             Self::Session(kind) if kind == "portforward" => "port-forward session",
             Self::Session(kind) => &format!("{kind} session"),
         };
         match (self, count) {
             (_, 1) => format!("1 {noun}"),
+            (Self::KeptCall, _) => format!("{count} calls that wait for their retry"),
             (Self::Command, _) => format!("{count} probes or hooks"),
             _ => format!("{count} {noun}s"),
         }
@@ -154,7 +162,14 @@ mod tests {
         let sessions = sessions.iter().map(|kind| OpenSession {
             kind: (*kind).to_owned(),
         });
-        WorkInProgress::new(&table, &sessions.collect::<Vec<_>>()).to_string()
+        WorkInProgress::new(&table, &sessions.collect::<Vec<_>>(), 0).to_string()
+    }
+
+    #[test]
+    fn calls_that_wait_for_a_retry_count() {
+        let work = |kept| WorkInProgress::new(&RpcTable::default(), &[], kept).to_string();
+        assert_eq!(work(1), "1 call that waits for its retry is in progress");
+        assert_eq!(work(2), "2 calls that wait for their retry are in progress");
     }
 
     #[test]

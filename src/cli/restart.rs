@@ -69,6 +69,14 @@ struct ActivityState {
     methods: RpcTable,
     #[serde(default)]
     sessions: Vec<OpenSession>,
+    #[serde(default)]
+    backends: Vec<BackendActivity>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct BackendActivity {
+    #[serde(default)]
+    kept_calls: u64,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
@@ -98,7 +106,10 @@ async fn look(
     endpoint: &AdminEndpoint,
 ) -> Result<Result<WorkInProgress, PageError>, CommandFailure> {
     let page = endpoint.json::<ActivityState>(FRONT_PAGE).await;
-    Ok(page.map(|page| WorkInProgress::new(&page.methods, &page.sessions)))
+    Ok(page.map(|page| {
+        let kept = page.backends.iter().map(|backend| backend.kept_calls);
+        WorkInProgress::new(&page.methods, &page.sessions, kept.sum())
+    }))
 }
 
 /// Waits until nothing is in progress, and prints the remaining work whenever it changes.

@@ -59,6 +59,13 @@ struct DaemonState {
     bypass: Option<String>,
 }
 
+impl DaemonState {
+    fn work(&self) -> WorkInProgress {
+        let kept = self.backends.iter().map(|backend| backend.kept_calls);
+        WorkInProgress::new(&self.methods, &self.sessions, kept.sum())
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 struct BackendStatus {
     name: String,
@@ -72,6 +79,8 @@ struct BackendStatus {
     runtime: Option<(String, String)>,
     #[serde(default)]
     answered_cgroup_driver: Option<String>,
+    #[serde(default)]
+    kept_calls: u64,
     #[serde(default)]
     conditions: Vec<BackendCondition>,
 }
@@ -198,7 +207,7 @@ fn findings(
         findings.push(ReportFinding::fail("backend", "there is none"));
     }
     findings.push(calls(live));
-    let work = WorkInProgress::new(&live.methods, &live.sessions);
+    let work = live.work();
     if !work.is_empty() {
         findings.push(restart(&work, hands_over));
     }

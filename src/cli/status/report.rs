@@ -130,7 +130,7 @@ impl<'a> StatusReport<'a> {
                 in_flight: methods.iter().map(|row| row.in_flight).sum(),
                 stuck: methods.iter().map(|row| row.stuck).sum(),
                 open_sessions: live.sessions.len(),
-                in_progress: WorkInProgress::new(&live.methods, &live.sessions).by_kind(),
+                in_progress: live.work().by_kind(),
             },
             kubelet: KubeletReport {
                 relist_ms: live.relist_ms,

@@ -133,7 +133,7 @@ impl Backend {
     }
 
     /// The calls that outlived their callers; `None` if retries do not join.
-    fn kept_calls(&self) -> Option<&KeptCalls> {
+    pub(crate) fn kept_calls(&self) -> Option<&KeptCalls> {
         self.kept_calls.as_deref()
     }
 

@@ -1,6 +1,7 @@
 //! A kubelet that gives up while a CNI plugin is slow, and tries again.
 
 use super::end;
+use crate::commands::printed;
 use crate::prelude::*;
 
 /// How long the CNI plugin takes, and how long the kubelet waits for it.
@@ -51,6 +52,9 @@ async fn a_retry_joins_the_call_that_the_kubelet_gave_up() {
     let config = kubelet.pod_config("joined");
     let late = run(&kubelet, &config, DEADLINE).await;
     assert!(late.is_err(), "{late:?}");
+    let status = printed(&joining, &["status"]).await;
+    let words = "1 call that waits for its retry is in progress";
+    assert!(status.contains(words), "{status}");
     let sandbox = run(&kubelet, &config, Duration::from_secs(120)).await;
     let sandbox = sandbox.expect("the sandbox of the first call");
     let listed = kubelet.pods().await;

@@ -1,5 +1,6 @@
 //! Facts that a process leaves to the next one, other than the calls of episodes.
 
+use super::handover::{in_flight, lines, outcomes, until};
 use super::*;
 use criscope_cri::call::Client;
 use criscope_cri::call::Peer;
@@ -47,4 +48,22 @@ async fn probes_and_commands_of_others_are_known_again() {
         let interventions = store.episodes().map(|episode| episode.interventions.len());
         assert_eq!(interventions.sum::<usize>(), 1);
     }
+}
+
+#[tokio::test]
+async fn a_hook_in_flight_is_lost_with_criscope() {
+    let dir = tempfile::tempdir().expect("dir");
+    let first = aggregator(Some(dir.path()));
+    first.start("web");
+    let hook = Arc::new(command("web", 0, 0, Client::Kubelet));
+    let probe = Arc::new(command("web", 1, 0, Client::Kubelet));
+    in_flight(&first, &[&hook, &probe]);
+    until(|| lines(dir.path(), "running") > 0).await;
+    first.task.abort();
+    let mut second = aggregator(Some(dir.path()));
+    let is_hook = |call: &String| call.starts_with("ExecSync ") && call != "ExecSync in_flight";
+    until(|| outcomes(&second, "web").iter().any(is_hook)).await;
+    let hooks = outcomes(&second, "web").into_iter().filter(is_hook);
+    assert_eq!(hooks.count(), 1, "probes are no part of a story");
+    second.finish().await;
 }
