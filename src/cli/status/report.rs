@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{BackendStatus, DaemonState};
-use crate::cli::in_progress::WorkInProgress;
 use crate::cli::output::FindingLevel;
 use crate::lifecycle::view::{PodState, PodSummary};
 use crate::pages::source::PageError;
