@@ -18,8 +18,6 @@ use criscope_cri::units::times::UnixMicros;
 const MIN_RESTART_DELAY: Duration = Duration::from_secs(5);
 /// Sandboxes of a pod that were made within this time of each other are one series.
 const MAX_GAP_BETWEEN_SANDBOXES: Duration = Duration::from_secs(10 * 60);
-/// A person who stops a container, and then the pod because the kubelet has started it again, does so within this time.
-const POD_STOPPED_AFTER_CONTAINER_WITHIN: Duration = Duration::from_secs(60);
 /// A sandbox that is replaced within this time of the return of its runtime was lost with it.
 pub(crate) const REPLACED_AFTER_DOWNTIME_WITHIN: Duration = Duration::from_secs(2 * 60);
 
@@ -226,7 +224,7 @@ fn kill_reason(stop: &EpisodeCall, pod: &[&Episode]) -> Option<KillReason> {
 }
 
 /// The call that ended this run of a container.
-fn stopped_by<'a>(exit: &ExitRecord, pod: &[&'a Episode]) -> Option<&'a EpisodeCall> {
+pub(super) fn stopped_by<'a>(exit: &ExitRecord, pod: &[&'a Episode]) -> Option<&'a EpisodeCall> {
     let mut stops = history::calls(pod).filter(|call| {
         let container = call.container.as_deref();
         exit.stop_requested
@@ -248,22 +246,6 @@ pub(super) fn run_before_restart<'a>(
     let later = starts.filter(|call| call.began_at() > exit.at);
     let next = later.min_by_key(|call| call.began)?;
     Some(previous_run(exit, next, pod, now))
-}
-
-/// The run that another program than the kubelet ended last, if the container was started again and the pod was stopped soon after.
-pub(super) fn run_ended_by_hand<'a>(
-    stop: &Episode,
-    pod: &[&'a Episode],
-    now: UnixMicros,
-) -> Option<PreviousRun<'a>> {
-    let recent = history::exits(pod).filter(|exit| {
-        exit.at <= stop.began && stop.began.since(exit.at) <= POD_STOPPED_AFTER_CONTAINER_WITHIN
-    });
-    let by_hand = recent.filter(|exit| {
-        let stop = stopped_by(exit, pod);
-        stop.is_some_and(|call| !call.peer.is_kubelet())
-    });
-    run_before_restart(by_hand.max_by_key(|exit| exit.at)?, pod, now)
 }
 
 /// Returns whether the kubelet stopped a container. Such a stop has sentences of its own.

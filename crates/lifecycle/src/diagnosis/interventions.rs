@@ -1,9 +1,9 @@
 //! What others did to a container just before it ended: a command that ran in it, or a memory limit that was lowered before the kernel
-//! killed a process.
+//! killed a process. And what they did to it before its pod was stopped.
 
 use std::time::Duration;
 
-use super::before::Predecessor;
+use super::before::{self, Predecessor, PreviousRun};
 use super::cause::Cause;
 use super::history;
 use super::remarks::{Diagnosis, Remark};
@@ -18,6 +18,9 @@ const END_FOLLOWS_COMMAND_WITHIN: Duration = Duration::from_secs(1);
 
 /// The command of a streaming Exec begins when its client connects, and may need as long to end the program.
 const END_FOLLOWS_SESSION_WITHIN: Duration = Duration::from_secs(3);
+
+/// A person who stops a container, and then the pod because the kubelet has started it again, does so within this time.
+const POD_STOPPED_AFTER_CONTAINER_WITHIN: Duration = Duration::from_secs(60);
 
 /// What happened to a container before its end, or before an OOM kill in it.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +56,22 @@ pub(super) fn add_interventions<'a>(diagnosis: &mut Diagnosis<'a>, pod: &[&'a Ep
     if let Some(found) = found {
         diagnosis.remarks.insert(0, Remark::Intervened(found));
     }
+}
+
+/// The run that another program than the kubelet ended last, if the container was started again and the pod was stopped soon after.
+pub(super) fn run_ended_by_hand<'a>(
+    stop: &Episode,
+    pod: &[&'a Episode],
+    now: UnixMicros,
+) -> Option<PreviousRun<'a>> {
+    let recent = history::exits(pod).filter(|exit| {
+        exit.at <= stop.began && stop.began.since(exit.at) <= POD_STOPPED_AFTER_CONTAINER_WITHIN
+    });
+    let by_hand = recent.filter(|exit| {
+        let stop = before::stopped_by(exit, pod);
+        stop.is_some_and(|call| !call.peer.is_kubelet())
+    });
+    before::run_before_restart(by_hand.max_by_key(|exit| exit.at)?, pod, now)
 }
 
 fn before_exit<'a>(exit: &ExitRecord, pod: &[&'a Episode]) -> Option<InterventionBefore<'a>> {

@@ -310,7 +310,7 @@ impl<'a> Diagnoser<'a> {
         Some(
             match stopped::pod_stop(stop, &pod.episodes, self.now).filter(|_| is_past) {
                 Some(pod_stop) if then.is_fine_stop() => {
-                    let by_hand = before::run_ended_by_hand(stop, &pod.episodes, self.now);
+                    let by_hand = interventions::run_ended_by_hand(stop, &pod.episodes, self.now);
                     let mut then = stopped::with_past(then, pod_stop, diagnosis, &pod.loops);
                     let by_hand = by_hand.map(Predecessor::ContainerRun);
                     let by_hand = by_hand.map(Cause::StartedAgain).map(Remark::Also);
