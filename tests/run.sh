@@ -224,6 +224,8 @@ step_test() {
     have helm || export CRISCOPE_HELM=none
     # tests that compare generated documents must not rewrite them
     unset UPDATE_DOCS
+    # most tests wait most of the time, so more of them run at once than there are processors
+    export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 2))}
     local host runner=()
     if [ "$EUID" != 0 ]; then
         host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')

@@ -18,6 +18,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::bad;
+use criscope_linux::rootfs::open_below;
 
 /// The attribute of an opaque directory in overlayfs, which hides those of lower layers.
 pub(crate) const OPAQUE: &str = "trusted.overlay.opaque";
@@ -149,7 +150,7 @@ impl Tree {
         let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
         let flags = DIR.difference(OFlags::NOFOLLOW);
         let path = if path.is_empty() { b"." } else { path };
-        openat2(&self.root, path, flags, Mode::empty(), how)
+        open_below(&self.root, path, flags, how)
     }
 
     /// Opens a directory by its real path, which contains no link.

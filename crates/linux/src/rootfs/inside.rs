@@ -1,7 +1,7 @@
 //! Opens files in a container's root without leaving it.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
@@ -11,7 +11,7 @@ use rustix::path::Arg;
 use super::error::{At as _, Error, Result};
 use crate::untrusted;
 
-/// Maximum number of lookups, which are retried if a path component is moved concurrently.
+/// Maximum number of lookups after the first.
 const TRIES: usize = 32;
 
 /// Opens a regular file for reading by its path in the container: links are resolved inside its root. `None` if it does not
@@ -48,12 +48,60 @@ pub(super) fn resolve(
     flags: OFlags,
 ) -> std::result::Result<OwnedFd, Errno> {
     let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    open_below(root, path, flags, how)
+}
+
+/// Opens a path below a directory (openat2(2)). Tries again where the kernel saw a rename or a mount, anywhere on the node, while it
+/// resolved a `..`.
+///
+/// # Errors
+/// Those of openat2(2).
+pub fn open_below(
+    root: impl AsFd,
+    path: impl Arg + Copy,
+    flags: OFlags,
+    how: ResolveFlags,
+) -> std::result::Result<OwnedFd, Errno> {
     let mut tries = 0;
     loop {
-        match openat2(root, path, flags, Mode::empty(), how) {
-            // The kernel detected a concurrent rename or mount on the node while it resolved `..`.
+        match openat2(&root, path, flags, Mode::empty(), how) {
             Err(Errno::AGAIN) if tries < TRIES => tries += 1,
             found => return found,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, rename};
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_rename_elsewhere_is_no_error() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = dir.path().join("root");
+        fs::create_dir(&root).expect("mkdir");
+        fs::write(root.join("file"), "inside").expect("write");
+        symlink("../../../../file", root.join("up")).expect("link");
+        fs::write(dir.path().join("0"), "").expect("write");
+        let is_over = AtomicBool::new(false);
+        let root = super::root(&root).expect("open");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let names = ["0", "1"].map(|name| dir.path().join(name));
+                while !is_over.load(Ordering::Relaxed) {
+                    rename(&names[0], &names[1]).expect("rename");
+                    rename(&names[1], &names[0]).expect("rename");
+                }
+            });
+            let found = (0..20_000)
+                .try_for_each(|_| resolve(&root, "up", OFlags::PATH | OFlags::CLOEXEC).map(drop));
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(found, Ok(()));
+        });
     }
 }

@@ -40,7 +40,7 @@ pub use self::budget::{CopyLimit, VolumeLimits};
 pub use self::clear::remove_tree;
 pub use self::error::{Error, Result};
 pub use self::idmapped::{IdMapped, bind};
-pub use self::inside::open_in_root;
+pub use self::inside::{open_below, open_in_root};
 pub use self::kernel_dirs::{check_kernel_dirs, kernel_dir};
 pub use self::mounts::{is_mounted, list_mounts_below, mounts_in_table, unmount};
 pub use self::overlay::{MAX_LAYERS, MAX_LISTED_LAYERS};
