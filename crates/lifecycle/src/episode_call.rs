@@ -39,6 +39,9 @@ pub(super) struct EpisodeCall {
     /// Set if criscope went down while the call was in flight. The journal tells so by the lines around this one.
     #[serde(skip)]
     pub(super) is_lost: bool,
+    /// Set if the kubelet went away during this hook, with which it had begun a stop.
+    #[serde(skip)]
+    pub(super) is_broken_off: bool,
     /// Set if no call had named its pod before, and the runtime listed all containers of the pod as running.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) was_listed_up: bool,
@@ -119,6 +122,7 @@ impl EpisodeCall {
             record,
             retry: false,
             is_lost: false,
+            is_broken_off: false,
             was_listed_up: false,
             work: longest(work),
             scanned: false,
@@ -193,10 +197,11 @@ impl EpisodeCall {
         self.spans.as_ref().map(|spans| spans.client)
     }
 
-    /// Returns whether the call has failed. A hook never fails a pod: the kubelet goes on, or stops the container. One that was lost with
-    /// criscope has no result.
+    /// Returns whether the call has failed. A hook never fails a pod: the kubelet goes on, or stops the container. But one that went with
+    /// criscope or with the kubelet has no result.
     pub(super) fn is_bad(&self) -> bool {
-        (self.method != Method::ExecSync || self.is_lost) && self.record.is_bad()
+        let has_no_result = self.is_lost || self.is_broken_off;
+        (self.method != Method::ExecSync || has_no_result) && self.record.is_bad()
     }
 
     /// Adds work that arrived after the end of the call.

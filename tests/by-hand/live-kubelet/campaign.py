@@ -52,6 +52,7 @@ def run_all(mode, results, names):
     import cases_more  # noqa: F401
     import cases_node  # noqa: F401
     import cases_pod  # noqa: F401
+    import cases_sixth  # noqa: F401
     import cases_unseen  # noqa: F401
     done = {each["case"] for each in read(results) if each["mode"] == mode}
     chosen = [each for each in case.CASES if mode in each.modes and each.title not in done

@@ -80,7 +80,7 @@ impl Aggregator {
     }
 }
 
-/// Returns whether the call is part of an episode. Which of two kinds a command of the kubelet is, its call alone shows.
+/// Returns whether the call is part of an episode, as hooks are and probes are not.
 fn is_part_of_story(call: &Call) -> bool {
     is_episodic(call.method)
         || call.method == Method::ExecSync && execs::is_hook(&CallRecord::in_flight(call))

@@ -214,8 +214,8 @@ pub(crate) struct CallInFlight<'a> {
     pub(super) work: WorkProgress<'a>,
     /// The same call before, which a downtime broke off.
     pub(super) broken_off: Option<BrokenOffCall<'a>>,
-    /// Failed calls of the episode before it, without that one.
-    pub(super) failures: u32,
+    /// Failed tries of the same call before it, without that one.
+    pub(super) failures: usize,
     pub(super) usual: Option<ComparedDuration>,
 }
 

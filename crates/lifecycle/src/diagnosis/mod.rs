@@ -159,6 +159,10 @@ fn trouble<'a>(
 fn recovery(episode: &Episode, now: UnixMicros) -> Option<Diagnosis<'_>> {
     let call = failure::most_tried(episode)?;
     let broken_off = broken_off::broken_off(episode, call, now, true);
+    // A hook that the kubelet runs again, as after a shorter grace period, is part of the stop.
+    if broken_off.is_none() && call.method == Method::ExecSync {
+        return None;
+    }
     let cause = match (broken_off, node::backend_downtime(episode, call)) {
         (Some(call), _) => Cause::BrokenOff(call),
         (None, Some(fact)) => Cause::BackendWasAway(FactAt { fact, now }),
@@ -314,7 +318,7 @@ fn call_in_flight<'a>(
         kill_reason: kill_reason::known_kill_reason(pod, call),
         hurried: stopped::hurried_stop(pod, call).filter(|_| call.method == Method::StopContainer),
         work: work::at_work(call).map_or_else(|| failure::progress(&[call]), WorkProgress::Current),
-        failures: episode.failures - u32::from(broken_off.is_some()),
+        failures: failure::tries(episode, call) - usize::from(broken_off.is_some()),
         broken_off,
         usual: node.compare(episode, call),
     })

@@ -30,14 +30,15 @@ const MIN_GRACE_SECONDS: u64 = 2;
 
 impl EpisodeStore {
     /// Applies a hook. One that follows no start is kept for the stop that it precedes.
-    pub(super) fn apply_hook(&mut self, call: EpisodeCall) -> CallEffect {
+    pub(super) fn apply_hook(&mut self, mut call: EpisodeCall) -> CallEffect {
         let Some(pod) = call.pod.clone() else {
             return CallEffect::Nothing;
         };
         let number = match self.assign(&call) {
             Assignment::In(number) => number,
-            // No stop follows a hook that was lost before the kubelet tries again.
-            _ if call.is_in_flight() || call.is_lost => {
+            // No stop follows a hook that went with criscope or with the kubelet before the kubelet tries again.
+            _ if call.is_in_flight() || call.is_lost || call.has_ended(Ending::Cancelled) => {
+                call.is_broken_off = call.has_ended(Ending::Cancelled);
                 let begun = self.begun_stop(&pod);
                 begun.unwrap_or_else(|| self.open(Kind::Stop, &pod, &call))
             }

@@ -60,7 +60,7 @@ impl Display for CallInFlight<'_> {
         }
         notes.extend(self.usual.as_ref().map(ToString::to_string));
         if self.failures > 0 {
-            notes.push(format!("failed {} before", times(self.failures as usize)));
+            notes.push(format!("failed {} before", times(self.failures)));
         }
         match &notes[..] {
             [] => {}
