@@ -144,3 +144,95 @@ def two_registries(c):
     c.pod(container(command=FOREVER, image="broken.live/tools:1"), container("big", FOREVER, "slow.live/big6:1"))
     c.look("after 15 s", after=15)
     c.look("after 60 s", after=45)
+
+
+@case("p")
+def unknown_host(c):
+    """the image's registry has a name that DNS does not know"""
+    c.pod(container(command=FOREVER, image="nowhere.invalid/tools:1"))
+    c.look("after 20 s", after=20)
+
+
+@case("b")
+def closed_port(c):
+    """the image's registry is a port on which nothing listens"""
+    c.pod(container(command=FOREVER, image="127.0.0.1:9/tools:1"))
+    c.look("after 20 s", after=20)
+
+
+@case("pb")
+def too_little_memory(c):
+    """a memory limit of 1 MiB, with which runc cannot start the program"""
+    c.pod(container(command=FOREVER, resources={"limits": {"memory": "1Mi"}}))
+    c.look("after 20 s", after=20)
+
+
+@case("b")
+def fails_and_then_no_image(c):
+    """the first init container fails twice with 31 and then works; the image of the second does not exist"""
+    c.pod(container(command=FOREVER), initContainers=[
+        container("one", "echo x >> /v/n; [ $(wc -l < /v/n) -gt 2 ] || exit 31", **AT_V), container("two", "true", "good.live/absent:4")],
+        volumes=[{"name": "v", "emptyDir": {}}])
+    c.wait("second init container", lambda: "waiting" in c.status_of("two").get("state", {}) and "ruct" not in str(c.status_of("two")["state"])
+           and "PodInit" not in str(c.status_of("two")["state"]), 90)
+    c.look("6 s after", after=6)
+
+
+@case("p")
+def static_pod_that_ends(c):
+    """a static pod, whose container ends with 33 after 2 s in a loop"""
+    c.static_pod(container(command="sleep 2; exit 33"))
+    c.look("30 s after", name=c.name + "-node", after=30)
+
+
+@case("b", alone=True)
+def kubelet_restarted_in_a_back_off(c):
+    """a container ends with 34 in a loop; the kubelet is restarted (SIGTERM) and is back at once"""
+    c.pod(container(command="sleep 2; exit 34"))
+    c.wait_restarts(2)
+    c.daemons.signal("kubelet", signal.SIGTERM)
+    c.sleep(2)
+    c.begin("kubelet")
+    c.look("12 s after", after=12)
+    c.wait_restarts(3)
+    c.look("5 s after the third restart", after=5)
+
+
+@case("p", alone=True)
+def containerd_restarted_in_a_pull(c):
+    """containerd is restarted (SIGTERM) during a pull of 30 s, and is back after 2 s"""
+    c.pod(container(command=FOREVER, image="slow.live/big7:1"))
+    c.sleep(8)
+    c.daemons.signal("containerd", signal.SIGTERM)
+    c.sleep(2)
+    c.begin("containerd")
+    c.look("8 s after", after=8)
+    c.wait_running(seconds=120)
+    c.look("12 s after it is up", after=12)
+
+
+@case("p")
+def sidecar_ignores_the_end(c):
+    """the main container ends with 0 after 5 s (restartPolicy Never); the sidecar ignores SIGTERM, with 6 s of grace"""
+    c.pod(container(command="sleep 5"), initContainers=[container("mesh", STUBBORN, restartPolicy="Always")], restartPolicy="Never", grace=6)
+    c.wait_running("mesh")
+    c.look("8 s after", after=8)
+    c.sleep(8)
+    c.look("when all have ended", after=3)
+
+
+@case("b")
+def deleted_at_a_silent_registry(c):
+    """the registry never answers; the pod is deleted after 15 s"""
+    c.pod(container(command=FOREVER, image="silent.live/tools:9"))
+    c.sleep(15)
+    c.delete()
+    c.wait_gone()
+    c.look("3 s after the end", after=3)
+
+
+@case("p")
+def seccomp_profile_missing(c):
+    """a seccomp profile of the node that does not exist"""
+    c.pod(container(command=FOREVER, securityContext={"seccompProfile": {"type": "Localhost", "localhostProfile": "absent.json"}}))
+    c.look("after 20 s", after=20)
