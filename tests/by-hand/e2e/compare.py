@@ -128,7 +128,7 @@ def contradictions(line, state, truth):
     killed = {"twice": 2}.get(kills[1]) or int(kills[1].split()[0]) if kills else 0
     if killed > truth.restarts() + 1:
         yield f"{killed} kills, the API has {truth.restarts()} restarts"
-    up = re.search(r"(?:^|; )(?!waiting)[\w., -]+ up after", line)
+    up = re.search(r"(?:^|; )(?!waiting|\d+ containers)[\w., -]+ up after", line)
     words = re.findall(r"[\w.-]+", up[0].replace("up after", "")) if up else []
     named = {word for word in words if word not in ("and", "then", "more") and not word.isdigit()}
     if named and not named & set(truth.last["containers"]):

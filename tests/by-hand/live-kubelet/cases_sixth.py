@@ -229,10 +229,3 @@ def deleted_at_a_silent_registry(c):
     c.delete()
     c.wait_gone()
     c.look("3 s after the end", after=3)
-
-
-@case("p")
-def seccomp_profile_missing(c):
-    """a seccomp profile of the node that does not exist"""
-    c.pod(container(command=FOREVER, securityContext={"seccompProfile": {"type": "Localhost", "localhostProfile": "absent.json"}}))
-    c.look("after 20 s", after=20)
