@@ -49,12 +49,16 @@ pub(super) fn all_unresolved(episode: &Episode) -> impl Iterator<Item = &Episode
     open.filter(|call| call.method != Method::PullImage || episode.is_unresolved(call.target()))
 }
 
-/// Returns whether a success resolves an earlier failure of the same call, or, for a StartContainer, of its CreateContainer.
+/// Returns whether a success resolves an earlier failure of the same call, for a StartContainer of its CreateContainer, or for a
+/// StopContainer of the hook before it.
 fn resolves(later: &EpisodeCall, failed: &EpisodeCall) -> bool {
     let started = later.method == Method::StartContainer
         && failed.method == Method::CreateContainer
         && later.container_name() == failed.container_name();
-    later.has_ended(Ending::Ok) && (started || is_same(later, failed))
+    let stopped = later.method == Method::StopContainer
+        && failed.method == Method::ExecSync
+        && later.container_name() == failed.container_name();
+    later.has_ended(Ending::Ok) && (started || stopped || is_same(later, failed))
 }
 
 /// The failure with the most tries, of an episode in which all were resolved.

@@ -37,8 +37,8 @@ impl EpisodeStore {
         let number = match self.assign(&call) {
             Assignment::In(number) => number,
             // No stop follows a hook that went with criscope or with the kubelet before the kubelet tries again.
-            _ if call.is_in_flight() || call.is_lost || call.has_ended(Ending::Cancelled) => {
-                call.is_broken_off = call.has_ended(Ending::Cancelled);
+            _ if call.is_in_flight() || call.is_lost || self.is_cut_short(&call) => {
+                call.is_broken_off = self.is_cut_short(&call);
                 let begun = self.begun_stop(&pod);
                 begun.unwrap_or_else(|| self.open(Kind::Stop, &pod, &call))
             }
@@ -65,6 +65,27 @@ impl EpisodeStore {
             episode.add(call);
         }
         CallEffect::PartOf(number)
+    }
+
+    /// Returns whether the kubelet broke a hook off before the grace period was over.
+    fn is_cut_short(&self, hook: &EpisodeCall) -> bool {
+        let grace = hook
+            .pod
+            .as_deref()
+            .and_then(|pod| self.pod_grace(pod, hook));
+        hook.has_ended(Ending::Cancelled)
+            && grace.is_some_and(|grace| hook.took().as_secs() + 1 < grace)
+    }
+
+    /// The grace period of the pod in seconds, as the request for the container of this hook has it.
+    fn pod_grace(&self, pod: &PodIdentity, hook: &EpisodeCall) -> Option<u64> {
+        let mut calls = self.episodes_of(pod).flat_map(|episode| &episode.calls);
+        let grace = calls.find_map(|call| {
+            let request = call.facts.container_request();
+            let own = request.filter(|_| call.container_id == hook.container_id)?;
+            own.pod_grace
+        });
+        grace.map(u64::from)
     }
 
     /// The number of the stop that a hook of this pod has begun.
@@ -222,13 +243,7 @@ impl EpisodeStore {
         hook: &EpisodeCall,
         stop: &EpisodeCall,
     ) -> Option<bool> {
-        let mut calls = self.episodes_of(pod).flat_map(|episode| &episode.calls);
-        let own = calls.find_map(|call| {
-            let request = call.facts.container_request();
-            let own = request.filter(|_| call.container_id == hook.container_id)?;
-            own.pod_grace
-        })?;
-        let own = u64::from(own);
+        let own = self.pod_grace(pod, hook)?;
         let given = stop.facts.grace_period()?.as_secs();
         let took = hook.took().as_secs();
         // The kubelet measures a little more than the call took.

@@ -99,8 +99,8 @@ impl Episode {
         }
     }
 
-    /// A success resolves failures of the same call; a StartContainer also those of its CreateContainer, and a
-    /// StopPodSandbox, which ends all containers, those of StopContainer.
+    /// A success resolves failures of the same call; a StartContainer also those of its CreateContainer, a StopContainer those of the hook
+    /// before it, and a StopPodSandbox, which ends all containers, those of both.
     pub(super) fn resolve(&mut self, call: &EpisodeCall) {
         let phase = EpisodePhase::from_method(call.method);
         self.unresolved.retain(|failure| {
@@ -113,7 +113,13 @@ impl Episode {
                         failure.phase == EpisodePhase::ImagePull && self.kind == Kind::Restart;
                     failure.phase == EpisodePhase::ContainerCreate && is_same_target || is_own_pull
                 }
-                EpisodePhase::SandboxStop => failure.phase == EpisodePhase::ContainerStop,
+                EpisodePhase::ContainerStop => {
+                    failure.phase == EpisodePhase::Hook && is_same_target
+                }
+                EpisodePhase::SandboxStop => matches!(
+                    failure.phase,
+                    EpisodePhase::ContainerStop | EpisodePhase::Hook
+                ),
                 EpisodePhase::SandboxRemove => true,
                 _ => false,
             };
