@@ -73,7 +73,8 @@ impl Heartbeat {
 }
 
 /// Starts the thread that sends keep-alives to systemd's watchdog (`WatchdogSec=`) as long as heartbeats arrive; without a watchdog
-/// it starts none. The thread does nothing else, since on a node that is short of CPU any busy thread may be late: systemd
+/// it starts none. A path that is stuck for half of the limit gets none, so that it is noticed within one and a half of it. The thread
+/// does nothing else, since on a node that is short of CPU any busy thread may be late: systemd
 /// would kill a daemon that serves calls, if slowly.
 ///
 /// # Errors
@@ -82,13 +83,14 @@ pub fn feed(heartbeat: Arc<Heartbeat>) -> io::Result<()> {
     let Some(limit) = sd_notify::watchdog_enabled() else {
         return Ok(());
     };
+    let stuck_after = (limit / 2).clamp(2 * BEAT, STUCK_AFTER);
     let feed = move || {
         loop {
             thread::sleep(limit / CHANCES);
             if heartbeat.retired.load(Ordering::Relaxed) {
                 return;
             }
-            if heartbeat.is_alive() {
+            if heartbeat.silence() < stuck_after {
                 notify(&[NotifyState::Watchdog]);
             } else {
                 tracing::error!(

@@ -62,14 +62,14 @@ story() {
     say "installers start on $NODES nodes, 10% at a time, node-00 to node-02 first"
     until_true 120 'first nodes' has_in 3 'done'
     expect 'the first three are the canaries' "$(state_of node-00) $(state_of node-01) $(state_of node-02)" 'done done done'
-    DEAD=$(waiting_node 0)
+    DEAD=$(waiting_node 10)
     touch "$DIR/nodes/$DEAD/hang"
     until_true 120 "turn of $DEAD" is_in "$DEAD" working
     touch "$DIR/nodes/$DEAD/dead"
     rm "$DIR/nodes/$DEAD/hang"
     say "$DEAD dies during its turn"
     # Not before: the rollout stops at the first node that fails.
-    BROKEN=$(waiting_node 5)
+    BROKEN=$(waiting_node 10)
     echo 'kubelet.service is not active' > "$DIR/nodes/$BROKEN/broken"
     say "criscope does not become healthy on $BROKEN"
     until_true 300 'stop' is_in "$BROKEN" failed
@@ -84,7 +84,7 @@ story() {
     say 'one node is added, one that waits is removed'
     make_node node-50 ', "ring": "1"' | kubectl create -f - > /dev/null
     local removed
-    removed=$(waiting_node 0)
+    removed=$(waiting_node -1)
     touch "$DIR/nodes/$removed/dead"
     kubectl delete node "$removed" > /dev/null
     until_true 60 'record of the new node' is_in node-50 waiting
@@ -121,12 +121,14 @@ story() {
     expect 'files of installers on the nodes' "$(find "$DIR/nodes" -type f | wc -l)" 0
 }
 
-# waiting_node N: the one of the waiting nodes that is so many before the last by name, and does not give the turns
+# waiting_node N: the waiting node that gets its turn after so many others; -1 is the last. Not the one that gives the turns, which waits
+# for all others.
 waiting_node() {
     local holder
     holder=$(kubectl get lease -n criscope-node criscope-install -o jsonpath='{.spec.holderIdentity}')
-    kubectl get leases -n criscope-node -o json | jq -r --arg holder "$holder" "[.items[] | select(.metadata.annotations[\"criscope.dev/state\"] == \"waiting\"
-        and .metadata.name != \$holder).metadata.name][-1 - $1]"
+    kubectl get leases -n criscope-node -o json | jq -er --arg holder "$holder" "[.items[] | select(.metadata.annotations[\"criscope.dev/state\"] == \"waiting\"
+        and .metadata.name != \$holder)] | sort_by(.metadata.annotations[\"criscope.dev/since\"], .metadata.name)[$1].metadata.name" ||
+        die "fewer nodes wait than expected"
 }
 no_lease() { ! kubectl get lease -n criscope-node "$1"; }
 unreachable() { [ "$(kubectl get node "$1" -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}')" = Unknown ]; }

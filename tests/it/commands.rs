@@ -24,7 +24,7 @@ fn command(proxy: &Proxy, args: &[&str]) -> Command {
 }
 
 /// Runs it to completion, off the fake runtime's thread.
-async fn output(proxy: &Proxy, args: &[&str]) -> Output {
+pub(crate) async fn output(proxy: &Proxy, args: &[&str]) -> Output {
     let mut command = command(proxy, args);
     let run = tokio::task::spawn_blocking(move || command.output());
     run.await.expect("joined").expect("run")

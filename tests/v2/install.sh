@@ -67,7 +67,7 @@ if busybox grep -q 'QEMU TCG' /proc/cpuinfo; then
     echo 4 > /run/factor
     busybox mkdir -p /run/systemd/system/criscope-bypass.timer.d /run/systemd/system/criscope.service.d
     printf '[Timer]\nOnActiveSec=\nOnActiveSec=20\n' > /run/systemd/system/criscope-bypass.timer.d/slow.conf
-    printf '[Service]\nWatchdogSec=40\n' > /run/systemd/system/criscope.service.d/slow.conf
+    printf '[Service]\nWatchdogSec=24\n' > /run/systemd/system/criscope.service.d/slow.conf
 else
     echo 1 > /run/factor
 fi

@@ -281,8 +281,11 @@ impl Kubelets {
             policy: line.policy,
             timing: RolloutTiming::default(),
         };
+        let disk = self.dir.join(node);
+        // A pod may be bound to a new node before its first heartbeat.
+        fs::create_dir_all(&disk)?;
         let work = HollowWork {
-            disk: self.dir.join(node),
+            disk,
             is_removal: line.uninstall,
         };
         let (sender, stop) = oneshot::channel();

@@ -34,11 +34,12 @@ impl EpisodeStore {
         let Some(pod) = call.pod.clone() else {
             return CallEffect::Nothing;
         };
+        let is_cut_short = self.is_cut_short(&call);
         let number = match self.assign(&call) {
             Assignment::In(number) => number,
             // No stop follows a hook that went with criscope or with the kubelet before the kubelet tries again.
-            _ if call.is_in_flight() || call.is_lost || self.is_cut_short(&call) => {
-                call.is_broken_off = self.is_cut_short(&call);
+            _ if call.is_in_flight() || call.is_lost || is_cut_short => {
+                call.is_broken_off = is_cut_short;
                 let begun = self.begun_stop(&pod);
                 begun.unwrap_or_else(|| self.open(Kind::Stop, &pod, &call))
             }

@@ -215,7 +215,7 @@ impl JournalDisk {
         let mut written = 0;
         if let Err(error) = self.write(&lines, &mut written) {
             // An incomplete line is written again as a whole.
-            lines.drain(..end_of_lines(&lines[..written]));
+            lines.drain(..lines_on_disk(&lines, written));
             if lines.len() > MAX_WAITING_LEN {
                 let lost = lines.split_off(end_of_lines(&lines[..MAX_WAITING_LEN]));
                 self.drops
@@ -333,6 +333,15 @@ impl JournalDisk {
 
 fn count_lines(lines: &[u8]) -> usize {
     lines.iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// The length of the lines that are on the disk once the first `written` bytes are. A line that lacks only its end gets it before the next
+/// write.
+pub(super) fn lines_on_disk(lines: &[u8], written: usize) -> usize {
+    if lines.get(written) == Some(&b'\n') {
+        return written + 1;
+    }
+    end_of_lines(&lines[..written])
 }
 
 /// The length of the lines that are complete.

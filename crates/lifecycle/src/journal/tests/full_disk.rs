@@ -5,6 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::journal::writer::lines_on_disk;
 
 /// A journal whose file is one that takes nothing: every write to `/dev/full` fails with ENOSPC. A file that is removed is made anew.
 fn full() -> (Dir, JournalWriter) {
@@ -49,6 +50,13 @@ fn nothing_is_lost_when_the_disk_has_space_again() {
     assert_eq!(state.drops.count(DropReason::JournalFailed), 0);
     let (_, replayed) = state.replay();
     assert_eq!((replayed.lines, replayed.damaged), (5, 0));
+}
+
+#[test]
+fn a_line_is_written_again_unless_only_its_end_is_missing() {
+    for (written, on_disk) in [(0, 0), (1, 0), (2, 3), (3, 3), (4, 3), (5, 6), (6, 6)] {
+        assert_eq!(lines_on_disk(b"{}\n[]\n", written), on_disk, "{written}");
+    }
 }
 
 #[test]
