@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::io;
-use std::time::Duration;
 
 use bytes::Bytes;
 use cri_streaming::client::{
@@ -10,9 +9,6 @@ use cri_streaming::client::{
 };
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-
-/// Timeout of a read or write of a session.
-pub const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Connects to the server of a URL.
 ///
@@ -28,9 +24,9 @@ pub async fn connect(url: &str) -> io::Result<TcpStream> {
 /// Waits for one step of a session.
 ///
 /// # Errors
-/// If it fails or times out.
+/// If it fails, or takes longer than [`crate::PATIENCE`].
 pub async fn in_time<T>(step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    match tokio::time::timeout(STEP_TIMEOUT, step).await {
+    match tokio::time::timeout(crate::PATIENCE, step).await {
         Ok(result) => result,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }
