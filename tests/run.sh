@@ -238,10 +238,11 @@ step_test() {
     }
 }
 
-# Repeats what failed, because it stands far above the end of a log. The rows of the truth suite that are right are left out.
+# Repeats what failed, because it stands far above the end of a log. Left out are the logs of programs and the rows of the truth suite that
+# are right.
 show_failures() {
     printf '\nfailures:\n'
-    sed -n '/^failures:$/,/^test result/p' "$1" | grep -v '^right ' | cut -c 1-600 | tail -n 120
+    sed -n '/^failures:$/,/^test result/p' "$1" | grep -v -e '^right ' -e '^{' | cut -c 1-600 | tail -n 120
 }
 
 step_v2() {
