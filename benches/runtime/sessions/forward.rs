@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criscope_linux::namespace::{Kind, run_in};
-use criscope_testkit::session::{ForwardedPort, STEP_TIMEOUT, in_time};
+use criscope_testkit::PATIENCE;
+use criscope_testkit::session::{ForwardedPort, in_time};
 use nix::sys::socket::{setsockopt, sockopt::ReceiveTimeout};
 use nix::sys::time::{TimeVal, TimeValLike as _};
 use tokio::task::spawn_blocking;
@@ -42,7 +43,7 @@ pub(crate) async fn listen(pid: u64) -> Result<TcpListener> {
     let listener = listener.map_err(|error| Error::Setup(error.to_string()))?;
     let doing = || "listening in a pod".to_owned();
     let listener = listener.during(doing)?;
-    let patience = TimeVal::seconds(STEP_TIMEOUT.as_secs().cast_signed());
+    let patience = TimeVal::seconds(PATIENCE.as_secs().cast_signed());
     setsockopt(&listener, ReceiveTimeout, &patience)
         .map_err(io::Error::from)
         .during(doing)?;
@@ -80,8 +81,8 @@ pub(super) async fn pass(
 /// The pod's end. Returns when it was done.
 fn in_pod(listener: &TcpListener, way: Way, payload: &Payload) -> io::Result<Instant> {
     let (mut tcp, _) = listener.accept()?;
-    tcp.set_read_timeout(Some(STEP_TIMEOUT))?;
-    tcp.set_write_timeout(Some(STEP_TIMEOUT))?;
+    tcp.set_read_timeout(Some(PATIENCE))?;
+    tcp.set_write_timeout(Some(PATIENCE))?;
     let mut byte = [0];
     tcp.read_exact(&mut byte)?;
     tcp.write_all(&byte)?;
