@@ -13,7 +13,9 @@ use super::remarks::{Diagnosis, Remark};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::Episode;
 use crate::kubelet::execs::{ExecResult, program};
+use crate::kubelet::probes::FailedProbe;
 use crate::timeline::EpisodePhase;
+use crate::view::ProbeView;
 use criscope_cri::Method;
 use criscope_cri::container_request::{ContainerRequest, MountedVolume};
 
@@ -223,9 +225,7 @@ fn working_container<'b>(cause: &'b Cause<'_>) -> Option<&'b str> {
             _ => None,
         },
         Cause::AwaitsContainer { awaited, .. } => Some(awaited.last),
-        Cause::ProbeFails(probe) => {
-            (probe.last_result == ExecResult::TimedOut.to_string()).then_some(&*probe.container)
-        }
+        Cause::ProbeFails(probe) => is_slow_to_answer(probe).then_some(&*probe.container),
         Cause::ProbeHangs(probe) => Some(&probe.container),
         Cause::ProbeLate(probe) => Some(&probe.container),
         Cause::NotSlow(quick) => match &quick.end {
@@ -247,6 +247,15 @@ fn working_container<'b>(cause: &'b Cause<'_>) -> Option<&'b str> {
     }
 }
 
+/// Returns whether a probe fails because it times out, or has failed since the container began, which may not be ready yet.
+fn is_slow_to_answer(probe: &ProbeView) -> bool {
+    let has_never_succeeded = probe.runs == u64::from(probe.failed_in_a_row);
+    let could_run = !probe
+        .last_result
+        .starts_with(&ExecResult::Error.to_string());
+    probe.last_result == ExecResult::TimedOut.to_string() || has_never_succeeded && could_run
+}
+
 /// The container of a call that runs programs within its limits.
 fn runs_in(call: &EpisodeCall) -> Option<&str> {
     let runs = matches!(
@@ -256,13 +265,14 @@ fn runs_in(call: &EpisodeCall) -> Option<&str> {
     call.container_name().filter(|_| runs)
 }
 
-/// Returns whether a container may be killed because it answers too late.
+/// Returns whether a container may be killed because it answers, or is ready, too late.
 fn is_slowness(reason: KillReason) -> bool {
+    let is_late =
+        |probe: FailedProbe| probe.result == ExecResult::TimedOut || probe.never_succeeded;
     match reason {
-        KillReason::Probe(probe) => probe.result == ExecResult::TimedOut,
+        KillReason::Probe(probe) => is_late(probe),
         KillReason::OneOf { probe, unseen } => {
-            let has_timed_out = probe.is_some_and(|probe| probe.result == ExecResult::TimedOut);
-            has_timed_out || unseen.contains(&Some(UnseenKill::Probe))
+            probe.is_some_and(is_late) || unseen.contains(&Some(UnseenKill::Probe))
         }
         _ => false,
     }

@@ -1,5 +1,5 @@
 //! What others did to a container just before it ended: a command that ran in it, or a memory limit that was lowered before the kernel
-//! killed a process. And what they did to it before its pod was stopped.
+//! killed a process. What they did to it before its pod was stopped, and that they removed a run of it after its end.
 
 use std::time::Duration;
 
@@ -40,6 +40,9 @@ pub(crate) enum WhatHappened {
     Hook,
     /// The memory limit had been set this long before.
     MemoryLimit { bytes: u64, before: Duration },
+    /// The run that had ended was removed, so the kubelet no longer sees it, and starts the next one without a back-off (`doBackOff` in
+    /// `pkg/kubelet/kuberuntime/kuberuntime_manager.go`).
+    EndRemoved,
 }
 
 /// Adds what others did to the container whose end, or whose OOM kill, this diagnosis is about.
@@ -49,7 +52,9 @@ pub(super) fn add_interventions<'a>(diagnosis: &mut Diagnosis<'a>, pod: &[&'a Ep
         Cause::StartedAgain(Predecessor::ContainerRun(run)) if run.stopped_by.is_none() => {
             before_exit(run.exit?, pod)
         }
-        Cause::CrashLoop(crashes) => before_exit(crashes.last, pod),
+        Cause::CrashLoop(crashes) => {
+            before_exit(crashes.last, pod).or_else(|| removed_after(crashes.last, pod))
+        }
         Cause::OomKills { kills, .. } => limit_before(&kills.container, kills.last, pod),
         _ => None,
     });
@@ -94,7 +99,7 @@ fn command_at<'a>(exit: &ExitRecord, pod: &[&'a Episode]) -> Option<Intervention
         let window = match done.kind {
             InterventionKind::Command => END_FOLLOWS_COMMAND_WITHIN,
             InterventionKind::Session => END_FOLLOWS_SESSION_WITHIN,
-            InterventionKind::MemoryLimit(_) => return false,
+            InterventionKind::MemoryLimit(_) | InterventionKind::Removal => return false,
         };
         exit.is_of_run(&done.container) && done.began <= exit.at && exit.at <= done.ended + window
     });
@@ -126,6 +131,23 @@ fn hook_at<'a>(exit: &ExitRecord, pod: &[&'a Episode]) -> Option<InterventionBef
     })
 }
 
+/// The removal of this run, or of the one before it, by another program than the kubelet after it had ended.
+fn removed_after<'a>(exit: &ExitRecord, pod: &[&'a Episode]) -> Option<InterventionBefore<'a>> {
+    let all = pod.iter().flat_map(|episode| &episode.interventions);
+    let removals = all.filter(|done| {
+        let run = &done.container;
+        done.kind == InterventionKind::Removal
+            && run.name == exit.container
+            && (exit.attempt..=exit.attempt + 1).contains(&(run.attempt + 1))
+    });
+    let newest = removals.max_by_key(|done| done.began)?;
+    Some(InterventionBefore {
+        container: &newest.container.name,
+        by: &newest.peer,
+        what: WhatHappened::EndRemoved,
+    })
+}
+
 /// The memory limit that another program than the kubelet had set last.
 fn limit_before<'a>(
     container: &ContainerIdentity,
@@ -135,7 +157,7 @@ fn limit_before<'a>(
     let all = pod.iter().flat_map(|episode| &episode.interventions);
     let limits = all.filter_map(|done| match done.kind {
         InterventionKind::MemoryLimit(bytes) => Some((done, bytes)),
-        InterventionKind::Command | InterventionKind::Session => None,
+        _ => None,
     });
     let own = limits.filter(|(done, _)| *done.container == *container && done.began <= time);
     let (last, bytes) = own.max_by_key(|(done, _)| done.began)?;

@@ -14,6 +14,7 @@ use super::{history, syncs};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::{Episode, ExitRecord};
 use criscope_cri::Method;
+use criscope_cri::call::Peer;
 use criscope_cri::call::episode::Kind;
 use criscope_cri::subject::ContainerIdentity;
 use criscope_cri::units::times::UnixMicros;
@@ -40,6 +41,9 @@ pub(crate) struct PodStop<'a> {
     pub(super) took: Duration,
     /// Why the kubelet stopped a container, if an event just before shows it.
     pub(super) reason: Option<KillReason>,
+    /// The caller that made a pod which the kubelet stopped and had not touched before: it stops pods that it does not know
+    /// (`HandlePodCleanups` in `pkg/kubelet/kubelet_pods.go`).
+    pub(super) unknown_pod_of: Option<&'a Peer>,
     pub(super) shortened: Option<ShortenedGracePeriod>,
     /// The containers that the stop ended, the slowest first; empty if the running containers are not known.
     pub(super) ends: Vec<StoppedContainer<'a>>,
@@ -96,7 +100,9 @@ pub(super) fn pod_stop<'a>(
         return None;
     }
     let before = ended_before(&stopped, episode, pod);
-    let shortened = shortened_grace_period(&stopped, sandbox, episode, pod);
+    let unknown_pod_of = unknown_pod_of(episode, pod);
+    let shortened = shortened_grace_period(&stopped, sandbox, episode, pod)
+        .filter(|_| unknown_pod_of.is_none());
     let mut by = Vec::new();
     let stops = stopped
         .iter()
@@ -126,6 +132,7 @@ pub(super) fn pod_stop<'a>(
         ago: now.since(sandbox.ended_at()),
         took: episode.duration(),
         reason,
+        unknown_pod_of,
         shortened,
         ends: stopped,
         after_start: after_start(episode, pod),
@@ -134,6 +141,18 @@ pub(super) fn pod_stop<'a>(
             && sandbox.peer.is_kubelet(),
         before: before.map(|exit| (exit, episode.began.since(exit.at))),
     })
+}
+
+/// The other program that made this pod, if only that program called for it before the kubelet stopped it.
+fn unknown_pod_of<'a>(stop: &'a Episode, pod: &[&'a Episode]) -> Option<&'a Peer> {
+    let made = history::calls(pod).find(|call| call.method.makes_sandbox() && call.is_good())?;
+    let mut of_kubelet = history::calls(pod).filter(|call| call.peer.is_kubelet());
+    let only_ends = of_kubelet.all(|call| {
+        matches!(call.method, Method::StopContainer | Method::RemoveContainer)
+            || history::ends_sandbox(call)
+    });
+    let is_ended_by_kubelet = stop.calls.iter().any(|call| call.peer.is_kubelet());
+    (!made.peer.is_kubelet() && only_ends && is_ended_by_kubelet).then_some(&made.peer)
 }
 
 /// The time from the last StartContainer of a start to the stop, if the kubelet made both and no other call in between. The kubelet begins

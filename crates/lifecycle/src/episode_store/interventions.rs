@@ -1,4 +1,4 @@
-//! What others than the kubelet did to containers that ran: commands in them, and new memory limits. A streaming Exec of the kubelet is
+//! What others than the kubelet did to containers: commands in them, new memory limits, and removals after their end. A streaming Exec of the kubelet is
 //! the command of a client of the Kubernetes API.
 
 use std::sync::Arc;
@@ -32,12 +32,17 @@ pub(crate) enum InterventionKind {
     Session,
     /// UpdateContainerResources by any caller, with the new limit in bytes.
     MemoryLimit(u64),
+    /// RemoveContainer by another caller than the kubelet, of a container that had ended.
+    Removal,
 }
 
 impl InterventionKind {
     fn from_call(call: &EpisodeCall) -> Option<Self> {
         match call.method {
             Method::Exec => call.is_good().then_some(Self::Session),
+            Method::RemoveContainer => {
+                (call.is_good() && !call.peer.is_kubelet()).then_some(Self::Removal)
+            }
             Method::ExecSync => (!call.peer.is_kubelet()).then_some(Self::Command),
             Method::UpdateContainerResources => {
                 let limits = call.facts.new_limits().filter(|_| call.is_good())?;
@@ -49,7 +54,8 @@ impl InterventionKind {
 }
 
 impl EpisodeStore {
-    /// Notes a command in a container, or a new limit, with the start or restart of the container. Returns whether that is known.
+    /// Notes a command in a container, a new limit, or the removal of one that had ended, with the start or restart of the container.
+    /// Returns whether that is known.
     pub(crate) fn note_intervention(&mut self, call: &EpisodeCall) -> bool {
         let id = call.container_id.as_deref();
         let (Some(kind), Some(id)) = (InterventionKind::from_call(call), id) else {

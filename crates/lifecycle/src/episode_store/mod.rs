@@ -183,10 +183,14 @@ impl EpisodeStore {
                 number
             }
             Assignment::New(kind) => self.open(kind, &pod, &call),
-            Assignment::Nowhere if noticed || self.note_removed(&pod, &call) => {
-                return CallEffect::Noticed;
+            Assignment::Nowhere => {
+                let is_news = self.note_removed(&pod, &call) | self.note_intervention(&call);
+                return if noticed || is_news {
+                    CallEffect::Noticed
+                } else {
+                    CallEffect::Nothing
+                };
             }
-            Assignment::Nowhere => return CallEffect::Nothing,
         };
         if let (Some(pull), Some(episode)) = (pull, self.episodes.get_mut(&number)) {
             episode.add(pull);

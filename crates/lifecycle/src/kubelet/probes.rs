@@ -209,6 +209,7 @@ impl ExecProbe {
             let failed = FailedProbe {
                 result: last.result,
                 in_a_row,
+                never_succeeded: self.runs == self.failed,
                 evidence: KillEvidence::Weak,
                 before: gap,
             };
@@ -233,6 +234,7 @@ impl ExecProbe {
         Some(FailedProbe {
             result: last.result,
             in_a_row: self.failed_in_a_row,
+            never_succeeded: self.runs == self.failed,
             evidence,
             before: gap,
         })

@@ -33,6 +33,9 @@ impl Display for InterventionBefore<'_> {
                     duration(before)
                 )
             }
+            WhatHappened::EndRemoved => {
+                write!(f, "{by} removed {container} after it had ended")
+            }
             WhatHappened::Hook => write!(f, "{by} ran a hook in {container} just then"),
             WhatHappened::MemoryLimit { bytes, before } => write!(
                 f,

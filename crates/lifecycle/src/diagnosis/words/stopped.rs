@@ -26,6 +26,13 @@ impl Display for PodStop<'_> {
             self.by.join(" and "),
             ago_of(self.ago)
         )?;
+        if let Some(peer) = self.unknown_pod_of {
+            let maker = peer.in_words();
+            write!(
+                f,
+                ", because {maker} made it and the kubelet does not know it"
+            )?;
+        }
         match &self.reason {
             // A pod may also be deleted just after a probe has failed.
             Some(KillReason::Probe(_)) if self.is_kept => {}

@@ -14,6 +14,9 @@ pub(crate) struct FailedProbe {
     pub(crate) result: ExecResult,
     /// Failures in a row.
     pub(crate) in_a_row: u32,
+    /// True if it had failed since the container began.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) never_succeeded: bool,
     /// Evidence that it was the reason for the stop.
     #[serde(default, skip_serializing_if = "KillEvidence::is_at_once")]
     pub(crate) evidence: KillEvidence,

@@ -200,6 +200,7 @@ fn evidence(call: &EpisodeCall) -> String {
             let FailedProbe {
                 result,
                 in_a_row,
+                never_succeeded: _,
                 evidence,
                 before,
             } = probe;
