@@ -9,6 +9,7 @@ use super::waits::{StepsBeforeCalls, slow_steps_before_sandbox, steps_before_cal
 use super::{LONG_SILENCE, history};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::Episode;
+use crate::kubelet::sync_error::SyncError;
 use crate::kubelet::syncs::{PodSync, SyncKind};
 use criscope_cri::call::episode::Kind;
 use criscope_cri::units::times::UnixMicros;
@@ -92,12 +93,13 @@ pub(super) fn newest_failing_sync<'a>(
     failing.max_by_key(|(episode, _)| episode.began)
 }
 
-/// The failure of the last sync, unless calls show it or resolved it.
+/// The failure of the last sync, unless calls show it or resolved it. Between two tries the kubelet's syncs fail for the back-off alone,
+/// which ends no other failure.
 pub(super) fn failing_sync(episode: &Episode, now: UnixMicros) -> Option<FailingSync<'_>> {
-    let sync = episode
-        .syncs
-        .last()
-        .filter(|_| episode.kind != Kind::Stop)?;
+    let mut newest_first = episode.syncs.iter().rev();
+    let tried = newest_first.find(|sync| !sync.error.as_ref().is_some_and(SyncError::is_back_off));
+    let last = tried.or_else(|| episode.syncs.last());
+    let sync = last.filter(|_| episode.kind != Kind::Stop)?;
     sync.error.as_ref()?;
     let fails = FailingSync { sync, now };
     let awaits_call = episode.is_open() && episode.kind == Kind::Start && episode.started == 0;

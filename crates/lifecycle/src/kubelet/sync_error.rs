@@ -130,6 +130,12 @@ impl SyncError {
         self.text.contains("runAsNonRoot")
     }
 
+    /// Returns whether the kubelet only waits until it tries again.
+    pub(crate) fn is_back_off(&self) -> bool {
+        let reason = self.reason.as_deref();
+        matches!(reason, Some("CrashLoopBackOff" | "ImagePullBackOff"))
+    }
+
     /// Returns whether failed calls or exits of containers show this error too.
     pub(crate) fn is_shown_by_calls(&self) -> bool {
         let reason = self.reason.as_deref();
