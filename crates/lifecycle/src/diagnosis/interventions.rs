@@ -40,7 +40,7 @@ pub(crate) enum WhatHappened {
     Hook,
     /// The memory limit had been set this long before.
     MemoryLimit { bytes: u64, before: Duration },
-    /// The run that had ended was removed, so the kubelet no longer sees it, and starts the next one without a back-off (`doBackOff` in
+    /// A run that had ended was removed. The kubelet counts its back-off from the newest run that it finds (`doBackOff` in
     /// `pkg/kubelet/kuberuntime/kuberuntime_manager.go`).
     EndRemoved,
 }
