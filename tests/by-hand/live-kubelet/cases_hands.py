@@ -115,7 +115,7 @@ def stop_of_a_stubborn_one(c):
 
 @case("p")
 def stopped_in_crash_loop(c):
-    """a crash loop (exit code 6), one run of which nodetool stops with SIGTERM (exit code 0)"""
+    """a crash loop (exit code 6); nodetool stops one run with SIGTERM (exit code 0)"""
     c.pod(container(command="trap 'exit 0' TERM; i=0; while [ $i -lt 8 ]; do sleep 1; i=$((i+1)); done; exit 6"))
     c.wait_restarts(1)
     c.wait_running()

@@ -284,7 +284,7 @@ def blind_during_the_loop(c):
 
 @case("p", alone=True)
 def kubelet_dies_in_a_loop(c):
-    """a container ends with 3 while the kubelet is down for 30 s: nobody starts it again"""
+    """a container ends with 3 while the kubelet is down for 30 s, and stays down so long"""
     c.pod(container(command="trap 'exit 3' USR1; while :; do sleep 1; done"))
     c.wait_running()
     c.sleep(12)

@@ -147,9 +147,7 @@ fn request_for<'a>(pod: &[&'a Episode], name: &str) -> Option<(&'a str, &'a Cont
 /// work is slow and the limit low. Then the node is not to blame.
 pub(super) fn add_request_facts<'a>(diagnosis: &mut Diagnosis<'a>, pod: &[&'a Episode]) {
     if let Cause::ProbeFails(probe) = &diagnosis.cause
-        && probe
-            .last_result
-            .starts_with(&ExecResult::Error.to_string())
+        && could_not_run(probe)
         && let Some((_, request)) = request_for(pod, &probe.container)
         && let Some(mount) = request.hiding_volume()
     {
@@ -250,10 +248,13 @@ fn working_container<'b>(cause: &'b Cause<'_>) -> Option<&'b str> {
 /// Returns whether a probe fails because it times out, or has failed since the container began, which may not be ready yet.
 fn is_slow_to_answer(probe: &ProbeView) -> bool {
     let has_never_succeeded = probe.runs == u64::from(probe.failed_in_a_row);
-    let could_run = !probe
-        .last_result
-        .starts_with(&ExecResult::Error.to_string());
-    probe.last_result == ExecResult::TimedOut.to_string() || has_never_succeeded && could_run
+    let has_timed_out = probe.last_result == ExecResult::TimedOut.to_string();
+    has_timed_out || has_never_succeeded && !could_not_run(probe)
+}
+
+fn could_not_run(probe: &ProbeView) -> bool {
+    let error = ExecResult::Error.to_string();
+    probe.last_result.starts_with(&error)
 }
 
 /// The container of a call that runs programs within its limits.

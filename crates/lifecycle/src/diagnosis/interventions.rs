@@ -1,5 +1,5 @@
 //! What others did to a container just before it ended: a command that ran in it, or a memory limit that was lowered before the kernel
-//! killed a process. What they did to it before its pod was stopped, and that they removed a run of it after its end.
+//! killed a process. What they did to it before its pod was stopped, that they removed a run of it after its end, and pods that they made.
 
 use std::time::Duration;
 
@@ -77,6 +77,18 @@ pub(super) fn run_ended_by_hand<'a>(
         stop.is_some_and(|call| !call.peer.is_kubelet())
     });
     before::run_before_restart(by_hand.max_by_key(|exit| exit.at)?, pod, now)
+}
+
+/// The other program that made this pod, if only that program called for it before the kubelet stopped it.
+pub(super) fn unknown_pod_of<'a>(stop: &'a Episode, pod: &[&'a Episode]) -> Option<&'a Peer> {
+    let made = history::calls(pod).find(|call| call.method.makes_sandbox() && call.is_good())?;
+    let mut of_kubelet = history::calls(pod).filter(|call| call.peer.is_kubelet());
+    let only_ends = of_kubelet.all(|call| {
+        matches!(call.method, Method::StopContainer | Method::RemoveContainer)
+            || history::ends_sandbox(call)
+    });
+    let is_ended_by_kubelet = stop.calls.iter().any(|call| call.peer.is_kubelet());
+    (!made.peer.is_kubelet() && only_ends && is_ended_by_kubelet).then_some(&made.peer)
 }
 
 fn before_exit<'a>(exit: &ExitRecord, pod: &[&'a Episode]) -> Option<InterventionBefore<'a>> {

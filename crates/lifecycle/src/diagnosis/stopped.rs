@@ -10,7 +10,7 @@ use super::kill_reason::{KillReason, known_kill_reason};
 use super::kubelet::{self, ContainerStop};
 use super::reasons::{ClosedList, ShorterGrace};
 use super::remarks::{Diagnosis, Remark};
-use super::{history, syncs};
+use super::{history, interventions, syncs};
 use crate::episode_call::EpisodeCall;
 use crate::episode_store::{Episode, ExitRecord};
 use criscope_cri::Method;
@@ -100,7 +100,7 @@ pub(super) fn pod_stop<'a>(
         return None;
     }
     let before = ended_before(&stopped, episode, pod);
-    let unknown_pod_of = unknown_pod_of(episode, pod);
+    let unknown_pod_of = interventions::unknown_pod_of(episode, pod);
     let shortened = shortened_grace_period(&stopped, sandbox, episode, pod)
         .filter(|_| unknown_pod_of.is_none());
     let mut by = Vec::new();
@@ -141,18 +141,6 @@ pub(super) fn pod_stop<'a>(
             && sandbox.peer.is_kubelet(),
         before: before.map(|exit| (exit, episode.began.since(exit.at))),
     })
-}
-
-/// The other program that made this pod, if only that program called for it before the kubelet stopped it.
-fn unknown_pod_of<'a>(stop: &'a Episode, pod: &[&'a Episode]) -> Option<&'a Peer> {
-    let made = history::calls(pod).find(|call| call.method.makes_sandbox() && call.is_good())?;
-    let mut of_kubelet = history::calls(pod).filter(|call| call.peer.is_kubelet());
-    let only_ends = of_kubelet.all(|call| {
-        matches!(call.method, Method::StopContainer | Method::RemoveContainer)
-            || history::ends_sandbox(call)
-    });
-    let is_ended_by_kubelet = stop.calls.iter().any(|call| call.peer.is_kubelet());
-    (!made.peer.is_kubelet() && only_ends && is_ended_by_kubelet).then_some(&made.peer)
 }
 
 /// The time from the last StartContainer of a start to the stop, if the kubelet made both and no other call in between. The kubelet begins
