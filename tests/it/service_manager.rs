@@ -189,3 +189,28 @@ async fn reload_applies_live_settings_and_names_the_others() {
     );
     proxy.stop().await;
 }
+
+/// A listener is shared with the other services of its socket, and systemd sets its flags anew when one of them starts
+/// (systemd.service(5), `NonBlocking=`).
+#[tokio::test]
+async fn a_listener_that_another_service_makes_blocking_stops_no_call() {
+    let fake = Fake::new();
+    let dir = tempfile::tempdir().expect("dir");
+    let path = dir.path().join("activated.sock");
+    let listener = UnixListener::bind(&path).expect("bind");
+    let passed = listener.try_clone().expect("clone");
+    let proxy = activated(Start::before(crate::CRISCOPE, &fake), passed)
+        .ready()
+        .await;
+    let kubelet = Client::connect(&path).await;
+    assert_eq!(kubelet.call(Call::plain("Status")).await.code(), 0);
+    for _ in 0..3 {
+        listener.set_nonblocking(false).expect("set");
+        let other = soon("a connection", Client::connect(&path)).await;
+        let answer = soon("an answer", other.call(Call::plain("Status"))).await;
+        assert_eq!(answer.code(), 0);
+        let answer = soon("an answer", kubelet.call(Call::plain("Status"))).await;
+        assert_eq!(answer.code(), 0);
+    }
+    proxy.stop().await;
+}

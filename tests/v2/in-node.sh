@@ -33,6 +33,15 @@ kubelet_works() { active kubelet && wget -q -O - http://127.0.0.1:10248/healthz;
 main_pid() { systemctl show -p MainPID --value criscope.service; }
 bypassed() { active criscope-bypass.service && [ -s /run/criscope/agent/bypass.since ]; }
 direct() { inactive criscope-bypass.service && active criscope.service && [ ! -e /run/criscope/agent/bypass.since ]; }
+answers() { timeout $((2 * FACTOR)) ctr -a /run/criscope/criscope.sock version > /dev/null; }
+# answers_always SECONDS: each new connection has an answer, also while other services of the socket start.
+answers_always() {
+    local end=$((SECONDS + $1 * FACTOR))
+    while [ "$SECONDS" -lt "$end" ]; do
+        answers || fail "no answer on a new connection"
+        sleep 0.2
+    done
+}
 # The kubelet is at most MILLISECONDS without an answer.
 at_most() {
     local longest

@@ -66,6 +66,24 @@ fn a_bypass_that_was_turned_off_stays_off_until_it_is_turned_on() {
     assert!(InstalledBypass::read(&node.root).is_some());
 }
 
+/// systemd sets the flag of the socket at each start of a service that has it, so they have to agree (systemd.service(5), `NonBlocking=`).
+/// Otherwise the bypass stops in accept(2) when criscope took the connection.
+#[test]
+fn no_service_makes_the_common_socket_blocking() {
+    for mode in [InstallMode::Front, InstallMode::Runtime] {
+        let node = Node::new(&KUBEADM);
+        node.write(PROXY, "");
+        node.write("/download/criscope-shim", "shim");
+        install_with(&node, mode, None);
+        let services = ["criscope.service", BYPASS_UNIT];
+        let units = services.map(|name| node.read(&format!("/etc/systemd/system/{name}")));
+        assert_eq!(units[1].is_some(), mode == InstallMode::Front);
+        for unit in units.into_iter().flatten() {
+            assert!(unit.lines().any(|line| line == "NonBlocking=yes"), "{unit}");
+        }
+    }
+}
+
 /// systemd lists a unit that failed even when its file is gone.
 #[test]
 fn an_uninstallation_in_a_crash_loop_leaves_no_failed_unit() {

@@ -25,7 +25,7 @@ use crate::grpc::BoxError;
 use crate::grpc::limits::{CONNECTION_WINDOW, MAX_HEADER_LIST, STREAM_WINDOW};
 use crate::grpc::observed::ObservedBody;
 use crate::uds::limit::{ConnectionLimit, ConnectionPermit, EvictionPolicy, RequestInProgress};
-use crate::uds::{FilteredStream, SocketStream};
+use crate::uds::{FilteredStream, SocketListener, SocketStream};
 
 /// Most concurrent connections. A node has a handful of callers; beyond this the connection idle for longest is asked to
 /// close, and if all have calls in flight, new ones wait in the listener's backlog.
@@ -65,14 +65,14 @@ where
     S::Future: Send,
     B: HttpBody<Data = bytes::Bytes, Error = BoxError> + Send + Unpin + 'static,
 {
-    let listener = tokio::net::UnixListener::from_std(listener)?;
+    let listener = SocketListener::new(listener)?;
     let limit = ConnectionLimit::new(MAX_CONNECTIONS, EvictionPolicy::Idle);
     let (tasks, calls) = (TaskTracker::new(), CallExecutor::default());
     let cut_connections = CancellationToken::new();
     loop {
         let socket = tokio::select! {
             () = stop.cancelled() => break,
-            accepted = listener.accept() => accepted.and_then(|(socket, _)| socket.into_std()),
+            accepted = listener.accept() => accepted,
         };
         let socket = match socket {
             Ok(socket) => socket,

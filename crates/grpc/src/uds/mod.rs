@@ -2,7 +2,9 @@
 
 pub mod filter;
 pub mod limit;
+pub mod listener;
 pub mod stream;
 
 pub use filter::{FilteredStream, StreamFilter};
+pub use listener::SocketListener;
 pub use stream::SocketStream;

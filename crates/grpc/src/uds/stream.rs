@@ -7,7 +7,7 @@
 //! The stream has no buffer: written bytes are in the kernel. h2 batches frames.
 
 use std::io::{self, IoSlice};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -23,11 +23,14 @@ pub struct SocketStream {
     writable: Option<AsyncFd<UnixStream>>,
 }
 
-/// Registers a socket with the async runtime.
+/// Registers a socket of the standard library with the async runtime.
 #[allow(unsafe_code)]
-fn register(socket: UnixStream, interest: Interest) -> io::Result<AsyncFd<UnixStream>> {
-    // SAFETY: a `UnixStream` owns its descriptor and returns the same one for its whole life, as long as the
-    // `AsyncFd` that owns it lives; nothing here lets the socket out again.
+pub(super) fn register<S: AsRawFd + Into<OwnedFd>>(
+    socket: S,
+    interest: Interest,
+) -> io::Result<AsyncFd<S>> {
+    // SAFETY: the standard library's sockets own their descriptors and return the same one for their whole life, as long
+    // as the `AsyncFd` that owns it lives; nothing here lets the socket out again.
     unsafe { AsyncFd::register_with_interest(socket, interest) }.map_err(Into::into)
 }
 
